@@ -1,0 +1,82 @@
+# The stamps in .venv remember what is installed: a second run compares file times and goes on at once.
+export PYTHON
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --require-hashes
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-header
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test test-all check unit harness jars postman format lock clean moved
+.NOTPARALLEL:
+
+help:  ## Show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+serve: .venv/serve  ## Install what is missing and serve on FIRN_PORT (8080), data under FIRN_HOME (./.firn)
+	@exec $(BIN)/python -m service serve
+
+test: check unit harness  ## Install what is missing and run the checks and the tests
+
+test-all: check unit  ## The same with the large sizes
+	@$(MAKE) --no-print-directory harness LARGE=1
+
+check: .venv/dev  ## Format, lint, strict types, import arrows
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy service handlers
+	$(BIN)/lint-imports --no-logo
+
+unit: .venv/dev  ## The tests that need no JVM
+	$(PYTEST) tests/unit
+
+# One process, so that Spark starts once.
+harness: .venv/dev jars postman/node_modules/.installed  ## The tests on a real Spark, catalog and service
+	$(PYTEST) tests/contract tests/integration tests/faults $(if $(LARGE),,-m "not large")
+
+jars: .venv/serve  ## Fetch the Java libraries that Spark needs
+	@$(BIN)/python -m service jars
+
+postman: .venv/serve  ## Write the Postman collection anew from the handlers' examples
+	$(BIN)/python -m postman.generate
+
+format: .venv/dev  ## Format the code and mend what lint can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: .venv/dev  ## Write the lock files anew from pyproject.toml and postman/package.json
+	$(COMPILE) --group build -o requirements-build.lock
+	$(COMPILE) pyproject.toml -o requirements.lock
+	$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+	cd postman && npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
+
+# A virtual environment works only where it was made, and only as long as its Python is there.
+.venv/made: $(if $(realpath $(BIN)/python),$(if $(filter-out $(CURDIR),$(shell cat .venv/made 2>&1)),moved),moved)
+	@.ci/venv
+	@echo '$(CURDIR)' > $@
+
+# PySpark comes as source: it is built with the locked setuptools, not with whatever is newest today.
+.venv/serve: requirements-build.lock requirements.lock pyproject.toml .venv/made
+	@echo "firn: installing Python packages (PySpark alone is 450 MB; once)"
+	@$(INSTALL) --quiet -r requirements-build.lock
+	@$(INSTALL) --no-build-isolation -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/dev: requirements-dev.lock .venv/serve
+	@echo "firn: installing what the tests need"
+	@$(INSTALL) --quiet --no-build-isolation -r requirements-dev.lock
+	@touch $@
+
+# Without Node.js, or where this fails, the one test that needs it says so.
+postman/node_modules/.installed: postman/package-lock.json
+	@if command -v npm >/dev/null && command -v node >/dev/null; then \
+		echo "firn: installing newman"; \
+		(cd postman && npm ci --no-audit --no-fund --no-update-notifier --loglevel=error) && touch $@ || echo "firn: newman was not installed"; \
+	fi
+
+clean:  ## Remove what make and the tests made, but no data
+	rm -rf .venv postman/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find service handlers tests -name __pycache__ -type d -prune -exec rm -rf {} +

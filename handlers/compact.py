@@ -1,0 +1,115 @@
+"""COMPACT: small files merged, old snapshots let go, and what that came to."""
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from service.columns import columns_of
+from service.context import Context
+from service.errors import InvalidFilter
+from service.filters import parse_filter
+from service.operation import Example, Metadata, Result, TableRequest, operation
+from service.pruning import iceberg_json
+from service.upkeep.compact import Wish
+from service.upkeep.compact import compact as merge_files
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "clicks"}
+GIVEN: tuple[dict[str, Any], ...] = (
+    {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"page": {"type": "string"}}}},
+    *({"operation": "WRITE", **ADDRESS, "records": [{"page": f"/{i}"}]} for i in range(3)),
+)
+EXAMPLES = (
+    Example(
+        "Merge small files",
+        {"operation": "COMPACT", **ADDRESS},
+        {
+            "success": True,
+            "compacted": True,
+            "reason": None,
+            "stats": {
+                "files_before": 3,
+                "files_after": 1,
+                "files_compacted": 3,
+                "files_removed": 3,
+                "files_added": 1,
+                "bytes_before": "<any>",
+                "bytes_after": "<any>",
+                "bytes_saved": "<any>",
+                "snapshots_expired": 0,
+                "compaction_time_ms": "<any>",
+                "small_files_remaining": 1,
+            },
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=GIVEN,
+    ),
+)
+
+
+class Compact(TableRequest):
+    operation: Literal["COMPACT"]
+    force: bool = Field(default=False, description="merge from two small files on, and where compaction is disabled")
+    target_file_size_mb: Annotated[int, Field(ge=1)] | None = None
+    max_files: Annotated[int, Field(ge=2)] | None = Field(default=None, description="at most so many are merged")
+    partition_filter: dict[str, Any] | list[Any] | None = Field(
+        default=None, description="a filter on partition columns; only files it may match are merged"
+    )
+    expire_snapshots: bool = True
+    snapshot_retention_hours: Annotated[int, Field(ge=0)] = 168
+
+
+class CompactionStats(BaseModel):
+    files_before: int
+    files_after: int
+    files_compacted: int
+    files_removed: int
+    files_added: int
+    bytes_before: int
+    bytes_after: int
+    bytes_saved: int
+    snapshots_expired: int
+    compaction_time_ms: int
+    small_files_remaining: int
+
+
+class CompactResult(Result):
+    compacted: bool
+    reason: str | None = Field(description="why not, where it was not")
+    stats: CompactionStats
+
+
+@operation(Compact, CompactResult, pool="upkeep", examples=EXAMPLES)
+def compact(request: Compact, context: Context) -> CompactResult:
+    """Merge a table's small files and expire its old snapshots."""
+    outcome = merge_files(
+        context,
+        request.table_name,
+        Wish(
+            force=request.force,
+            target_file_size_mb=request.target_file_size_mb,
+            max_files=request.max_files,
+            filter_json=_pruning(request, context),
+            expire_snapshots=request.expire_snapshots,
+            snapshot_retention_hours=request.snapshot_retention_hours,
+        ),
+    )
+    return CompactResult(
+        compacted=outcome.compacted,
+        reason=outcome.reason,
+        stats=CompactionStats(**asdict(outcome.stats)),
+        metadata=Metadata(snapshot_id=outcome.snapshot_id),
+    )
+
+
+def _pruning(request: Compact, context: Context) -> str | None:
+    if request.partition_filter is None:
+        return None
+    table = context.catalog.load(request.table_name)
+    sources = {field.field for field in table.partition}
+    if not sources:
+        raise InvalidFilter(
+            "partition_filter cannot be used: the table is not partitioned; leave it out", field="partition_filter"
+        )
+    predicate = parse_filter(request.partition_filter, columns_of(table.schema), "partition_filter")
+    return iceberg_json(predicate, sources)

@@ -1,0 +1,91 @@
+"""CREATE_TABLE: a new, empty table."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from service.context import Context
+from service.errors import TableExists
+from service.operation import Example, Metadata, Result, TableRequest, operation
+from service.partition import parse_partition
+from service.properties import TableProperties, to_iceberg
+from service.schema import parse_schema
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
+REQUEST = {
+    "operation": "CREATE_TABLE",
+    **ADDRESS,
+    "schema": {
+        "fields": {
+            "id": {"type": "long", "required": True},
+            "customer": {"type": "string", "required": True},
+            "amount": {"type": "decimal(10,2)"},
+            "placed_at": {"type": "timestamptz"},
+            "tags": {"type": "array", "items": "string"},
+        },
+        "primary_key": ["id"],
+    },
+    "partition": {"partitions": [{"field": "placed_at", "transform": "month"}]},
+    "properties": {"compression": "zstd", "description": "one row per order", "min_files_to_compact": 5},
+}
+EXAMPLES = (
+    Example(
+        "Create a table",
+        REQUEST,
+        {
+            "success": True,
+            "table_created": True,
+            "table_existed": False,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+        },
+    ),
+    Example(
+        "Create it only if it is not there",
+        {**REQUEST, "if_not_exists": True},
+        {
+            "success": True,
+            "table_created": False,
+            "table_existed": True,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+        },
+        given=(REQUEST,),
+    ),
+)
+
+
+class CreateTable(TableRequest):
+    operation: Literal["CREATE_TABLE"]
+    schema_: dict[str, Any] = Field(
+        alias="schema",
+        description='{"fields": {name: {"type", "required"?, "nullable"?, "items"?, "key_type"?, "value_type"?, '
+        '"fields"?}}, "primary_key"?: [..]}; types: string, integer, long, float, double, boolean, date, timestamp, '
+        "timestamptz, decimal(p,s), binary, uuid, array, map, struct",
+    )
+    partition: dict[str, Any] | None = Field(
+        default=None,
+        description='{"partitions": [{"field", "transform": identity|year|month|day|hour|bucket|truncate, "name"?, '
+        '"num_buckets"?, "width"?}]}',
+    )
+    properties: TableProperties = TableProperties()
+    if_not_exists: bool = False
+
+
+class CreateTableResult(Result):
+    table_created: bool
+    table_existed: bool
+    metadata: Metadata = Field(default_factory=Metadata)
+
+
+@operation(CreateTable, CreateTableResult, pool="edits", examples=EXAMPLES)
+def create_table(request: CreateTable, context: Context) -> CreateTableResult:
+    """Create a table with a schema, a partitioning and properties."""
+    schema = parse_schema(request.schema_)
+    partition = parse_partition(request.partition, schema)
+    properties = to_iceberg(request.properties, context.settings.iceberg)
+    try:
+        context.catalog.create(request.table_name, schema, partition, properties)
+    except TableExists:
+        if not request.if_not_exists:
+            raise
+        return CreateTableResult(table_created=False, table_existed=True)
+    return CreateTableResult(table_created=True, table_existed=False)

@@ -1,0 +1,102 @@
+"""DESCRIBE_TABLE: a table's make-up and size, from metadata alone."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from service.catalog.files import count_rows, list_files
+from service.context import Context
+from service.operation import Example, Metadata, Result, TableRequest, operation
+from service.partition import describe_partition
+from service.properties import compaction_policy, describe, target_file_size_mb
+from service.schema import describe_schema
+from service.upkeep.plan import plan, small_bytes
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
+SCHEMA = {"fields": {"page": {"type": "string", "required": True}, "at": {"type": "timestamp", "required": False}}}
+PARTITION = {"partitions": [{"field": "at", "transform": "day", "name": "at_day"}]}
+EXAMPLES = (
+    Example(
+        "Describe a table",
+        {"operation": "DESCRIBE_TABLE", **ADDRESS},
+        {
+            "success": True,
+            "description": {
+                "schema": SCHEMA,
+                "partition": PARTITION,
+                "properties": {
+                    "file_format": "parquet",
+                    "compression": "zstd",
+                    "description": "one row per page view",
+                    "target_file_size_mb": 128,
+                },
+                "current_snapshot_id": "<any>",
+                "metadata_location": "<any>",
+                "row_count": 1,
+                "file_count": 1,
+                "total_bytes": "<any>",
+                "small_files_count": 1,
+                "snapshot_count": 1,
+            },
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=(
+            {
+                "operation": "CREATE_TABLE",
+                **ADDRESS,
+                "schema": SCHEMA,
+                "partition": PARTITION,
+                "properties": {"description": "one row per page view"},
+            },
+            {"operation": "WRITE", **ADDRESS, "records": [{"page": "/", "at": "2024-05-01T10:00:00"}]},
+        ),
+    ),
+)
+
+
+class DescribeTable(TableRequest):
+    operation: Literal["DESCRIBE_TABLE"]
+
+
+class Description(BaseModel):
+    """`schema`, `partition` and `properties` have CREATE_TABLE's form."""
+
+    schema_: dict[str, Any] = Field(serialization_alias="schema")
+    partition: dict[str, Any]
+    properties: dict[str, Any]
+    current_snapshot_id: int | None
+    metadata_location: str
+    row_count: int
+    file_count: int
+    total_bytes: int
+    small_files_count: int
+    snapshot_count: int
+
+
+class DescribeTableResult(Result):
+    description: Description
+
+
+@operation(DescribeTable, DescribeTableResult, pool="queries", examples=EXAMPLES)
+def describe_table(request: DescribeTable, context: Context) -> DescribeTableResult:
+    """Describe a table: schema, partitioning, properties, snapshot, rows, files and bytes."""
+    table = context.catalog.load(request.table_name)
+    iceberg = context.settings.iceberg
+    policy = compaction_policy(table.properties, iceberg.compaction)
+    files = list_files(table)
+    small = small_bytes(policy, target_file_size_mb(table.properties, iceberg))
+    return DescribeTableResult(
+        description=Description(
+            schema_=describe_schema(table.schema),
+            partition=describe_partition(table.partition),
+            properties=describe(table.properties),
+            current_snapshot_id=table.current_snapshot_id,
+            metadata_location=table.metadata_location,
+            row_count=count_rows(table),
+            file_count=len(files.data),
+            total_bytes=files.bytes,
+            small_files_count=len(plan(files.data, small, policy.min_files_to_compact).small),
+            snapshot_count=table.snapshot_count,
+        ),
+        metadata=Metadata(snapshot_id=table.current_snapshot_id),
+    )

@@ -1,0 +1,42 @@
+"""LIST_TABLES: what there is."""
+
+from typing import Literal
+
+from service.context import Context
+from service.operation import Example, Request, Result, operation
+
+EXAMPLES = (
+    Example(
+        "List a namespace's tables",
+        {"operation": "LIST_TABLES", "tenant_id": "acme", "namespace": "listed"},
+        {
+            "success": True,
+            "tables": ["events", "people"],
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+        },
+        given=tuple(
+            {
+                "operation": "CREATE_TABLE",
+                "tenant_id": "acme",
+                "namespace": "listed",
+                "table": table,
+                "schema": {"fields": {"id": {"type": "long"}}},
+            }
+            for table in ("people", "events")
+        ),
+    ),
+)
+
+
+class ListTables(Request):
+    operation: Literal["LIST_TABLES"]
+
+
+class ListTablesResult(Result):
+    tables: list[str]
+
+
+@operation(ListTables, ListTablesResult, pool="queries", examples=EXAMPLES)
+def list_tables(request: ListTables, context: Context) -> ListTablesResult:
+    """List the tables of a tenant's namespace by name."""
+    return ListTablesResult(tables=context.catalog.list_tables(request.tenant_id, request.namespace))

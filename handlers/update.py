@@ -1,0 +1,75 @@
+"""UPDATE: new values for the rows a filter finds."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from service.catalog.tables import Table
+from service.context import Context
+from service.edits.request import RowsRequest
+from service.edits.rows import edit
+from service.engine.edit import Assignment
+from service.engine.edit import update as update_rows
+from service.errors import InvalidRequest
+from service.operation import Example, Metadata, Result, operation
+from service.records import read_literal
+from service.schema import TableSchema
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
+GIVEN = (
+    {
+        "operation": "CREATE_TABLE",
+        **ADDRESS,
+        "schema": {"fields": {"sku": {"type": "string", "required": True}, "left": {"type": "integer"}}},
+    },
+    {"operation": "WRITE", **ADDRESS, "records": [{"sku": "a", "left": 3}, {"sku": "b", "left": 0}]},
+)
+EXAMPLES = (
+    Example(
+        "Update the rows a filter finds",
+        {"operation": "UPDATE", **ADDRESS, "updates": {"left": 10}, "filter": {"left": {"lt": 1}}},
+        {
+            "success": True,
+            "records_updated": 1,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=GIVEN,
+    ),
+)
+
+
+class Update(RowsRequest):
+    operation: Literal["UPDATE"]
+    updates: dict[str, Any] = Field(description="column: new value; an object is a literal for struct and map columns")
+
+
+class UpdateResult(Result):
+    records_updated: int
+
+
+@operation(Update, UpdateResult, pool="edits", examples=EXAMPLES)
+def update(request: Update, context: Context) -> UpdateResult:
+    """Set columns to values in every row that a filter finds."""
+    schema = context.catalog.load(request.table_name).schema
+    assignments = _assignments(request.updates, schema)
+    predicate = request.predicate(schema)
+
+    def change(table: Table, batch: str) -> None:
+        context.engine.run(update_rows, table.spark_name, assignments, predicate, batch)
+
+    updated, effect = edit(context, request.table_name, "UPDATE", predicate, change)
+    return UpdateResult(records_updated=updated, metadata=Metadata(snapshot_id=effect.after.current_snapshot_id))
+
+
+def _assignments(updates: dict[str, Any], schema: TableSchema) -> tuple[Assignment, ...]:
+    if not updates:
+        raise InvalidRequest("updates is empty; name at least one column and its new value", field="updates")
+    assignments = []
+    for name, value in updates.items():
+        path = f"updates.{name}"
+        field = schema.field(name, path=path)
+        if value is None and field.required:
+            raise InvalidRequest(f"{path} is null, but the column is required; send a value", field=path)
+        new = None if value is None else read_literal(field.type, value, path, InvalidRequest)
+        assignments.append(Assignment(field.name, field.type, new))
+    return tuple(assignments)

@@ -1,0 +1,160 @@
+"""The composition root: settings → engine, catalog, ledger → router → HTTP. Nothing is built at import."""
+
+import fcntl
+import importlib
+import json
+import logging
+import os
+import pkgutil
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+import handlers
+from service import jars, warm
+from service.catalog.connect import connect
+from service.commits.commit import Commits
+from service.context import Context
+from service.engine.conf import spark_conf
+from service.engine.engine import Engine
+from service.errors import FirnError
+from service.ledger.ledger import open_ledger
+from service.operation import Operation
+from service.router import Router
+from service.settings import ROOT, Settings, SettingsError, load
+
+log = logging.getLogger("firn")
+
+
+class App:
+    """The service, whole: started in the background, asked through its router, stopped once."""
+
+    def __init__(self, settings: Settings, jar_paths: list[Path]) -> None:
+        settings.home.mkdir(parents=True, exist_ok=True)
+        self.settings = settings
+        self._lock = _own(settings.home)
+        catalog = connect(settings)
+        ledger = open_ledger(settings)
+        self.engine = Engine(
+            spark_conf(settings, jar_paths), settings.spark.sessions, start_wait_s=settings.limits.start_wait_s
+        )
+        self.context = Context(settings, self.engine, catalog, ledger, Commits(catalog, ledger))
+        self.router = Router(discover(), self.context)
+        self._warm = threading.Event()
+        self._stopping = threading.Event()
+
+    @property
+    def ready(self) -> bool:
+        return self._warm.is_set() and self.engine.up and not self._stopping.is_set()
+
+    @property
+    def state(self) -> str:
+        if self._stopping.is_set():
+            return "stopping"
+        return "ready" if self.ready else "starting"
+
+    def start(self) -> None:
+        """Return at once; Spark starts and warms in the background."""
+        threading.Thread(target=self._start, name="firn-start", daemon=True).start()
+
+    def wait_until_ready(self, seconds: float) -> bool:
+        return self._warm.wait(seconds)
+
+    def _start(self) -> None:
+        started = time.monotonic()
+        try:
+            left = self.context.commits.recover()
+            if left:
+                log.warning("finished the notes of %d changes that an earlier stop left unfinished", left)
+            self.engine.start()
+            warm.warm(self.router, self.engine, self.context.catalog)
+        except FirnError as e:
+            if not self._stopping.is_set():
+                log.error("start-up failed: %s", e.message)
+            return
+        except Exception:
+            if not self._stopping.is_set():
+                log.exception("start-up failed")
+            return
+        self._warm.set()
+        log.info("ready after %.1f s", time.monotonic() - started)
+
+    def stop(self) -> None:
+        """Refuse new requests, finish those under way, end Spark; takes less than 30 s."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        if not self.router.drain(self.settings.limits.stop_wait_s):
+            log.warning("requests were still running after %d s; cancelling them", self.settings.limits.stop_wait_s)
+            self.engine.cancel_all()
+            self.router.drain(1)
+        self.router.close()
+        self.engine.stop(2)
+        self.context.ledger.close()
+        self._lock.close()
+
+
+def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
+    """An App from the environment's settings, its jars checked."""
+    settings = settings or load(os.environ)
+    found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
+    return App(settings, found)
+
+
+def discover() -> list[Operation]:
+    """Every handler module's one operation; a module with none or two, or a name used twice, stops start-up."""
+    found: dict[str, Operation] = {}
+    for module_info in pkgutil.iter_modules(handlers.__path__):
+        module = importlib.import_module(f"handlers.{module_info.name}")
+        declared = [value for value in vars(module).values() if isinstance(value, Operation)]
+        if len(declared) != 1:
+            raise RuntimeError(
+                f"handlers/{module_info.name}.py declares {len(declared)} operations; it must declare one"
+            )
+        name = declared[0].name
+        if name in found or name.lower() != module_info.name:
+            raise RuntimeError(f"handlers/{module_info.name}.py declares {name}; file and operation must match, once")
+        found[name] = declared[0]
+    return list(found.values())
+
+
+def _own(home: Path) -> IO[str]:
+    """Be the one process that owns this home: two would not see each other's order of changes."""
+    lock = (home / "lock").open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as e:
+        lock.seek(0)
+        owner = lock.read().strip() or "another process"
+        raise SettingsError(
+            f"FIRN_HOME {home} is in use by {owner}; stop it, or set FIRN_HOME to another folder"
+        ) from e
+    lock.truncate(0)
+    lock.write(f"process {os.getpid()}")
+    lock.flush()
+    return lock
+
+
+def configure_logging(settings: Settings) -> None:
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s  %(message)s", force=True
+    )
+    for noisy in ("py4j", "uvicorn.access", "pyiceberg", "botocore", "boto3", "urllib3"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def serve(settings: Settings, jar_paths: list[Path]) -> int:
+    """Serve until told to stop; the exit code."""
+    from service import http  # FastAPI and uvicorn are needed by this door only
+
+    configure_logging(settings)
+    app = App(settings, jar_paths)
+    return http.serve(app)
+
+
+def openapi() -> str:
+    """The service's description for tools, without starting it."""
+    from service.openapi import document
+
+    return json.dumps(document(discover()), indent=2)

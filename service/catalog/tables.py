@@ -1,0 +1,237 @@
+"""Tables and their metadata, read in process: nothing here starts a Spark job."""
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from pyiceberg.catalog import Catalog as IcebergCatalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import TableAlreadyExistsError as IcebergTableExists
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+
+from service.catalog import types
+from service.catalog.translate import translated
+from service.errors import SnapshotNotFound, TableExists, TableNotFound, nearest
+from service.names import CATALOG, TableName, decode, namespace_identifier
+from service.partition import PartitionField
+from service.schema import TableSchema
+
+BATCH_PROPERTY = "firn-batch"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One state of a table, and what the commit that made it said about itself."""
+
+    snapshot_id: int
+    parent_id: int | None
+    timestamp_ms: int
+    schema: TableSchema
+    summary: dict[str, str]
+
+    def counted(self, key: str) -> int:
+        return int(self.summary.get(key, 0))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as its metadata stood when it was loaded."""
+
+    name: TableName
+    iceberg: IcebergTable
+
+    @property
+    def uuid(self) -> str:
+        return str(self.iceberg.metadata.table_uuid)
+
+    @cached_property
+    def schema(self) -> TableSchema:
+        return types.from_iceberg(self.iceberg.schema())
+
+    @cached_property
+    def partition(self) -> tuple[PartitionField, ...]:
+        return types.from_spec(self.iceberg.spec(), self.iceberg.schema())
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self.iceberg.properties)
+
+    @property
+    def location(self) -> str:
+        return self.iceberg.location()
+
+    @property
+    def metadata_location(self) -> str:
+        return self.iceberg.metadata_location
+
+    @property
+    def spark_name(self) -> str:
+        """The table in Spark SQL; its parts hold nothing that needs more than backquotes."""
+        return ".".join(f"`{part}`" for part in (CATALOG, *self.name.identifier))
+
+    @property
+    def current_snapshot_id(self) -> int | None:
+        return self.iceberg.metadata.current_snapshot_id
+
+    @property
+    def snapshot_count(self) -> int:
+        return len(self.iceberg.metadata.snapshots)
+
+    @property
+    def head_has_table_schema(self) -> bool:
+        """Whether reading the current snapshot by its id shows the table's present columns."""
+        head = self.iceberg.current_snapshot()
+        return head is not None and head.schema_id == self.iceberg.metadata.current_schema_id
+
+    def snapshots(self) -> list[Snapshot]:
+        return [self._snapshot(s) for s in self.iceberg.metadata.snapshots]
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        found = self.iceberg.snapshot_by_id(snapshot_id)
+        if found is None:
+            raise SnapshotNotFound(
+                f"{self.name.table} has no snapshot {snapshot_id}; it may have expired", field="as_of"
+            )
+        return self._snapshot(found)
+
+    def snapshot_as_of(self, moment: datetime | int) -> Snapshot:
+        """The snapshot with this id, or the one that was current at this time."""
+        if isinstance(moment, int):
+            return self.snapshot(moment)
+        millis = int(moment.timestamp() * 1000)
+        current = [entry for entry in self.iceberg.metadata.snapshot_log if entry.timestamp_ms <= millis]
+        if not current:
+            raise SnapshotNotFound(
+                f"{self.name.table} held no data yet, or has expired, at {moment.isoformat()}", field="as_of"
+            )
+        return self.snapshot(current[-1].snapshot_id)
+
+    def committed_by(self, batch: str) -> Snapshot | None:
+        """The snapshot that a batch's commit made: in any branch of history, newest first."""
+        stamped = (s for s in reversed(self.iceberg.metadata.snapshots) if _summary(s).get(BATCH_PROPERTY) == batch)
+        found = next(stamped, None)
+        return self._snapshot(found) if found else None
+
+    def _snapshot(self, found: IcebergSnapshot) -> Snapshot:
+        schema = next(
+            (s for s in self.iceberg.metadata.schemas if s.schema_id == found.schema_id), self.iceberg.schema()
+        )
+        return Snapshot(
+            found.snapshot_id, found.parent_snapshot_id, found.timestamp_ms, types.from_iceberg(schema), _summary(found)
+        )
+
+
+class Catalog:
+    """Every table Firn keeps, by its address."""
+
+    def __init__(self, catalog: IcebergCatalog, warehouse: str) -> None:
+        self._catalog = catalog
+        self._warehouse = warehouse.rstrip("/")
+
+    def load(self, name: TableName) -> Table:
+        with translated():
+            try:
+                return Table(name, self._catalog.load_table(name.identifier))
+            except (NoSuchTableError, NoSuchNamespaceError):
+                pass
+        raise self._missing(name)
+
+    def list_tables(self, tenant: str, namespace: str) -> list[str]:
+        with translated():
+            try:
+                found = self._catalog.list_tables((namespace_identifier(tenant, namespace),))
+            except NoSuchNamespaceError:
+                return []
+        return sorted(name for name in (decode(identifier[-1]) for identifier in found) if name)
+
+    def create(
+        self,
+        name: TableName,
+        schema: TableSchema,
+        partition: tuple[PartitionField, ...],
+        properties: dict[str, str],
+    ) -> Table:
+        """A new, empty table in a folder that no other table, past or present, has had."""
+        namespace, table = name.identifier
+        iceberg_schema = types.to_iceberg(schema)
+        location = f"{self._warehouse}/{namespace}/{table}-{uuid.uuid4().hex[:12]}"
+        with translated():
+            if self._catalog.table_exists(name.identifier):
+                raise _exists(name)
+            self._ensure_namespace(namespace)
+            try:
+                created = self._catalog.create_table(
+                    name.identifier,
+                    iceberg_schema,
+                    location=location,
+                    partition_spec=types.to_spec(partition, iceberg_schema),
+                    properties=properties,
+                )
+            except IcebergTableExists as e:  # somebody else was faster
+                _remove_folder(location)
+                raise _exists(name) from e
+        return Table(name, created)
+
+    def drop(self, table: Table, *, purge: bool) -> None:
+        """Forget a table; with `purge` its files are deleted too."""
+        with translated(), self._gone_is(table.name):
+            if not purge:
+                self._catalog.drop_table(table.name.identifier)
+                return
+            self._catalog.purge_table(table.name.identifier)
+        _remove_folder(table.location)
+
+    @contextmanager
+    def _gone_is(self, name: TableName) -> Iterator[None]:
+        try:
+            yield
+        except (NoSuchTableError, NoSuchNamespaceError) as e:
+            raise self._missing(name) from e
+
+    def _ensure_namespace(self, namespace: str) -> None:
+        try:
+            if not self._catalog.namespace_exists((namespace,)):
+                self._catalog.create_namespace((namespace,))
+        except NamespaceAlreadyExistsError:
+            return  # somebody else was faster
+
+    def _missing(self, name: TableName) -> TableNotFound:
+        known = self.list_tables(name.tenant, name.namespace)
+        near = nearest(name.table, known)
+        if near:
+            hint = f"did you mean {near!r}?"
+        else:
+            hint = f"it has {', '.join(known[:10])}" if known else "it has no tables yet; create one with CREATE_TABLE"
+        return TableNotFound(
+            f"there is no table {name.table!r} in namespace {name.namespace!r} of tenant {name.tenant!r}; {hint}",
+            field="table",
+            suggestion=near,
+        )
+
+
+def _exists(name: TableName) -> TableExists:
+    return TableExists(
+        f"table {name.table!r} exists already in namespace {name.namespace!r}; "
+        "choose another name, drop it, or send if_not_exists: true",
+        field="table",
+    )
+
+
+def _remove_folder(location: str) -> None:
+    """Remove a local table's folder, which is that table's alone, with the checksums and failed files in it."""
+    parsed = urlparse(location)
+    if parsed.scheme == "file":
+        shutil.rmtree(Path(unquote(parsed.path)), ignore_errors=True)
+
+
+def _summary(snapshot: IcebergSnapshot) -> dict[str, str]:
+    if snapshot.summary is None:
+        return {}
+    return {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}

@@ -1,0 +1,38 @@
+"""What PyIceberg and its storage throw, as the errors a caller sees."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    RESTError,
+    ServerError,
+    ServiceUnavailableError,
+)
+
+from service.errors import CatalogUnavailable, CommitConflict, FirnError, OutcomeUnknown, StorageUnavailable
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    try:
+        yield
+    except FirnError:
+        raise
+    except CommitStateUnknownException as e:
+        raise OutcomeUnknown("the catalog did not say whether the change happened; look before trying again") from e
+    except CommitFailedException as e:
+        raise CommitConflict("another writer changed the table first; try again") from e
+    except (RESTError, ServerError, ServiceUnavailableError, ConnectionError, TimeoutError) as e:
+        raise CatalogUnavailable(f"the catalog does not answer: {_first_line(e)}") from e
+    except OSError as e:
+        raise StorageUnavailable(f"the table's storage failed: {_first_line(e)}") from e
+    except Exception as e:
+        if any(base.__module__.startswith(("sqlalchemy.", "sqlite3", "botocore.")) for base in type(e).__mro__):
+            raise CatalogUnavailable(f"the catalog does not answer: {_first_line(e)}") from e
+        raise
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).partition("\n")[0][:300]

@@ -1,0 +1,110 @@
+"""One change to one table: in its turn, noted before, stamped, and looked up before anything is said of it."""
+
+import logging
+import uuid
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from service.catalog.tables import Catalog, Snapshot, Table
+from service.commits.order import Order
+from service.errors import CommitConflict, FirnError, OutcomeUnknown, TableNotFound
+from service.ledger.ledger import Ledger
+from service.names import TableName
+
+log = logging.getLogger("firn.commits")
+
+TRIES = 4
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The table before and after a change, and the snapshot that the change made, if it made one."""
+
+    before: Table
+    after: Table
+    snapshot: Snapshot | None
+
+
+Change = Callable[[Table, str], None]
+
+
+class Commits:
+    """Every mutation goes through here."""
+
+    def __init__(self, catalog: Catalog, ledger: Ledger) -> None:
+        self._catalog = catalog
+        self._ledger = ledger
+        self._order = Order()
+
+    def commit(
+        self, name: TableName, operation: str, request_id: str, change: Change, *, in_order: bool = True
+    ) -> Effect:
+        """Run `change(table, batch)`, which commits at most once, stamped with `batch`; retried when beaten.
+
+        What the change did is read from the snapshot it made, so an answer lost between Spark and us loses nothing.
+        With `in_order=False` it does not wait for other changes of the table: for long work that yields to them.
+        """
+        table = self._catalog.load(name)
+        with self._order.hold(table.uuid) if in_order else nullcontext():
+            for attempt in range(1, TRIES + 1):
+                try:
+                    return self._once(self._catalog.load(name), operation, request_id, change)
+                except CommitConflict as e:
+                    if attempt == TRIES:
+                        raise
+                    log.info("%s %s on %s was beaten, trying again: %s", request_id, operation, name, e.message)
+        raise AssertionError("unreachable")
+
+    def _once(self, table: Table, operation: str, request_id: str, change: Change) -> Effect:
+        batch = uuid.uuid4().hex
+        self._ledger.begin(batch, table.name, table.uuid, operation, request_id)
+        failure: Exception | None = None
+        try:
+            change(table, batch)
+        except Exception as e:
+            failure = e
+        after = self._look(table, batch, failure)
+        snapshot = after.committed_by(batch)
+        if failure is not None and snapshot is None:
+            if not isinstance(failure, OutcomeUnknown):
+                self._ledger.end(batch, None)
+            raise failure
+        if failure is not None:
+            log.warning(
+                "%s %s on %s committed although its job failed", request_id, operation, table.name, exc_info=failure
+            )
+        self._ledger.end(batch, snapshot.snapshot_id if snapshot else None)
+        return Effect(table, after, snapshot)
+
+    def _look(self, table: Table, batch: str, failure: Exception | None) -> Table:
+        """The table as it is now: only its history says whether a commit happened."""
+        try:
+            return self._catalog.load(table.name)
+        except TableNotFound:
+            self._ledger.end(batch, None)
+            raise
+        except FirnError as e:
+            raise OutcomeUnknown(
+                f"whether the change happened could not be found out ({e.message}); look before sending it again",
+                details={"batch": batch},
+            ) from (failure or e)
+
+    def drop(self, name: TableName, *, purge: bool) -> None:
+        """Drop a table once the changes before it are done."""
+        table = self._catalog.load(name)
+        with self._order.hold(table.uuid):
+            self._catalog.drop(self._catalog.load(name), purge=purge)
+
+    def recover(self) -> int:
+        """Finish the notes that a crash left unfinished; safe because one process owns them."""
+        left = self._ledger.unfinished()
+        for mutation in left:
+            snapshot = None
+            try:
+                table = self._catalog.load(mutation.table)
+                snapshot = table.committed_by(mutation.batch) if table.uuid == mutation.table_uuid else None
+            except TableNotFound:
+                pass
+            self._ledger.end(mutation.batch, snapshot.snapshot_id if snapshot else None)
+        return len(left)

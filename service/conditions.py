@@ -1,0 +1,300 @@
+"""One condition: a column, an operator and a value, checked against the column's type and made exact.
+
+A number that the column's type cannot hold is not an error: `age > 28.5` on an integer column means `age > 28`, and
+`age = 28.5` is false for every age. So no comparison ever needs a wider type than the column's own.
+"""
+
+import re
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from math import isnan
+from typing import Any, cast
+
+from service.columns import Column
+from service.errors import InvalidFilter
+from service.predicates import (
+    NO_ROW,
+    Always,
+    And,
+    Compare,
+    HasElement,
+    In,
+    IsNull,
+    Matches,
+    Not,
+    Or,
+    Order,
+    Predicate,
+    TextTest,
+    Value,
+)
+from service.records import read_literal
+from service.schema import FLOATING, Array, ColumnType, DecimalType, Primitive
+
+MAX_VALUES = 10_000
+FLIPPED: dict[Order, Order] = {"eq": "eq", "ne": "ne", "gt": "lt", "gte": "lte", "lt": "gt", "lte": "gte"}
+_WHOLE = {"integer": 31, "long": 63}
+_LARGEST = {"float": float.fromhex("0x1.fffffep+127"), "double": float.fromhex("0x1.fffffffffffffp+1023")}
+_TIMES = ("date", "timestamp", "timestamptz")
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,6})?")
+_BAD_ESCAPE = re.compile(r"(?s)(?:[^\\]|\\[%_\\])*\\(?![%_\\])")
+_EXACT = Context(prec=2_000)
+
+
+def condition(column: Column, operator: str, value: Any, path: str) -> Predicate:
+    """The predicate that a condition means. A value may be a Column, and so may the values in a list."""
+    return OPERATORS[operator](column, operator, value, path)
+
+
+def compare(column: Column, operator: Order, value: Any, path: str) -> Predicate:
+    if isinstance(value, Column):
+        _check_kin(column, operator, value, path)
+        return Compare(column, operator, value)
+    if value is None:
+        instead = "is_not_null" if operator == "ne" else "is_null"
+        raise InvalidFilter(f"{path}: nothing compares with null, not even null; use {instead}", field=path)
+    _check_ordered(column, operator, path)
+    if isinstance(column.type, Primitive) and column.type.name in FLOATING:
+        return _compare_floating(column, column.type.name, operator, value, path)
+    grid = _grid(column.type)
+    if grid is None:
+        return Compare(column, operator, _literal(column.type, value, path))
+    low, high = _neighbours(_number(column.type, value, path), *grid)
+    if low is not None and low == high:
+        return Compare(column, operator, _typed(column.type, low))
+    return _between_neighbours(column, operator, low, high)
+
+
+def check_join(left: Column, operator: Order, right: Column, path: str) -> None:
+    """Refuse to compare columns whose types have nothing in common."""
+    _check_kin(left, operator, right, path)
+
+
+def _between_neighbours(column: Column, operator: Order, low: Decimal | None, high: Decimal | None) -> Predicate:
+    # The value lies between two that the type can hold; None where it lies beyond the last.
+    if operator in ("eq", "ne"):
+        return Always(column, operator == "ne")
+    if operator in ("gt", "gte"):
+        return Always(column, True) if low is None else Compare(column, "gt", _typed(column.type, low))
+    return Always(column, True) if high is None else Compare(column, "lt", _typed(column.type, high))
+
+
+def _grid(kind: ColumnType) -> tuple[Decimal, int] | None:
+    """The largest value of an exact numeric type and its scale."""
+    if isinstance(kind, DecimalType):
+        return Decimal(10**kind.precision - 1).scaleb(-kind.scale, _EXACT), kind.scale
+    if isinstance(kind, Primitive) and kind.name in _WHOLE:
+        return Decimal(2 ** _WHOLE[kind.name] - 1), 0
+    return None
+
+
+def _neighbours(number: Decimal, largest: Decimal, scale: int) -> tuple[Decimal | None, Decimal | None]:
+    # Two's complement holds one value more below zero than above.
+    smallest = _EXACT.minus(largest) - 1 if largest in (2**31 - 1, 2**63 - 1) else _EXACT.minus(largest)
+    if number > largest:
+        return largest, None
+    if number < smallest:
+        return None, smallest
+    step = Decimal(1).scaleb(-scale)
+    # A few characters can stand for a number of a billion digits; that one is not written out.
+    if number and number.adjusted() < -scale:
+        return (step * 0, step) if number > 0 else (-step, step * 0)
+    return number.quantize(step, ROUND_FLOOR, _EXACT), number.quantize(step, ROUND_CEILING, _EXACT)
+
+
+def _number(kind: ColumnType, value: Any, path: str) -> Decimal:
+    if type(value) is int:
+        return Decimal(value)
+    if type(value) is Decimal and value.is_finite():
+        return value
+    if type(value) is str and isinstance(kind, DecimalType) and _NUMBER.fullmatch(value):
+        return Decimal(value)
+    return Decimal(_literal(kind, value, path))
+
+
+def _typed(kind: ColumnType, number: Decimal) -> Value:
+    return number if isinstance(kind, DecimalType) else int(number)
+
+
+def _compare_floating(column: Column, kind: str, operator: Order, value: Any, path: str) -> Predicate:
+    largest = _LARGEST[kind]
+    if type(value) in (int, Decimal) and Decimal(value).copy_abs() > largest:
+        low, high = (largest, float("inf")) if value > 0 else (-float("inf"), -largest)
+        if operator in ("eq", "ne"):
+            return Always(column, operator == "ne")
+        return Compare(column, "gt", low) if operator in ("gt", "gte") else Compare(column, "lt", high)
+    number = _literal(column.type, value, path)
+    if isnan(number) and operator not in ("eq", "ne"):
+        # NaN equals itself and is greater than any other number, as in Spark.
+        if operator in ("gt", "lte"):
+            return Always(column, operator == "lte")
+        return Compare(column, "eq" if operator == "gte" else "ne", number)
+    return Compare(column, operator, number)
+
+
+def _compare(column: Column, operator: str, value: Any, path: str) -> Predicate:
+    return compare(column, cast(Order, operator), value, path)
+
+
+def _in(column: Column, operator: str, value: Any, path: str) -> Predicate:
+    if not isinstance(value, list):
+        raise InvalidFilter(f"{path} must be a list of values; for a single one use eq", field=path)
+    if len(value) > MAX_VALUES:
+        raise InvalidFilter(f"{path} has {len(value)} values; send at most {MAX_VALUES} in one request", field=path)
+    _check_plain(column, operator, path)
+    found = _among(column, value, path)
+    return Not(found) if operator == "not_in" else found
+
+
+def _among(column: Column, values: list[Any], path: str) -> Predicate:
+    if not values:
+        return NO_ROW
+    single: list[Predicate] = []
+    listed: dict[Value, None] = {}
+    for i, item in enumerate(values):
+        if item is None:
+            continue
+        one = compare(column, "eq", item, f"{path}[{i}]")
+        if isinstance(one, Compare) and not isinstance(one.operand, Column) and one.operand == one.operand:
+            listed[one.operand] = None
+        elif one not in single:
+            single.append(one)
+    if listed or None in values:
+        single.append(In(column, tuple(listed), None in values))
+    return single[0] if len(single) == 1 else Or(tuple(single))
+
+
+def _between(column: Column, operator: str, value: Any, path: str) -> Predicate:
+    if not isinstance(value, list) or len(value) != 2:
+        raise InvalidFilter(f"{path} must be a list of two values, the lower one first", field=path)
+    low, high = value
+    return And((compare(column, "gte", low, f"{path}[0]"), compare(column, "lte", high, f"{path}[1]")))
+
+
+def _like(column: Column, operator: str, value: Any, path: str) -> Predicate:
+    any_element = column.type == Array(Primitive("string"), getattr(column.type, "items_required", False))
+    if not any_element:
+        _check_text(column, operator, path)
+    if not isinstance(value, str):
+        raise InvalidFilter(f"{path} must be text such as 'A%'; % stands for any text, _ for one character", field=path)
+    if _BAD_ESCAPE.match(value):
+        raise InvalidFilter(
+            f"{path}: a backslash escapes only %, _ or another backslash; write two for a plain one", field=path
+        )
+    return Matches(column, cast(TextTest, operator), _literal(Primitive("string"), value, path), any_element)
+
+
+def _regex(column: Column, operator: str, value: Any, path: str) -> Predicate:
+    _check_text(column, operator, path)
+    if not isinstance(value, str):
+        raise InvalidFilter(f"{path} must be text: a regular expression as Java has them", field=path)
+    return Matches(column, "regex", _literal(Primitive("string"), value, path))
+
+
+def _part(column: Column, operator: str, value: Any, path: str) -> Predicate:
+    if isinstance(column.type, Array) and operator == "contains":
+        raise InvalidFilter(
+            f"{path}: {column.name!r} is {column.type}; for an element of a list use array_contains",
+            field=path,
+            suggestion="array_contains",
+        )
+    _check_text(column, operator, path)
+    if isinstance(value, Column):
+        _check_text(value, operator, path)
+        return Matches(column, cast(TextTest, operator), value)
+    if value is None:
+        raise InvalidFilter(f"{path}: null is part of no text; use is_null", field=path)
+    return Matches(column, cast(TextTest, operator), _literal(Primitive("string"), value, path))
+
+
+def _null(column: Column, operator: str, value: Any, path: str) -> Predicate:
+    if value is not None and not isinstance(value, bool):
+        raise InvalidFilter(f"{path} must be true or false", field=path)
+    asks_null = (operator == "is_null") == (value is not False)
+    return IsNull(column) if asks_null else Not(IsNull(column))
+
+
+def _array_contains(column: Column, operator: str, value: Any, path: str) -> Predicate:
+    if not isinstance(column.type, Array):
+        raise InvalidFilter(
+            f"{path}: array_contains needs a list, but {column.name!r} is {column.type}; use eq or in", field=path
+        )
+    kind = column.type.items
+    if not isinstance(kind, Primitive | DecimalType):
+        raise InvalidFilter(f"{path}: array_contains compares plain values, not {kind}", field=path)
+    if value is None or isinstance(value, Column):
+        raise InvalidFilter(f"{path} must be a value of type {kind}", field=path)
+    as_column = Column(column.name, column.steps, kind, column.qualifier)
+    one = compare(as_column, "eq", value, path)
+    if isinstance(one, Compare) and not isinstance(one.operand, Column):
+        return HasElement(column, one.operand)
+    return Always(column, False)
+
+
+def _literal(kind: ColumnType, value: Any, path: str) -> Any:
+    if isinstance(value, Column):
+        raise InvalidFilter(f"{path}: another column cannot stand here; send a value", field=path)
+    return read_literal(kind, value, path, InvalidFilter)
+
+
+def _family(kind: ColumnType) -> str:
+    if isinstance(kind, DecimalType):
+        return "number"
+    if not isinstance(kind, Primitive):
+        return ""
+    if kind.name in _WHOLE or kind.name in FLOATING:
+        return "number"
+    if kind.name in _TIMES:
+        return "time"
+    return "text" if kind.name in ("string", "uuid") else kind.name
+
+
+def _check_kin(column: Column, operator: str, other: Column, path: str) -> None:
+    for side in (column, other):
+        _check_ordered(side, operator, path)
+    if _family(column.type) != _family(other.type):
+        raise InvalidFilter(
+            f"{path}: {column.name!r} is {column.type} and {other.name!r} is {other.type}; such values never compare",
+            field=path,
+        )
+
+
+def _check_plain(column: Column, operator: str, path: str) -> None:
+    if not isinstance(column.type, Primitive | DecimalType):
+        raise _misused(column, operator, path)
+
+
+def _check_ordered(column: Column, operator: str, path: str) -> None:
+    _check_plain(column, operator, path)
+    if column.type == Primitive("boolean") and operator not in ("eq", "ne"):
+        raise _misused(column, operator, path)
+
+
+def _check_text(column: Column, operator: str, path: str) -> None:
+    if column.type != Primitive("string"):
+        raise _misused(column, operator, path)
+
+
+def _misused(column: Column, operator: str, path: str) -> InvalidFilter:
+    fitting = "eq, ne, gt, gte, lt, lte, in and between"
+    if column.type == Primitive("boolean"):
+        fitting = "eq, ne and in"
+    elif isinstance(column.type, Array):
+        fitting = "array_contains, is_null and is_not_null"
+    elif not isinstance(column.type, Primitive | DecimalType):
+        fitting = "is_null and is_not_null, or name a field inside it"
+    return InvalidFilter(
+        f"{path}: {operator} does not go with {column.name!r}, which is {column.type}; use {fitting}", field=path
+    )
+
+
+OPERATORS: dict[str, Callable[[Column, str, Any, str], Predicate]] = {
+    **dict.fromkeys(("eq", "ne", "gt", "gte", "lt", "lte"), _compare),
+    **dict.fromkeys(("in", "not_in"), _in),
+    "between": _between,
+    **dict.fromkeys(("like", "ilike"), _like),
+    "regex": _regex,
+    **dict.fromkeys(("starts_with", "ends_with", "contains"), _part),
+    **dict.fromkeys(("is_null", "is_not_null"), _null),
+    "array_contains": _array_contains,
+}

@@ -1,0 +1,29 @@
+"""What UPDATE and DELETE have in common: which rows they concern."""
+
+from typing import Any
+
+from pydantic import Field
+
+from service.columns import columns_of
+from service.errors import InvalidRequest
+from service.filters import parse_either
+from service.operation import TableRequest
+from service.predicates import Predicate
+from service.schema import TableSchema
+
+
+class RowsRequest(TableRequest):
+    """A request for the rows that a filter finds, or expressly for all."""
+
+    filter: dict[str, Any] | list[Any] | None = Field(default=None, description="which rows, in either filter dialect")
+    filters: dict[str, Any] | list[Any] | None = Field(default=None, description="another name for filter")
+    all: bool = Field(default=False, description="every row; needed where no filter is given")
+
+    def predicate(self, schema: TableSchema) -> Predicate:
+        """The rows meant. A forgotten filter must not mean every row."""
+        filtered = self.filter is not None or self.filters is not None
+        if self.all and filtered:
+            raise InvalidRequest("all: true and a filter contradict each other; send one of them", field="all")
+        if not self.all and not filtered:
+            raise InvalidRequest("filter is missing; say which rows, or all: true for every row", field="filter")
+        return parse_either(self.filter, self.filters, columns_of(schema))

@@ -1,0 +1,74 @@
+"""Spark's configuration, from the service's. Pure: the tests read it without a JVM."""
+
+from pathlib import Path
+
+from service.names import CATALOG
+from service.settings import ROOT, Settings
+
+_IMPLEMENTATIONS = {
+    "sqlite": ("jdbc", None),
+    "rest": ("rest", None),
+    "glue": (None, "org.apache.iceberg.aws.glue.GlueCatalog"),
+}
+
+
+def spark_conf(settings: Settings, jars: list[Path]) -> dict[str, str]:
+    """Everything a session is started with; `spark.conf` of the settings has the last word."""
+    class_path = ":".join(str(jar) for jar in jars)
+    conf = {
+        "spark.master": settings.spark.master,
+        "spark.app.name": "firn",
+        "spark.driver.memory": settings.spark.driver_memory,
+        "spark.driver.extraClassPath": class_path,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={ROOT / 'config' / 'log4j2.properties'}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": f"{settings.home}/spark",
+        # Iceberg sets this on the one session it meets first; compaction needs it on each.
+        "spark.sql.catalog.default_rewrite_catalog": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
+        # One Arrow batch is one task, and one task writes one file per partition.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+        # Small work pays for every task it is cut into.
+        "spark.sql.leafNodeDefaultParallelism": "1",
+        "spark.sql.shuffle.partitions": "4",
+        # A SELECT must not read files by path, expand ${env:…} or run scripts.
+        "spark.sql.variable.substitute": "false",
+        "spark.sql.runSQLOnFiles": "false",
+        "spark.sql.scripting.enabled": "false",
+        # Hadoop's local file system forks a `chmod` for every file it creates; this one does not.
+        "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+        **_catalog(settings),
+    }
+    if settings.spark.master.startswith("local"):
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
+    else:
+        conf["spark.jars"] = ",".join(str(jar) for jar in jars)
+    return {**conf, **settings.spark.conf}
+
+
+def _catalog(settings: Settings) -> dict[str, str]:
+    kind, implementation = _IMPLEMENTATIONS[settings.catalog.type]
+    warehouse = settings.catalog.warehouse or ""
+    values = {
+        "warehouse": warehouse,
+        # A cached table hides what other writers commit.
+        "cache-enabled": "false",
+        "unique-table-location": "true",
+        **settings.catalog.properties,
+    }
+    if kind:
+        values["type"] = kind
+    if implementation:
+        values["catalog-impl"] = implementation
+    if warehouse.startswith("s3"):
+        values.setdefault("io-impl", "org.apache.iceberg.aws.s3.S3FileIO")
+    if settings.catalog.type == "sqlite":
+        values |= {"uri": f"jdbc:sqlite:{settings.home / 'catalog.db'}", "jdbc.busy_timeout": "30000"}
+        values |= {"jdbc.synchronous": "FULL", "jdbc.journal_mode": "WAL", "jdbc.schema-version": "V1"}
+    elif settings.catalog.uri:
+        values["uri"] = settings.catalog.uri
+    name = f"spark.sql.catalog.{CATALOG}"
+    return {name: "org.apache.iceberg.spark.SparkCatalog", **{f"{name}.{k}": v for k, v in values.items()}}

@@ -1,0 +1,149 @@
+"""Spark as the rest of the service sees it: a few warm sessions, lent one per job."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+from pyspark.sql import SparkSession
+
+from service.engine import jvm
+from service.engine.translate import translated
+from service.errors import EngineUnavailable, FirnError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+State = Literal["new", "starting", "up", "failed", "stopped"]
+log = logging.getLogger("firn.engine")
+
+
+class Engine:
+    """Owns the JVM. When it dies, requests are told so and Spark is started anew."""
+
+    def __init__(self, conf: dict[str, str], sessions: int, start_wait_s: float) -> None:
+        self._conf = conf
+        self._count = sessions
+        self._start_wait_s = start_wait_s
+        self._changed = threading.Condition()
+        self._state: State = "new"
+        self._root: SparkSession | None = None
+        self._idle: list[SparkSession] = []
+        self._life = 0
+
+    @property
+    def up(self) -> bool:
+        return self._state == "up"
+
+    def start(self) -> None:
+        """Start Spark on this thread; raises when it cannot."""
+        with self._changed:
+            if self._stopped():
+                return
+            self._state = "starting"
+        started = time.monotonic()
+        try:
+            root = jvm.start(self._conf)
+            sessions = [root.newSession() for _ in range(self._count)]
+        except Exception as e:
+            with self._changed:
+                self._state = "failed"
+                self._changed.notify_all()
+            raise EngineUnavailable(f"Spark did not start: {e}") from e
+        with self._changed:
+            if self._stopped():  # meanwhile
+                jvm.stop(root, 2)
+                return
+            self._root, self._idle, self._state = root, sessions, "up"
+            self._life += 1
+            self._changed.notify_all()
+        threading.Thread(target=self._watch, args=(self._life,), name="firn-jvm-watch", daemon=True).start()
+        log.info("Spark %s is up after %.1f s", root.version, time.monotonic() - started)
+
+    def run(self, job: Callable[Concatenate[SparkSession, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a job on a lent session and translate what the JVM throws."""
+        session, life = self._borrow()
+        try:
+            return job(session, *args, **kwargs)
+        except FirnError:
+            raise
+        except Exception as e:
+            told = translated(e)
+            if isinstance(told, EngineUnavailable):
+                self._end_if_silent(life)
+            raise told from e
+        finally:
+            self._give_back(session, life)
+
+    def run_on_all(self, job: Callable[[SparkSession], Any]) -> None:
+        """Run a job once on every session that is idle now, side by side: how they are warmed."""
+        with self._changed:
+            sessions, life = list(self._idle), self._life
+            self._idle.clear()
+        try:
+            with ThreadPoolExecutor(max(1, len(sessions))) as pool:
+                list(pool.map(job, sessions))
+        finally:
+            for session in sessions:
+                self._give_back(session, life)
+
+    def stop(self, seconds: float = 3) -> None:
+        with self._changed:
+            was, self._state = self._state, "stopped"
+            root, self._root = self._root, None
+            self._idle.clear()
+            self._changed.notify_all()
+        if was != "new":
+            jvm.stop(root, seconds)
+
+    def cancel_all(self) -> None:
+        """Cancel every running job, so that a stop need not wait for them."""
+        root = self._root
+        if root is not None:
+            root.sparkContext.cancelAllJobs()
+
+    def _stopped(self) -> bool:
+        return self._state == "stopped"
+
+    def _borrow(self) -> tuple[SparkSession, int]:
+        with self._changed:
+            ready = self._changed.wait_for(
+                lambda: self._idle or self._state in ("failed", "stopped"), timeout=self._start_wait_s
+            )
+            if not ready or not self._idle:
+                raise EngineUnavailable(f"Spark is not available ({self._state}); try again in a few seconds")
+            # The session used last is the warmest.
+            return self._idle.pop(), self._life
+
+    def _give_back(self, session: SparkSession, life: int) -> None:
+        with self._changed:
+            if life == self._life and self._state == "up":
+                self._idle.append(session)
+                self._changed.notify_all()
+
+    def _end_if_silent(self, life: int) -> None:
+        """A JVM that we lost touch with must not commit later what we report as failed."""
+        process = jvm.process()
+        with self._changed:
+            current = life == self._life and self._state == "up"
+        if process is not None and current and not jvm.answers():
+            process.kill()
+
+    def _watch(self, life: int) -> None:
+        process = jvm.process()
+        if process is None:
+            return
+        code = process.wait()
+        with self._changed:
+            if self._state == "stopped" or life != self._life:
+                return
+            self._state, self._root = "starting", None
+            self._idle.clear()
+        log.error("the JVM ended with code %s; starting Spark anew", code)
+        for delay in (0, 1, 5, 15, 60):
+            time.sleep(delay)
+            try:
+                return self.start()
+            except FirnError as e:
+                log.error("%s", e.message)

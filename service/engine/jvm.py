@@ -1,0 +1,77 @@
+"""The JVM that Spark lives in: started as our child, watched, and never left behind."""
+
+import contextlib
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+
+def start(conf: dict[str, str]) -> SparkSession:
+    """A new JVM with a new Spark in it, also after an earlier one died in this process."""
+    _forget()
+    # A Spark of the user's own must not be taken for ours.
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    os.environ.pop("SPARK_CONF_DIR", None)
+    builder = SparkSession.builder
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def process() -> "subprocess.Popen[bytes] | None":
+    """The JVM's process, once there is one."""
+    gateway: Any = SparkContext._gateway
+    return getattr(gateway, "proc", None)
+
+
+def answers() -> bool:
+    """Whether the JVM still replies to the simplest call."""
+    virtual_machine: Any = SparkContext._jvm
+    try:
+        return virtual_machine is not None and virtual_machine.System.nanoTime() != 0
+    except Exception:
+        return False
+
+
+def stop(session: SparkSession | None, seconds: float) -> None:
+    """End Spark, then its JVM; what does not end by itself in time is killed."""
+    jvm = process()
+    if session is not None:
+        stopping = threading.Thread(target=_stop_quietly, args=(session,), daemon=True)
+        stopping.start()
+        stopping.join(seconds)
+    if jvm is not None:
+        # The JVM ends when its standard input does; that is also what ends it when we are killed.
+        with contextlib.suppress(OSError):
+            if jvm.stdin:
+                jvm.stdin.close()
+        try:
+            jvm.wait(seconds)
+        except subprocess.TimeoutExpired:
+            jvm.kill()
+            jvm.wait()
+    _forget()
+
+
+def _stop_quietly(session: SparkSession) -> None:
+    with contextlib.suppress(Exception):
+        session.stop()
+
+
+def _forget() -> None:
+    # PySpark keeps its JVM in class attributes and has no call that lets go of a dead one.
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        with contextlib.suppress(Exception):
+            gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None

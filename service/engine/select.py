@@ -1,0 +1,157 @@
+"""A query as Spark SQL, run once: its rows, whether there are more, and what was read for them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from service.engine import sql
+from service.engine.rows import collect, json_rows
+from service.engine.sql import Parameters, identifier, reference
+from service.query import Aggregate, Computed, Grouping, Join, Query, Sort, Source, aggregate_column, group_column
+
+_AGGREGATES = {
+    "count": "count",
+    "count_distinct": "count",
+    "sum": "sum",
+    "avg": "avg",
+    "min": "min",
+    "max": "max",
+    "stddev": "stddev_samp",
+    "variance": "var_samp",
+    "median": "median",
+}
+_FILES = {"resultDataFiles": 0, "totalDataFileSize": 1}
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The rows of an answer, as JSON has them; `plan` instead of rows where only that was asked for."""
+
+    rows: list[dict[str, Any]]
+    has_more: bool = False
+    scanned_files: int = 0
+    scanned_bytes: int = 0
+    plan: str | None = None
+
+
+def select(session: SparkSession, query: Query, explain: bool) -> Selected:
+    """Run the query, or say how it would be run."""
+    parameters = Parameters()
+    text = statement(query, parameters)
+    df = sql.run(session, text, parameters.values)
+    return explained(df) if explain else selected(df, [output.name for output in query.outputs], query.limit)
+
+
+def selected(df: DataFrame, names: list[str], limit: int) -> Selected:
+    """The frame's first rows, of one more that it was asked for; the columns are called `names`."""
+    table = collect(df).rename_columns(names)
+    files, size = _scanned(df)
+    return Selected(json_rows(table.slice(0, limit)), table.num_rows > limit, files, size)
+
+
+def explained(df: DataFrame) -> Selected:
+    return Selected([], plan=df._jdf.queryExecution().explainString(_formatted(df)))
+
+
+def statement(query: Query, parameters: Parameters) -> str:
+    """The query's text. Its outputs are called c0, c1, … so that no name a user chose can mean anything to Spark."""
+    source = _from(query, parameters)
+    condition = query.where
+    if query.grouping:
+        source, condition = _grouped(query, query.grouping, source, parameters), query.grouping.having
+    outputs = ", ".join(f"{_value(o.value, parameters)} AS c{i}" for i, o in enumerate(query.outputs))
+    text = f"SELECT {'DISTINCT ' if query.distinct else ''}{outputs} FROM {source}"
+    text += f" WHERE {sql.where(condition, parameters)}"
+    if query.sorts:
+        text += f" ORDER BY {', '.join(_sort(s, parameters) for s in query.sorts)}"
+    # One row more than asked for tells whether there are more.
+    return f"{text} LIMIT {query.limit + 1} OFFSET {query.offset}"
+
+
+def _from(query: Query, parameters: Parameters) -> str:
+    text = _source(query.source)
+    for join in query.joins:
+        text += f" {join.kind.upper()} JOIN {_source(join.source)} ON {_on(join, parameters)}"
+    return text
+
+
+def _source(source: Source) -> str:
+    version = "" if source.snapshot_id is None else f" VERSION AS OF {source.snapshot_id}"
+    return f"{source.spark_name}{version} AS {identifier(source.alias)}"
+
+
+def _on(join: Join, parameters: Parameters) -> str:
+    return " AND ".join(
+        f"{reference(c.left, parameters)} {sql.COMPARE[c.operator]} {reference(c.right, parameters)}" for c in join.on
+    )
+
+
+def _grouped(query: Query, grouping: Grouping, source: str, parameters: Parameters) -> str:
+    columns = [f"{_value(g, parameters)} AS {group_column(i)}" for i, g in enumerate(grouping.groups)]
+    columns += [f"{_aggregate(a, parameters)} AS {aggregate_column(i)}" for i, a in enumerate(grouping.aggregates)]
+    text = f"SELECT {', '.join(columns)} FROM {source} WHERE {sql.where(query.where, parameters)}"
+    if grouping.groups:
+        text += f" GROUP BY {', '.join(str(i + 1) for i in range(len(grouping.groups)))}"
+    return f"({text})"
+
+
+def _aggregate(aggregate: Aggregate, parameters: Parameters) -> str:
+    column = "*" if aggregate.column is None else reference(aggregate.column, parameters)
+    return f"{_AGGREGATES[aggregate.kind]}({'DISTINCT ' if aggregate.distinct else ''}{column})"
+
+
+def _sort(sort: Sort, parameters: Parameters) -> str:
+    by = f"c{sort.by}" if isinstance(sort.by, int) else _value(sort.by, parameters)
+    return f"{by} {'DESC' if sort.descending else 'ASC'} NULLS {'FIRST' if sort.nulls_first else 'LAST'}"
+
+
+def _value(value: Computed, parameters: Parameters) -> str:
+    text = reference(value.column, parameters)
+    for step in value.steps:
+        arguments = [parameters.add(argument) for argument in step.arguments]
+        match step.kind:
+            case "cast":
+                text = f"CAST({text} AS {sql.spark_type(step.type)})"
+            case "trim" | "upper" | "lower" | "substring" | "date_format":
+                text = f"{step.kind}({', '.join([text, *arguments])})"
+            case "extract":
+                text = f"date_part({arguments[0]}, {text})"
+            case "date_trunc":
+                # Spark's function makes a moment of whatever it is given.
+                text = f"CAST(date_trunc({arguments[0]}, {text}) AS {sql.spark_type(step.type)})"
+    return text
+
+
+def _scanned(df: DataFrame) -> tuple[int, int]:
+    """Data files that the scans of a finished query were planned to read, and their bytes."""
+    counted = [0, 0]
+    for leaf in _leaves(df._jdf.queryExecution().executedPlan()):
+        if leaf.nodeName().startswith("BatchScan"):
+            metrics = leaf.metrics()
+            for name, place in _FILES.items():
+                found = metrics.get(name)
+                if found.isDefined():
+                    counted[place] += found.get().value()
+    return counted[0], counted[1]
+
+
+def _leaves(plan: Any) -> Iterator[Any]:
+    """The plan's leaves, each once: adaptive execution hides them in stages, and a reused stage stands for another."""
+    kind = plan.getClass().getSimpleName()
+    if kind == "AdaptiveSparkPlanExec":
+        yield from _leaves(plan.executedPlan())
+    elif kind.endswith("QueryStageExec"):
+        yield from _leaves(plan.plan())
+    elif not kind.startswith("Reused"):
+        children = plan.children()
+        if children.isEmpty():
+            yield plan
+        for i in range(children.size()):
+            yield from _leaves(children.apply(i))
+
+
+def _formatted(df: DataFrame) -> Any:
+    jvm: Any = df.sparkSession._jvm
+    return jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")

@@ -1,0 +1,160 @@
+"""Predicates and values as Spark SQL: names are always quoted, values are always named parameters."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from service.columns import Column, Key
+from service.predicates import Always, And, Compare, HasElement, In, IsNull, Matches, Not, Or, Predicate
+from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct
+
+_TYPES = {
+    "string": "STRING",
+    "integer": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP_NTZ",
+    "timestamptz": "TIMESTAMP",
+    "binary": "BINARY",
+    "uuid": "STRING",
+}
+COMPARE = {"eq": "=", "ne": "<>", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_MATCH = {"like": "LIKE", "ilike": "ILIKE", "regex": "RLIKE"}
+_CALL = {"starts_with": "startswith", "ends_with": "endswith", "contains": "contains"}
+
+
+class Parameters:
+    """The values of one statement, by the names it gives them."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str | int | bool] = {}
+
+    def add(self, value: str | int | bool) -> str:
+        name = f"p{len(self.values)}"
+        self.values[name] = value
+        return f":{name}"
+
+
+def run(session: SparkSession, text: str, values: Mapping[str, str | int | bool]) -> DataFrame:
+    """The statement's result. `session.sql(text, args)` does the same with two calls to the JVM per value."""
+    jvm: Any = session._jvm
+    mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
+    arguments = mapper.readValue(json.dumps(values), jvm.java.lang.Class.forName("java.util.HashMap"))
+    return DataFrame(session._jsparkSession.sql(text, arguments), session)
+
+
+def where(predicate: Predicate, parameters: Parameters) -> str:
+    """A condition that is true of exactly the rows the predicate is true of."""
+    match predicate:
+        case And(children):
+            return f"({' AND '.join(where(c, parameters) for c in children)})" if children else "TRUE"
+        case Or(children):
+            return f"({' OR '.join(where(c, parameters) for c in children)})" if children else "FALSE"
+        case Not(IsNull(column)):
+            return f"{reference(column, parameters)} IS NOT NULL"
+        case Not(child):
+            return f"(NOT {where(child, parameters)})"
+        case IsNull(column):
+            return f"{reference(column, parameters)} IS NULL"
+        case Always(column, answer):
+            # True or false of a value, and neither of a null.
+            known = "IS NOT NULL OR" if answer else "IS NULL AND"
+            return f"({reference(column, parameters)} {known} CAST(NULL AS BOOLEAN))"
+        case Compare(column, operator, operand):
+            return f"{reference(column, parameters)} {COMPARE[operator]} {_operand(column, operand, parameters)}"
+        case In(column, values, or_null):
+            listed = [literal(column.type, value, parameters) for value in values] + ["NULL"] * or_null
+            return f"{reference(column, parameters)} IN ({', '.join(listed)})"
+        case Matches():
+            return _matches(predicate, parameters)
+        case HasElement(column, value):
+            kind = column.type.items if isinstance(column.type, Array) else column.type
+            return f"array_contains({reference(column, parameters)}, {literal(kind, value, parameters)})"
+
+
+def reference(column: Column, parameters: Parameters) -> str:
+    text = "" if column.qualifier is None else identifier(column.qualifier)
+    for step in column.steps:
+        if isinstance(step, Key):
+            text += f"[{parameters.add(step.text)}]"
+        else:
+            text += f".{identifier(step)}" if text else identifier(step)
+    return text
+
+
+def identifier(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(kind: ColumnType, value: Any, parameters: Parameters) -> str:
+    """A value as `read_literal` gives it, in its type exactly. Spark folds it, so that files can be pruned by it."""
+    if value is None:
+        return f"CAST(NULL AS {spark_type(kind)})"
+    match kind:
+        case Primitive("string" | "uuid" | "boolean"):
+            return parameters.add(value)
+        case Primitive("binary"):
+            return f"unhex({parameters.add(value.hex())})"
+        case Array(items):
+            listed = ", ".join(literal(items, item, parameters) for item in value)
+            return f"CAST(array({listed}) AS {spark_type(kind)})"
+        case Map(key, item):
+            listed = ", ".join(f"{literal(key, k, parameters)}, {literal(item, v, parameters)}" for k, v in value)
+            return f"CAST(map({listed}) AS {spark_type(kind)})"
+        case Struct(fields):
+            pairs = ((parameters.add(f.name), literal(f.type, value[f.name], parameters)) for f in fields)
+            return f"CAST(named_struct({', '.join(f'{n}, {v}' for n, v in pairs)}) AS {spark_type(kind)})"
+    return f"CAST({parameters.add(_text(value))} AS {spark_type(kind)})"
+
+
+def spark_type(kind: ColumnType) -> str:
+    """The type's name in Spark SQL."""
+    match kind:
+        case DecimalType(precision, scale):
+            return f"DECIMAL({precision},{scale})"
+        case Array(items):
+            return f"ARRAY<{spark_type(items)}>"
+        case Map(key, value):
+            return f"MAP<{spark_type(key)},{spark_type(value)}>"
+        case Struct(fields):
+            return f"STRUCT<{','.join(f'{identifier(f.name)}:{spark_type(f.type)}' for f in fields)}>"
+        case Primitive(name):
+            return _TYPES[name]
+
+
+def _matches(test: Matches, parameters: Parameters) -> str:
+    column = reference(test.column, parameters)
+    if isinstance(test.operand, Column):
+        operand = reference(test.operand, parameters)
+    else:
+        operand = parameters.add(test.operand)
+    if test.operator in _CALL:
+        return f"{_CALL[test.operator]}({column}, {operand})"
+    if test.any_element:
+        return f"exists({column}, element -> element {_MATCH[test.operator]} {operand})"
+    return f"{column} {_MATCH[test.operator]} {operand}"
+
+
+def _operand(column: Column, operand: Any, parameters: Parameters) -> str:
+    if isinstance(operand, Column):
+        return reference(operand, parameters)
+    return literal(column.type, operand, parameters)
+
+
+def _text(value: Any) -> str | int:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds")
+    if isinstance(value, float):
+        return repr(value).replace("inf", "Infinity").replace("nan", "NaN")
+    return str(value)

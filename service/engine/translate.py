@@ -1,0 +1,121 @@
+"""What the JVM throws, as the errors a caller sees.
+
+The first rule that fits the chain of causes decides; what fits none is a defect and stays what it is.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
+
+from service.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    EngineUnavailable,
+    FirnError,
+    InvalidQuery,
+    OutcomeUnknown,
+    StorageUnavailable,
+    TableNotFound,
+)
+
+_BY_CLASS: dict[str, tuple[type[FirnError], str]] = {
+    "org.apache.iceberg.exceptions.CommitStateUnknownException": (
+        OutcomeUnknown,
+        "the catalog did not say whether the commit happened; ask again with the same request",
+    ),
+    "org.apache.iceberg.exceptions.CommitFailedException": (
+        CommitConflict,
+        "another writer changed the table first, several times in a row; try again",
+    ),
+    "org.apache.iceberg.exceptions.ValidationException": (
+        CommitConflict,
+        "another writer changed the same rows meanwhile; try again",
+    ),
+    "org.apache.iceberg.exceptions.NoSuchTableException": (
+        TableNotFound,
+        "the table is gone; it was dropped meanwhile",
+    ),
+    "org.sqlite.SQLiteException": (CatalogUnavailable, "the catalog's database is busy or broken; try again"),
+    "org.postgresql.util.PSQLException": (CatalogUnavailable, "the catalog's database does not answer; try again"),
+    "org.apache.iceberg.jdbc.UncheckedSQLException": (CatalogUnavailable, "the catalog does not answer; try again"),
+    "org.apache.iceberg.exceptions.ServiceUnavailableException": (
+        CatalogUnavailable,
+        "the catalog does not answer; try again",
+    ),
+    "org.apache.iceberg.exceptions.ServiceFailureException": (CatalogUnavailable, "the catalog failed; try again"),
+    "java.lang.OutOfMemoryError": (
+        EngineUnavailable,
+        "Spark ran out of memory for this request; send it in smaller parts or raise spark.driver_memory",
+    ),
+}
+_STORAGE = (
+    "java.io.IOException",
+    "java.io.FileNotFoundException",
+    "java.nio.file.",
+    "org.apache.iceberg.exceptions.RuntimeIOException",
+    "org.apache.iceberg.exceptions.NotFoundException",
+)
+_STORAGE_TOLD = ("software.amazon.awssdk.", "org.apache.hadoop.fs.")
+
+
+def translated(error: Exception) -> Exception:
+    """The error a caller sees, or the same exception when it is a defect."""
+    if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
+        return EngineUnavailable("Spark ended while it worked on this request; it is being started anew, try again")
+    chain = list(_chain(error))
+    for name, message in chain:
+        if name in _BY_CLASS:
+            kind, said = _BY_CLASS[name]
+            return kind(said)
+        if "was cancelled" in message or "cancelled because SparkContext was shut down" in message:
+            return EngineUnavailable("the work was cancelled because the service is stopping; try again")
+        if name.startswith(_STORAGE_TOLD) or "No space left on device" in message:
+            return StorageUnavailable(f"the storage refused: {_first_line(message)}")
+    state = _sql_state(error)
+    if state.startswith("42P01"):
+        return TableNotFound("the table is gone; it was dropped meanwhile")
+    if state.startswith(("42", "22", "0A")) and isinstance(error, PySparkException):
+        return InvalidQuery(f"the query cannot be answered: {_first_line(str(error))}")
+    if any(name.startswith(_STORAGE) for name, _ in chain):
+        return StorageUnavailable(f"the storage failed: {_first_line(chain[-1][1])}")
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+        return EngineUnavailable("Spark ended while it worked on this request; it is being started anew, try again")
+    return error
+
+
+def _chain(error: Exception) -> Iterator[tuple[str, str]]:
+    """Each cause's class and message, outermost first."""
+    throwable: Any = None
+    if isinstance(error, CapturedException):
+        throwable = error._origin
+        if throwable is None and error._cause is not None:
+            yield "", str(error._cause)
+    elif isinstance(error, Py4JJavaError):
+        throwable = error.java_exception
+    try:
+        for _ in range(20):
+            if throwable is None:
+                return
+            yield throwable.getClass().getName(), str(throwable.getMessage())
+            throwable = throwable.getCause()
+    except (Py4JError, ConnectionError):
+        return
+
+
+def _sql_state(error: Exception) -> str:
+    if isinstance(error, PySparkException):
+        try:
+            return error.getSqlState() or ""
+        except (Py4JError, ConnectionError):
+            return ""
+    return ""
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    for noise in (" SQLSTATE:", " == SQL"):
+        line = line.partition(noise)[0]
+    return line[:400]

@@ -1,0 +1,33 @@
+"""Jobs that put rows into a table: one Iceberg commit each, stamped with its batch id."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import lit
+
+from service.engine.rows import frame
+
+STAMP = "snapshot-property.firn-batch"
+
+
+def append(session: SparkSession, table: str, rows: pa.Table, batch: str) -> None:
+    """Add rows."""
+    frame(session, rows).writeTo(table).option(STAMP, batch).append()
+
+
+def overwrite(session: SparkSession, table: str, rows: pa.Table, batch: str) -> None:
+    """Replace every row, in one commit: readers see the old table or the new one."""
+    frame(session, rows).writeTo(table).option(STAMP, batch).overwrite(lit(True))
+
+
+@contextmanager
+def stamped(session: SparkSession, batch: str) -> Iterator[None]:
+    """Stamp what SQL statements commit on this session meanwhile; they take no options of their own."""
+    key = f"spark.sql.iceberg.{STAMP}"
+    session.conf.set(key, batch)
+    try:
+        yield
+    finally:
+        session.conf.unset(key)

@@ -1,0 +1,159 @@
+"""Every failure a caller can see.
+
+FirnError                      code                    status  retryable
+├── InvalidRequest             INVALID_REQUEST         400
+│   ├── UnknownOperation       UNKNOWN_OPERATION       400
+│   ├── UnknownField           UNKNOWN_FIELD           400
+│   ├── InvalidSchema          INVALID_SCHEMA          400
+│   ├── InvalidRecord          INVALID_RECORD          400
+│   ├── InvalidFilter          INVALID_FILTER          400
+│   ├── InvalidQuery           INVALID_QUERY           400
+│   └── ConfirmationRequired   CONFIRMATION_REQUIRED   400
+├── NotFound                   NOT_FOUND               404
+│   ├── TableNotFound          TABLE_NOT_FOUND         404
+│   └── SnapshotNotFound       SNAPSHOT_NOT_FOUND      404
+├── MethodNotAllowed           METHOD_NOT_ALLOWED      405
+├── TableExists                TABLE_EXISTS            409
+├── CommitConflict             COMMIT_CONFLICT         409     yes
+├── BodyTooLarge               BODY_TOO_LARGE          413
+├── TooManyRequests            TOO_MANY_REQUESTS       429     yes
+├── Unavailable                UNAVAILABLE             503     yes
+│   ├── EngineUnavailable      ENGINE_UNAVAILABLE      503     yes
+│   ├── CatalogUnavailable     CATALOG_UNAVAILABLE     503     yes
+│   ├── LedgerUnavailable      LEDGER_UNAVAILABLE      503     yes
+│   ├── StorageUnavailable     STORAGE_UNAVAILABLE     503     yes
+│   ├── ShuttingDown           SHUTTING_DOWN           503     yes
+│   └── OutcomeUnknown         OUTCOME_UNKNOWN         503     yes
+└── InternalError              INTERNAL_ERROR          500
+
+What stops start-up is not among them: see `settings.SettingsError`.
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+
+class FirnError(Exception):
+    """A failure with everything its answer needs; rendered in one place, `envelope.py`."""
+
+    code: ClassVar[str]
+    status: ClassVar[int]
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        suggestion: str | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.suggestion = suggestion
+        self.details = details
+
+
+class InvalidRequest(FirnError):
+    code, status = "INVALID_REQUEST", 400
+
+
+class UnknownOperation(InvalidRequest):
+    code = "UNKNOWN_OPERATION"
+
+
+class UnknownField(InvalidRequest):
+    code = "UNKNOWN_FIELD"
+
+
+class InvalidSchema(InvalidRequest):
+    code = "INVALID_SCHEMA"
+
+
+class InvalidRecord(InvalidRequest):
+    code = "INVALID_RECORD"
+
+
+class InvalidFilter(InvalidRequest):
+    code = "INVALID_FILTER"
+
+
+class InvalidQuery(InvalidRequest):
+    code = "INVALID_QUERY"
+
+
+class ConfirmationRequired(InvalidRequest):
+    code = "CONFIRMATION_REQUIRED"
+
+
+class NotFound(FirnError):
+    code, status = "NOT_FOUND", 404
+
+
+class TableNotFound(NotFound):
+    code = "TABLE_NOT_FOUND"
+
+
+class SnapshotNotFound(NotFound):
+    code = "SNAPSHOT_NOT_FOUND"
+
+
+class MethodNotAllowed(FirnError):
+    code, status = "METHOD_NOT_ALLOWED", 405
+
+
+class TableExists(FirnError):
+    code, status = "TABLE_EXISTS", 409
+
+
+class CommitConflict(FirnError):
+    code, status, retryable = "COMMIT_CONFLICT", 409, True
+
+
+class BodyTooLarge(FirnError):
+    code, status = "BODY_TOO_LARGE", 413
+
+
+class TooManyRequests(FirnError):
+    code, status, retryable = "TOO_MANY_REQUESTS", 429, True
+
+
+class Unavailable(FirnError):
+    code, status, retryable = "UNAVAILABLE", 503, True
+
+
+class EngineUnavailable(Unavailable):
+    code = "ENGINE_UNAVAILABLE"
+
+
+class CatalogUnavailable(Unavailable):
+    code = "CATALOG_UNAVAILABLE"
+
+
+class LedgerUnavailable(Unavailable):
+    code = "LEDGER_UNAVAILABLE"
+
+
+class StorageUnavailable(Unavailable):
+    code = "STORAGE_UNAVAILABLE"
+
+
+class ShuttingDown(Unavailable):
+    code = "SHUTTING_DOWN"
+
+
+class OutcomeUnknown(Unavailable):
+    code = "OUTCOME_UNKNOWN"
+
+
+class InternalError(FirnError):
+    code, status = "INTERNAL_ERROR", 500
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a misspelt one most likely meant."""
+    by_folded = {k.casefold(): k for k in known}
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    return by_folded[found[0]] if found else None

@@ -1,0 +1,181 @@
+"""The HTTP edge: routes, request ids, the body limit, and a stop that loses nothing."""
+
+import asyncio
+import logging
+import re
+import signal
+import threading
+import uuid
+from types import FrameType
+from typing import Any, Protocol
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from service import envelope, events
+from service.errors import BodyTooLarge, FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
+from service.openapi import document
+from service.router import Answer, Router
+from service.settings import Settings
+
+log = logging.getLogger("firn.http")
+ROUTES = ("/database", events.INVOCATIONS, "/health", "/ready", "/docs", "/openapi.json")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class Service(Protocol):
+    """What this edge needs of the service behind it."""
+
+    settings: Settings
+    router: Router
+
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def state(self) -> str: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def create(service: Service) -> FastAPI:
+    """The ASGI application. It holds no state of its own."""
+    app = FastAPI(title="Firn", docs_url="/docs", redoc_url=None, openapi_url=None)
+    limit = service.settings.limits.body_mb * 1024 * 1024
+
+    @app.post("/database", include_in_schema=False)
+    async def database(request: Request) -> Response:
+        request_id = _request_id(request)
+        body = await _body(request, limit)
+        return _response(await asyncio.wrap_future(service.router.submit(body, request_id)), request_id)
+
+    @app.post(events.INVOCATIONS, include_in_schema=False)
+    async def invocations(request: Request) -> Response:
+        request_id = _request_id(request)
+        body = await _body(request, limit)
+        answer = await asyncio.wrap_future(events.submit(body, service, request_id))
+        return Response(answer, media_type="application/json", headers={"X-Request-Id": request_id})
+
+    @app.get("/health", include_in_schema=False)
+    async def health() -> JSONResponse:
+        return JSONResponse(events.HEALTHY)
+
+    @app.get("/ready", include_in_schema=False)
+    async def ready() -> JSONResponse:
+        headers = {} if service.ready else {"Retry-After": "1"}
+        return JSONResponse(
+            {"ready": service.ready, "state": service.state}, 200 if service.ready else 503, headers=headers
+        )
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> JSONResponse:
+        return JSONResponse(document(service.router.operations))
+
+    app.openapi = lambda: document(service.router.operations)  # type: ignore[method-assign]  # FastAPI's own hook
+    app.openapi_url = "/openapi.json"
+
+    @app.exception_handler(FirnError)
+    async def refused(request: Request, error: FirnError) -> Response:
+        request_id = _request_id(request)
+        return _response(Answer(error.status, envelope.failure(error, request_id)), request_id)
+
+    @app.exception_handler(HTTPException)
+    async def no_route(request: Request, error: HTTPException) -> Response:
+        return await refused(request, _no_route(request, error))
+
+    @app.exception_handler(Exception)
+    async def defect(request: Request, _: Exception) -> Response:
+        request_id = _request_id(request)
+        return _response(service.router.defect(request_id), request_id)
+
+    return app
+
+
+def _no_route(request: Request, error: HTTPException) -> FirnError:
+    path = request.url.path
+    if error.status_code == 405:
+        right = "POST" if path in ("/database", events.INVOCATIONS) else "GET"
+        return MethodNotAllowed(f"{path} takes {right}, not {request.method}")
+    if error.status_code == 404:
+        near = nearest(path, ROUTES)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(ROUTES)}"
+        return NotFound(f"there is no {path[:200]} here; {hint}", suggestion=near)
+    return InvalidRequest(f"the HTTP request cannot be read: {error.detail}")
+
+
+def _request_id(request: Request) -> str:
+    """The caller's own id where it is a sane one, else a new one; the same for the whole request."""
+    given: str | None = getattr(request.state, "request_id", None) or request.headers.get("x-request-id")
+    request.state.request_id = given if given and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return str(request.state.request_id)
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    declared = request.headers.get("content-length", "")
+    chunks, size = [], int(declared) if declared.isdigit() else 0
+    if size <= limit:
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                break
+            chunks.append(chunk)
+    if size > limit:
+        raise BodyTooLarge(
+            f"the body is larger than {limit >> 20} MiB; send the records in several requests, "
+            "or raise FIRN_LIMITS__BODY_MB"
+        )
+    return b"".join(chunks)
+
+
+def _response(answer: Answer, request_id: str) -> Response:
+    headers = {"X-Request-Id": request_id}
+    if answer.retry_after_s is not None:
+        headers["Retry-After"] = str(answer.retry_after_s)
+    return Response(answer.body, answer.status, headers, media_type="application/json")
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, but a stop first finishes what is under way, answering 503 to what comes meanwhile."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._asked = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._asked:
+            self.should_exit = self.force_exit = True
+            return
+        self._asked = True
+        log.info("stopping on %s", signal.Signals(sig).name)
+        threading.Thread(target=self._stop, name="firn-stop").start()
+
+    def _stop(self) -> None:
+        try:
+            self._service.stop()
+        finally:
+            self.should_exit = True
+
+
+def serve(service: Service) -> int:
+    """Listen at once, start the service in the background, return when it has stopped."""
+    settings = service.settings
+    config: Any = uvicorn.Config(
+        create(service),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=3,
+        timeout_keep_alive=75,
+    )
+    server = _Server(config, service)
+    service.start()
+    log.info("listening on http://%s:%d, data under %s", settings.host, settings.port, settings.home)
+    try:
+        server.run()
+    finally:
+        service.stop()
+    return 0 if server.started else 1

@@ -1,0 +1,60 @@
+"""Addresses of data, and their one reversible spelling on disk."""
+
+import re
+from dataclasses import dataclass
+
+from service.errors import InvalidRequest
+
+PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z"
+_VALID = re.compile(PATTERN)
+_ESCAPE = re.compile(r"_([0-9a-f]{2})")
+RESERVED_COLUMN_PREFIX = "_firn_"
+# What PyIceberg and Spark both call the catalog: SQL catalogs keep the name beside every table.
+CATALOG = "firn"
+
+
+def check_name(value: str, field: str) -> str:
+    """The value itself, or a refusal that says what a name may be."""
+    if not _VALID.match(value):
+        raise InvalidRequest(
+            f"{field} {value[:80]!r} is not a name: use 1 to 63 letters, digits, '_' and '-', "
+            "beginning with a letter or a digit",
+            field=field,
+        )
+    return value
+
+
+def encode(name: str) -> str:
+    """Every byte outside [a-z0-9] becomes `_hh`: injective, and safe in every catalog and file system."""
+    return "".join(chr(b) if chr(b) in "abcdefghijklmnopqrstuvwxyz0123456789" else f"_{b:02x}" for b in name.encode())
+
+
+def decode(encoded: str) -> str | None:
+    """The name an encoded one stands for; None where Firn did not write it."""
+    try:
+        name = _ESCAPE.sub(lambda m: chr(int(m[1], 16)), encoded)
+    except ValueError:
+        return None
+    return name if _VALID.match(name) and encode(name) == encoded else None
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table's address as a request gives it."""
+
+    tenant: str
+    namespace: str
+    table: str
+
+    @property
+    def identifier(self) -> tuple[str, str]:
+        """The address in the Iceberg catalog: one single-level namespace, one table."""
+        return namespace_identifier(self.tenant, self.namespace), encode(self.table)
+
+    def __str__(self) -> str:
+        return f"{self.tenant}.{self.namespace}.{self.table}"
+
+
+def namespace_identifier(tenant: str, namespace: str) -> str:
+    # An encoded part never holds two underscores in a row, so the joint is unambiguous.
+    return f"{encode(tenant)}__{encode(namespace)}"

@@ -1,0 +1,123 @@
+"""The OpenAPI description, from the operations' own models and examples."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from service.operation import Operation
+
+Mode = Literal["validation", "serialization"]
+_REF = "#/components/schemas/{model}"
+_ERROR = {
+    "type": "object",
+    "required": ["success", "error", "metadata"],
+    "properties": {
+        "success": {"const": False},
+        "error": {
+            "type": "object",
+            "required": ["code", "message", "retryable"],
+            "properties": {
+                "code": {"type": "string"},
+                "message": {"type": "string"},
+                "field": {"type": "string"},
+                "suggestion": {"type": "string"},
+                "retryable": {"type": "boolean"},
+                "details": {"type": "object"},
+            },
+        },
+        "metadata": {"type": "object", "properties": {"request_id": {"type": "string"}}},
+    },
+}
+_STATUS = {"200": "yes", "503": "not yet, or not any more"}
+_EVENT = {
+    "type": "object",
+    "description": "an API Gateway event (v1 or v2) whose body is a request, or a scheduled event with it in detail",
+}
+
+
+def document(operations: list[Operation]) -> dict[str, Any]:
+    """The whole document; every example in it is one that tests run."""
+    requests: list[tuple[type[BaseModel], Mode]] = [(o.request, "validation") for o in operations]
+    results: list[tuple[type[BaseModel], Mode]] = [(o.result, "serialization") for o in operations]
+    refs, defs = models_json_schema([*requests, *results], ref_template=_REF)
+    schemas = {**defs.get("$defs", {}), "Failure": _ERROR}
+    request_body = {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "oneOf": [refs[(o.request, "validation")] for o in operations],
+                    "discriminator": {
+                        "propertyName": "operation",
+                        "mapping": {o.name: refs[(o.request, "validation")]["$ref"] for o in operations},
+                    },
+                },
+                "examples": {
+                    f"{o.name}_{i}": {"summary": f"{o.name}: {e.title}", "value": e.request}
+                    for o in operations
+                    for i, e in enumerate(o.examples, 1)
+                },
+            }
+        },
+    }
+    answers = {
+        "200": {
+            "description": "success: the operation's own fields, flat",
+            "content": {
+                "application/json": {
+                    "schema": {"oneOf": [_with_success(refs[(o.result, "serialization")]) for o in operations]},
+                    "examples": {
+                        f"{o.name}_{i}": {"summary": f"{o.name}: {e.title}", "value": e.answer}
+                        for o in operations
+                        for i, e in enumerate(o.examples, 1)
+                    },
+                }
+            },
+        },
+        "default": {
+            "description": "a failure; its HTTP status fits its code",
+            "content": {"application/json": {"schema": {"$ref": _REF.format(model="Failure")}}},
+        },
+    }
+    summary = "\n".join(f"- **{o.name}**: {o.summary}" for o in operations)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Firn", "version": "0.1.0", "description": "JSON requests over Apache Iceberg tables"},
+        "paths": {
+            "/database": {
+                "post": {
+                    "summary": "Run one operation",
+                    "operationId": "database",
+                    "description": summary,
+                    "requestBody": request_body,
+                    "responses": answers,
+                }
+            },
+            "/2015-03-31/functions/function/invocations": {
+                "post": {
+                    "summary": "Run one operation from a Lambda-style event",
+                    "operationId": "invocations",
+                    "requestBody": {"required": True, "content": {"application/json": {"schema": _EVENT}}},
+                    "responses": {"200": {"description": '{"statusCode", "headers", "body": "<json>"}'}},
+                }
+            },
+            "/health": _get("health", "Whether the process lives", ("200",)),
+            "/ready": _get("ready", "Whether requests are served at full speed", ("200", "503")),
+        },
+        "components": {"schemas": schemas},
+    }
+
+
+def _with_success(ref: dict[str, Any]) -> dict[str, Any]:
+    return {"allOf": [{"type": "object", "properties": {"success": {"const": True}}, "required": ["success"]}, ref]}
+
+
+def _get(name: str, summary: str, statuses: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "get": {
+            "summary": summary,
+            "operationId": name,
+            "responses": {s: {"description": _STATUS[s]} for s in statuses},
+        }
+    }

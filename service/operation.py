@@ -1,0 +1,105 @@
+"""What an operation is: a request model, a result model, examples, and one plain function."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, cast, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from service.context import Context
+from service.names import TableName, check_name
+
+Pool = Literal["queries", "edits", "upkeep"]
+Q = TypeVar("Q", bound="Request")
+R = TypeVar("R", bound="Result")
+
+
+class Request(BaseModel):
+    """What every request carries. Unknown fields are refused; nothing is coerced."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    operation: str
+    tenant_id: str = Field(description="whose data; tenants cannot meet")
+    namespace: str = Field(default="default", description="a group of tables within the tenant")
+
+    @field_validator("tenant_id", "namespace", "table", check_fields=False)
+    @classmethod
+    def _is_a_name(cls, value: str | None, info: ValidationInfo) -> str | None:
+        # Firn's own tables live under a tenant that no request can name.
+        if value is None or (info.context or {}).get("trusted"):
+            return value
+        return check_name(value, str(info.field_name))
+
+
+class TableRequest(Request):
+    table: str
+
+    @property
+    def table_name(self) -> TableName:
+        return TableName(self.tenant_id, self.namespace, self.table)
+
+
+class Metadata(BaseModel):
+    """What every success says about itself; the envelope fills in the first two."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    request_id: str = ""
+    execution_time_ms: int = 0
+    snapshot_id: int | None = Field(
+        default=None,
+        description="the table's snapshot that holds the effect, or that was read",
+        json_schema_extra={"omit_when_null": True},
+    )
+
+
+class Result(BaseModel):
+    """An operation's own answer; its fields stand flat beside `success`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    metadata: Metadata = Field(default_factory=Metadata)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A request as a user would send it and the answer approved for it.
+
+    Tests, OpenAPI, Postman and the documentation all use it. `"<any>"` in the answer stands for what differs each time.
+    """
+
+    title: str
+    request: dict[str, Any]
+    answer: dict[str, Any]
+    given: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A verb of the service, complete: the router needs nothing else to serve it."""
+
+    name: str
+    request: type[Request]
+    result: type[Result]
+    run: Callable[[Any, Context], Result]
+    pool: Pool
+    summary: str
+    examples: tuple[Example, ...] = field(default=())
+
+
+def operation(
+    request: type[Q], result: type[R], *, pool: Pool, examples: tuple[Example, ...] = ()
+) -> Callable[[Callable[[Q, Context], R]], Operation]:
+    """Make an Operation of a handler; its name is the request model's literal `operation`."""
+    names = get_args(request.model_fields["operation"].annotation)
+    if len(names) != 1 or names[0] != names[0].upper():
+        raise TypeError(f"{request.__name__}.operation must be a Literal of one upper-case name")
+
+    def declare(run: Callable[[Q, Context], R]) -> Operation:
+        summary = (run.__doc__ or "").strip().partition("\n")[0]
+        if not summary:
+            raise TypeError(f"{run.__name__} needs a docstring: it is the operation's summary in the documentation")
+        return Operation(names[0], request, result, cast(Any, run), pool, summary, examples)
+
+    return declare

@@ -1,0 +1,170 @@
+"""Partitioning: which transform of which column decides where a row's file lies."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from service.errors import InvalidSchema
+from service.schema import DecimalType, Primitive, TableSchema, check_column_name, folded, hint, resolve
+
+MAX_PARAM = 2**31 - 1
+
+_DAYS = ("date", "timestamp", "timestamptz")
+_ANY = ("string", "integer", "long", "float", "double", "boolean", *_DAYS, "binary", "uuid", "decimal")
+# As the Iceberg specification's table of partition transforms has them.
+_SOURCES = {
+    "identity": _ANY,
+    "year": _DAYS,
+    "month": _DAYS,
+    "day": _DAYS,
+    "hour": ("timestamp", "timestamptz"),
+    "bucket": ("integer", "long", "decimal", *_DAYS, "string", "uuid", "binary"),
+    "truncate": ("integer", "long", "decimal", "string", "binary"),
+}
+TRANSFORMS = tuple(_SOURCES)
+PARAMS = {"bucket": "num_buckets", "truncate": "width"}
+_TIMES = ("year", "month", "day", "hour")
+_SUFFIX = {"identity": "", "truncate": "_trunc"}
+_KEYS = ("field", "transform", "name", *PARAMS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One partition field; `param` is the number of buckets or the width, where the transform has one."""
+
+    field: str
+    transform: str
+    name: str
+    param: int | None = None
+
+
+def parse_partition(value: Any, schema: TableSchema, path: str = "partition") -> tuple[PartitionField, ...]:
+    """The partitioning a JSON value describes, checked against the schema; none for null and for an empty list."""
+    if value is None:
+        return ()
+    listed = _object(value, path, ("partitions",)).get("partitions")
+    path = f"{path}.partitions"
+    if not isinstance(listed, list):
+        raise InvalidSchema(f'{path} must be a list, such as [{{"field": "day", "transform": "identity"}}]', field=path)
+    fields: list[PartitionField] = []
+    for i, item in enumerate(listed):
+        field = _field(item, schema, f"{path}[{i}]")
+        _refuse_repeats(field, fields, f"{path}[{i}]")
+        fields.append(field)
+    return tuple(fields)
+
+
+def describe_partition(fields: tuple[PartitionField, ...]) -> dict[str, Any]:
+    """The JSON form that parses to this partitioning."""
+    described = []
+    for f in fields:
+        item: dict[str, Any] = {"field": f.field, "transform": f.transform, "name": f.name}
+        if f.transform in PARAMS:
+            item[PARAMS[f.transform]] = f.param
+        described.append(item)
+    return {"partitions": described}
+
+
+def _field(item: Any, schema: TableSchema, path: str) -> PartitionField:
+    keys = _object(item, path, _KEYS)
+    source = keys.get("field")
+    if not isinstance(source, str):
+        raise InvalidSchema(f"{path}.field must name a column", field=f"{path}.field")
+    kind = resolve(schema, source, error=InvalidSchema, path=f"{path}.field").type
+    transform = keys.get("transform", "identity")
+    if transform not in TRANSFORMS:
+        near, words = hint(str(transform), TRANSFORMS)
+        raise InvalidSchema(
+            f"{path}.transform: {str(transform)[:80]!r} is not a transform; {words}",
+            field=f"{path}.transform",
+            suggestion=near,
+        )
+    name_of_kind = kind.name if isinstance(kind, Primitive) else "decimal" if isinstance(kind, DecimalType) else None
+    if name_of_kind not in _SOURCES[transform]:
+        raise InvalidSchema(
+            f"{path}.transform: {transform} cannot take {source!r}, which is {kind}; "
+            f"it takes {', '.join(_SOURCES[transform])}",
+            field=f"{path}.transform",
+        )
+    if transform == "identity":
+        _refuse_nullable_parent(source, schema, f"{path}.transform")
+    param = _param(keys, transform, path)
+    name = keys.get("name")
+    if name is None:
+        # Dots would make the name look nested to engines that read the partition as a struct.
+        name = source.replace(".", "_") + _SUFFIX.get(transform, f"_{transform}")
+    return PartitionField(source, transform, _name(name, source, transform, schema, f"{path}.name"), param)
+
+
+def _refuse_nullable_parent(source: str, schema: TableSchema, path: str) -> None:
+    # Iceberg's Spark reader fills an identity partition's value in from metadata, and a struct of which it reads
+    # nothing else then is never null: `SELECT s.v … WHERE s IS NULL` finds no row.
+    if source in schema.names:
+        return
+    steps = source.split(".")
+    for n in range(1, len(steps)):
+        parent = ".".join(steps[:n])
+        if not resolve(schema, parent).required:
+            raise InvalidSchema(
+                f"{path}: identity cannot take {source!r}, because {parent!r} may be null and would read as if it were "
+                "not; make that struct required, or use bucket or truncate",
+                field=path,
+            )
+
+
+def _param(keys: Mapping[str, Any], transform: str, path: str) -> int | None:
+    for other, key in PARAMS.items():
+        if key in keys and other != transform:
+            raise InvalidSchema(f"{path}.{key} belongs to {other}, not {transform}; remove it", field=f"{path}.{key}")
+    if transform not in PARAMS:
+        return None
+    key = PARAMS[transform]
+    param = keys.get(key)
+    if not isinstance(param, int) or isinstance(param, bool) or not 1 <= param <= MAX_PARAM:
+        given = "is missing" if param is None else "does not fit"
+        raise InvalidSchema(
+            f"{path}.{key} {given}; {transform} needs a whole number from 1 to {MAX_PARAM}", field=f"{path}.{key}"
+        )
+    return param
+
+
+def _name(name: Any, source: str, transform: str, schema: TableSchema, path: str) -> str:
+    check_column_name(name, path)
+    column = next((f for f in schema.fields if folded(f.name) == folded(name)), None)
+    if column and not (transform == "identity" and column.name == source == name):
+        raise InvalidSchema(
+            f"{path}: {name!r} is the name of column {column.name!r}; send another 'name' for this partition",
+            field=path,
+        )
+    return str(name)
+
+
+def _refuse_repeats(field: PartitionField, before: list[PartitionField], path: str) -> None:
+    for other in before:
+        if folded(other.name) == folded(field.name):
+            raise InvalidSchema(
+                f"{path}.name: {field.name!r} names two partitions; send another 'name' for one of them",
+                field=f"{path}.name",
+            )
+        if other.field != field.field:
+            continue
+        if other.transform in _TIMES and field.transform in _TIMES:
+            raise InvalidSchema(
+                f"{path}.transform: {field.field!r} is already partitioned by {other.transform}; keep the finer one",
+                field=f"{path}.transform",
+            )
+        if (other.transform, other.param) == (field.transform, field.param):
+            raise InvalidSchema(
+                f"{path} repeats {field.transform} of {field.field!r}; remove one of them", field=f"{path}.transform"
+            )
+
+
+def _object(value: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidSchema(f"{path} must be an object with {', '.join(known)}", field=path)
+    for key in value:
+        if key not in known:
+            near, words = hint(str(key), known)
+            where = f"{path}.{str(key)[:80]}"
+            raise InvalidSchema(f"{where} is not known here; {words}", field=where, suggestion=near)
+    return {k: v for k, v in value.items() if v is not None}

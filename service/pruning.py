@@ -1,0 +1,143 @@
+"""A filter as an Iceberg expression in JSON, which PyIceberg and Iceberg's Java library both read.
+
+Iceberg's own predicates count a null as different from any value; here, as everywhere in Firn, no comparison is true of
+a null. So negations are carried down to the leaves, and those that would let nulls through say that they do not.
+"""
+
+import json
+from collections.abc import Set
+from datetime import date, datetime
+from decimal import Decimal
+from math import isinf, isnan
+from typing import Any
+
+from service.columns import Column, Key
+from service.errors import InvalidFilter, nearest
+from service.predicates import Always, And, Compare, In, IsNull, Matches, Not, Or, Predicate, Value
+
+TAKEN = "eq, ne, gt, gte, lt, lte, in, not_in, between, starts_with, is_null and is_not_null"
+_OPERATOR = {"eq": "eq", "ne": "not-eq", "gt": "gt", "gte": "gt-eq", "lt": "lt", "lte": "lt-eq"}
+_OPPOSITE = {"eq": "ne", "ne": "eq", "gt": "lte", "gte": "lt", "lt": "gte", "lte": "gt"}
+
+Expression = dict[str, Any] | bool
+
+
+def iceberg_json(predicate: Predicate, columns: Set[str], path: str = "partition_filter") -> str:
+    """The expression's JSON. Only these columns may be named: the ones that files are sorted into partitions by."""
+    return json.dumps(_render(predicate, False, _Place(columns, path)))
+
+
+class _Place:
+    def __init__(self, columns: Set[str], path: str) -> None:
+        self.columns = columns
+        self.path = path
+
+    def term(self, column: Column) -> str:
+        name = ".".join(step.text if isinstance(step, Key) else step for step in column.steps)
+        if name not in self.columns:
+            known = ", ".join(sorted(self.columns)) or "none: the table is not partitioned"
+            raise InvalidFilter(
+                f"{self.path} takes the columns that the table is partitioned by, not {name!r}; they are {known}",
+                field=self.path,
+                suggestion=nearest(name, self.columns),
+            )
+        return name
+
+    def refuse(self, what: str) -> InvalidFilter:
+        return InvalidFilter(f"{self.path} cannot use {what}; it takes {TAKEN}", field=self.path)
+
+
+def _render(predicate: Predicate, negated: bool, place: _Place) -> Expression:
+    match predicate:
+        case Not(child):
+            return _render(child, not negated, place)
+        case And(children) | Or(children):
+            parts = [_render(child, negated, place) for child in children]
+            return _joined("and" if isinstance(predicate, And) != negated else "or", parts)
+        case IsNull(column):
+            return _unary("not-null" if negated else "is-null", column, place)
+        case Always(column, answer):
+            term = _unary("not-null", column, place)
+            return term if answer != negated else False
+        case Compare(column, operator, operand):
+            if isinstance(operand, Column):
+                raise place.refuse("another column")
+            return _compare(column, _OPPOSITE[operator] if negated else operator, operand, place)
+        case In(column, values, or_null):
+            return _in(column, values, or_null, negated, place)
+        case Matches(column, "starts_with", str(text)):
+            if negated:
+                return _non_null(_literal("not-starts-with", column, text, place), column, place)
+            return _literal("starts-with", column, text, place)
+        case Matches(_, operator, _):
+            raise place.refuse(operator)
+    raise place.refuse("array_contains")
+
+
+def _joined(operator: str, parts: list[Expression]) -> Expression:
+    absorbing = operator == "or"
+    if absorbing in [part for part in parts if isinstance(part, bool)]:
+        return absorbing
+    kept = [part for part in parts if not isinstance(part, bool)]
+    return _balanced(operator, kept) if kept else not absorbing
+
+
+def _balanced(operator: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    # Both readers recurse, so a long chain must not become a deep one.
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return {"type": operator, "left": _balanced(operator, parts[:half]), "right": _balanced(operator, parts[half:])}
+
+
+def _compare(column: Column, operator: str, value: Value, place: _Place) -> Expression:
+    if isinstance(value, float) and isnan(value):
+        if operator == "eq":
+            return _unary("is-nan", column, place)
+        return _non_null(_unary("not-nan", column, place), column, place)
+    compared = _literal(_OPERATOR[operator], column, value, place)
+    if operator == "ne":
+        return _non_null(compared, column, place)
+    if isinstance(value, float) and operator in ("gt", "gte"):
+        # Iceberg leaves NaN out of a file's bounds, and Firn has it above every number.
+        return {"type": "or", "left": compared, "right": _unary("is-nan", column, place)}
+    return compared
+
+
+def _in(column: Column, values: tuple[Value, ...], or_null: bool, negated: bool, place: _Place) -> Expression:
+    term = place.term(column)
+    if negated and or_null:
+        return False
+    if not values:
+        return _unary("not-null", column, place) if negated else False
+    listed = {"type": "not-in" if negated else "in", "term": term, "values": [_json(v, place) for v in values]}
+    return _non_null(listed, column, place) if negated else listed
+
+
+def _non_null(expression: dict[str, Any], column: Column, place: _Place) -> dict[str, Any]:
+    return {"type": "and", "left": _unary("not-null", column, place), "right": expression}
+
+
+def _unary(operator: str, column: Column, place: _Place) -> dict[str, Any]:
+    return {"type": operator, "term": place.term(column)}
+
+
+def _literal(operator: str, column: Column, value: Value, place: _Place) -> dict[str, Any]:
+    return {"type": operator, "term": place.term(column), "value": _json(value, place)}
+
+
+def _json(value: Value, place: _Place) -> Any:
+    """The single-value JSON form of the Iceberg specification."""
+    match value:
+        case datetime():
+            return value.isoformat(timespec="microseconds")
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return format(value, "f")
+        case bytes():
+            # PyIceberg's reader takes no binary values.
+            raise place.refuse("binary values")
+        case float() if isinf(value):
+            raise place.refuse("infinity")
+    return value

@@ -1,0 +1,119 @@
+"""What a query asks, as values: which tables, which outputs, which rows, in which order."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from service.columns import Column
+from service.predicates import EVERY_ROW, Order, Predicate
+from service.schema import ColumnType, TableSchema
+
+StepKind = Literal["cast", "trim", "upper", "lower", "substring", "date_trunc", "date_format", "extract"]
+JoinKind = Literal["inner", "left", "right", "full"]
+AggregateKind = Literal["count", "count_distinct", "sum", "avg", "min", "max", "stddev", "variance", "median"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table as a query reads it: under an alias, and at a snapshot where one is given."""
+
+    spark_name: str
+    alias: str
+    schema: TableSchema
+    snapshot_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinCondition:
+    left: Column
+    operator: Order
+    right: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    source: Source
+    kind: JoinKind
+    on: tuple[JoinCondition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing done to a value, and the type that comes of it."""
+
+    kind: StepKind
+    type: ColumnType
+    arguments: tuple[str | int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A column's value after some steps, in their order."""
+
+    column: Column
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def type(self) -> ColumnType:
+        return self.steps[-1].type if self.steps else self.column.type
+
+    @property
+    def same_as(self) -> "Computed":
+        """Equal for all that compute the same, whatever name the request has for the column."""
+        return replace(self, column=replace(self.column, name=""))
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One value of many rows; without a column it counts the rows."""
+
+    kind: AggregateKind
+    column: Column | None
+    distinct: bool
+    type: ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Rows made one per group. Its results are columns named `group_column(i)` and `aggregate_column(i)`."""
+
+    groups: tuple[Computed, ...]
+    aggregates: tuple[Aggregate, ...]
+    having: Predicate = EVERY_ROW
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    name: str
+    value: Computed
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """By an output, given as its place, or by a value that is none."""
+
+    by: int | Computed
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Outputs and sorts read the sources' columns, or the grouping's results where there is one."""
+
+    source: Source
+    outputs: tuple[Output, ...]
+    joins: tuple[Join, ...] = ()
+    where: Predicate = EVERY_ROW
+    grouping: Grouping | None = None
+    sorts: tuple[Sort, ...] = ()
+    distinct: bool = False
+    limit: int = 1000
+    offset: int = 0
+
+
+def group_column(place: int) -> str:
+    return f"g{place}"
+
+
+def aggregate_column(place: int) -> str:
+    return f"a{place}"

@@ -1,0 +1,55 @@
+"""What a request model found wrong, said as one error that names the field, the problem and the way out."""
+
+import types
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from service.errors import FirnError, InvalidRequest, UnknownField, nearest
+
+
+def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
+    """The first thing that is wrong, as the error a caller sees."""
+    # Of a union's complaints the deepest path is about the alternative that was meant.
+    first = error.errors(include_url=False)[0]
+    cause = (first.get("ctx") or {}).get("error")
+    if isinstance(cause, FirnError):
+        return cause
+    path = _path(first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = _fields_at(model, first["loc"][:-1])
+        near = nearest(str(first["loc"][-1]), known)
+        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(known)}"
+        return UnknownField(f"{path} is not a field here; {hint}", field=path, suggestion=near)
+    if first["type"] == "missing":
+        return InvalidRequest(f"{path} is missing; every such request needs it", field=path)
+    problem = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return InvalidRequest(f"{path} is {_short(first['input'])}: it {problem}", field=path)
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.removeprefix(".")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    for part in loc:
+        field = next((f for n, f in model.model_fields.items() if part in (n, f.alias)), None)
+        inner = _model_in(field.annotation) if field else None
+        model = inner or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in (list, tuple, dict, Union, types.UnionType):
+        return next((m for m in map(_model_in, get_args(annotation)) if m), None)
+    return None

@@ -1,0 +1,189 @@
+"""Typed, frozen settings: defaults here, `config/config.json` per environment over them, `FIRN_…` variables over both.
+
+A variable is named after its setting: `FIRN_PORT`, `FIRN_ICEBERG__COMPACTION__SMALL_FILE_THRESHOLD_MB`.
+"""
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+ROOT = Path(__file__).resolve().parent.parent
+# Read by the Makefile, the jar cache and the choice of file, not by a setting.
+NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE"}
+
+Positive = Annotated[int, Field(ge=1)]
+Codec = Literal["zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed"]
+
+
+class SettingsError(Exception):
+    """A setting that cannot work; its message is one line that names the setting and the way out."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WriteSettings(_Section):
+    target_file_size_mb: Positive = 128
+    compression_codec: Codec = "zstd"
+    parquet_row_group_size: Positive = Field(default=8192, description="KiB")
+
+
+class CompactionSettings(_Section):
+    enabled: bool = True
+    small_file_threshold_mb: Positive = 64
+    min_files_to_compact: Annotated[int, Field(ge=2)] = 3
+    opportunistic_check_interval: Positive = 5
+    max_files_per_compaction: Annotated[int, Field(ge=2)] = 100
+
+
+class IcebergSettings(_Section):
+    write: WriteSettings = WriteSettings()
+    compaction: CompactionSettings = CompactionSettings()
+
+
+class SparkSettings(_Section):
+    master: str = "local[*]"
+    driver_memory: str = Field(default="2g", pattern=r"^[1-9][0-9]*[kmgKMG]$")
+    sessions: Annotated[int, Field(ge=2, le=64)] = 4
+    conf: dict[str, str] = Field(default_factory=dict, description="further Spark settings, as they are")
+
+
+class CatalogSettings(_Section):
+    """Where tables are registered: SQLite under FIRN_HOME unless said otherwise."""
+
+    type: Literal["sqlite", "rest", "glue"] = "sqlite"
+    uri: str | None = None
+    warehouse: str | None = None
+    properties: dict[str, str] = Field(default_factory=dict, description="passed to PyIceberg and to Spark's catalog")
+
+
+class LimitSettings(_Section):
+    body_mb: Positive = 64
+    query_threads: Positive = 4
+    edit_threads: Positive = 4
+    upkeep_threads: Positive = 1
+    waiting_requests: Positive = 1000
+    start_wait_s: Annotated[int, Field(ge=0)] = 120
+    stop_wait_s: Annotated[int, Field(ge=1, le=28)] = 24
+
+
+class Settings(_Section):
+    environment: Literal["development", "staging", "production"] = "development"
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = 8080
+    home: Path = Path(".firn")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    ledger_url: str | None = Field(default=None, description="an SQLAlchemy address; SQLite under FIRN_HOME if absent")
+    iceberg: IcebergSettings = IcebergSettings()
+    spark: SparkSettings = SparkSettings()
+    catalog: CatalogSettings = CatalogSettings()
+    limits: LimitSettings = LimitSettings()
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """Settings for `FIRN_ENV`, or a SettingsError that names the bad one."""
+    environment = environ.get("FIRN_ENV", "development")
+    known = get_args(Settings.model_fields["environment"].annotation)
+    if environment not in known:
+        raise SettingsError(f"FIRN_ENV is {environment!r}; it can be {', '.join(known)}")
+    path = Path(environ.get("FIRN_CONFIG", ROOT / "config" / "config.json"))
+    values = _read_file(path).get(environment, {})
+    if not isinstance(values, dict):
+        raise SettingsError(f"{path}: {environment!r} must be an object of settings")
+    for variable, keys, text in _overrides(environ):
+        _set(values, keys, _parse(keys, text, variable), f"{path}: {environment}")
+    try:
+        settings = Settings.model_validate({**values, "environment": environment})
+    except ValidationError as e:
+        raise SettingsError(_explain(e, environ, path, environment)) from e
+    _check_together(settings)
+    home = settings.home.expanduser().absolute()
+    catalog = settings.catalog.model_copy(
+        update={"warehouse": settings.catalog.warehouse or f"file://{home}/warehouse"}
+    )
+    return settings.model_copy(update={"home": home, "catalog": catalog})
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except OSError as e:
+        raise SettingsError(f"cannot read {path} ({e.strerror}); set FIRN_CONFIG to the configuration file") from e
+    except ValueError as e:
+        raise SettingsError(f"{path} is not JSON: {e}") from e
+    if not isinstance(value, dict):
+        raise SettingsError(f"{path} must hold one object with a section per environment")
+    return value
+
+
+def _leaves(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _leaves(inner, (*prefix, name))
+        elif name != "environment":
+            yield (*prefix, name)
+
+
+def variables() -> dict[str, tuple[str, ...]]:
+    """Every environment variable that sets something, and the setting it sets."""
+    return {"FIRN_" + "__".join(keys).upper(): keys for keys in _leaves(Settings)}
+
+
+def _overrides(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    known = variables()
+    for variable, text in environ.items():
+        if not variable.startswith("FIRN_") or variable in NOT_SETTINGS:
+            continue
+        if variable not in known:
+            near = difflib.get_close_matches(variable, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "unset it"
+            raise SettingsError(f"{variable} is not a setting; {hint}")
+        yield variable, known[variable], text
+
+
+def _parse(keys: tuple[str, ...], text: str, variable: str) -> Any:
+    if keys[-1] not in {"conf", "properties"}:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as e:
+        raise SettingsError(f"{variable} must be a JSON object of texts: {e}") from e
+
+
+def _set(values: dict[str, Any], keys: tuple[str, ...], value: Any, where: str) -> None:
+    for i, key in enumerate(keys[:-1]):
+        values = values.setdefault(key, {})
+        if not isinstance(values, dict):
+            raise SettingsError(f"{where}.{'.'.join(keys[: i + 1])} must be an object of settings")
+    values[keys[-1]] = value
+
+
+def _explain(error: ValidationError, environ: Mapping[str, str], path: Path, environment: str) -> str:
+    first = error.errors()[0]
+    keys = tuple(str(part) for part in first["loc"])
+    variable = next((v for v, k in variables().items() if k == keys[: len(k)] and v in environ), None)
+    source = variable or f"{path}: {environment}.{'.'.join(keys)}"
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(".".join(keys), [".".join(k) for k in _leaves(Settings)], n=1)
+        return f"{source} is not a setting" + (f"; did you mean {near[0]}?" if near else "; remove it")
+    return f"{source} is {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def _check_together(settings: Settings) -> None:
+    threshold = settings.iceberg.compaction.small_file_threshold_mb
+    target = settings.iceberg.write.target_file_size_mb
+    if threshold >= target:
+        raise SettingsError(
+            f"iceberg.compaction.small_file_threshold_mb ({threshold}) must be below "
+            f"iceberg.write.target_file_size_mb ({target}), or every compacted file would count as small again"
+        )
+    if settings.catalog.type != "sqlite" and not settings.catalog.warehouse:
+        raise SettingsError(f"catalog.warehouse is not set; a {settings.catalog.type} catalog needs it, as s3://…")
+    if settings.catalog.type == "rest" and not settings.catalog.uri:
+        raise SettingsError("catalog.uri is not set; a rest catalog needs it")

@@ -1,0 +1,57 @@
+"""The first jobs of every kind, run at start-up, so that no user's request is the slow first one."""
+
+import uuid
+
+from service.catalog.tables import Catalog
+from service.engine.engine import Engine
+from service.engine.warm import touch
+from service.errors import FirnError
+from service.names import TableName
+from service.router import Router
+
+# No request can name this tenant: its name is not a valid one.
+_TENANT = "_firn"
+
+
+def warm(router: Router, engine: Engine, catalog: Catalog) -> None:
+    """Run one of each kind of job on a table of our own, through the same handlers that serve users."""
+    table = f"warm-{uuid.uuid4().hex[:12]}"
+    name = TableName(_TENANT, "warm", table)
+    address = {"tenant_id": _TENANT, "namespace": "warm", "table": table}
+
+    def ask(operation: str, **fields: object) -> None:
+        found, request = router.parse({"operation": operation, **address, **fields}, trusted=True)
+        router.run(found, request, "warm-up")
+
+    record = {"id": 1, "name": "a", "at": "2024-01-01T00:00:00Z"}
+    ask("CREATE_TABLE", schema={"fields": _FIELDS, "primary_key": ["id"]})
+    try:
+        spark_name = catalog.load(name).spark_name
+        ask("WRITE", records=[record])
+        ask("WRITE", records=[{**record, "id": 2}])
+        engine.run_on_all(lambda session: touch(session, spark_name))
+        ask("QUERY", filter={"id": {"gte": 1}}, sort=["id"])
+        ask("QUERY", aggregations=[{"op": "count"}], group_by=["name"])
+        ask("UPSERT", records=[record])
+        ask("UPDATE", updates={"name": "b"}, filter={"id": 1})
+        ask("DELETE", filter={"id": 2})
+        ask("WRITE", records=[record])
+        ask("COMPACT", force=True)
+    finally:
+        ask("DROP_TABLE", purge=True, confirm=True)
+
+
+def leftovers(catalog: Catalog) -> None:
+    """Remove warm-up tables that an interrupted start left."""
+    for table in catalog.list_tables(_TENANT, "warm"):
+        try:
+            catalog.drop(catalog.load(TableName(_TENANT, "warm", table)), purge=True)
+        except FirnError:
+            continue
+
+
+_FIELDS = {
+    "id": {"type": "long", "required": True},
+    "name": {"type": "string"},
+    "at": {"type": "timestamptz"},
+}

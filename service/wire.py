@@ -1,0 +1,98 @@
+"""JSON in and out, once: numbers come in without floats and leave without loss."""
+
+import base64
+import json
+import re
+from decimal import Decimal
+from typing import Any, NoReturn
+
+import orjson
+from pydantic import BaseModel
+
+from service.errors import InvalidRequest
+
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
+
+
+def parse(body: bytes | str) -> Any:
+    """The value of a JSON text: integers exact, other numbers as Decimal; anything else is refused."""
+    raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise InvalidRequest(f"the body is not UTF-8: byte {e.start} cannot be read; send UTF-8 JSON") from e
+    try:
+        value = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as e:
+        raise InvalidRequest(
+            f"the body is not JSON: {e.msg} at line {e.lineno}, column {e.colno}; send one JSON object"
+        ) from e
+    except RecursionError as e:
+        raise InvalidRequest("the body is nested too deeply; flatten it") from e
+    except ValueError as e:
+        raise InvalidRequest("the body holds a number too long to read; send it as a string") from e
+    if _SURROGATE_ESCAPE.search(raw):
+        _refuse_surrogates(value, "")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise InvalidRequest(f'{name} is not a JSON number; send it as a string: "{name}"')
+
+
+def _refuse_surrogates(value: Any, path: str) -> None:
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as e:
+            where = path or "the body"
+            raise InvalidRequest(
+                f"{where} holds half of a surrogate pair, which is no character; send whole characters",
+                field=path or None,
+            ) from e
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            _refuse_surrogates(item, f"{path}[{i}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_surrogates(key, f"{path}.(a key)" if path else "(a key)")
+            _refuse_surrogates(item, f"{path}.{key}" if path else key)
+
+
+def render(value: Any) -> bytes:
+    """JSON as every answer carries it: decimals as strings, times in ISO-8601, binary as base64."""
+    return orjson.dumps(
+        value, default=_default, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
+    )
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, BaseModel):
+        return fields_of(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def fields_of(model: BaseModel) -> dict[str, Any]:
+    """A model's fields as the wire names them, less those that are null and ask to be left out then."""
+    fields: dict[str, Any] = {}
+    for name, info in type(model).model_fields.items():
+        value, extra = getattr(model, name), info.json_schema_extra
+        if value is None and isinstance(extra, dict) and extra.get("omit_when_null"):
+            continue
+        fields[info.serialization_alias or name] = value
+    return fields
+
+
+def replace_surrogates(value: Any) -> Any:
+    """The same value with every unpaired surrogate replaced by a question mark."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {replace_surrogates(k): replace_surrogates(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [replace_surrogates(v) for v in value]
+    return value
