@@ -58,10 +58,13 @@ lock: .venv/dev  ## Write the lock files anew from pyproject.toml and postman/pa
 	@echo '$(CURDIR)' > $@
 
 # PySpark comes as source: it is built with the locked setuptools, not with whatever is newest today.
-.venv/serve: requirements-build.lock requirements.lock pyproject.toml .venv/made
+.venv/packages: requirements-build.lock requirements.lock .venv/made
 	@echo "firn: installing Python packages (PySpark alone is 450 MB; once)"
 	@$(INSTALL) --quiet -r requirements-build.lock
 	@$(INSTALL) --no-build-isolation -r requirements.lock
+	@touch $@
+
+.venv/serve: pyproject.toml .venv/packages
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

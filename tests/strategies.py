@@ -1,6 +1,7 @@
 """Random schemas of every type, nested three deep, and JSON records that fit them, edge values included."""
 
 import base64
+import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -113,6 +114,28 @@ def values(kind: ColumnType) -> SearchStrategy[Any]:
             return _objects(kind.fields)
         case Primitive(name):
             return _PRIMITIVE[name]
+
+
+def json_text(value: Any) -> str:
+    """The JSON a client sends for drawn records: numbers as written, never through a float."""
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(json_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{json.dumps(k)}:{json_text(v)}' for k, v in value.items())}}}"
+    return json.dumps(value)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal values of equal types, NaN equal to itself."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other or (one != one and other != other))
 
 
 def _sources(fields: tuple[Field, ...], parent: str = "", safe: bool = True) -> Iterator[tuple[str, str, bool]]:

@@ -65,6 +65,7 @@ class Engine:
         """Run a job on a lent session and translate what the JVM throws."""
         session, life = self._borrow()
         try:
+            jvm.activate(session)
             return job(session, *args, **kwargs)
         except FirnError:
             raise

@@ -24,6 +24,12 @@ def start(conf: dict[str, str]) -> SparkSession:
     return builder.getOrCreate()
 
 
+def activate(session: SparkSession) -> None:
+    """Make this the session that the JVM's thread for ours works in; Iceberg's actions ask for it."""
+    virtual_machine: Any = session._jvm
+    virtual_machine.SparkSession.setActiveSession(session._jsparkSession)
+
+
 def process() -> "subprocess.Popen[bytes] | None":
     """The JVM's process, once there is one."""
     gateway: Any = SparkContext._gateway

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from service.engine import sql
 from service.engine.rows import collect, json_rows
 from service.engine.sql import Parameters, identifier, reference
-from service.query import Aggregate, Computed, Grouping, Join, Query, Sort, Source, aggregate_column, group_column
+from service.query.model import Aggregate, Computed, Grouping, Join, Query, Sort, Source, aggregate_column, group_column
 
 _AGGREGATES = {
     "count": "count",

@@ -7,7 +7,7 @@ from service.columns import Column, find, known_names, unknown
 from service.conditions import FLIPPED, check_join
 from service.errors import InvalidFilter, InvalidQuery, UnknownField
 from service.predicates import Order
-from service.query import Join, JoinCondition, JoinKind, Source
+from service.query.model import Join, JoinCondition, JoinKind, Source
 from service.schema import hint
 
 _CONDITION = ("left", "right", "operator")

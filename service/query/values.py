@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from service.columns import Column
 from service.errors import InvalidQuery, InvalidSchema, UnknownField
-from service.query import Aggregate, AggregateKind, Computed, Step
-from service.query_items import AggregationItem, ProjectionItem
-from service.query_scope import Scope
+from service.query.items import AggregationItem, ProjectionItem
+from service.query.model import Aggregate, AggregateKind, Computed, Step
+from service.query.scope import Scope
 from service.schema import ColumnType, DecimalType, Map, Primitive, Struct, hint, parse_schema
 
 TEXT = Primitive("string")

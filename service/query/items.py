@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from service.query import AggregateKind, JoinKind
+from service.query.model import AggregateKind, JoinKind
 
 
 class _Item(BaseModel):

@@ -8,7 +8,8 @@ from service.columns import Column
 from service.errors import InvalidQuery, UnknownField
 from service.filters import parse_either, parse_filter
 from service.predicates import EVERY_ROW, Predicate
-from service.query import (
+from service.query.items import AggregationItem, JoinItem, ProjectionItem, SortItem
+from service.query.model import (
     Aggregate,
     Computed,
     Grouping,
@@ -20,9 +21,8 @@ from service.query import (
     aggregate_column,
     group_column,
 )
-from service.query_items import AggregationItem, JoinItem, ProjectionItem, SortItem
-from service.query_scope import Scope, read_join
-from service.query_values import check_groups, not_an_output, read_aggregate, read_value
+from service.query.scope import Scope, read_join
+from service.query.values import check_groups, not_an_output, read_aggregate, read_value
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,263 @@
+"""QUERY: rows out, by the JSON dialect or by one SELECT."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from service.catalog.tables import Table
+from service.context import Context
+from service.engine import tenant_sql
+from service.engine.select import Selected, select
+from service.engine.tenant_sql import Statement, View
+from service.errors import InvalidQuery, InvalidRequest, nearest
+from service.guard.sql import Reads, check_analysed, check_parsed
+from service.guard.views import name_views
+from service.names import TableName, check_name
+from service.operation import Example, Metadata, Request, Result, operation
+from service.query.items import Aggregations, JoinItem, Joins, Projection, Sorts
+from service.query.model import Source
+from service.query.plan import Asked, plan
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
+GIVEN = (
+    {
+        "operation": "CREATE_TABLE",
+        **ADDRESS,
+        "schema": {
+            "fields": {
+                "id": {"type": "long", "required": True},
+                "customer": {"type": "string"},
+                "total": {"type": "decimal(10,2)"},
+                "at": {"type": "timestamp"},
+            }
+        },
+    },
+    {
+        "operation": "WRITE",
+        **ADDRESS,
+        "records": [
+            {"id": 1, "customer": "Ann", "total": "19.90", "at": "2024-01-31T10:00:00"},
+            {"id": 2, "customer": "Bo", "total": "5.00", "at": "2024-02-01T09:30:00"},
+            {"id": 3, "customer": "Ann", "total": "7.10", "at": "2024-02-02T18:45:00"},
+        ],
+    },
+)
+
+
+def _example(title: str, request: dict[str, Any], rows: list[dict[str, Any]], has_more: bool = False) -> Example:
+    metadata: dict[str, Any] = dict.fromkeys(("request_id", "execution_time_ms", "snapshot_id"), "<any>")
+    metadata |= {"row_count": len(rows), "scanned_files": 1, "scanned_bytes": "<any>", "has_more": has_more}
+    answer = {"success": True, "data": rows, "metadata": metadata}
+    return Example(title, {"operation": "QUERY", **ADDRESS, **request}, answer, given=GIVEN)
+
+
+EXAMPLES = (
+    _example(
+        "Filter, sort, limit",
+        {
+            "projection": ["id", {"field": "customer", "upper": True, "alias": "name"}],
+            "filter": {"total": {"gt": 6}},
+            "sort": [{"field": "total", "order": "desc"}],
+            "limit": 1,
+        },
+        [{"id": 1, "name": "ANN"}],
+        has_more=True,
+    ),
+    _example(
+        "The list dialect of filters",
+        {"filters": [{"field": "at", "operator": "gte", "value": "2024-02-01T00:00:00"}], "sort": ["id"]},
+        [
+            {"id": 2, "customer": "Bo", "total": "5.00", "at": "2024-02-01T09:30:00"},
+            {"id": 3, "customer": "Ann", "total": "7.10", "at": "2024-02-02T18:45:00"},
+        ],
+    ),
+    _example(
+        "Group and aggregate",
+        {
+            "group_by": ["customer"],
+            "aggregations": [{"op": "count"}, {"op": "sum", "field": "total", "alias": "spent"}],
+            "having": {"spent": {"gt": 5}},
+        },
+        [{"customer": "Ann", "count": 2, "spent": "27.00"}],
+    ),
+    _example(
+        "SQL with parameters",
+        {
+            "sql": "SELECT customer, max(total) AS most FROM orders WHERE id < :id GROUP BY 1 ORDER BY 1",
+            "params": {"id": 3},
+        },
+        [{"customer": "Ann", "most": "19.90"}, {"customer": "Bo", "most": "5.00"}],
+    ),
+)
+_WITH_SQL = ("sql", "params", "limit", "offset", "as_of", "explain")
+_MAX_SQL = 100_000
+
+
+class Query(Request):
+    operation: Literal["QUERY"]
+    table: str | None = Field(default=None, description="needed but with `sql`, which names its tables itself")
+    projection: Projection = Field(default=[], description="columns, or objects that name one; else every column")
+    filter: Any = Field(default=None, description="a filter of either dialect")
+    filters: Any = Field(default=None, description="the same as `filter`")
+    aggregations: Aggregations = Field(default=[])
+    group_by: Projection = Field(default=[], description="columns, aliases of the projection, or such objects")
+    having: Any = Field(default=None, description="a filter over groups and aggregates")
+    join: Joins = Field(default=[])
+    sort: Sorts = Field(default=[], description="without it rows come in any order, also from page to page")
+    distinct: bool = False
+    limit: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    offset: Annotated[int, Field(ge=0, le=2_000_000_000)] = 0
+    as_of: str | int | None = Field(
+        default=None,
+        description="a time, for every table of the query, or a snapshot id, for the one that `table` names",
+    )
+    explain: bool = Field(default=False, description="answer with Spark's plan and no data; nothing is run")
+    sql: str | None = Field(
+        default=None, description="one SELECT over the tenant's tables: `table` or `namespace.table`"
+    )
+    params: dict[str, Any] | None = Field(default=None, description="values for the names in `sql`, such as `:id`")
+
+
+class QueryMetadata(Metadata):
+    row_count: int
+    scanned_files: int = Field(description="data files the query was planned to read, after pruning")
+    scanned_bytes: int = Field(description="the size of those files")
+    has_more: bool = Field(description="whether there are rows beyond `limit`")
+
+
+class QueryResult(Result):
+    data: list[Any]
+    plan: str | None = Field(default=None, json_schema_extra={"omit_when_null": True})
+    metadata: QueryMetadata
+
+
+@operation(Query, QueryResult, pool="queries", examples=EXAMPLES)
+def query(request: Query, context: Context) -> QueryResult:
+    """Read rows: filtered, joined, grouped, sorted, as of now or of a moment in the past."""
+    if request.sql is None:
+        found, snapshot_id = _by_parts(request, context)
+    else:
+        found, snapshot_id = _by_sql(request, request.sql, context)
+    return QueryResult(
+        data=found.rows,
+        plan=found.plan,
+        metadata=QueryMetadata(
+            snapshot_id=snapshot_id,
+            row_count=len(found.rows),
+            scanned_files=found.scanned_files,
+            scanned_bytes=found.scanned_bytes,
+            has_more=found.has_more,
+        ),
+    )
+
+
+def _by_parts(request: Query, context: Context) -> tuple[Selected, int | None]:
+    if request.table is None:
+        raise InvalidRequest("table is missing; name the table to read, or send sql", field="table")
+    if request.params is not None:
+        raise InvalidQuery("params belong to sql; send values in the filter itself", field="params")
+    as_of = _moment(request.as_of)
+    table = context.catalog.load(TableName(request.tenant_id, request.namespace, request.table))
+    source = _source(table, request.table, as_of)
+    joined = [
+        # A snapshot id is one table's own; only a time means something to the others.
+        _joined(item, i, request, context, as_of if isinstance(as_of, datetime) else None)
+        for i, item in enumerate(request.join)
+    ]
+    asked = Asked(
+        projection=request.projection,
+        filter=request.filter,
+        filters=request.filters,
+        aggregations=request.aggregations,
+        group_by=request.group_by,
+        having=request.having,
+        joins=request.join,
+        sort=request.sort,
+        distinct=request.distinct,
+        limit=request.limit,
+        offset=request.offset,
+    )
+    found = context.engine.run(select, plan(asked, source, joined), request.explain)
+    return found, source.snapshot_id or table.current_snapshot_id
+
+
+def _joined(item: JoinItem, i: int, request: Query, context: Context, as_of: datetime | None) -> Source:
+    namespace = check_name(item.namespace or request.namespace, f"join[{i}].namespace")
+    name = TableName(request.tenant_id, namespace, check_name(item.table, f"join[{i}].table"))
+    alias = check_name(item.alias or item.table, f"join[{i}].alias")
+    return _source(context.catalog.load(name), alias, as_of)
+
+
+def _source(table: Table, alias: str, as_of: datetime | int | None) -> Source:
+    if as_of is None:
+        return Source(table.spark_name, alias, table.schema, _head(table))
+    snapshot = table.snapshot_as_of(as_of)
+    return Source(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
+
+
+def _head(table: Table) -> int | None:
+    # Read by its id a snapshot shows the columns it was written with, which may not be the table's any more.
+    return table.current_snapshot_id if table.head_has_table_schema else None
+
+
+def _by_sql(request: Query, sql: str, context: Context) -> tuple[Selected, int | None]:
+    _refuse_parts(request)
+    if len(sql) > _MAX_SQL:
+        raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")
+    reads = check_parsed(context.engine.run(tenant_sql.parse, sql))
+    params = _params(reads, request.params or {})
+    qualified = any(reference.namespace for reference in reads.tables)
+    mentions = context.engine.run(tenant_sql.mentions, sql) if qualified else []
+    named = name_views(sql, reads, request.namespace, mentions)
+    as_of = _moment(request.as_of)
+    if isinstance(as_of, int) and len(named.views) != 1:
+        raise InvalidQuery("as_of: a snapshot id needs sql over exactly one table; send a time", field="as_of")
+    views, snapshots = [], []
+    for view, reference in named.views.items():
+        namespace = check_name(reference.namespace or request.namespace, "sql")
+        table = context.catalog.load(TableName(request.tenant_id, namespace, check_name(reference.table, "sql")))
+        source = _source(table, view, as_of)
+        views.append(View(view, source.spark_name, source.snapshot_id))
+        snapshots.append(source.snapshot_id or table.current_snapshot_id)
+    statement = Statement(named.text, params, views, request.limit, request.offset, request.explain)
+    found = context.engine.run(tenant_sql.run, statement, check_analysed)
+    return found, snapshots[0] if len(snapshots) == 1 else None
+
+
+def _refuse_parts(request: Query) -> None:
+    parts = set(Query.model_fields) - set(Request.model_fields) - {"table", *_WITH_SQL}
+    for name in sorted(parts & request.model_fields_set):
+        if getattr(request, name) not in (None, False, []):
+            raise InvalidQuery(f"{name} cannot stand beside sql; say it in the SELECT, or leave sql out", field=name)
+
+
+def _params(reads: Reads, params: dict[str, Any]) -> dict[str, Any]:
+    for name in sorted(reads.parameters - params.keys()):
+        raise InvalidQuery(f"params.{name} is missing; sql uses :{name}", field=f"params.{name}")
+    for name, value in params.items():
+        if name not in reads.parameters:
+            near = nearest(name, reads.parameters)
+            raise InvalidQuery(f"params.{name} is not used by sql", field=f"params.{name}", suggestion=near)
+        if _holds_object(value):
+            raise InvalidQuery(f"params.{name} cannot be an object; send plain values or lists", field=f"params.{name}")
+    return params
+
+
+def _holds_object(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(_holds_object(item) for item in value))
+
+
+def _moment(as_of: str | int | None) -> datetime | int | None:
+    """A snapshot id, or a time, in UTC where it has no offset."""
+    if as_of is None or isinstance(as_of, int):
+        return as_of
+    if as_of.isascii() and as_of.isdigit():
+        return int(as_of)
+    try:
+        moment = datetime.fromisoformat(as_of)
+    except ValueError as e:
+        raise InvalidQuery(
+            f"as_of: {as_of[:80]!r} is neither a time, such as 2024-01-31T12:00:00Z, nor a snapshot id", field="as_of"
+        ) from e
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

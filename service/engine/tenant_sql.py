@@ -1,0 +1,180 @@
+"""A stranger's SELECT on a session: parsed, and run over views of the tables it may read, and nothing else.
+
+Whether it may run is decided elsewhere, on the JSON of the plans that Spark makes of it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import ParseException
+from pyspark.sql import DataFrame, SparkSession
+
+from service.engine.select import Selected, explained, selected
+from service.engine.sql import identifier
+from service.errors import InvalidQuery
+
+_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
+_REASON = re.compile(r"\[[A-Z_.]+\] (.*?)(?: SQLSTATE:|$)", re.DOTALL)
+_MAX_DIGITS = 38
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A table's name where it stands in the text."""
+
+    parts: tuple[str, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A table as the text calls it, at a snapshot where one is given."""
+
+    name: str
+    spark_name: str
+    snapshot_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A SELECT that was allowed, and the views it reads."""
+
+    text: str
+    params: Mapping[str, Any]
+    views: Sequence[View]
+    limit: int
+    offset: int
+    explain: bool = False
+
+
+def parse(session: SparkSession, text: str) -> str:
+    """The parsed plan, as JSON; InvalidQuery says where the text went wrong."""
+    return str(_parsed(session, text).toJSON())
+
+
+def mentions(session: SparkSession, text: str) -> list[Mention]:
+    """Every place where the text names a table, in order."""
+    found = {
+        relation.origin().startIndex().get(): Mention(
+            tuple(relation.multipartIdentifier().apply(i) for i in range(relation.multipartIdentifier().size())),
+            relation.origin().startIndex().get(),
+            relation.origin().stopIndex().get() + 1,
+        )
+        for relation in _relations(session, _parsed(session, text))
+    }
+    return [found[start] for start in sorted(found)]
+
+
+def run(session: SparkSession, statement: Statement, check: Callable[[str], int]) -> Selected:
+    """The statement's answer. `check` is shown the analysed plan before anything runs, and counts its tables."""
+    with _views(session, statement.views):
+        df = session.sql(statement.text, args={name: _argument(v) for name, v in statement.params.items()})
+        _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)
+        names = _names(df)
+        if statement.offset:
+            df = df.offset(statement.offset)
+        df = df.limit(statement.limit + 1)
+        return explained(df) if statement.explain else selected(df, names, statement.limit)
+
+
+@contextmanager
+def _views(session: SparkSession, views: Sequence[View]) -> Iterator[None]:
+    made = []
+    try:
+        for view in views:
+            version = "" if view.snapshot_id is None else f" VERSION AS OF {view.snapshot_id}"
+            table = session.sql(f"SELECT * FROM {view.spark_name}{version}")
+            table.createOrReplaceTempView(identifier(view.name))
+            made.append(view.name)
+        yield
+    finally:
+        for name in made:
+            session.catalog.dropTempView(identifier(name))
+
+
+def _check_tables(df: DataFrame, allowed: set[str], check: Callable[[str], int]) -> None:
+    plan = df._jdf.queryExecution().analyzed()
+    expected = check(plan.toJSON())
+    names = [
+        leaf.name() for leaf in _plan_leaves(df, plan) if leaf.getClass().getSimpleName() == "DataSourceV2Relation"
+    ]
+    if len(names) != expected or not set(names) <= allowed:
+        raise InvalidQuery("sql must be one SELECT over your own tables; it reads something else", field="sql")
+
+
+def _names(df: DataFrame) -> list[str]:
+    names = df.columns
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidQuery(f"sql: two outputs are called {name!r}; give one of them an alias", field="sql")
+    return names
+
+
+def _plan_leaves(df: DataFrame, plan: Any) -> Iterator[Any]:
+    for node in _walk(df.sparkSession, plan):
+        if node.children().isEmpty():
+            yield node
+
+
+def _relations(session: SparkSession, plan: Any) -> Iterator[Any]:
+    for node in _walk(session, plan):
+        if node.getClass().getSimpleName() == "UnresolvedRelation":
+            yield node
+
+
+def _walk(session: SparkSession, plan: Any) -> Iterator[Any]:
+    """Every plan inside a plan, each once: its children, its WITH clauses and the subqueries of its expressions."""
+    jvm: Any = session._jvm
+    seen: set[int] = set()
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        identity = jvm.java.lang.System.identityHashCode(node)
+        if identity in seen:
+            continue
+        seen.add(identity)
+        yield node
+        for inside in (node.children(), node.innerChildren(), node.subqueries()):
+            waiting += [inside.apply(i) for i in range(inside.size())]
+
+
+def _parsed(session: SparkSession, text: str) -> Any:
+    try:
+        return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    except ParseException as e:
+        raise _unparsed(str(e)) from e
+    except Py4JJavaError as e:
+        told = str(e.java_exception.toString())
+        if "SqlScriptingException" in told:
+            raise InvalidQuery("sql must be one SELECT, not a script", field="sql") from e
+        if "StackOverflowError" in told:
+            raise InvalidQuery("sql is nested too deeply; flatten it", field="sql") from e
+        raise
+
+
+def _unparsed(message: str) -> InvalidQuery:
+    reason, place = _REASON.search(message), _PLACE.search(message)
+    said = (reason[1] if reason else message).strip().partition("\n")[0].rstrip(".")
+    where = f" at line {place[1]}, column {int(place[2]) + 1}" if place else ""
+    return InvalidQuery(f"sql cannot be read{where}: {said[:300]}", field="sql")
+
+
+def _argument(value: Any) -> Any:
+    """A parameter's value as PySpark makes a literal of it: whole numbers and decimals stay exact."""
+    if isinstance(value, list):
+        return [_argument(item) for item in value]
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    number = Decimal(value)
+    digits, exponent = number.as_tuple()[1:]
+    if not isinstance(exponent, int) or max(len(digits), number.adjusted() + 1, -exponent) > _MAX_DIGITS:
+        return float(number)
+    return number

@@ -1,0 +1,226 @@
+"""What a stranger's SQL may contain, decided on the plans that Spark makes of it.
+
+Spark SQL can run programs, call Java and read any file. So nothing is looked for that is known to be bad: whatever is
+not known to be good is refused, and so is whatever a plan's JSON leaves out, for there anything could stand.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from service.errors import InvalidQuery, nearest
+from service.guard.functions import FUNCTIONS, words
+from service.schema import folded
+
+_PLANS = words(
+    """
+    Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LimitAll LocalLimit LocalRelation
+    Offset OneRowRelation Pivot Project Sample Sort SubqueryAlias Union Unpivot UnresolvedHaving
+    UnresolvedInlineTable UnresolvedRelation UnresolvedSubqueryColumnAliases UnresolvedWith
+    """
+)
+_EXPRESSIONS = words(
+    """
+    Add AggregateExpression Alias And AttributeReference Between BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen
+    Cast Coalesce Collate Concat CreateArray CreateNamedStruct CreateStruct Cube CurrentDate CurrentRow$
+    CurrentTimestamp Divide EqualNullSafe EqualTo Exists First GreaterThan GreaterThanOrEqual GroupingSets ILike
+    ILikeAll ILikeAny If In InSubquery IntegralDivide IsNotNull IsNull LambdaFunction Last LateralSubquery LessThan
+    LessThanOrEqual Like LikeAll LikeAny ListQuery Literal MultiAlias Multiply NamePlaceholder$ NamedParameter Not
+    NotILikeAll NotILikeAny NotLikeAll NotLikeAny Or Overlay RLike Remainder Rollup ScalarSubquery ShiftLeft ShiftRight
+    ShiftRightUnsigned SortOrder SpecifiedWindowFrame StringLocate StringTrim StringTrimBoth StringTrimLeft
+    StringTrimRight Substring Subtract TimestampAdd TimestampDiff UnaryMinus UnaryPositive UnboundedFollowing$
+    UnboundedPreceding$ UnresolvedAlias UnresolvedAttribute UnresolvedCollation UnresolvedExtractValue
+    UnresolvedFunction UnresolvedGenerator UnresolvedNamedLambdaVariable UnresolvedOrdinal UnresolvedStar
+    UnresolvedStarExceptOrReplace UnspecifiedFrame$ WindowExpression WindowSpecDefinition
+    """
+)
+_PACKAGE = "org.apache.spark.sql.catalyst."
+# Fields whose JSON is null although nothing that matters is in them.
+_BLANK = {
+    "UnresolvedRelation": {"options"},
+    "Join": {"hint"},
+    "LocalRelation": {"data"},
+    "Literal": {"value"},
+    "Cube": {"groupingSetIndexes"},
+    "Rollup": {"groupingSetIndexes"},
+    "GroupingSets": {"groupingSetIndexes"},
+}
+_WORDS = {
+    "RelationTimeTravel": "VERSION AS OF and TIMESTAMP AS OF; use as_of",
+    "UnresolvedTableValuedFunction": "functions in place of a table",
+    "WithWindowDefinition": "a WINDOW clause; write the window after OVER",
+    "UnresolvedWindowExpression": "a WINDOW clause; write the window after OVER",
+    "UnresolvedHint": "hints",
+    "ScriptTransformation": "TRANSFORM",
+    "PlanWithUnresolvedIdentifier": "IDENTIFIER(…)",
+    "ExpressionWithUnresolvedIdentifier": "IDENTIFIER(…)",
+    "PosParameter": "the parameter ?; give it a name, such as :id",
+}
+_LEAVES = frozenset({"LocalRelation", "OneRowRelation", "DataSourceV2Relation", "CTERelationRef", "UnionLoopRef"})
+_NEVER = words(
+    """
+    CallMethodViaReflection TryReflect InputFileName InputFileBlockStart InputFileBlockLength CurrentUser SessionUser
+    CurrentDatabase CurrentCatalog SparkVersion SparkPartitionID ScalaUDF PythonUDF PythonUDTF HiveSimpleUDF
+    HiveGenericUDF VariableReference ScriptTransformation
+    """
+)
+_NAME = re.compile(r"\[([A-Za-z0-9_-]+)(?:, ([A-Za-z0-9_-]+))?\]")
+_WITH_NAME = re.compile(r"[\w-]+")
+_FUNCTION = re.compile(r"\[?([A-Za-z_][A-Za-z0-9_]*)\]?")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reference:
+    """A table as the SQL names it; without a namespace it lies in the request's own."""
+
+    namespace: str | None
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What an allowed SELECT refers to: tables, its own WITH names, and parameters."""
+
+    tables: frozenset[Reference]
+    with_names: frozenset[str]
+    parameters: frozenset[str]
+
+
+def check_parsed(plan_json: str) -> Reads:
+    """What a parsed SELECT reads; InvalidQuery if it holds anything that is not known to be harmless."""
+    walk = _Parsed()
+    try:
+        walk.tree(json.loads(plan_json), frozenset())
+    except RecursionError as e:
+        raise InvalidQuery("sql is nested too deeply; flatten it", field="sql") from e
+    return Reads(frozenset(walk.tables), frozenset(walk.with_names), frozenset(walk.parameters))
+
+
+def check_analysed(plan_json: str) -> int:
+    """How many times tables are read by an analysed plan; InvalidQuery if it reads or calls anything else."""
+    found = 0
+    try:
+        for node, is_plan in _every_node(json.loads(plan_json), False):
+            name = _class(node)
+            if name in _NEVER:
+                raise _refused(name)
+            if is_plan and node.get("num-children") == 0:
+                if name not in _LEAVES:
+                    raise _refused(name)
+                found += name == "DataSourceV2Relation"
+    except RecursionError as e:
+        raise InvalidQuery("sql is nested too deeply; flatten it", field="sql") from e
+    return found
+
+
+class _Parsed:
+    """A walk over the JSON of a plan: lists of nodes in pre-order, with more of them in the nodes' fields."""
+
+    def __init__(self) -> None:
+        self.tables: set[Reference] = set()
+        self.with_names: set[str] = set()
+        self.parameters: set[str] = set()
+
+    def tree(self, nodes: list[dict[str, Any]], scope: frozenset[str]) -> None:
+        end = self.node(nodes, 0, scope)
+        if end != len(nodes):
+            raise _refused("a plan that cannot be read")
+
+    def node(self, nodes: list[dict[str, Any]], place: int, scope: frozenset[str]) -> int:
+        node = nodes[place]
+        name = _class(node)
+        if (name not in _PLANS and name not in _EXPRESSIONS) or not str(node["class"]).startswith(_PACKAGE):
+            raise _refused(name)
+        if name == "UnresolvedWith":
+            scope = self.with_clause(node, scope)
+        elif name == "UnresolvedRelation":
+            self.relation(node, scope)
+        elif name in ("UnresolvedFunction", "UnresolvedGenerator"):
+            _check_function(node)
+        elif name == "NamedParameter":
+            self.parameters.add(str(node["name"]))
+        for key, value in node.items():
+            if value is None and key not in _BLANK.get(name, ()):
+                raise _refused(f"{name} with {key}")
+            if not (name == "UnresolvedWith" and key == "cteRelations"):
+                self.field(value, scope)
+        place += 1
+        for _ in range(node["num-children"]):
+            place = self.node(nodes, place, scope)
+        return place
+
+    def field(self, value: Any, scope: frozenset[str]) -> None:
+        if isinstance(value, list):
+            if value and isinstance(value[0], dict) and "class" in value[0]:
+                self.tree(value, scope)
+            else:
+                for item in value:
+                    self.field(item, scope)
+        elif isinstance(value, dict):
+            for item in value.values():
+                self.field(item, scope)
+
+    def with_clause(self, node: dict[str, Any], scope: frozenset[str]) -> frozenset[str]:
+        for definition in node["cteRelations"]:
+            name, query = folded(str(definition["_1"])), definition["_2"]
+            if not _WITH_NAME.fullmatch(name):
+                # The JSON shows `a, b` and `a`.`b` alike.
+                raise InvalidQuery(f"sql: {name[:80]!r} in WITH must be letters, digits, _ and -", field="sql")
+            inner = scope | {name} if node.get("allowRecursion") else scope
+            self.field(query, inner)
+            scope |= {name}
+            self.with_names.add(name)
+        return scope
+
+    def relation(self, node: dict[str, Any], scope: frozenset[str]) -> None:
+        if node.get("isStreaming"):
+            raise _refused("STREAM")
+        shown = str(node["multipartIdentifier"])
+        if folded(shown[1:-1]) in scope:
+            return
+        parts = _NAME.fullmatch(shown)
+        if parts is None:
+            raise InvalidQuery(
+                f"sql: {shown[1:-1].replace(', ', '.')[:100]!r} is not a table of yours; name it as table or "
+                "namespace.table",
+                field="sql",
+            )
+        first, second = parts.groups()
+        self.tables.add(Reference(first, second) if second else Reference(None, first))
+
+
+def _check_function(node: dict[str, Any]) -> None:
+    given = node.get("nameParts") or (node.get("name") or {}).get("funcName")
+    named = _FUNCTION.fullmatch(str(given))
+    name = named[1] if named else str(given).strip("[]").replace(", ", ".")
+    # A generator's name is an object; one with a database or a catalog in it is no built-in function.
+    qualified = isinstance(node.get("name"), dict) and not node["name"].keys() <= {"product-class", "funcName"}
+    if named is None or qualified or name.lower() not in FUNCTIONS:
+        near = nearest(name, FUNCTIONS) if named else None
+        also = f"; did you mean {near!r}?" if near else ""
+        raise InvalidQuery(f"sql: the function {name[:80]} cannot be used here{also}", field="sql", suggestion=near)
+
+
+def _every_node(value: Any, in_plan: bool) -> Iterator[tuple[dict[str, Any], bool]]:
+    if isinstance(value, list):
+        # One list holds one tree, and a tree is of plans or of expressions altogether.
+        if value and isinstance(value[0], dict) and "class" in value[0]:
+            first = str(value[0]["class"])
+            in_plan = ".plans." in first or ".execution." in first or first.endswith("Relation")
+        for item in value:
+            yield from _every_node(item, in_plan)
+    elif isinstance(value, dict):
+        if "class" in value:
+            yield value, in_plan
+        for item in value.values():
+            yield from _every_node(item, in_plan)
+
+
+def _class(node: dict[str, Any]) -> str:
+    return str(node["class"]).rpartition(".")[2]
+
+
+def _refused(name: str) -> InvalidQuery:
+    return InvalidQuery(f"sql must be one SELECT over your tables; it cannot use {_WORDS.get(name, name)}", field="sql")

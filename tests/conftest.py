@@ -1,0 +1,28 @@
+"""Fixtures only."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from service.settings import load
+from tests.harness import Firn, Running, free_port
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def firn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firn]:
+    """The one running service of a test run, in this process."""
+    home = tmp_path_factory.mktemp("firn-home")
+    running = Running(load({"FIRN_HOME": str(home), "FIRN_PORT": str(free_port()), "FIRN_LOG_LEVEL": "warning"}))
+    try:
+        yield running.start()
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def tenant() -> str:
+    """A tenant that no other test has."""
+    return f"tenant-{next(_numbers)}"
