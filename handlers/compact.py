@@ -11,8 +11,7 @@ from service.errors import InvalidFilter
 from service.filters import parse_filter
 from service.operation import Example, Metadata, Result, TableRequest, operation
 from service.pruning import iceberg_json
-from service.upkeep.compact import Wish
-from service.upkeep.compact import compact as merge_files
+from service.upkeep.report import Wish
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "clicks"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -82,8 +81,7 @@ class CompactResult(Result):
 @operation(Compact, CompactResult, pool="upkeep", examples=EXAMPLES)
 def compact(request: Compact, context: Context) -> CompactResult:
     """Merge a table's small files and expire its old snapshots."""
-    outcome = merge_files(
-        context,
+    outcome = context.upkeep.compact(
         request.table_name,
         Wish(
             force=request.force,
@@ -93,6 +91,7 @@ def compact(request: Compact, context: Context) -> CompactResult:
             expire_snapshots=request.expire_snapshots,
             snapshot_retention_hours=request.snapshot_retention_hours,
         ),
+        context.request_id,
     )
     return CompactResult(
         compacted=outcome.compacted,

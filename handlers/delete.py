@@ -2,12 +2,9 @@
 
 from typing import Literal
 
-from service.catalog.tables import Table
 from service.context import Context
-from service.edits.request import RowsRequest
-from service.edits.rows import edit
-from service.engine.edit import delete as delete_rows
 from service.operation import Example, Metadata, Result, operation
+from service.requests import RowsRequest
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "baskets"}
 GIVEN = (
@@ -59,9 +56,5 @@ def delete(request: Delete, context: Context) -> DeleteResult:
     """Delete every row that a filter finds, or all of them with `all: true`."""
     schema = context.catalog.load(request.table_name).schema
     predicate = request.predicate(schema)
-
-    def change(table: Table, batch: str) -> None:
-        context.engine.run(delete_rows, table.spark_name, predicate, batch)
-
-    deleted, effect = edit(context, request.table_name, "DELETE", predicate, change)
+    deleted, effect = context.edits.delete(request.table_name, predicate, context.request_id)
     return DeleteResult(records_deleted=deleted, metadata=Metadata(snapshot_id=effect.after.current_snapshot_id))

@@ -8,9 +8,8 @@ from service.catalog.files import count_rows, list_files
 from service.context import Context
 from service.operation import Example, Metadata, Result, TableRequest, operation
 from service.partition import describe_partition
-from service.properties import compaction_policy, describe, target_file_size_mb
+from service.properties import describe
 from service.schema import describe_schema
-from service.upkeep.plan import plan, small_bytes
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
 SCHEMA = {"fields": {"page": {"type": "string", "required": True}, "at": {"type": "timestamp", "required": False}}}
@@ -81,10 +80,8 @@ class DescribeTableResult(Result):
 def describe_table(request: DescribeTable, context: Context) -> DescribeTableResult:
     """Describe a table: schema, partitioning, properties, snapshot, rows, files and bytes."""
     table = context.catalog.load(request.table_name)
-    iceberg = context.settings.iceberg
-    policy = compaction_policy(table.properties, iceberg.compaction)
     files = list_files(table)
-    small = small_bytes(policy, target_file_size_mb(table.properties, iceberg))
+    small = context.upkeep.small_bytes(table)
     return DescribeTableResult(
         description=Description(
             schema_=describe_schema(table.schema),
@@ -95,7 +92,7 @@ def describe_table(request: DescribeTable, context: Context) -> DescribeTableRes
             row_count=count_rows(table),
             file_count=len(files.data),
             total_bytes=files.bytes,
-            small_files_count=len(plan(files.data, small, policy.min_files_to_compact).small),
+            small_files_count=sum(f.bytes < small for f in files.data),
             snapshot_count=table.snapshot_count,
         ),
         metadata=Metadata(snapshot_id=table.current_snapshot_id),

@@ -10,7 +10,7 @@ from service.context import Context
 from service.engine import tenant_sql
 from service.engine.select import Selected, select
 from service.engine.tenant_sql import Statement, View
-from service.errors import InvalidQuery, InvalidRequest, nearest
+from service.errors import InvalidQuery, InvalidRequest, TableNotFound, nearest
 from service.guard.sql import Reads, check_analysed, check_parsed
 from service.guard.views import name_views
 from service.names import TableName, check_name
@@ -186,7 +186,14 @@ def _joined(item: JoinItem, i: int, request: Query, context: Context, as_of: dat
     namespace = check_name(item.namespace or request.namespace, f"join[{i}].namespace")
     name = TableName(request.tenant_id, namespace, check_name(item.table, f"join[{i}].table"))
     alias = check_name(item.alias or item.table, f"join[{i}].alias")
-    return _source(context.catalog.load(name), alias, as_of)
+    return _source(_load(name, f"join[{i}].table", context), alias, as_of)
+
+
+def _load(name: TableName, field: str, context: Context) -> Table:
+    try:
+        return context.catalog.load(name)
+    except TableNotFound as e:
+        raise TableNotFound(e.message, field=field, suggestion=e.suggestion) from e
 
 
 def _source(table: Table, alias: str, as_of: datetime | int | None) -> Source:
@@ -216,7 +223,7 @@ def _by_sql(request: Query, sql: str, context: Context) -> tuple[Selected, int |
     views, snapshots = [], []
     for view, reference in named.views.items():
         namespace = check_name(reference.namespace or request.namespace, "sql")
-        table = context.catalog.load(TableName(request.tenant_id, namespace, check_name(reference.table, "sql")))
+        table = _load(TableName(request.tenant_id, namespace, check_name(reference.table, "sql")), "sql", context)
         source = _source(table, view, as_of)
         views.append(View(view, source.spark_name, source.snapshot_id))
         snapshots.append(source.snapshot_id or table.current_snapshot_id)

@@ -4,15 +4,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.catalog.tables import Table
 from service.context import Context
-from service.edits.request import RowsRequest
-from service.edits.rows import edit
 from service.engine.edit import Assignment
-from service.engine.edit import update as update_rows
 from service.errors import InvalidRequest
 from service.operation import Example, Metadata, Result, operation
 from service.records import read_literal
+from service.requests import RowsRequest
 from service.schema import TableSchema
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
@@ -53,11 +50,7 @@ def update(request: Update, context: Context) -> UpdateResult:
     schema = context.catalog.load(request.table_name).schema
     assignments = _assignments(request.updates, schema)
     predicate = request.predicate(schema)
-
-    def change(table: Table, batch: str) -> None:
-        context.engine.run(update_rows, table.spark_name, assignments, predicate, batch)
-
-    updated, effect = edit(context, request.table_name, "UPDATE", predicate, change)
+    updated, effect = context.edits.update(request.table_name, assignments, predicate, context.request_id)
     return UpdateResult(records_updated=updated, metadata=Metadata(snapshot_id=effect.after.current_snapshot_id))
 
 

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from service.context import Context
 from service.edits.upsert import counted
-from service.edits.upsert import upsert as merge_records
 from service.operation import Example, Metadata, Result, TableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
@@ -59,7 +58,9 @@ class UpsertResult(Result):
 @operation(Upsert, UpsertResult, pool="edits", examples=EXAMPLES)
 def upsert(request: Upsert, context: Context) -> UpsertResult:
     """Update the rows whose keys the records have, and insert the others, in one commit."""
-    effect = merge_records(context, request.table_name, request.records, request.key_cols, request.update_cols)
+    effect = context.edits.upsert(
+        request.table_name, request.records, request.key_cols, request.update_cols, context.request_id
+    )
     inserted, updated = counted(effect.snapshot)
     return UpsertResult(
         records_inserted=inserted,

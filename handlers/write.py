@@ -6,8 +6,7 @@ from pydantic import Field
 
 from service.context import Context
 from service.operation import Example, Metadata, Result, TableRequest, operation
-from service.upkeep.check import NOT_CHECKED, check_after_write
-from service.writes.write import write as commit_records
+from service.upkeep.upkeep import NOT_CHECKED
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "customers"}
 CREATE = {
@@ -59,8 +58,8 @@ class WriteResult(Result):
 @operation(Write, WriteResult, pool="edits", examples=EXAMPLES)
 def write(request: Write, context: Context) -> WriteResult:
     """Append records to a table, or replace its contents; all of them or none."""
-    effect = commit_records(context, request.table_name, request.records, request.mode)
-    check = check_after_write(context, effect.after) if effect.snapshot else NOT_CHECKED
+    effect = context.writes.write(request.table_name, request.records, request.mode, context.request_id)
+    check = context.upkeep.check_after_write(effect.after) if effect.snapshot else NOT_CHECKED
     return WriteResult(
         records_written=len(request.records),
         compaction_recommended=check.compaction_recommended,

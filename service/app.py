@@ -14,8 +14,7 @@ from typing import IO
 import handlers
 from service import jars, warm
 from service.catalog.connect import connect
-from service.commits.commit import Commits
-from service.context import Context
+from service.context import compose
 from service.engine.conf import spark_conf
 from service.engine.engine import Engine
 from service.errors import FirnError
@@ -39,7 +38,7 @@ class App:
         self.engine = Engine(
             spark_conf(settings, jar_paths), settings.spark.sessions, start_wait_s=settings.limits.start_wait_s
         )
-        self.context = Context(settings, self.engine, catalog, ledger, Commits(catalog, ledger))
+        self.context = compose(settings, self.engine, catalog, ledger)
         self.router = Router(discover(), self.context)
         self._warm = threading.Event()
         self._stopping = threading.Event()
@@ -67,6 +66,8 @@ class App:
             left = self.context.commits.recover()
             if left:
                 log.warning("finished the notes of %d changes that an earlier stop left unfinished", left)
+            if self.settings.catalog.type == "sqlite":  # a shared catalog may hold another instance's
+                warm.leftovers(self.context.catalog)
             self.engine.start()
             warm.warm(self.router, self.engine, self.context.catalog)
         except FirnError as e:

@@ -48,14 +48,14 @@ class Firn:
         """The answer to a request that must succeed."""
         response = self.send(request)
         body = self.parsed(response)
-        assert response.status_code == 200 and body["success"] is True, body
+        assert (response.status_code, body["success"]) == (200, True), body
         return body
 
     def fail(self, request: Any, code: str, status: int | None = None) -> dict[str, Any]:
         """The `error` of a request that must be refused with this code."""
         response = self.send(request)
         body = self.parsed(response)
-        assert body["success"] is False and body["error"]["code"] == code, body
+        assert (body["success"], body.get("error", {}).get("code")) == (False, code), body
         assert status is None or response.status_code == status, response.status_code
         error: dict[str, Any] = body["error"]
         return error

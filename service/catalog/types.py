@@ -49,8 +49,8 @@ def to_iceberg(schema: TableSchema) -> Schema:
     """The Iceberg schema with fresh ids; the primary key becomes its identifier fields."""
     ids = count(1)
     fields = _nested_fields(schema.fields, ids)
-    keys = [f.field_id for f in fields if f.name in schema.primary_key]
-    return Schema(*fields, identifier_field_ids=keys)
+    id_of = {f.name: f.field_id for f in fields}
+    return Schema(*fields, identifier_field_ids=[id_of[name] for name in schema.primary_key])
 
 
 def from_iceberg(schema: Schema) -> TableSchema:
@@ -99,6 +99,8 @@ def _our_partition(field: IcebergPartitionField, source: str) -> PartitionField:
         return PartitionField(source, "bucket", field.name, transform.num_buckets)
     if isinstance(transform, t.TruncateTransform):
         return PartitionField(source, "truncate", field.name, transform.width)
+    if isinstance(transform, t.UnknownTransform):
+        return PartitionField(source, transform._transform, field.name)
     return PartitionField(source, str(transform), field.name)
 
 

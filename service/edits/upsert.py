@@ -1,43 +1,16 @@
-"""UPSERT: records that replace the rows with their keys, or are new."""
+"""What an UPSERT's records mean: its keys, which columns change, and which records cannot be."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from service.catalog.tables import Snapshot, Table
-from service.commits.commit import Effect
-from service.context import Context
-from service.engine.edit import SENT, Merge, cannot_insert, merge
+from service.catalog.tables import Snapshot
+from service.engine.edit import SENT, Merge
 from service.engine.rows import to_arrow
 from service.errors import InvalidRecord, InvalidRequest
-from service.names import TableName
 from service.records import read_records
 from service.schema import DecimalType, Field, Primitive, TableSchema
-
-
-def upsert(
-    context: Context,
-    name: TableName,
-    records: list[Any],
-    key_cols: Sequence[str] | None,
-    update_cols: Sequence[str] | None,
-) -> Effect:
-    """Check every record, then insert and update in one commit; nothing is written if one does not fit."""
-    table = context.catalog.load(name)
-    keys = _keys(table.schema, key_cols)
-    rows, how = _prepare(table.schema, records, keys, _columns_to_update(table.schema, update_cols, keys))
-    if not records:
-        return Effect(table, table, None)
-
-    def change(current: Table, batch: str) -> None:
-        if how.needed_to_insert:
-            row = context.engine.run(cannot_insert, current.spark_name, rows, how)
-            if row is not None:
-                raise _incomplete(row, records[row], how)
-        context.engine.run(merge, current.spark_name, rows, how, batch)
-
-    return context.commits.commit(name, "UPSERT", context.request_id, change)
 
 
 def counted(snapshot: Snapshot | None) -> tuple[int, int]:
@@ -52,7 +25,8 @@ def counted(snapshot: Snapshot | None) -> tuple[int, int]:
     return inserted, 0
 
 
-def _keys(schema: TableSchema, key_cols: Sequence[str] | None) -> tuple[str, ...]:
+def keys_of(schema: TableSchema, key_cols: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns that identify a row: those asked for, else the primary key."""
     keys = tuple(schema.primary_key if key_cols is None else key_cols)
     if not keys:
         raise InvalidRequest(
@@ -71,7 +45,8 @@ def _keys(schema: TableSchema, key_cols: Sequence[str] | None) -> tuple[str, ...
     return keys
 
 
-def _columns_to_update(schema: TableSchema, update_cols: Sequence[str] | None, keys: tuple[str, ...]) -> frozenset[str]:
+def updatable(schema: TableSchema, update_cols: Sequence[str] | None, keys: tuple[str, ...]) -> frozenset[str]:
+    """The columns that may change where a key is found."""
     if update_cols is None:
         return frozenset(schema.names) - frozenset(keys)
     for i, column in enumerate(update_cols):
@@ -84,9 +59,10 @@ def _columns_to_update(schema: TableSchema, update_cols: Sequence[str] | None, k
     return frozenset(update_cols)
 
 
-def _prepare(
+def prepare(
     schema: TableSchema, records: list[Any], keys: tuple[str, ...], updatable: frozenset[str]
 ) -> tuple[pa.Table, Merge]:
+    """The records as rows, each column beside whether it was sent where that differs, and how they meet the table."""
     # A record may leave out any column but the keys, so "required" is checked here, not column by column.
     loose = TableSchema(tuple(Field(f.name, f.type, f.name in keys) for f in schema.fields))
     values = read_records(loose, records)
@@ -130,9 +106,10 @@ def _refuse_explicit_nulls(name: str, values: list[Any], sent: list[bool]) -> No
             )
 
 
-def _incomplete(row: int, record: dict[str, Any], how: Merge) -> InvalidRecord:
+def refuse_incomplete(row: int, record: dict[str, Any], how: Merge) -> NoReturn:
+    """Refuse a record that would be a new row, but lacks a column that a new row needs."""
     missing = next(name for name in how.needed_to_insert if name not in record)
-    return InvalidRecord(
+    raise InvalidRecord(
         f"records[{row}].{missing} is missing: its key is new, and a new row needs every required column; send it",
         field=f"records[{row}].{missing}",
         details={"record": row, "field": missing},

@@ -98,7 +98,7 @@ def literal(kind: ColumnType, value: Any, parameters: Parameters) -> str:
     if value is None:
         return f"CAST(NULL AS {spark_type(kind)})"
     match kind:
-        case Primitive("string" | "uuid" | "boolean"):
+        case Primitive("string" | "uuid" | "boolean" | "integer" | "long"):
             return parameters.add(value)
         case Primitive("binary"):
             return f"unhex({parameters.add(value.hex())})"
@@ -148,9 +148,7 @@ def _operand(column: Column, operand: Any, parameters: Parameters) -> str:
     return literal(column.type, operand, parameters)
 
 
-def _text(value: Any) -> str | int:
-    if isinstance(value, int):
-        return value
+def _text(value: Any) -> str:
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):

@@ -10,6 +10,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+GENERATORS = words("explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack")
 FUNCTIONS = words(
     """
     any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate

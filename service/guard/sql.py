@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.errors import InvalidQuery, nearest
-from service.guard.functions import FUNCTIONS, words
+from service.guard.functions import FUNCTIONS, GENERATORS, words
 from service.schema import folded
 
 _PLANS = words(
     """
     Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LimitAll LocalLimit LocalRelation
-    Offset OneRowRelation Pivot Project Sample Sort SubqueryAlias Union Unpivot UnresolvedHaving
-    UnresolvedInlineTable UnresolvedRelation UnresolvedSubqueryColumnAliases UnresolvedWith
+    Offset OneRowRelation PipeOperator Pivot Project Sample Sort SubqueryAlias Union Unpivot UnresolvedHaving
+    UnresolvedInlineTable UnresolvedRelation UnresolvedSubqueryColumnAliases UnresolvedTableValuedFunction
+    UnresolvedWith
     """
 )
 _EXPRESSIONS = words(
@@ -37,7 +38,8 @@ _EXPRESSIONS = words(
     """
 )
 _PACKAGE = "org.apache.spark.sql.catalyst."
-# Fields whose JSON is null although nothing that matters is in them.
+# Fields whose JSON is null although nothing that matters is in them: how an expression treats errors, first of all.
+_BLANK_ANYWHERE = frozenset({"evalContext", "evalMode"})
 _BLANK = {
     "UnresolvedRelation": {"options"},
     "Join": {"hint"},
@@ -49,7 +51,7 @@ _BLANK = {
 }
 _WORDS = {
     "RelationTimeTravel": "VERSION AS OF and TIMESTAMP AS OF; use as_of",
-    "UnresolvedTableValuedFunction": "functions in place of a table",
+    "UnresolvedTableValuedFunction": "that function in place of a table",
     "WithWindowDefinition": "a WINDOW clause; write the window after OVER",
     "UnresolvedWindowExpression": "a WINDOW clause; write the window after OVER",
     "UnresolvedHint": "hints",
@@ -139,10 +141,12 @@ class _Parsed:
             self.relation(node, scope)
         elif name in ("UnresolvedFunction", "UnresolvedGenerator"):
             _check_function(node)
+        elif name == "UnresolvedTableValuedFunction" and str(node["name"]).strip("[]").lower() not in GENERATORS:
+            raise _refused(name)
         elif name == "NamedParameter":
             self.parameters.add(str(node["name"]))
         for key, value in node.items():
-            if value is None and key not in _BLANK.get(name, ()):
+            if value is None and key not in _BLANK_ANYWHERE and key not in _BLANK.get(name, ()):
                 raise _refused(f"{name} with {key}")
             if not (name == "UnresolvedWith" and key == "cteRelations"):
                 self.field(value, scope)

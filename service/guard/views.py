@@ -24,13 +24,13 @@ def name_views(text: str, reads: Reads, namespace: str, mentions: Sequence[Menti
     `mentions` says where the text names tables; it may be empty where no name has a namespace.
     """
     views: dict[str, Reference] = {}
-    taken = {folded(name): Reference(None, "") for name in reads.with_names}
+    taken: dict[str, Reference | None] = {folded(name): None for name in reads.with_names}
     for reference in sorted(reads.tables, key=lambda r: (r.namespace is not None, r)):
         table = Reference(reference.namespace or namespace, reference.table)
         if table in views.values():
             continue
         name = reference.table
-        if reference.namespace is None and taken.get(folded(name), table).namespace is not None:
+        if reference.namespace is None and taken.get(folded(name)) is not None:
             raise InvalidQuery(
                 f"sql: {name!r} and another table of this query differ only in case; name one of them with its "
                 "namespace",

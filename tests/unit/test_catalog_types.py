@@ -12,15 +12,17 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from service.catalog.types import from_iceberg, from_spec, to_iceberg, to_spec
 from service.partition import PartitionField, parse_partition
 from service.schema import Array, DecimalType, Field, Map, Primitive, Struct, TableSchema, parse_schema
-from tests.strategies import partitions, schemas
+from tests.strategies import partitions, quick, schemas
 
 
+@quick
 @given(st.data())
 def test_a_schema_comes_back_from_iceberg_as_it_went(data: st.DataObject) -> None:
     schema = data.draw(schemas(keyed=data.draw(st.booleans())))
     assert from_iceberg(to_iceberg(schema)) == schema
 
 
+@quick
 @given(schemas(keyed=True))
 def test_the_ids_are_the_ones_a_catalog_would_assign(schema: TableSchema) -> None:
     iceberg = to_iceberg(schema)
@@ -28,6 +30,7 @@ def test_the_ids_are_the_ones_a_catalog_would_assign(schema: TableSchema) -> Non
     assert iceberg.identifier_field_names() == set(schema.primary_key)
 
 
+@quick
 @given(st.data())
 def test_a_partitioning_comes_back_from_iceberg_as_it_went(data: st.DataObject) -> None:
     schema = data.draw(schemas())
@@ -56,6 +59,11 @@ def test_a_partitioning_comes_back_from_iceberg_as_it_went(data: st.DataObject) 
 )
 def test_a_foreign_type_shows_as_the_nearest_of_ours(kind: Any, expected: Any) -> None:
     assert from_iceberg(Schema(i.NestedField(1, "c", kind))) == TableSchema((Field("c", expected),))
+
+
+def test_a_primary_key_keeps_its_order() -> None:
+    table = {"fields": {"a": {"type": "long"}, "b": {"type": "long"}}, "primary_key": ["b", "a"]}
+    assert from_iceberg(to_iceberg(parse_schema(table))).primary_key == ("b", "a")
 
 
 def test_an_identifier_inside_a_struct_is_no_primary_key_of_ours() -> None:

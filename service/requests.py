@@ -1,4 +1,4 @@
-"""What UPDATE and DELETE have in common: which rows they concern."""
+"""What the requests of several operations have in common."""
 
 from typing import Any
 

@@ -1,0 +1,90 @@
+"""UPDATE, DELETE and UPSERT: rows changed in place, and counted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service.catalog.tables import Catalog, Table
+from service.commits.commit import Change, Commits, Effect
+from service.edits.upsert import keys_of, prepare, refuse_incomplete, updatable
+from service.engine.edit import Assignment, cannot_insert, count, delete, merge, update
+from service.engine.engine import Engine
+from service.names import TableName
+from service.predicates import Predicate
+
+
+@dataclass(frozen=True)
+class Edits:
+    """Changes rows, one commit an edit."""
+
+    engine: Engine
+    catalog: Catalog
+    commits: Commits
+
+    def update(
+        self, name: TableName, assignments: tuple[Assignment, ...], predicate: Predicate, request_id: str
+    ) -> tuple[int, Effect]:
+        """Set columns in the rows a predicate is true of; how many those were, exactly."""
+
+        def change(table: Table, batch: str) -> None:
+            self.engine.run(update, table.spark_name, assignments, predicate, batch)
+
+        return self._counted(name, "UPDATE", predicate, change, request_id)
+
+    def delete(self, name: TableName, predicate: Predicate, request_id: str) -> tuple[int, Effect]:
+        """Delete the rows a predicate is true of; how many those were, exactly."""
+
+        def change(table: Table, batch: str) -> None:
+            self.engine.run(delete, table.spark_name, predicate, batch)
+
+        return self._counted(name, "DELETE", predicate, change, request_id)
+
+    def upsert(
+        self,
+        name: TableName,
+        records: list[Any],
+        key_cols: Sequence[str] | None,
+        update_cols: Sequence[str] | None,
+        request_id: str,
+    ) -> Effect:
+        """Check every record, then insert and update in one commit; nothing is written if one does not fit."""
+        table = self.catalog.load(name)
+        keys = keys_of(table.schema, key_cols)
+        rows, how = prepare(table.schema, records, keys, updatable(table.schema, update_cols, keys))
+        if not records:
+            return Effect(table, table, None)
+
+        def change(current: Table, batch: str) -> None:
+            if how.needed_to_insert:
+                row = self.engine.run(cannot_insert, current.spark_name, rows, how)
+                if row is not None:
+                    refuse_incomplete(row, records[row], how)
+            self.engine.run(merge, current.spark_name, rows, how, batch)
+
+        return self.commits.commit(name, "UPSERT", request_id, change)
+
+    def _counted(
+        self, name: TableName, operation: str, predicate: Predicate, change: Change, request_id: str
+    ) -> tuple[int, Effect]:
+        counted: dict[int | None, int] = {}
+
+        def count_at(table: Table, snapshot_id: int | None) -> int:
+            if snapshot_id not in counted:
+                counted[snapshot_id] = self._count(table, predicate, snapshot_id)
+            return counted[snapshot_id]
+
+        def change_if_any(table: Table, batch: str) -> None:
+            if count_at(table, table.current_snapshot_id):
+                change(table, batch)
+
+        effect = self.commits.commit(name, operation, request_id, change_if_any)
+        if effect.snapshot is None:
+            return 0, effect
+        # Another process may have committed between the count and the change: count what the change was made on.
+        return count_at(effect.after, effect.snapshot.parent_id), effect
+
+    def _count(self, table: Table, predicate: Predicate, snapshot_id: int | None) -> int:
+        if snapshot_id is None:
+            return 0
+        at_head = snapshot_id == table.current_snapshot_id and not table.head_has_table_schema
+        return self.engine.run(count, table.spark_name, predicate, None if at_head else snapshot_id)

@@ -1,0 +1,111 @@
+"""Keeping tables fast: the check that notices small files, and the compaction that merges them."""
+
+import time
+from dataclasses import dataclass
+
+from service.catalog.files import list_files, matching_files
+from service.catalog.tables import Catalog, Snapshot, Table
+from service.commits.commit import Commits
+from service.engine.compaction import Rewrite, expire, rewrite
+from service.engine.engine import Engine
+from service.ledger.ledger import Ledger
+from service.names import TableName
+from service.properties import compaction_policy, target_file_size_mb
+from service.settings import CompactionSettings, IcebergSettings
+from service.upkeep.plan import MIB, Plan, plan, small_bytes
+from service.upkeep.report import Check, Outcome, Wish, stats
+
+NOT_CHECKED = Check(False, None)
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """Looks after tables; plans and counts from metadata, and leaves the merging to Spark."""
+
+    settings: IcebergSettings
+    engine: Engine
+    catalog: Catalog
+    ledger: Ledger
+    commits: Commits
+
+    def policy(self, table: Table) -> CompactionSettings:
+        """The compaction settings that hold for a table."""
+        return compaction_policy(table.properties, self.settings.compaction)
+
+    def small_bytes(self, table: Table) -> int:
+        """Below what size a file of this table counts as small."""
+        return small_bytes(self.policy(table), target_file_size_mb(table.properties, self.settings))
+
+    def check_after_write(self, table: Table) -> Check:
+        """Count this WRITE of the table, and its small files if it is the Nth."""
+        policy = self.policy(table)
+        writes = self.ledger.count_write(table.uuid)
+        if not policy.enabled or writes % policy.opportunistic_check_interval:
+            return NOT_CHECKED
+        found = plan(list_files(table).data, self.small_bytes(table), policy.min_files_to_compact)
+        return Check(bool(found.worth_merging), len(found.small))
+
+    def compact(self, name: TableName, wish: Wish, request_id: str) -> Outcome:
+        """Merge the small files of a table where it is worth it, then let old snapshots go."""
+        started = time.monotonic()
+        table = self.catalog.load(name)
+        policy = self.policy(table)
+        how = self._how(table, policy, wish)
+        found = plan(matching_files(table, wish.filter_json), how.small_bytes, how.min_files)
+        reason = _why_not(found, policy, how, wish)
+        before = after = list_files(table)
+        snapshot: Snapshot | None = None
+        if reason is None:
+            effect = self.commits.commit(
+                name,
+                "COMPACT",
+                request_id,
+                lambda current, batch: self.engine.run(rewrite, current.spark_name, how, batch),
+                in_order=False,  # writers never wait for a compaction
+            )
+            table, snapshot = effect.after, effect.snapshot
+            if snapshot is None:
+                reason = "the files to merge were changed by other writers meanwhile; try again"
+            else:
+                # What others committed meanwhile is not this compaction's doing.
+                before, after = list_files(table, snapshot.parent_id), list_files(table, snapshot.snapshot_id)
+        expired = self._expire(table, wish.snapshot_retention_hours) if wish.expire_snapshots else 0
+        elapsed = round((time.monotonic() - started) * 1000)
+        return Outcome(
+            compacted=snapshot is not None,
+            reason=reason,
+            stats=stats(before, after, snapshot, expired, elapsed, how),
+            snapshot_id=snapshot.snapshot_id if snapshot else table.current_snapshot_id,
+        )
+
+    def _how(self, table: Table, policy: CompactionSettings, wish: Wish) -> Rewrite:
+        target_mb = wish.target_file_size_mb or target_file_size_mb(table.properties, self.settings)
+        return Rewrite(
+            small_bytes=small_bytes(policy, target_mb),
+            target_bytes=target_mb * MIB,
+            min_files=2 if wish.force else policy.min_files_to_compact,
+            max_files=wish.max_files or policy.max_files_per_compaction,
+            filter_json=wish.filter_json,
+        )
+
+    def _expire(self, table: Table, retention_hours: int) -> int:
+        older_than_ms = int((time.time() - retention_hours * 3600) * 1000)
+        others = [s for s in table.snapshots() if s.snapshot_id != table.current_snapshot_id]
+        if not any(s.timestamp_ms < older_than_ms for s in others):
+            return 0
+        self.engine.run(expire, table.spark_name, older_than_ms)
+        left = {s.snapshot_id for s in self.catalog.load(table.name).snapshots()}
+        return sum(s.snapshot_id not in left for s in others)
+
+
+def _why_not(found: Plan, policy: CompactionSettings, how: Rewrite, wish: Wish) -> str | None:
+    if found.worth_merging:
+        if policy.enabled or wish.force:
+            return None
+        return "compaction is disabled for this table; force: true compacts it all the same"
+    if not found.small:
+        return "there are no small files"
+    hint = "" if wish.force else "; force: true merges from 2"
+    return (
+        f"{len(found.small)} small file(s), but no partition has the {how.min_files} that make merging worth it{hint}"
+    )
