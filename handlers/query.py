@@ -1,5 +1,6 @@
 """QUERY: rows out, by the JSON dialect or by one SELECT."""
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -92,6 +93,7 @@ EXAMPLES = (
 )
 _WITH_SQL = ("sql", "params", "limit", "offset", "as_of", "explain")
 _MAX_SQL = 100_000
+_OPTIONS = re.compile(r"(?i)\bwith\s*\(")
 
 
 class Query(Request):
@@ -214,8 +216,9 @@ def _by_sql(request: Query, sql: str, context: Context) -> tuple[Selected, int |
         raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")
     reads = check_parsed(context.engine.run(tenant_sql.parse, sql))
     params = _params(reads, request.params or {})
-    qualified = any(reference.namespace for reference in reads.tables)
-    mentions = context.engine.run(tenant_sql.mentions, sql) if qualified else []
+    # Only the plan itself shows options, and where a name with a namespace stands; asking it takes a while.
+    look = any(reference.namespace for reference in reads.tables) or _OPTIONS.search(sql)
+    mentions = context.engine.run(tenant_sql.mentions, sql) if look else []
     named = name_views(sql, reads, request.namespace, mentions)
     as_of = _moment(request.as_of)
     if isinstance(as_of, int) and len(named.views) != 1:

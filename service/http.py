@@ -41,7 +41,7 @@ class Service(Protocol):
 
 def create(service: Service) -> FastAPI:
     """The ASGI application. It holds no state of its own."""
-    app = FastAPI(title="Firn", docs_url="/docs", redoc_url=None, openapi_url=None)
+    app = FastAPI(title="Firn", docs_url="/docs", redoc_url=None, openapi_url="/openapi.json")
     limit = service.settings.limits.body_mb * 1024 * 1024
 
     @app.post("/database", include_in_schema=False)
@@ -68,12 +68,8 @@ def create(service: Service) -> FastAPI:
             {"ready": service.ready, "state": service.state}, 200 if service.ready else 503, headers=headers
         )
 
-    @app.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> JSONResponse:
-        return JSONResponse(document(service.router.operations))
-
-    app.openapi = lambda: document(service.router.operations)  # type: ignore[method-assign]  # FastAPI's own hook
-    app.openapi_url = "/openapi.json"
+    # FastAPI's hook for the document behind /openapi.json and /docs.
+    app.openapi = lambda: document(service.router.operations)  # type: ignore[method-assign]
 
     @app.exception_handler(FirnError)
     async def refused(request: Request, error: FirnError) -> Response:

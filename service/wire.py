@@ -29,7 +29,7 @@ def parse(body: bytes | str) -> Any:
         ) from e
     except RecursionError as e:
         raise InvalidRequest("the body is nested too deeply; flatten it") from e
-    except ValueError as e:
+    except (ValueError, ArithmeticError) as e:
         raise InvalidRequest("the body holds a number too long to read; send it as a string") from e
     if _SURROGATE_ESCAPE.search(raw):
         _refuse_surrogates(value, "")

@@ -29,6 +29,10 @@ def spark_conf(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.sql.warehouse.dir": f"{settings.home}/spark",
         # Iceberg sets this on the one session it meets first; compaction needs it on each.
         "spark.sql.catalog.default_rewrite_catalog": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
+        # A delete that only touches metadata takes no snapshot properties, so it could not be found by its batch id.
+        "spark.sql.optimizer.excludedRules": (
+            "org.apache.spark.sql.execution.datasources.v2.OptimizeMetadataOnlyDeleteFromTable"
+        ),
         # One Arrow batch is one task, and one task writes one file per partition.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
         # Small work pays for every task it is cut into.

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from service.engine.rows import frame
 from service.engine.sql import Parameters, identifier, literal, run, where
 from service.engine.write import stamped
-from service.predicates import Predicate
+from service.predicates import EVERY_ROW, Predicate
 from service.schema import ColumnType
 
 _SOURCE = "firn_source"
@@ -55,9 +55,19 @@ def update(
 
 
 def delete(session: SparkSession, table: str, predicate: Predicate, batch: str) -> None:
+    if predicate == EVERY_ROW:
+        return _delete_all(session, table, batch)
     parameters = Parameters()
     with stamped(session, batch):
         run(session, f"DELETE FROM {table} WHERE {where(predicate, parameters)}", parameters.values)
+
+
+def _delete_all(session: SparkSession, table: str, batch: str) -> None:
+    """Let go of every file without reading any."""
+    jvm: Any = session._jvm
+    iceberg = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    every_row = jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+    iceberg.newDelete().deleteFromRowFilter(every_row).set("firn-batch", batch).commit()
 
 
 def cannot_insert(session: SparkSession, table: str, rows: pa.Table, how: Merge) -> int | None:

@@ -1,6 +1,7 @@
 """The JVM that Spark lives in: started as our child, watched, and never left behind."""
 
 import contextlib
+import logging
 import os
 import subprocess
 import threading
@@ -48,6 +49,8 @@ def answers() -> bool:
 def stop(session: SparkSession | None, seconds: float) -> None:
     """End Spark, then its JVM; what does not end by itself in time is killed."""
     jvm = process()
+    # Py4J logs the end of its connections as errors.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if session is not None:
         stopping = threading.Thread(target=_stop_quietly, args=(session,), daemon=True)
         stopping.start()

@@ -11,8 +11,17 @@ from decimal import Decimal
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import ParseException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from service.engine.select import Selected, explained, selected
 from service.engine.sql import identifier
@@ -59,22 +68,22 @@ def parse(session: SparkSession, text: str) -> str:
 
 
 def mentions(session: SparkSession, text: str) -> list[Mention]:
-    """Every place where the text names a table, in order."""
-    found = {
-        relation.origin().startIndex().get(): Mention(
-            tuple(relation.multipartIdentifier().apply(i) for i in range(relation.multipartIdentifier().size())),
-            relation.origin().startIndex().get(),
-            relation.origin().stopIndex().get() + 1,
-        )
-        for relation in _relations(session, _parsed(session, text))
-    }
+    """Every place where the text names a table, in order; InvalidQuery where a table is given options."""
+    found: dict[int, Mention] = {}
+    for relation in _relations(session, _parsed(session, text)):
+        if not relation.options().isEmpty():
+            raise InvalidQuery("sql: a table takes no options; for a snapshot use as_of", field="sql")
+        parts, origin = relation.multipartIdentifier(), relation.origin()
+        start = origin.startIndex().get()
+        names = tuple(parts.apply(i) for i in range(parts.size()))
+        found[start] = Mention(names, start, origin.stopIndex().get() + 1)
     return [found[start] for start in sorted(found)]
 
 
 def run(session: SparkSession, statement: Statement, check: Callable[[str], int]) -> Selected:
     """The statement's answer. `check` is shown the analysed plan before anything runs, and counts its tables."""
     with _views(session, statement.views):
-        df = session.sql(statement.text, args={name: _argument(v) for name, v in statement.params.items()})
+        df = _analysed(session, statement)
         _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)
         names = _names(df)
         if statement.offset:
@@ -95,7 +104,7 @@ def _views(session: SparkSession, views: Sequence[View]) -> Iterator[None]:
         yield
     finally:
         for name in made:
-            session.catalog.dropTempView(identifier(name))
+            session.catalog.dropTempView(name)
 
 
 def _check_tables(df: DataFrame, allowed: set[str], check: Callable[[str], int]) -> None:
@@ -108,12 +117,37 @@ def _check_tables(df: DataFrame, allowed: set[str], check: Callable[[str], int])
         raise InvalidQuery("sql must be one SELECT over your own tables; it reads something else", field="sql")
 
 
+def _analysed(session: SparkSession, statement: Statement) -> DataFrame:
+    arguments = {name: _argument(value) for name, value in statement.params.items()}
+    try:
+        return session.sql(statement.text, args=arguments)
+    except AnalysisException as e:
+        # Spark takes some mistakes in a query for its own.
+        if not (e.getSqlState() or "").startswith("XX"):
+            raise
+        raise _unparsed(str(e)) from e
+
+
 def _names(df: DataFrame) -> list[str]:
-    names = df.columns
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidQuery(f"sql: two outputs are called {name!r}; give one of them an alias", field="sql")
+    names = [field.name for field in df.schema.fields]
+    for field in df.schema.fields:
+        if names.count(field.name) > 1:
+            raise InvalidQuery(f"sql: two outputs are called {field.name!r}; give one of them an alias", field="sql")
+        if not _has_json(field.dataType):
+            kind = field.dataType.simpleString()
+            raise InvalidQuery(f"sql: {field.name!r} is {kind}, which has no JSON form; cast it to string", field="sql")
     return names
+
+
+def _has_json(kind: DataType) -> bool:
+    match kind:
+        case ArrayType():
+            return _has_json(kind.elementType)
+        case MapType():
+            return _has_json(kind.keyType) and _has_json(kind.valueType)
+        case StructType():
+            return all(_has_json(field.dataType) for field in kind.fields)
+    return not isinstance(kind, YearMonthIntervalType | CalendarIntervalType | VariantType)
 
 
 def _plan_leaves(df: DataFrame, plan: Any) -> Iterator[Any]:

@@ -24,7 +24,7 @@ _PLANS = words(
 )
 _EXPRESSIONS = words(
     """
-    Add AggregateExpression Alias And AttributeReference Between BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen
+    Add AggregateExpression Alias And AnyValue AttributeReference Between BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen
     Cast Coalesce Collate Concat CreateArray CreateNamedStruct CreateStruct Cube CurrentDate CurrentRow$
     CurrentTimestamp Divide EqualNullSafe EqualTo Exists First GreaterThan GreaterThanOrEqual GroupingSets ILike
     ILikeAll ILikeAny If In InSubquery IntegralDivide IsNotNull IsNull LambdaFunction Last LateralSubquery LessThan
@@ -45,6 +45,10 @@ _BLANK = {
     "Join": {"hint"},
     "LocalRelation": {"data"},
     "Literal": {"value"},
+    "Like": {"escapeChar"},
+    "ILike": {"escapeChar"},
+    # Plain texts: with anything else Spark makes single comparisons of it.
+    **dict.fromkeys(("LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"), {"patterns"}),
     "Cube": {"groupingSetIndexes"},
     "Rollup": {"groupingSetIndexes"},
     "GroupingSets": {"groupingSetIndexes"},
