@@ -54,7 +54,7 @@ class DeleteResult(Result):
 @operation(Delete, DeleteResult, pool="edits", examples=EXAMPLES)
 def delete(request: Delete, context: Context) -> DeleteResult:
     """Delete every row that a filter finds, or all of them with `all: true`."""
-    schema = context.catalog.load(request.table_name).schema
-    predicate = request.predicate(schema)
-    deleted, effect = context.edits.delete(request.table_name, predicate, context.request_id)
-    return DeleteResult(records_deleted=deleted, metadata=Metadata(snapshot_id=effect.after.current_snapshot_id))
+    table = context.catalog.load(request.table_name)
+    predicate = request.predicate(table.schema)
+    deleted, effect = context.edits.delete(table, predicate, context.request_id)
+    return DeleteResult(records_deleted=deleted, metadata=Metadata(snapshot_id=effect.snapshot_id))

@@ -47,11 +47,11 @@ class UpdateResult(Result):
 @operation(Update, UpdateResult, pool="edits", examples=EXAMPLES)
 def update(request: Update, context: Context) -> UpdateResult:
     """Set columns to values in every row that a filter finds."""
-    schema = context.catalog.load(request.table_name).schema
-    assignments = _assignments(request.updates, schema)
-    predicate = request.predicate(schema)
-    updated, effect = context.edits.update(request.table_name, assignments, predicate, context.request_id)
-    return UpdateResult(records_updated=updated, metadata=Metadata(snapshot_id=effect.after.current_snapshot_id))
+    table = context.catalog.load(request.table_name)
+    assignments = _assignments(request.updates, table.schema)
+    predicate = request.predicate(table.schema)
+    updated, effect = context.edits.update(table, assignments, predicate, context.request_id)
+    return UpdateResult(records_updated=updated, metadata=Metadata(snapshot_id=effect.snapshot_id))
 
 
 def _assignments(updates: dict[str, Any], schema: TableSchema) -> tuple[Assignment, ...]:

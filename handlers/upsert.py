@@ -58,12 +58,11 @@ class UpsertResult(Result):
 @operation(Upsert, UpsertResult, pool="edits", examples=EXAMPLES)
 def upsert(request: Upsert, context: Context) -> UpsertResult:
     """Update the rows whose keys the records have, and insert the others, in one commit."""
-    effect = context.edits.upsert(
-        request.table_name, request.records, request.key_cols, request.update_cols, context.request_id
-    )
+    table = context.catalog.load(request.table_name)
+    effect = context.edits.upsert(table, request.records, request.key_cols, request.update_cols, context.request_id)
     inserted, updated = counted(effect.snapshot)
     return UpsertResult(
         records_inserted=inserted,
         records_updated=updated,
-        metadata=Metadata(snapshot_id=effect.after.current_snapshot_id),
+        metadata=Metadata(snapshot_id=effect.snapshot_id),
     )

@@ -64,5 +64,5 @@ def write(request: Write, context: Context) -> WriteResult:
         records_written=len(request.records),
         compaction_recommended=check.compaction_recommended,
         small_files_count=check.small_files_count,
-        metadata=Metadata(snapshot_id=effect.after.current_snapshot_id),
+        metadata=Metadata(snapshot_id=effect.snapshot_id),
     )

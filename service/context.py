@@ -37,6 +37,6 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         ledger,
         commits,
         writes=Writes(engine, catalog, commits),
-        edits=Edits(engine, catalog, commits),
+        edits=Edits(engine, commits),
         upkeep=Upkeep(settings.iceberg, engine, catalog, ledger, commits),
     )

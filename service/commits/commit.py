@@ -25,6 +25,11 @@ class Effect:
     after: Table
     snapshot: Snapshot | None
 
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that holds the effect; without one, the table's current."""
+        return self.snapshot.snapshot_id if self.snapshot else self.after.current_snapshot_id
+
 
 Change = Callable[[Table, str], None]
 
@@ -37,24 +42,32 @@ class Commits:
         self._ledger = ledger
         self._order = Order()
 
-    def commit(
-        self, name: TableName, operation: str, request_id: str, change: Change, *, in_order: bool = True
-    ) -> Effect:
+    def commit(self, table: Table, operation: str, request_id: str, change: Change, *, in_order: bool = True) -> Effect:
         """Run `change(table, batch)`, which commits at most once, stamped with `batch`; retried when beaten.
 
-        What the change did is read from the snapshot it made, so an answer lost between Spark and us loses nothing.
-        With `in_order=False` it does not wait for other changes of the table: for long work that yields to them.
+        `table` is the one the request was checked against. What the change did is read from the snapshot it made, so
+        an answer lost between Spark and us loses nothing. With `in_order=False` it does not wait for other changes of
+        the table: for long work that yields to them.
         """
-        table = self._catalog.load(name)
         with self._order.hold(table.uuid) if in_order else nullcontext():
             for attempt in range(1, TRIES + 1):
                 try:
-                    return self._once(self._catalog.load(name), operation, request_id, change)
+                    return self._once(self._same(table), operation, request_id, change)
                 except CommitConflict as e:
                     if attempt == TRIES:
                         raise
-                    log.info("%s %s on %s was beaten, trying again: %s", request_id, operation, name, e.message)
+                    log.info("%s %s on %s was beaten, trying again: %s", request_id, operation, table.name, e.message)
         raise AssertionError("unreachable")
+
+    def _same(self, table: Table) -> Table:
+        """The table as it is now, unless another one bears its name by now."""
+        current = self._catalog.load(table.name)
+        if current.uuid != table.uuid:
+            raise TableNotFound(
+                f"table {table.name.table!r} was dropped and created anew meanwhile; send the request again",
+                field="table",
+            )
+        return current
 
     def _once(self, table: Table, operation: str, request_id: str, change: Change) -> Effect:
         batch = uuid.uuid4().hex

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.catalog.tables import Catalog, Table
+from service.catalog.tables import Table
 from service.commits.commit import Change, Commits, Effect
 from service.edits.upsert import keys_of, prepare, refuse_incomplete, updatable
 from service.engine.edit import Assignment, cannot_insert, count, delete, merge, update
 from service.engine.engine import Engine
-from service.names import TableName
 from service.predicates import Predicate
 
 
@@ -18,37 +17,35 @@ class Edits:
     """Changes rows, one commit an edit."""
 
     engine: Engine
-    catalog: Catalog
     commits: Commits
 
     def update(
-        self, name: TableName, assignments: tuple[Assignment, ...], predicate: Predicate, request_id: str
+        self, table: Table, assignments: tuple[Assignment, ...], predicate: Predicate, request_id: str
     ) -> tuple[int, Effect]:
         """Set columns in the rows a predicate is true of; how many those were, exactly."""
 
-        def change(table: Table, batch: str) -> None:
-            self.engine.run(update, table.spark_name, assignments, predicate, batch)
+        def change(current: Table, batch: str) -> None:
+            self.engine.run(update, current.spark_name, assignments, predicate, batch)
 
-        return self._counted(name, "UPDATE", predicate, change, request_id)
+        return self._counted(table, "UPDATE", predicate, change, request_id)
 
-    def delete(self, name: TableName, predicate: Predicate, request_id: str) -> tuple[int, Effect]:
+    def delete(self, table: Table, predicate: Predicate, request_id: str) -> tuple[int, Effect]:
         """Delete the rows a predicate is true of; how many those were, exactly."""
 
-        def change(table: Table, batch: str) -> None:
-            self.engine.run(delete, table.spark_name, predicate, batch)
+        def change(current: Table, batch: str) -> None:
+            self.engine.run(delete, current.spark_name, predicate, batch)
 
-        return self._counted(name, "DELETE", predicate, change, request_id)
+        return self._counted(table, "DELETE", predicate, change, request_id)
 
     def upsert(
         self,
-        name: TableName,
+        table: Table,
         records: list[Any],
         key_cols: Sequence[str] | None,
         update_cols: Sequence[str] | None,
         request_id: str,
     ) -> Effect:
         """Check every record, then insert and update in one commit; nothing is written if one does not fit."""
-        table = self.catalog.load(name)
         keys = keys_of(table.schema, key_cols)
         rows, how = prepare(table.schema, records, keys, updatable(table.schema, update_cols, keys))
         if not records:
@@ -61,23 +58,23 @@ class Edits:
                     refuse_incomplete(row, records[row], how)
             self.engine.run(merge, current.spark_name, rows, how, batch)
 
-        return self.commits.commit(name, "UPSERT", request_id, change)
+        return self.commits.commit(table, "UPSERT", request_id, change)
 
     def _counted(
-        self, name: TableName, operation: str, predicate: Predicate, change: Change, request_id: str
+        self, table: Table, operation: str, predicate: Predicate, change: Change, request_id: str
     ) -> tuple[int, Effect]:
         counted: dict[int | None, int] = {}
 
-        def count_at(table: Table, snapshot_id: int | None) -> int:
+        def count_at(current: Table, snapshot_id: int | None) -> int:
             if snapshot_id not in counted:
-                counted[snapshot_id] = self._count(table, predicate, snapshot_id)
+                counted[snapshot_id] = self._count(current, predicate, snapshot_id)
             return counted[snapshot_id]
 
-        def change_if_any(table: Table, batch: str) -> None:
-            if count_at(table, table.current_snapshot_id):
-                change(table, batch)
+        def change_if_any(current: Table, batch: str) -> None:
+            if count_at(current, current.current_snapshot_id):
+                change(current, batch)
 
-        effect = self.commits.commit(name, operation, request_id, change_if_any)
+        effect = self.commits.commit(table, operation, request_id, change_if_any)
         if effect.snapshot is None:
             return 0, effect
         # Another process may have committed between the count and the change: count what the change was made on.

@@ -57,7 +57,7 @@ class Upkeep:
         snapshot: Snapshot | None = None
         if reason is None:
             effect = self.commits.commit(
-                name,
+                table,
                 "COMPACT",
                 request_id,
                 lambda current, batch: self.engine.run(rewrite, current.spark_name, how, batch),

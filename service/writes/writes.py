@@ -33,4 +33,4 @@ class Writes:
         def change(current: Table, batch: str) -> None:
             self.engine.run(job, current.spark_name, rows, batch)
 
-        return self.commits.commit(name, "WRITE", request_id, change)
+        return self.commits.commit(table, "WRITE", request_id, change)
