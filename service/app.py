@@ -143,6 +143,8 @@ def configure_logging(settings: Settings) -> None:
     )
     for noisy in ("py4j", "uvicorn.access", "pyiceberg", "botocore", "boto3", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # PySpark's own report of every refused query, whole, as JSON.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 
 def serve(settings: Settings, jar_paths: list[Path]) -> int:

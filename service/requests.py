@@ -8,7 +8,7 @@ from service.columns import columns_of
 from service.errors import InvalidRequest
 from service.filters import parse_either
 from service.operation import TableRequest
-from service.predicates import Predicate
+from service.predicates import EVERY_ROW, Predicate
 from service.schema import TableSchema
 
 
@@ -26,4 +26,9 @@ class RowsRequest(TableRequest):
             raise InvalidRequest("all: true and a filter contradict each other; send one of them", field="all")
         if not self.all and not filtered:
             raise InvalidRequest("filter is missing; say which rows, or all: true for every row", field="filter")
-        return parse_either(self.filter, self.filters, columns_of(schema))
+        found = parse_either(self.filter, self.filters, columns_of(schema))
+        if found == EVERY_ROW and not self.all:
+            raise InvalidRequest(
+                "filter is empty; say which rows, or send all: true alone for every row", field="filter"
+            )
+        return found

@@ -15,6 +15,7 @@ from service.errors import (
     CommitConflict,
     EngineUnavailable,
     FirnError,
+    InvalidFilter,
     InvalidQuery,
     OutcomeUnknown,
     StorageUnavailable,
@@ -46,6 +47,10 @@ _BY_CLASS: dict[str, tuple[type[FirnError], str]] = {
         "the catalog does not answer; try again",
     ),
     "org.apache.iceberg.exceptions.ServiceFailureException": (CatalogUnavailable, "the catalog failed; try again"),
+    "java.util.regex.PatternSyntaxException": (
+        InvalidFilter,
+        "a regular expression in the query is not one that Java can read; mend it",
+    ),
     "java.lang.OutOfMemoryError": (
         EngineUnavailable,
         "Spark ran out of memory for this request; send it in smaller parts or raise spark.driver_memory",
@@ -65,6 +70,12 @@ def translated(error: Exception) -> Exception:
     """The error a caller sees, or the same exception when it is a defect."""
     if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
         return EngineUnavailable("Spark ended while it worked on this request; it is being started anew, try again")
+    state = _sql_state(error)
+    if state == "42P01":
+        return TableNotFound("the table is gone; it was dropped meanwhile")
+    # First the states: their messages quote the user's data, which may say anything.
+    if state.startswith(("42", "22", "0A")) and isinstance(error, PySparkException):
+        return InvalidQuery(f"the query cannot be answered: {_first_line(str(error))}")
     chain = list(_chain(error))
     for name, message in chain:
         if name in _BY_CLASS:
@@ -74,11 +85,6 @@ def translated(error: Exception) -> Exception:
             return EngineUnavailable("the work was cancelled because the service is stopping; try again")
         if name.startswith(_STORAGE_TOLD) or "No space left on device" in message:
             return StorageUnavailable(f"the storage refused: {_first_line(message)}")
-    state = _sql_state(error)
-    if state.startswith("42P01"):
-        return TableNotFound("the table is gone; it was dropped meanwhile")
-    if state.startswith(("42", "22", "0A")) and isinstance(error, PySparkException):
-        return InvalidQuery(f"the query cannot be answered: {_first_line(str(error))}")
     if any(name.startswith(_STORAGE) for name, _ in chain):
         return StorageUnavailable(f"the storage failed: {_first_line(chain[-1][1])}")
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):

@@ -24,8 +24,8 @@ _PLANS = words(
 )
 _EXPRESSIONS = words(
     """
-    Add AggregateExpression Alias And AnyValue AttributeReference Between BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen
-    Cast Coalesce Collate Concat CreateArray CreateNamedStruct CreateStruct Cube CurrentDate CurrentRow$
+    Add AggregateExpression Alias And AnyValue AttributeReference Between BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
+    CaseWhen Cast Coalesce Collate Concat CreateArray CreateNamedStruct CreateStruct Cube CurrentDate CurrentRow$
     CurrentTimestamp Divide EqualNullSafe EqualTo Exists First GreaterThan GreaterThanOrEqual GroupingSets ILike
     ILikeAll ILikeAny If In InSubquery IntegralDivide IsNotNull IsNull LambdaFunction Last LateralSubquery LessThan
     LessThanOrEqual Like LikeAll LikeAny ListQuery Literal MultiAlias Multiply NamePlaceholder$ NamedParameter Not
@@ -48,7 +48,7 @@ _BLANK = {
     "Like": {"escapeChar"},
     "ILike": {"escapeChar"},
     # Plain texts: with anything else Spark makes single comparisons of it.
-    **dict.fromkeys(("LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"), {"patterns"}),
+    **{name: {"patterns"} for name in ("LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny")},
     "Cube": {"groupingSetIndexes"},
     "Rollup": {"groupingSetIndexes"},
     "GroupingSets": {"groupingSetIndexes"},
@@ -150,25 +150,27 @@ class _Parsed:
         elif name == "NamedParameter":
             self.parameters.add(str(node["name"]))
         for key, value in node.items():
-            if value is None and key not in _BLANK_ANYWHERE and key not in _BLANK.get(name, ()):
-                raise _refused(f"{name} with {key}")
-            if not (name == "UnresolvedWith" and key == "cteRelations"):
-                self.field(value, scope)
+            blank = key in _BLANK_ANYWHERE or key in _BLANK.get(name, ())
+            told = name == "UnresolvedWith" and key == "cteRelations"
+            if not told and not (value is None and blank):
+                self.field(value, scope, f"{name} with {key}")
         place += 1
         for _ in range(node["num-children"]):
             place = self.node(nodes, place, scope)
         return place
 
-    def field(self, value: Any, scope: frozenset[str]) -> None:
+    def field(self, value: Any, scope: frozenset[str], where: str) -> None:
+        if value is None:
+            raise _refused(where)
         if isinstance(value, list):
             if value and isinstance(value[0], dict) and "class" in value[0]:
                 self.tree(value, scope)
             else:
                 for item in value:
-                    self.field(item, scope)
+                    self.field(item, scope, where)
         elif isinstance(value, dict):
             for item in value.values():
-                self.field(item, scope)
+                self.field(item, scope, where)
 
     def with_clause(self, node: dict[str, Any], scope: frozenset[str]) -> frozenset[str]:
         for definition in node["cteRelations"]:
@@ -177,7 +179,7 @@ class _Parsed:
                 # The JSON shows `a, b` and `a`.`b` alike.
                 raise InvalidQuery(f"sql: {name[:80]!r} in WITH must be letters, digits, _ and -", field="sql")
             inner = scope | {name} if node.get("allowRecursion") else scope
-            self.field(query, inner)
+            self.field(query, inner, "WITH")
             scope |= {name}
             self.with_names.add(name)
         return scope

@@ -1,0 +1,55 @@
+"""Writes the parts of docs/operations.md that come from the handlers: `python -m docs.generate`.
+
+Each lies between `<!-- WRITE -->` and `<!-- end -->`; what stands outside is written by hand and stays.
+"""
+
+import re
+from pathlib import Path
+
+from service.app import discover
+from service.docs_page import FieldRow, common_rows, pretty, request_rows, result_rows
+from service.operation import Operation
+
+OPERATIONS = Path(__file__).with_name("operations.md")
+_PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def generated(text: str, operations: list[Operation]) -> str:
+    """The document with every such part made anew; KeyError for a part that no operation has."""
+    parts = {operation.name: _operation(operation) for operation in operations}
+    parts["every_request"] = _table(common_rows(), needed=True)
+    return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)
+
+
+def parts_of(text: str) -> list[str]:
+    """The names of the parts a document has, in its order."""
+    return [found[1] for found in _PART.finditer(text)]
+
+
+def _operation(operation: Operation) -> str:
+    examples = "\n".join(
+        f"\n**{example.title}:**\n\n```json\n{pretty(example.request)}\n```\n\n"
+        f"```json\n{pretty(example.answer).replace(chr(34) + '<any>' + chr(34), '…')}\n```"
+        for example in operation.examples
+    )
+    return (
+        f"{operation.summary}\n\n{_table(request_rows(operation), needed=True)}\n\n"
+        f"The answer has:\n\n{_table(result_rows(operation), needed=False)}\n{examples}"
+    )
+
+
+def _table(rows: list[FieldRow], *, needed: bool) -> str:
+    if not rows:
+        return "No fields of its own."
+    head = "| field | type | default | |\n|---|---|---|---|\n" if needed else "| field | type | |\n|---|---|---|\n"
+    return head + "\n".join(_row(row, needed) for row in rows)
+
+
+def _row(row: FieldRow, needed: bool) -> str:
+    default = "*required*" if row.default is None else f"`{row.default}`" if row.default else ""
+    cells = [f"`{row.name}`", row.kind, *([default] if needed else []), row.description.replace("|", "\\|")]
+    return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    OPERATIONS.write_text(generated(OPERATIONS.read_text(), discover()))

@@ -1,0 +1,74 @@
+"""The ways a request can come in: each takes a request, and gives the status and the body of its answer."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+from service import events, wire
+from tests.harness import Firn
+
+Answered = tuple[int, dict[str, Any]]
+Door = Callable[[Firn, dict[str, Any]], Answered]
+
+_V1 = {"resource": "/database", "path": "/database", "httpMethod": "POST", "headers": None, "isBase64Encoded": False}
+_V2 = {
+    "version": "2.0",
+    "routeKey": "POST /database",
+    "rawPath": "/database",
+    "rawQueryString": "",
+    "requestContext": {"http": {"method": "POST", "path": "/database"}, "stage": "$default"},
+}
+
+
+def http(firn: Firn, request: dict[str, Any]) -> Answered:
+    response = firn.send(_text(request))
+    return response.status_code, firn.parsed(response)
+
+
+def v1_text(firn: Firn, request: dict[str, Any]) -> Answered:
+    return told(firn.event({**_V1, "body": _text(request)}))
+
+
+def v2_base64(firn: Firn, request: dict[str, Any]) -> Answered:
+    coded = base64.b64encode(_text(request).encode()).decode()
+    return told(firn.event({**_V2, "body": coded, "isBase64Encoded": True}))
+
+
+def v2_object(firn: Firn, request: dict[str, Any]) -> Answered:
+    return told(firn.event({**_V2, "body": request}))
+
+
+def scheduled(firn: Firn, request: dict[str, Any]) -> Answered:
+    event = {"version": "0", "detail-type": "Scheduled Event", "source": "aws.events", "detail": request}
+    return told(firn.event(event))
+
+
+def function(firn: Firn, request: dict[str, Any]) -> Answered:
+    """The way a function runtime goes: in the process, the answer an object."""
+    event = json.dumps({**_V1, "body": _text(request)})
+    return told(wire.parse(events.submit(event, firn.app, "in-process").result(60)))
+
+
+DOORS: dict[str, Door] = {
+    "http": http,
+    "v1 text": v1_text,
+    "v2 base64": v2_base64,
+    "v2 object": v2_object,
+    "scheduled": scheduled,
+    "function": function,
+}
+
+
+def told(answer: dict[str, Any]) -> Answered:
+    """The status and the body inside a function's answer."""
+    assert set(answer) == {"statusCode", "headers", "body"}, answer
+    assert answer["headers"]["Content-Type"] == "application/json"
+    body = wire.parse(answer["body"])
+    assert isinstance(body, dict)
+    assert answer["headers"]["X-Request-Id"] == body["metadata"]["request_id"]
+    return answer["statusCode"], body
+
+
+def _text(request: dict[str, Any]) -> str:
+    return json.dumps(request)

@@ -1,0 +1,123 @@
+"""What the README and the documents show is what happens: every command and every example in them is run.
+
+An answer must be what stands there, but for what differs each time: ids, durations and numbers of bytes, of which only
+the type has to be the same. Documents beside the README may show an answer in part.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from service import wire
+from service.settings import ROOT
+from tests.harness import Firn
+
+URL = "http://localhost:8080"
+TENANT = "demo"
+VOLATILE = re.compile(r"request_id|X-Request-Id|.*snapshot_id|.*_ms|bytes_.*|.*_bytes|metadata_location")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILTER_ROW = re.compile(r"^\|(?:[^|`]*`[^`]*`)*[^|`]*\| `([\[{].*[\]}])` \| ([\d, ]+|none) \|", re.MULTILINE)
+
+
+def test_every_command_of_the_readme_does_what_it_shows(firn: Firn, tenant: str) -> None:
+    commands = 0
+    for language, text, shown in _pairs((ROOT / "README.md").read_text()):
+        if language != "bash":
+            continue
+        commands += 1
+        if "make" in text:
+            _check_target(text.strip())
+            continue
+        assert shown is not None, f"no output stands below:\n{text}"
+        script = text.replace(URL, firn.base_url).replace(f'"{TENANT}"', f'"{tenant}"')
+        script = script.replace(f'\\"{TENANT}\\"', f'\\"{tenant}\\"')
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=True)
+        assert_same(_values(done.stdout), _values(shown), text)
+    assert commands > 10, "the README's commands were not found"
+
+
+@pytest.mark.parametrize("document", ["filters.md", "queries.md"])
+def test_every_request_of_the_documents_is_answered_as_shown(firn: Firn, tenant: str, document: str) -> None:
+    text = (ROOT / "docs" / document).read_text()
+    requests = 0
+    for language, block, shown in _pairs(text):
+        request = wire.parse(block) if language == "json" and '"operation"' in block else None
+        if request is None:
+            continue
+        requests += 1
+        answer = firn.post({**request, "tenant_id": tenant})
+        if shown is None:
+            assert answer["success"], answer
+        else:
+            expected = wire.parse(shown)
+            assert_same({key: answer.get(key) for key in expected}, expected, block)
+    assert requests, f"{document} has no requests"
+
+
+def test_every_filter_of_the_documents_finds_the_rows_beside_it(firn: Firn, tenant: str) -> None:
+    text = (ROOT / "docs" / "filters.md").read_text()
+    for language, block, _ in _pairs(text):
+        if language == "json" and ("CREATE_TABLE" in block or "WRITE" in block):
+            firn.ok({**wire.parse(block), "tenant_id": tenant})
+    rows = FILTER_ROW.findall(text)
+    assert len(rows) > 30, "the tables of filters were not found"
+    wrong = {}
+    for source, ids in rows:
+        expected = [] if ids == "none" else [int(i) for i in ids.split(",")]
+        request = {"operation": "QUERY", "tenant_id": tenant, "table": "people", "projection": ["id"], "sort": "id"}
+        answer = firn.post({**request, "filter": wire.parse(source.replace("\\|", "|"))})
+        found = [row["id"] for row in answer["data"]] if answer["success"] else answer["error"]
+        if found != expected:
+            wrong[source] = found
+    assert not wrong, wrong
+
+
+def assert_same(found: Any, shown: Any, where: str, path: str = "") -> None:
+    """Equal but for what is volatile; an event's `body` is compared as the JSON it holds."""
+    key = path.rpartition(".")[2]
+    if VOLATILE.fullmatch(key) and shown is not None:
+        assert type(found) is type(shown), f"{path} is {found!r}, not like {shown!r}, after\n{where}"
+    elif isinstance(shown, dict) and isinstance(found, dict):
+        assert list(found) == list(shown), f"{path} has {list(found)}, not {list(shown)}, after\n{where}"
+        for name, value in shown.items():
+            assert_same(found[name], value, where, f"{path}.{name}")
+    elif isinstance(shown, list) and isinstance(found, list):
+        assert len(found) == len(shown), f"{path} has {len(found)} items, not {len(shown)}, after\n{where}"
+        for i, value in enumerate(shown):
+            assert_same(found[i], value, where, f"{path}[{i}]")
+    elif key == "body" and isinstance(shown, str) and isinstance(found, str):
+        assert_same(wire.parse(found), wire.parse(shown), where, f"{path} (read)")
+    else:
+        assert (type(found), found) == (type(shown), shown), f"{path} is {found!r}, not {shown!r}, after\n{where}"
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str, str | None]]:
+    """Each block with the language it says, and the block of JSON below it that shows an answer."""
+    blocks = list(BLOCK.finditer(text))
+    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+        shown = after[2] if after and after[1] == "json" and '"operation"' not in after[2] else None
+        yield block[1], block[2], shown
+
+
+def _values(text: str) -> list[Any]:
+    """The JSON values of a text, one after the other."""
+    values, place = [], 0
+    decoder = json.JSONDecoder(parse_float=Decimal)
+    while text[place:].strip():
+        place += len(text[place:]) - len(text[place:].lstrip())
+        value, place = decoder.raw_decode(text, place)
+        values.append(value)
+    return values
+
+
+def _check_target(command: str) -> None:
+    # They are run for real elsewhere; here it is enough that make knows them and what they need.
+    program, target = command.split()  # so a block that holds more than one such command is refused
+    done = subprocess.run([program, "-n", target], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "python -m" in done.stdout

@@ -1,0 +1,136 @@
+"""A service's life in a process of its own: started, stopped, killed and started again on the same data."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from service.settings import ROOT
+from tests.faults.load import Load, Told
+from tests.faults.process import Process
+from tests.harness import Firn, free_port, wait_until
+
+ADDRESS = {"tenant_id": "life", "table": "kept"}
+SCHEMA = {"fields": {"id": {"type": "long", "required": True}, "payload": {"type": "string"}}}
+
+
+def ids(firn: Firn) -> Counter[int]:
+    return Counter(row["id"] for row in firn.rows("life", "kept", projection=["id"]))
+
+
+@pytest.mark.timeout(420)
+def test_acknowledged_rows_survive_every_end_and_no_jvm_is_left(tmp_path: Path) -> None:
+    """Stopped gently, killed at work, killed while starting: each start finds every acknowledged row, once."""
+    home = tmp_path / "home"
+    everything = Told()
+
+    with Process(home) as first:
+        answers_while_it_warms(first)
+        refuses_a_second_owner(home)
+        first.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
+        merge(everything, finishes_what_is_under_way_on_sigterm(first))
+        assert first.jvms() == []
+
+    with Process(home) as second:
+        second.wait_until_ready()
+        everything.check(ids(second.firn))
+        merge(everything, leaves_no_jvm_when_killed_at_work(second))
+
+    with Process(home) as third:
+        leaves_no_jvm_when_killed_while_starting(third)
+
+    with Process(home) as fourth:
+        fourth.wait_until_ready()
+        everything.check(ids(fourth.firn))
+        merge(everything, outlives_its_jvm(fourth, everything))
+        fourth.terminate()
+        assert fourth.exit_code(30) == 0
+        assert fourth.jvms() == []
+
+
+def answers_while_it_warms(process: Process) -> None:
+    """/health answers long before /ready does, which says 503 until Spark is warm."""
+    wait_until(lambda: process.health() == 200, 20)
+    ready = process.firn.client.get("/ready")
+    assert (ready.status_code, ready.json()) == (503, {"ready": False, "state": "starting"})
+    slowest = 0.0
+    while not process.ready():
+        began = time.monotonic()
+        assert process.health() == 200
+        slowest = max(slowest, time.monotonic() - began)
+        time.sleep(0.2)
+    assert slowest < 2, f"/health took {slowest:.1f} s while Spark started"
+
+
+def refuses_a_second_owner(home: Path) -> None:
+    """A second process on one FIRN_HOME says so in one line and ends with 1."""
+    env = {**os.environ, "FIRN_HOME": str(home), "FIRN_PORT": str(free_port())}
+    done = subprocess.run(
+        [sys.executable, "-m", "service", "serve"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert f"FIRN_HOME {home} is in use by process" in done.stderr
+
+
+def finishes_what_is_under_way_on_sigterm(process: Process) -> Told:
+    """What was accepted is answered, what comes later is refused, and the process ends with 0 within 30 s."""
+    with Load(process.firn, ADDRESS, clients=8) as load:
+        load.wait_for(20, 60)
+        process.terminate()
+        stopping = time.monotonic()
+        code = process.exit_code(40)
+        took = time.monotonic() - stopping
+        told = load.stop()
+    assert code == 0, process.log[-3000:]
+    assert took < 30, f"it took {took:.1f} s to stop"
+    assert not told.unknown, "a request was accepted and never answered"
+    assert set(told.refused.values()) <= {"SHUTTING_DOWN", "NO_CONNECTION"}, Counter(told.refused.values())
+    assert told.refused, "no request came after the signal"
+    return told
+
+
+def leaves_no_jvm_when_killed_at_work(process: Process) -> Told:
+    assert len(process.jvms()) == 1
+    with Load(process.firn, ADDRESS, clients=8, first_id=1_000_000) as load:
+        load.wait_for(20, 60)
+        process.kill()
+        told = load.stop()
+    process.wait_until_no_jvm(10)
+    return told
+
+
+def leaves_no_jvm_when_killed_while_starting(process: Process) -> None:
+    wait_until(process.jvms, 30, every=0.02)
+    process.kill()
+    process.wait_until_no_jvm(10)
+
+
+def outlives_its_jvm(process: Process, before: Told) -> Told:
+    """Spark's JVM is killed under load: the service says so, starts another, and keeps what it promised."""
+    [jvm] = process.jvms()
+    with Load(process.firn, ADDRESS, clients=8, first_id=2_000_000) as load:
+        load.wait_for(20, 60)
+        os.kill(jvm, signal.SIGKILL)
+        wait_until(lambda: not process.ready(), 10, every=0.02)
+        assert process.health() == 200
+        process.wait_until_ready(60)
+        load.wait_for(20, 60)
+        told = load.stop()
+    [another] = process.jvms()
+    assert another != jvm
+    assert set(told.refused.values()) <= {"ENGINE_UNAVAILABLE"}, Counter(told.refused.values())
+    both = Told(before.acknowledged | told.acknowledged, before.refused | told.refused, before.unknown | told.unknown)
+    both.check(ids(process.firn))
+    return told
+
+
+def merge(everything: Told, told: Told) -> None:
+    everything.acknowledged |= told.acknowledged
+    everything.refused |= told.refused
+    everything.unknown |= told.unknown

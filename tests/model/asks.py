@@ -1,0 +1,154 @@
+"""Random requests for the model's table: records, filters of both dialects, and what is wrong on purpose."""
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+SCHEMA = {
+    "fields": {
+        "id": {"type": "long", "required": True},
+        "name": {"type": "string", "required": True},
+        "kind": {"type": "string"},
+        "n": {"type": "integer"},
+        "price": {"type": "decimal(8,2)"},
+        "day": {"type": "date"},
+    },
+    "primary_key": ["id"],
+}
+COLUMNS = tuple(SCHEMA["fields"])
+OPTIONAL = ("kind", "n", "price", "day")
+PARTITIONS = (
+    [],
+    [{"field": "kind", "transform": "identity"}],
+    [{"field": "id", "transform": "bucket", "num_buckets": 2}],
+    [{"field": "day", "transform": "month"}, {"field": "name", "transform": "truncate", "width": 1}],
+)
+
+_ids = st.integers(0, 9)
+_names = st.sampled_from(("ann", "Ann", "bo", "", "a_b", "日本"))
+_kinds = st.sampled_from(("x", "y", "X%"))
+_numbers = st.sampled_from((-(2**31), -1, 0, 1, 7, 2**31 - 1))
+_prices = st.sampled_from(("-0.01", "0.00", "9.50", "9.99", "999999.99"))
+_days = st.sampled_from(("1969-12-31", "2024-01-31", "2024-02-01", "2024-02-29"))
+VALUES: dict[str, SearchStrategy[Any]] = {
+    "id": _ids,
+    "name": _names,
+    "kind": _kinds,
+    "n": _numbers,
+    "price": _prices,
+    "day": _days,
+}
+
+
+def typed(column: str, value: Any) -> Any:
+    """A JSON value of a column as Python has it."""
+    if value is None:
+        return None
+    return {"price": Decimal, "day": date.fromisoformat}.get(column, lambda v: v)(value)
+
+
+def row_of(record: dict[str, Any]) -> dict[str, Any]:
+    """The row that a record makes; absent is null."""
+    return {column: typed(column, record.get(column)) for column in COLUMNS}
+
+
+def _maybe(column: str) -> SearchStrategy[Any]:
+    return st.none() | VALUES[column]
+
+
+records = st.fixed_dictionaries({"id": _ids, "name": _names}, optional={column: _maybe(column) for column in OPTIONAL})
+"""What WRITE takes."""
+
+partial_records = st.fixed_dictionaries(
+    {"id": _ids}, optional={"name": _names, **{column: _maybe(column) for column in OPTIONAL}}
+)
+"""What UPSERT takes: a name only where the row may be new."""
+
+updates = st.fixed_dictionaries(
+    {}, optional={"name": _names, **{column: _maybe(column) for column in OPTIONAL}}
+).filter(bool)
+
+_wrong_value = st.sampled_from(
+    (
+        ("id", "one"),
+        ("id", None),
+        ("name", 5),
+        ("n", 2**31),
+        ("n", True),
+        ("price", "1.005"),
+        ("price", "10000000"),
+        ("day", "2024-02-30"),
+        ("nmae", "x"),
+    )
+)
+
+
+@st.composite
+def wrong_records(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Records of which one, anywhere, does not fit."""
+    listed = draw(st.lists(records, min_size=1, max_size=3))
+    column, value = draw(_wrong_value)
+    listed[draw(st.integers(0, len(listed) - 1))][column] = value
+    return listed
+
+
+def filters(depth: int = 2) -> SearchStrategy[Any]:
+    """Filters of both dialects, nested."""
+    if depth == 0:
+        return _maps() | st.lists(_listed(), max_size=3)
+    inner = filters(depth - 1)
+    return st.one_of(
+        _maps(),
+        st.lists(_listed(), min_size=1, max_size=3),
+        st.fixed_dictionaries({"or": st.lists(inner, max_size=3)}),
+        st.fixed_dictionaries({"and": st.lists(inner, max_size=2)}),
+        st.fixed_dictionaries({"not": inner}),
+        st.lists(inner | _listed(), min_size=1, max_size=2),
+    )
+
+
+def _conditions() -> SearchStrategy[tuple[str, str, Any]]:
+    """A column, an operator that goes with it, and a value."""
+    return st.sampled_from(COLUMNS).flatmap(
+        lambda column: st.sampled_from(_operators(column)).flatmap(
+            lambda operator: _value(column, operator).map(lambda value: (column, operator, value))
+        )
+    )
+
+
+def _operators(column: str) -> tuple[str, ...]:
+    common = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "not_in", "between", "is_null", "is_not_null")
+    texts = ("like", "ilike", "starts_with", "ends_with", "contains") if column in ("name", "kind") else ()
+    return common + texts
+
+
+def _value(column: str, operator: str) -> SearchStrategy[Any]:
+    plain = VALUES[column]
+    if column in ("id", "n"):
+        plain = plain | st.just(Decimal("0.5"))
+    match operator:
+        case "is_null" | "is_not_null":
+            return st.booleans()
+        case "in" | "not_in":
+            return st.lists(plain | st.none(), max_size=3)
+        case "between":
+            return st.lists(plain, min_size=2, max_size=2)
+        case "like" | "ilike":
+            return st.sampled_from(("%", "a%", "A__", "%o", "_%", "%_b", ""))
+        case "starts_with" | "ends_with" | "contains":
+            return st.sampled_from(("a", "", "b", "%", "x"))
+    kin = {"name": "kind", "kind": "name", "id": "n", "n": "price", "price": "id", "day": "day"}[column]
+    return plain | st.just({"field": kin})
+
+
+def _maps() -> SearchStrategy[dict[str, Any]]:
+    bare = st.sampled_from(COLUMNS).flatmap(lambda c: st.tuples(st.just(c), st.none() | VALUES[c]))
+    tested = _conditions().map(lambda t: (t[0], {t[1]: t[2]}))
+    return st.lists(bare | tested, min_size=1, max_size=3, unique_by=lambda t: t[0]).map(dict)
+
+
+def _listed() -> SearchStrategy[dict[str, Any]]:
+    return _conditions().map(lambda t: {"field": t[0], "operator": t[1], "value": t[2]})

@@ -1,0 +1,75 @@
+"""Which files are small, and which of them are worth merging."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.catalog.files import DataFile
+from service.settings import CompactionSettings
+from service.upkeep.plan import MIB, plan, small_bytes
+
+
+def files(*sizes: int, group: Any = "p") -> list[DataFile]:
+    return [DataFile(f"{group}/{i}-{size}.parquet", size, 1, (0, group)) for i, size in enumerate(sizes)]
+
+
+def test_files_below_the_threshold_are_small_and_one_at_it_is_not() -> None:
+    found = plan(files(9, 10, 11), 10, 2)
+    assert [f.bytes for f in found.small] == [9]
+
+
+def test_enough_small_files_of_one_partition_are_worth_merging() -> None:
+    assert len(plan(files(1, 1), 10, 3).worth_merging) == 0
+    assert len(plan(files(1, 1, 1), 10, 3).worth_merging) == 3
+
+
+def test_large_files_are_left_alone_and_do_not_count() -> None:
+    found = plan(files(1, 99, 1), 10, 3)
+    assert (len(found.small), found.worth_merging) == (2, ())
+
+
+def test_partitions_are_looked_at_one_by_one() -> None:
+    found = plan([*files(1, 1, group="a"), *files(1, 1, 1, group="b"), *files(1, group=None)], 10, 3)
+    assert len(found.small) == 6
+    assert {f.group for f in found.worth_merging} == {(0, "b")}
+
+
+def test_files_of_two_partitionings_never_merge() -> None:
+    old = [DataFile(f"old-{i}", 1, 1, (0, "p")) for i in range(2)]
+    new = [DataFile(f"new-{i}", 1, 1, (1, "p")) for i in range(2)]
+    assert plan(old + new, 10, 3).worth_merging == ()
+
+
+def test_an_empty_table_has_nothing_to_do() -> None:
+    found = plan([], 10, 2)
+    assert (found.small, found.worth_merging) == ((), ())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=30),
+    st.integers(1, 20),
+    st.integers(2, 5),
+)
+def test_what_is_worth_merging_is_small_and_never_alone(
+    sizes: list[tuple[int, str]], threshold: int, min_files: int
+) -> None:
+    every = [DataFile(str(i), size, 1, (0, group)) for i, (size, group) in enumerate(sizes)]
+    found = plan(every, threshold, min_files)
+    assert list(found.small) == [f for f in every if f.bytes < threshold]
+    assert set(found.worth_merging) <= set(found.small)
+    for group in {f.group for f in found.small}:
+        together = [f for f in found.small if f.group == group]
+        chosen = [f for f in found.worth_merging if f.group == group]
+        assert chosen == (together if len(together) >= min_files else [])
+
+
+def test_small_means_below_the_threshold() -> None:
+    assert small_bytes(CompactionSettings(small_file_threshold_mb=64), 128) == 64 * MIB
+
+
+def test_a_merged_file_is_not_small_again() -> None:
+    """With a target below the threshold, files of the target's size must count as done."""
+    assert small_bytes(CompactionSettings(small_file_threshold_mb=64), 8) == 6 * MIB
+    for target in (1, 2, 64, 85, 86, 128, 1000):
+        assert small_bytes(CompactionSettings(small_file_threshold_mb=64), target) < target * MIB

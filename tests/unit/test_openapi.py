@@ -1,0 +1,102 @@
+"""The published description: whole, and true of every example."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from service import events
+from service.app import discover, openapi
+from service.http import ROUTES
+from service.openapi import document
+from service.operation import Example, Operation
+from tests.contract.openapi import problems, resolve
+
+OPERATIONS = discover()
+DOCUMENT: dict[str, Any] = document(OPERATIONS)
+POST = DOCUMENT["paths"]["/database"]["post"]
+REQUEST = POST["requestBody"]["content"]["application/json"]
+ANSWER = POST["responses"]["200"]["content"]["application/json"]
+EXAMPLES = [pytest.param(o, e, id=f"{o.name}: {e.title}") for o in OPERATIONS for e in o.examples]
+
+
+def every(value: Any, key: str) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from (item for name, item in value.items() if name == key)
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from every(item, key)
+
+
+def test_every_operation_is_described() -> None:
+    assert set(REQUEST["schema"]["discriminator"]["mapping"]) == {o.name for o in OPERATIONS}
+    assert len(REQUEST["schema"]["oneOf"]) == len(ANSWER["schema"]["oneOf"]) == len(OPERATIONS)
+    assert all(f"**{o.name}**: {o.summary}" in POST["description"] for o in OPERATIONS)
+
+
+def test_every_route_is_described() -> None:
+    assert set(DOCUMENT["paths"]) == set(ROUTES) - {"/docs", "/openapi.json"}
+    assert events.INVOCATIONS in DOCUMENT["paths"]
+
+
+def test_every_reference_leads_somewhere() -> None:
+    references = [*every(DOCUMENT, "$ref"), *REQUEST["schema"]["discriminator"]["mapping"].values()]
+    assert references
+    assert all(isinstance(resolve(ref, DOCUMENT), dict) for ref in references)
+
+
+def test_the_document_is_json() -> None:
+    assert json.loads(openapi()) == json.loads(json.dumps(DOCUMENT))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
+def test_a_request_takes_no_field_that_is_not_described(operation: Operation) -> None:
+    schema = resolve(REQUEST["schema"]["discriminator"]["mapping"][operation.name], DOCUMENT)
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["operation"]["const"] == operation.name
+    assert {"operation", "tenant_id"} <= set(schema["required"])
+    assert "schema_" not in schema["properties"]
+
+
+@pytest.mark.parametrize(("operation", "example"), EXAMPLES)
+def test_an_examples_request_fits_its_operation_and_no_other(operation: Operation, example: Example) -> None:
+    own = resolve(REQUEST["schema"]["discriminator"]["mapping"][operation.name], DOCUMENT)
+    assert problems(example.request, own, DOCUMENT) == []
+    for request in (example.request, *example.given):
+        assert problems(request, REQUEST["schema"], DOCUMENT) == []
+
+
+@pytest.mark.parametrize(("operation", "example"), EXAMPLES)
+def test_an_examples_answer_fits_one_result(operation: Operation, example: Example) -> None:
+    own = ANSWER["schema"]["oneOf"][OPERATIONS.index(operation)]
+    assert problems(example.answer, own, DOCUMENT) == []
+    assert problems(example.answer, ANSWER["schema"], DOCUMENT) == []
+
+
+def test_a_failure_is_described_as_it_is() -> None:
+    said = {
+        "success": False,
+        "error": {"code": "A", "message": "b", "field": "c", "suggestion": "d", "retryable": False, "details": {}},
+        "metadata": {"request_id": "r"},
+    }
+    schema = POST["responses"]["default"]["content"]["application/json"]["schema"]
+    assert problems(said, schema, DOCUMENT) == []
+    assert problems({**said, "success": True}, schema, DOCUMENT)
+    assert problems({"success": False}, schema, DOCUMENT)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"operation": "LIST_TABLES"},
+        {"operation": "LIST_TABLES", "tenant_id": 5},
+        {"operation": "LIST_TABLES", "tenant_id": "a", "tabel": "b"},
+        {"operation": "LIST_TABELS", "tenant_id": "a"},
+        {"operation": "QUERY", "tenant_id": "a", "table": "b", "limit": 0},
+        {"operation": "WRITE", "tenant_id": "a", "table": "b", "records": [], "mode": "apend"},
+    ],
+)
+def test_what_the_service_refuses_does_not_fit_the_description_either(wrong: dict[str, Any]) -> None:
+    assert problems(wrong, REQUEST["schema"], DOCUMENT)

@@ -1,0 +1,134 @@
+"""What an operation must have, and that start-up stops over a handler that has not."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import ValidationError
+
+import handlers
+from service.app import discover
+from service.context import Context
+from service.errors import InvalidRequest
+from service.operation import Example, Operation, Request, Result, TableRequest, operation
+
+HANDLER = '''
+from typing import Literal
+from service.context import Context
+from service.operation import Request, Result, operation
+
+class Ask(Request):
+    operation: Literal["{name}"]
+
+class Told(Result):
+    pass
+
+@operation(Ask, Told, pool="queries")
+def {function}(request: Ask, context: Context) -> Told:
+    """Say nothing."""
+    return Told()
+'''
+
+
+class Ask(TableRequest):
+    operation: Literal["ASK"]
+    many: int = 1
+
+
+class Told(Result):
+    said: str = ""
+
+
+def ask(request: Ask, context: Context) -> Told:
+    """Say something.
+
+    At length.
+    """
+    return Told(said="yes")
+
+
+def test_an_operation_is_named_after_its_models_literal_and_summed_up_by_its_first_line() -> None:
+    example = Example("Ask", {"operation": "ASK"}, {"success": True})
+    made = operation(Ask, Told, pool="queries", examples=(example,))(ask)
+    assert made == Operation("ASK", Ask, Told, made.run, "queries", "Say something.", (example,))
+
+
+@pytest.mark.parametrize("annotation", [str, Literal["ask"], Literal["ASK", "TELL"]])
+def test_an_operation_has_one_name_in_capitals(annotation: Any) -> None:
+    class Unnamed(Request):
+        operation: annotation  # type: ignore[valid-type]
+
+    with pytest.raises(TypeError, match="Literal"):
+        operation(Unnamed, Told, pool="queries")
+
+
+def test_an_operation_says_what_it_does() -> None:
+    def mute(request: Ask, context: Context) -> Told:
+        return Told()
+
+    with pytest.raises(TypeError, match="docstring"):
+        operation(Ask, Told, pool="queries")(mute)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"many": "1"}, {"many": True}, {"many": 1.0}, {"mnay": 1}, {"tenant_id": "a/b"}, {"namespace": ""}, {"table": ""}],
+)
+def test_a_request_is_taken_as_it_stands_or_not_at_all(wrong: dict[str, Any]) -> None:
+    with pytest.raises((ValidationError, InvalidRequest)):
+        Ask.model_validate({"operation": "ASK", "tenant_id": "a", "table": "t", **wrong})
+
+
+def test_only_a_trusted_request_may_name_what_is_no_name() -> None:
+    value = {"operation": "ASK", "tenant_id": "_firn", "table": "t"}
+    assert Ask.model_validate(value, context={"trusted": True}).tenant_id == "_firn"
+    with pytest.raises((ValidationError, InvalidRequest)):
+        Ask.model_validate(value, context={"trusted": False})
+
+
+def test_the_handlers_that_are_there_are_one_operation_each() -> None:
+    files = {path.stem for path in Path(handlers.__path__[0]).glob("*.py")} - {"__init__"}
+    assert {o.name.lower() for o in discover()} == files
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that is the handlers' for the length of a test."""
+    known = set(sys.modules)
+    monkeypatch.setattr(handlers, "__path__", [str(tmp_path)])
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
+
+
+def test_a_handler_in_its_file_is_found(house: Path) -> None:
+    (house / "whisper.py").write_text(HANDLER.format(name="WHISPER", function="whisper"))
+    assert [o.name for o in discover()] == ["WHISPER"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("hollow.py", "x = 1\n", "handlers/hollow.py declares 0 operations"),
+        (
+            "double.py",
+            HANDLER.format(name="DOUBLE", function="double") + HANDLER.format(name="TWICE", function="twice"),
+            "handlers/double.py declares 2 operations",
+        ),
+        ("other.py", HANDLER.format(name="SHOUT", function="shout"), "handlers/other.py declares SHOUT"),
+    ],
+)
+def test_a_handler_file_without_exactly_its_own_operation_stops_the_start(
+    file: str, text: str, says: str, house: Path
+) -> None:
+    (house / file).write_text(text)
+    with pytest.raises(RuntimeError, match=says):
+        discover()
+
+
+def test_a_handler_that_cannot_be_imported_stops_the_start(house: Path) -> None:
+    (house / "broken.py").write_text("import service.no_such_module\n")
+    with pytest.raises(ImportError):
+        discover()

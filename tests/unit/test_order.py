@@ -1,0 +1,96 @@
+"""The fair line: one at a time per table, in the order they came, and nothing kept of an empty line."""
+
+import threading
+import time
+
+import pytest
+
+from service.commits.order import Order
+from tests.harness import wait_until
+
+
+class Crowd:
+    """Threads that stand in lines; each is started only once the one before it stands."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.served: list[str] = []
+        self.threads: list[threading.Thread] = []
+
+    def join(self, table: str, name: str, stay: float = 0) -> None:
+        standing = len(self.order._lines.get(table, ()))
+        thread = threading.Thread(target=self._stand, args=(table, name, stay), daemon=True)
+        self.threads.append(thread)
+        thread.start()
+        wait_until(lambda: len(self.order._lines.get(table, ())) > standing or not thread.is_alive(), 5, every=0.001)
+
+    def _stand(self, table: str, name: str, stay: float) -> None:
+        with self.order.hold(table):
+            self.served.append(f"{name} in")
+            time.sleep(stay)
+            self.served.append(f"{name} out")
+
+    def end(self) -> list[str]:
+        for thread in self.threads:
+            thread.join(5)
+            assert not thread.is_alive()
+        return self.served
+
+
+def test_changes_of_one_table_run_one_after_another_in_the_order_they_came() -> None:
+    crowd = Crowd(Order())
+    names = [f"c{i}" for i in range(12)]
+    with crowd.order.hold("t"):
+        for name in names:
+            crowd.join("t", name, 0.002)
+        assert crowd.served == []
+    assert crowd.end() == [f"{name} {what}" for name in names for what in ("in", "out")]
+
+
+def test_tables_do_not_wait_for_each_other() -> None:
+    crowd = Crowd(Order())
+    with crowd.order.hold("slow"):
+        crowd.join("other", "o")
+        assert crowd.end() == ["o in", "o out"]
+
+
+def test_a_failure_lets_the_next_in() -> None:
+    crowd = Crowd(Order())
+
+    def break_down() -> None:
+        with crowd.order.hold("t"):
+            crowd.join("t", "next")
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        break_down()
+    assert crowd.end() == ["next in", "next out"]
+
+
+def test_a_line_nobody_stands_in_is_forgotten() -> None:
+    order = Order()
+    for i in range(100):
+        with order.hold(f"table-{i}"):
+            assert len(order._lines) == 1
+    assert order._lines == {}
+
+
+def test_a_crowd_on_a_few_tables_never_overlaps() -> None:
+    """Many threads, few tables: inside a block the table is this thread's alone."""
+    order, inside, seen = Order(), dict.fromkeys("abc", 0), []
+
+    def work(table: str) -> None:
+        for _ in range(20):
+            with order.hold(table):
+                inside[table] += 1
+                seen.append(inside[table])
+                time.sleep(0)
+                inside[table] -= 1
+
+    threads = [threading.Thread(target=work, args=(table,)) for table in "abc" * 6]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert seen == [1] * (18 * 20)
+    assert order._lines == {}

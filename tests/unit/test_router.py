@@ -1,0 +1,197 @@
+"""From an operation's name to its answer, in the right pool, and in no case an exception."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from service import wire
+from service.app import App
+from service.context import Context
+from service.errors import CatalogUnavailable, TableNotFound
+from service.operation import Request, Result, operation
+from service.router import Answer, Router
+from service.settings import load
+
+
+class Ask(Request):
+    operation: Literal["ECHO"]
+    text: str = ""
+
+
+class Refuse(Request):
+    operation: Literal["REFUSE"]
+    retry: bool = False
+
+
+class Break(Request):
+    operation: Literal["BREAK"]
+
+
+class Hold(Request):
+    operation: Literal["HOLD"]
+
+
+class Said(Result):
+    text: str
+
+
+held = threading.Event()
+released = threading.Event()
+
+
+@operation(Ask, Said, pool="queries")
+def echo(request: Ask, context: Context) -> Said:
+    """Say it back."""
+    return Said(text=f"{request.tenant_id} {context.request_id} {request.text}")
+
+
+@operation(Refuse, Said, pool="queries")
+def refuse(request: Refuse, context: Context) -> Said:
+    """Refuse, always."""
+    raise CatalogUnavailable("no answer") if request.retry else TableNotFound("no such table", field="table")
+
+
+@operation(Break, Said, pool="queries")
+def break_(request: Break, context: Context) -> Said:
+    """Have a defect."""
+    raise KeyError("secret of the inside")
+
+
+@operation(Hold, Said, pool="edits")
+def hold(request: Hold, context: Context) -> Said:
+    """Wait until it is let go."""
+    held.set()
+    released.wait(10)
+    return Said(text="done")
+
+
+@pytest.fixture
+def router(tmp_path: Path) -> Iterator[Router]:
+    """A router over the real parts of a service whose Spark was never started."""
+    held.clear()
+    released.clear()
+    limits = {"FIRN_LIMITS__EDIT_THREADS": "1", "FIRN_LIMITS__WAITING_REQUESTS": "2"}
+    app = App(load({"FIRN_HOME": str(tmp_path), **limits}), [])
+    made = Router([echo, refuse, break_, hold], app.context)
+    yield made
+    released.set()
+    made.close()
+    app.stop()
+
+
+def ask(router: Router, body: Any, request_id: str | None = "r1") -> tuple[int, dict[str, Any]]:
+    answer = router.submit(body, request_id).result(10)
+    assert isinstance(answer, Answer)
+    return answer.status, wire.parse(answer.body)
+
+
+def test_a_request_reaches_its_handler_and_the_answer_its_caller(router: Router) -> None:
+    status, said = ask(router, {"operation": "ECHO", "tenant_id": "a", "text": "hi"})
+    assert (status, said["success"], said["text"]) == (200, True, "a r1 hi")
+    assert said["metadata"]["request_id"] == "r1"
+
+
+@pytest.mark.parametrize("name", ["ECHO", "echo", "Echo"])
+def test_an_operations_name_is_taken_in_any_case(name: str, router: Router) -> None:
+    assert ask(router, {"operation": name, "tenant_id": "a"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"operation": "ECHO", "tenant_id": "a"}', '{"operation": "ECHO", "tenant_id": "a"}']
+)
+def test_a_request_may_be_bytes_or_text(body: bytes | str, router: Router) -> None:
+    assert ask(router, body)[0] == 200
+
+
+def test_a_request_without_an_id_gets_one_of_its_own(router: Router) -> None:
+    ids = {ask(router, {"operation": "ECHO", "tenant_id": "a"}, None)[1]["metadata"]["request_id"] for _ in range(3)}
+    assert len(ids) == 3
+    assert all(ids)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "field", "suggestion"),
+    [
+        ({"operation": "EHCO", "tenant_id": "a"}, "UNKNOWN_OPERATION", "operation", "ECHO"),
+        ({"operation": "XYZZY", "tenant_id": "a"}, "UNKNOWN_OPERATION", "operation", None),
+        ({"tenant_id": "a"}, "INVALID_REQUEST", "operation", None),
+        ({"operation": 3, "tenant_id": "a"}, "INVALID_REQUEST", "operation", None),
+        ({"operation": "ECHO"}, "INVALID_REQUEST", "tenant_id", None),
+        ({"operation": "ECHO", "tenant_id": "a", "txet": ""}, "UNKNOWN_FIELD", "txet", "text"),
+        ({"operation": "ECHO", "tenant_id": "a", "text": 1}, "INVALID_REQUEST", "text", None),
+        ([], "INVALID_REQUEST", None, None),
+        (None, "INVALID_REQUEST", None, None),
+        (b"{", "INVALID_REQUEST", None, None),
+    ],
+)
+def test_a_request_that_cannot_be_meant_is_refused_before_any_handler(
+    body: Any, code: str, field: str | None, suggestion: str | None, router: Router
+) -> None:
+    status, said = ask(router, body)
+    error = said["error"]
+    assert (status, error["code"], error.get("field"), error.get("suggestion")) == (400, code, field, suggestion)
+
+
+def test_a_handlers_refusal_is_answered_with_its_own_code_and_status(router: Router) -> None:
+    status, said = ask(router, {"operation": "REFUSE", "tenant_id": "a"})
+    assert (status, said["error"]["code"], said["error"]["retryable"]) == (404, "TABLE_NOT_FOUND", False)
+
+
+def test_what_may_be_tried_again_says_when(router: Router) -> None:
+    answer = router.submit({"operation": "REFUSE", "tenant_id": "a", "retry": True}).result(10)
+    assert (answer.status, answer.retry_after_s) == (503, 1)
+
+
+def test_a_defect_shows_an_id_and_nothing_of_the_inside(router: Router, caplog: pytest.LogCaptureFixture) -> None:
+    status, said = ask(router, {"operation": "BREAK", "tenant_id": "a"})
+    assert (status, said["error"]["code"]) == (500, "INTERNAL_ERROR")
+    assert "secret" not in str(said)
+    assert "KeyError" not in str(said)
+    error_id = said["error"]["details"]["error_id"]
+    assert error_id in said["error"]["message"]
+    assert error_id in caplog.text
+    assert "secret of the inside" in caplog.text
+
+
+def test_a_busy_pool_keeps_no_other_waiting(router: Router) -> None:
+    waiting = router.submit({"operation": "HOLD", "tenant_id": "a"})
+    assert held.wait(10)
+    assert ask(router, {"operation": "ECHO", "tenant_id": "a"})[0] == 200
+    assert not waiting.done()
+
+
+def test_more_requests_than_may_wait_are_told_to_come_back(router: Router) -> None:
+    waiting = [router.submit({"operation": "HOLD", "tenant_id": "a"}) for _ in range(2)]
+    answer = router.submit({"operation": "ECHO", "tenant_id": "a"}).result(10)
+    assert (answer.status, answer.retry_after_s) == (429, 1)
+    assert wire.parse(answer.body)["error"]["retryable"] is True
+    released.set()
+    assert [w.result(10).status for w in waiting] == [200, 200]
+    assert router.drain(10)
+
+
+def test_a_drained_router_finishes_what_runs_and_refuses_the_rest(router: Router) -> None:
+    waiting = router.submit({"operation": "HOLD", "tenant_id": "a"})
+    assert held.wait(10)
+    assert not router.drain(0.05)
+    status, said = ask(router, {"operation": "ECHO", "tenant_id": "a"})
+    assert (status, said["error"]["code"]) == (503, "SHUTTING_DOWN")
+    released.set()
+    assert router.drain(10)
+    assert waiting.result(10).status == 200
+
+
+def test_a_closed_router_still_answers(router: Router) -> None:
+    router.close()
+    status, said = ask(router, {"operation": "ECHO", "tenant_id": "a"})
+    assert (status, said["error"]["code"]) == (503, "SHUTTING_DOWN")
+    assert router.drain(0)
+
+
+def test_only_firn_itself_may_name_tenants_of_its_own(router: Router) -> None:
+    found, request = router.parse({"operation": "echo", "tenant_id": "_firn"}, trusted=True)
+    assert (found.name, request.tenant_id) == ("ECHO", "_firn")
+    assert ask(router, {"operation": "ECHO", "tenant_id": "_firn"})[0] == 400

@@ -1,0 +1,130 @@
+"""Settings: defaults, the environment's section over them, variables over both; a bad one stops start-up by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.settings import Settings, SettingsError, load, variables
+
+FROM_ISSUE = {"development": (5, 3), "staging": (75, 15), "production": (100, 20)}
+
+
+@pytest.mark.parametrize("environment", FROM_ISSUE)
+def test_each_environment_checks_and_recommends_as_promised(environment: str) -> None:
+    settings = load({"FIRN_ENV": environment})
+    compaction, write = settings.iceberg.compaction, settings.iceberg.write
+    assert settings.environment == environment
+    assert (compaction.opportunistic_check_interval, compaction.min_files_to_compact) == FROM_ISSUE[environment]
+    assert (compaction.enabled, compaction.small_file_threshold_mb, compaction.max_files_per_compaction) == (
+        True,
+        64,
+        100,
+    )
+    assert (write.target_file_size_mb, write.compression_codec, write.parquet_row_group_size) == (128, "zstd", 8192)
+
+
+def test_the_defaults_are_the_ones_documented() -> None:
+    settings = load({})
+    assert (settings.environment, settings.host, settings.port) == ("development", "127.0.0.1", 8080)
+    assert settings.home == Path.cwd() / ".firn"
+    assert settings.catalog.warehouse == f"file://{Path.cwd()}/.firn/warehouse"
+
+
+def test_nothing_is_read_but_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRN_PORT", "9999")
+    assert load({}).port == 8080
+
+
+VALUES = {
+    "host": "0.0.0.0",
+    "home": "/srv/firn",
+    "log_level": "debug",
+    "ledger_url": "sqlite:///x",
+    "compression_codec": "snappy",
+    "enabled": "false",
+    "small_file_threshold_mb": "33",
+    "master": "local[1]",
+    "driver_memory": "1g",
+    "conf": '{"spark.ui.enabled": "false"}',
+    "type": "glue",
+    "uri": "http://catalog.example.com",
+    "warehouse": "s3://lake/warehouse",
+    "properties": '{"s3.region": "eu-west-1"}',
+}
+
+
+@pytest.mark.parametrize(("variable", "keys"), variables().items(), ids=lambda v: v if isinstance(v, str) else "")
+def test_every_setting_can_be_set_by_its_variable(variable: str, keys: tuple[str, ...]) -> None:
+    text = VALUES.get(keys[-1], "7" if keys[-1] != "target_file_size_mb" else "77")
+    environ = {"FIRN_CATALOG__WAREHOUSE": "s3://lake/warehouse", variable: text}
+    value: Any = load(environ)
+    for key in keys:
+        value = getattr(value, key)
+    expected = json.loads(text) if text.startswith("{") else text
+    assert (str(value).lower() if isinstance(value, bool | int | Path) else value) == expected
+
+
+def test_a_variable_goes_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"staging": {"port": 9000, "log_level": "error", "spark": {"sessions": 8}}}')
+    settings = load({"FIRN_ENV": "staging", "FIRN_CONFIG": str(path), "FIRN_PORT": "9001"})
+    assert (settings.port, settings.log_level, settings.spark.sessions) == (9001, "error", 8)
+    assert load({"FIRN_CONFIG": str(path)}).port == 8080
+
+
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({"FIRN_ENV": "prod"}, "FIRN_ENV is 'prod'; it can be development, staging, production"),
+        ({"FIRN_PORT": "eighty"}, "FIRN_PORT is 'eighty'"),
+        ({"FIRN_PORT": "0"}, "FIRN_PORT is '0'"),
+        ({"FIRN_PORT": "65536"}, "FIRN_PORT is '65536'"),
+        ({"FIRN_PROT": "1"}, "FIRN_PROT is not a setting; did you mean FIRN_PORT?"),
+        ({"FIRN_ENVIRONMENT": "staging"}, "FIRN_ENVIRONMENT is not a setting"),
+        ({"FIRN_LOG_LEVEL": "loud"}, "FIRN_LOG_LEVEL is 'loud'"),
+        ({"FIRN_ICEBERG__WRITE__COMPRESSION_CODEC": "zip"}, "FIRN_ICEBERG__WRITE__COMPRESSION_CODEC is 'zip'"),
+        ({"FIRN_ICEBERG__COMPACTION__ENABLED": "maybe"}, "FIRN_ICEBERG__COMPACTION__ENABLED is 'maybe'"),
+        ({"FIRN_ICEBERG__COMPACTION__MIN_FILES_TO_COMPACT": "1"}, "MIN_FILES_TO_COMPACT is '1'"),
+        ({"FIRN_ICEBERG__COMPACTION__SMALL_FILE_THRESHOLD_MB": "128"}, "small_file_threshold_mb (128) must be below"),
+        ({"FIRN_SPARK__CONF": "yes"}, "FIRN_SPARK__CONF must be a JSON object"),
+        ({"FIRN_SPARK__CONF": '{"a": {}}'}, "FIRN_SPARK__CONF is {}"),
+        ({"FIRN_SPARK__DRIVER_MEMORY": "lots"}, "FIRN_SPARK__DRIVER_MEMORY is 'lots'"),
+        ({"FIRN_LIMITS__STOP_WAIT_S": "30"}, "FIRN_LIMITS__STOP_WAIT_S is '30'"),
+        ({"FIRN_CATALOG__TYPE": "glue"}, "catalog.warehouse is not set"),
+        ({"FIRN_CATALOG__TYPE": "rest", "FIRN_CATALOG__WAREHOUSE": "s3://a"}, "catalog.uri is not set"),
+        ({"FIRN_CONFIG": "/nowhere/config.json"}, "cannot read /nowhere/config.json"),
+    ],
+)
+def test_a_bad_setting_is_named_in_one_line(environ: dict[str, str], says: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(environ)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "must hold one object"),
+        ('{"development": []}', "'development' must be an object"),
+        ('{"development": {"prot": 1}}', "development.prot is not a setting; did you mean port?"),
+        ('{"development": {"iceberg": {"compaction": {"enbled": true}}}}', "did you mean iceberg.compaction.enabled?"),
+        ('{"development": {"port": "high"}}', "development.port is 'high'"),
+    ],
+)
+def test_a_bad_file_is_named_with_the_place_in_it(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as refused:
+        load({"FIRN_CONFIG": str(path)})
+    assert says in str(refused.value)
+    assert str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().port = 1  # type: ignore[misc]
