@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import json
 import os
 import threading
 from concurrent.futures import Future
@@ -40,7 +41,8 @@ def submit(event: bytes | str | dict[str, Any], service: Service, request_id: st
 def lambda_handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """The entry point for a function runtime; Spark starts with the first event and stays for the next."""
     request_id = str(getattr(context, "aws_request_id", "") or os.urandom(16).hex())
-    answer = submit(_decimals(event), _service(), request_id).result()
+    # A runtime has parsed an object body with floats already; their shortest text is what was sent.
+    answer = submit(json.dumps(event, default=str), _service(), request_id).result()
     return cast(dict[str, Any], wire.parse(answer))
 
 
@@ -101,11 +103,6 @@ def _settled(answer: bytes) -> "Future[bytes]":
     future: Future[bytes] = Future()
     future.set_result(answer)
     return future
-
-
-def _decimals(event: Any) -> Any:
-    # A runtime has parsed an object body with floats already; their shortest text is what was sent.
-    return wire.parse(wire.render(event)) if isinstance(event, dict) else event
 
 
 _starting = threading.Lock()

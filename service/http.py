@@ -11,10 +11,11 @@ from typing import Any, Protocol
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
 from service import envelope, events
+from service.docs_page import page
 from service.errors import BodyTooLarge, FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
 from service.openapi import document
 from service.router import Answer, Router
@@ -41,7 +42,7 @@ class Service(Protocol):
 
 def create(service: Service) -> FastAPI:
     """The ASGI application. It holds no state of its own."""
-    app = FastAPI(title="Firn", docs_url="/docs", redoc_url=None, openapi_url="/openapi.json")
+    app = FastAPI(title="Firn", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     limit = service.settings.limits.body_mb * 1024 * 1024
 
     @app.post("/database", include_in_schema=False)
@@ -68,7 +69,11 @@ def create(service: Service) -> FastAPI:
             {"ready": service.ready, "state": service.state}, 200 if service.ready else 503, headers=headers
         )
 
-    # FastAPI's hook for the document behind /openapi.json and /docs.
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(page(service.router.operations))
+
+    # FastAPI's hook for the document behind /openapi.json.
     app.openapi = lambda: document(service.router.operations)  # type: ignore[method-assign]
 
     @app.exception_handler(FirnError)

@@ -42,6 +42,8 @@ def document(operations: list[Operation]) -> dict[str, Any]:
     results: list[tuple[type[BaseModel], Mode]] = [(o.result, "serialization") for o in operations]
     refs, defs = models_json_schema([*requests, *results], ref_template=_REF)
     schemas = {**defs.get("$defs", {}), "Failure": _ERROR}
+    for ref in (refs[(o.result, "serialization")]["$ref"] for o in operations):
+        _add_success(schemas[ref.rpartition("/")[2]])
     request_body = {
         "required": True,
         "content": {
@@ -66,7 +68,7 @@ def document(operations: list[Operation]) -> dict[str, Any]:
             "description": "success: the operation's own fields, flat",
             "content": {
                 "application/json": {
-                    "schema": {"oneOf": [_with_success(refs[(o.result, "serialization")]) for o in operations]},
+                    "schema": {"oneOf": [refs[(o.result, "serialization")] for o in operations]},
                     "examples": {
                         f"{o.name}_{i}": {"summary": f"{o.name}: {e.title}", "value": e.answer}
                         for o in operations
@@ -109,8 +111,10 @@ def document(operations: list[Operation]) -> dict[str, Any]:
     }
 
 
-def _with_success(ref: dict[str, Any]) -> dict[str, Any]:
-    return {"allOf": [{"type": "object", "properties": {"success": {"const": True}}, "required": ["success"]}, ref]}
+def _add_success(result: dict[str, Any]) -> None:
+    # The envelope adds it to every result; no model carries it.
+    result["properties"] = {"success": {"const": True}, **result["properties"]}
+    result["required"] = ["success", *result.get("required", [])]
 
 
 def _get(name: str, summary: str, statuses: tuple[str, ...]) -> dict[str, Any]:

@@ -25,10 +25,14 @@ class CompactionOverrides(BaseModel):
     max_files_per_compaction: Annotated[int, Field(ge=2)] | None = None
 
 
+def _describe_flat_overrides(schema: dict[str, Any]) -> None:
+    schema["properties"] |= CompactionOverrides.model_json_schema()["properties"]
+
+
 class TableProperties(BaseModel):
     """The `properties` of CREATE_TABLE. Compaction overrides may also stand flat beside the others."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, json_schema_extra=_describe_flat_overrides)
 
     compression: Codec | None = Field(default=None, description="the Parquet codec of new files")
     description: Annotated[str, Field(max_length=4000)] | None = None

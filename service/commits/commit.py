@@ -107,7 +107,7 @@ class Commits:
         """Drop a table once the changes before it are done."""
         table = self._catalog.load(name)
         with self._order.hold(table.uuid):
-            self._catalog.drop(self._catalog.load(name), purge=purge)
+            self._catalog.drop(self._same(table), purge=purge)
 
     def recover(self) -> int:
         """Finish the notes that a crash left unfinished; safe because one process owns them."""

@@ -1,5 +1,7 @@
 """What is refused, of every operation: by which code, at which field, with what to say instead, and to no effect."""
 
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +65,7 @@ def create(**parts: Any) -> dict[str, Any]:
 
 
 def fields(**of: Any) -> dict[str, Any]:
-    return create(schema={"fields": {name: kind for name, kind in of.items()}})
+    return create(schema={"fields": of})
 
 
 def by(**part: Any) -> dict[str, Any]:
@@ -105,7 +107,6 @@ ANY_REQUEST = [
     Bad(query(namespace=None), "INVALID_REQUEST", "namespace"),
     Bad(query(table="people\n"), "INVALID_REQUEST", "table"),
     Bad(query(table=True), "INVALID_REQUEST", "table"),
-    Bad(query(**{"line\nbreak": 1}), "UNKNOWN_FIELD", "line\\nbreak"),
     Bad({"operation": "LIST_TABLES", "table": None, "tenant": "a"}, "UNKNOWN_FIELD", "tenant", "tenant_id"),
 ]
 CREATE_TABLE = [
@@ -157,7 +158,6 @@ WRITE = [
     Bad(write({"id": 3}, {"id": 4, "age": 2**31}), "INVALID_RECORD", "records[1].age"),
     Bad(write({"id": 3}, {"id": 4, "name": 5}), "INVALID_RECORD", "records[1].name"),
     Bad(write({"id": 3}, {"id": 4, "nmae": "Di"}), "INVALID_RECORD", "records[1].nmae", "name"),
-    Bad(write({"id": 3}, {"id": 4, "line\nbreak": 1}), "INVALID_RECORD", "records[1].line\\nbreak"),
     Bad(write({"id": 3}, {"id": 4, "born": "2023-02-29"}), "INVALID_RECORD", "records[1].born"),
     Bad(write({"id": 3}, {"id": 4, "height": "1.005"}), "INVALID_RECORD", "records[1].height"),
     Bad(write({"id": 3}, {"id": 4, "height": "1000.00"}), "INVALID_RECORD", "records[1].height"),
@@ -189,7 +189,6 @@ QUERY = [
     Bad(query(filter={"age": {"like": "x"}}), "INVALID_FILTER", "filter.age.like"),
     Bad(query(filter={"name": {"regex": "("}}), "INVALID_FILTER", "filter.name.regex"),
     Bad(query(filter={"or": {"age": 5}}), "INVALID_FILTER", "filter.or"),
-    Bad(query(filter={"line\nbreak": 1}), "UNKNOWN_FIELD", "filter.line\\nbreak"),
     Bad(query(filter={"id": 1}, filters={"id": 1}), "INVALID_FILTER", "filters"),
     Bad(query(filters=[{"field": "nmae", "operator": "eq", "value": 1}]), "UNKNOWN_FIELD", "filters[0].field", "name"),
     Bad(query(filters=[{"field": "age", "operator": "gtt", "value": 1}]), "INVALID_FILTER", "filters[0]", "gt"),
@@ -262,9 +261,7 @@ EDITS = [
     Bad(upsert({"day": "2024-01-01"}, table="daily"), "INVALID_REQUEST", "key_cols"),
     Bad(upsert({"id": 3}, update_cols=["id"]), "INVALID_REQUEST", "update_cols[0]"),
     Bad(upsert({"id": 3}, update_cols=["nmae"]), "UNKNOWN_FIELD", "update_cols[0]", "name"),
-    Bad(upsert({"id": 3, "name": "x"}, key_cols=["name"]), "INVALID_RECORD", None),
 ]
-EDITS.pop()  # two keys with one name are fine
 UPKEEP = [
     Bad({"operation": "COMPACT", "table": "peoples"}, "TABLE_NOT_FOUND", "table", "people", 404),
     Bad({"operation": "COMPACT", "froce": True}, "UNKNOWN_FIELD", "froce", "force"),
@@ -288,24 +285,29 @@ UPKEEP = [
 ALL = [*ANY_REQUEST, *CREATE_TABLE, *WRITE, *QUERY, *EDITS, *UPKEEP]
 
 
-@pytest.fixture(scope="module")
-def state(firn: Firn) -> list[Any]:
-    """What two tables are before anything was asked of them."""
+@pytest.fixture(scope="module", autouse=True)
+def _tables(firn: Firn) -> None:
     for request in GIVEN:
         firn.ok(request)
-    return look(firn)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_changes(firn: Firn) -> Iterator[None]:
+    """Every test here asks for what must not be done."""
+    before = look(firn)
+    yield
+    assert look(firn) == before
 
 
 def look(firn: Firn) -> list[Any]:
+    """What the tables are."""
     tables = firn.ok({"operation": "LIST_TABLES", "tenant_id": TENANT})["tables"]
     described = [firn.ok({"operation": "DESCRIBE_TABLE", "tenant_id": TENANT, "table": t}) for t in tables]
     return [tables, *(d["description"] for d in described)]
 
 
 @pytest.mark.parametrize("bad", ALL, ids=str)
-def test_a_bad_request_is_refused_through_both_doors_and_changes_nothing(
-    bad: Bad, firn: Firn, state: list[Any]
-) -> None:
+def test_a_bad_request_is_refused_alike_through_both_doors(bad: Bad, firn: Firn) -> None:
     request = {k: v for k, v in {**TABLE, **bad.request}.items() if not (k == "table" and v is None)}
     said = []
     for door in ("http", "v1 text"):
@@ -324,17 +326,15 @@ def test_a_bad_request_is_refused_through_both_doors_and_changes_nothing(
             assert bad.suggestion in error["message"]
         said.append(error)
     assert said[0] == said[1]
-    assert look(firn) == state
 
 
-def test_a_refused_record_is_named_by_its_place_and_its_field(firn: Firn, state: list[Any]) -> None:
+def test_a_refused_record_is_named_by_its_place_and_its_field(firn: Firn) -> None:
     for request in (
         write({"id": 3}, {"id": 4, "home": {"city": 5}}),
         upsert({"id": 3}, {"id": 4, "home": {"city": 5}}),
     ):
         error = firn.fail({**TABLE, **request}, "INVALID_RECORD", 400)
         assert error["details"] == {"record": 1, "field": "home.city"}
-    assert look(firn) == state
 
 
 BODIES = {
@@ -358,17 +358,17 @@ BODIES = {
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_body_that_is_no_request_is_refused(body: str, firn: Firn, state: list[Any]) -> None:
+def test_a_body_that_is_no_request_is_refused(body: str, firn: Firn) -> None:
     error = firn.fail(BODIES[body], "INVALID_REQUEST", 400)
     check_words(error["message"])
-    assert look(firn) == state
 
 
 DEEP = {
     "records": '{"operation": "WRITE", "tenant_id": "refusals", "table": "people", "records": %s}',
     "record": '{"operation": "WRITE", "tenant_id": "refusals", "table": "people", "records": [{"id": %s}]}',
     "filter": '{"operation": "QUERY", "tenant_id": "refusals", "table": "people", "filter": %s}',
-    "join": '{"operation": "QUERY", "tenant_id": "refusals", "table": "people", "join": [{"table": "daily", "on": %s}]}',
+    "join": '{"operation": "QUERY", "tenant_id": "refusals", "table": "people", '
+    '"join": [{"table": "daily", "on": %s}]}',
     "params": '{"operation": "QUERY", "tenant_id": "refusals", "sql": "SELECT :a", "params": {"a": %s}}',
     "schema": '{"operation": "CREATE_TABLE", "tenant_id": "refusals", "table": "deep", "schema": %s}',
     "unknown": '{"operation": "LIST_TABLES", "tenant_id": "refusals", "deep": %s}',
@@ -377,16 +377,13 @@ DEEP = {
 
 @pytest.mark.parametrize("shape", [("[", "]"), ('{"and": [', "]}")], ids=["lists", "filters"])
 @pytest.mark.parametrize("where", DEEP)
-def test_deep_nesting_anywhere_is_refused_and_breaks_nothing(
-    where: str, shape: tuple[str, str], firn: Firn, state: list[Any]
-) -> None:
+def test_deep_nesting_anywhere_is_refused_and_breaks_nothing(where: str, shape: tuple[str, str], firn: Firn) -> None:
     opening, closing = shape
     for depth in (40, 300, 800, 930, 960):
         body = DEEP[where] % (opening * depth + "1" + closing * depth)
         response = firn.send(body)
         assert response.status_code == 400, (depth, response.text[:300])
         check_words(firn.parsed(response)["error"]["message"])
-    assert look(firn) == state
 
 
 @pytest.mark.parametrize(
@@ -404,17 +401,16 @@ def test_deep_nesting_anywhere_is_refused_and_breaks_nothing(
         lambda name: fields(**{name: {"type": "lnog"}}),
     ],
 )
-def test_a_name_of_any_length_is_quoted_in_one_short_line(request_of: Any, firn: Firn, state: list[Any]) -> None:
+def test_a_name_of_any_length_is_quoted_in_one_short_line(request_of: Any, firn: Firn) -> None:
     for name in ("x" * 50_000, "a\r\nb\u2028c\x1b[31m"):
         status, body = DOORS["http"](firn, {**TABLE, **request_of(name)})
         assert status == 400, body
         check_words(body["error"]["message"])
         assert len(body["error"].get("field", "")) <= 400
-    assert look(firn) == state
 
 
 def check_words(message: str) -> None:
     """One line a user can read, that shows nothing of the inside."""
     assert 10 < len(message) <= 700, len(message)
-    assert message.isprintable(), message
+    assert not [c for c in message if unicodedata.category(c) in ("Cc", "Zl", "Zp")], message
     assert not [leak for leak in LEAKS if leak in message], message

@@ -1,0 +1,176 @@
+"""Nothing that the code has is missing from the documents, and nothing in them is out of date."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.generate import generated, parts_of
+from service.app import discover
+from service.conditions import OPERATORS
+from service.docs_page import curl, error_classes, page, pretty, request_rows, result_rows
+from service.operation import Example, Operation
+from service.settings import NOT_SETTINGS, ROOT, load, variables
+
+OPERATIONS = {operation.name: operation for operation in discover()}
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+ROW = re.compile(r"^\| `([A-Z_]+)` \|(.*)$", re.MULTILINE)
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def test_the_generated_parts_are_up_to_date() -> None:
+    text = read("docs/operations.md")
+    assert generated(text, list(OPERATIONS.values())) == text, "run `python -m docs.generate`"
+
+
+def test_every_operation_has_a_section_and_a_row_in_the_readme() -> None:
+    text = read("docs/operations.md")
+    assert sorted(parts_of(text)) == sorted([*OPERATIONS, "every_request"])
+    assert set(re.findall(r"^## ([A-Z_]+)$", text, re.MULTILINE)) == set(OPERATIONS)
+    assert set(re.findall(r"^\| \[([A-Z_]+)\]", read("README.md"), re.MULTILINE)) == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
+def test_every_field_of_an_operation_is_documented(operation: Operation) -> None:
+    shown = {row.name.partition(".")[0].partition("[")[0] for row in request_rows(operation)}
+    aliases = {info.alias or name for name, info in operation.request.model_fields.items()}
+    assert shown == aliases - {"operation", "tenant_id", "namespace"}
+    results = {row.name.partition(".")[0] for row in result_rows(operation)} - {"metadata"}
+    assert results == {i.serialization_alias or n for n, i in operation.result.model_fields.items()} - {"metadata"}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
+def test_every_operation_has_an_example(operation: Operation) -> None:
+    assert operation.examples
+
+
+def test_every_error_is_documented_with_its_status_and_whether_it_is_retryable() -> None:
+    documented = {}
+    for code, rest in ROW.findall(read("docs/errors.md")):
+        status, retryable, words = (cell.strip() for cell in rest.split("|")[:3])
+        assert words, f"{code} has no explanation"
+        documented[code] = (int(status), retryable == "yes")
+    assert documented == {kind.code: (kind.status, kind.retryable) for kind in error_classes()}
+
+
+def test_every_setting_is_documented_with_its_variable_and_its_default() -> None:
+    text = read("docs/configuration.md")
+    documented = {v: re.findall(r"`([^`]*)`", rest.split("|")[0]) for v, rest in ROW.findall(text)}
+    defaults = load({"FIRN_HOME": "/firn-home"})
+    expected = {}
+    for variable, keys in variables().items():
+        value: Any = defaults
+        for key in keys:
+            value = getattr(value, key)
+        expected[variable] = (
+            [] if value is None else [value if isinstance(value, str) else json.dumps(value, default=str)]
+        )
+    expected["FIRN_HOME"] = [".firn"]
+    expected["FIRN_CATALOG__WAREHOUSE"] = []  # made from FIRN_HOME
+    assert documented == expected
+    assert all(f"`{name}`" in text for name in NOT_SETTINGS)
+
+
+def test_the_environments_are_documented_as_the_file_has_them() -> None:
+    config = json.loads(read("config/config.json"))
+    text = read("docs/configuration.md")
+    for setting in ("opportunistic_check_interval", "min_files_to_compact"):
+        values = [str(config[e]["iceberg"]["compaction"][setting]) for e in ("development", "staging", "production")]
+        assert f"| `{setting}` | {' | '.join(values)} |" in text
+
+
+def test_every_filter_operator_has_a_row() -> None:
+    rows = re.findall(r"^\| `([a-z_]+)` \|", read("docs/filters.md"), re.MULTILINE)
+    assert rows == list(OPERATORS)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(document: Path) -> None:
+    for target in LINK.findall(document.read_text()):
+        if target.startswith("http"):
+            continue
+        name, _, anchor = target.partition("#")
+        file = document.parent / name if name else document
+        assert file.exists(), f"{target} is not there"
+        assert not anchor or anchor in anchors(file), f"{target}: there is no such heading"
+
+
+def anchors(file: Path) -> set[str]:
+    """The fragments that a Markdown renderer gives a document's headings."""
+    headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+class Reader(HTMLParser):
+    """Collects a page's text, what it would fetch, and whether every element is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        self.fetched: list[str] = []
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+        if tag == "a":
+            self.links.append(values["href"])
+        self.fetched += [values[n] for n in ("src", "href") if n in values and tag != "a"]
+        self.ids += [values["id"]] if "id" in values else []
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def docs_page() -> Reader:
+    reader = Reader()
+    reader.feed(page(list(OPERATIONS.values())))
+    return reader
+
+
+def test_the_page_fetches_nothing_and_is_well_formed(docs_page: Reader) -> None:
+    assert not [address for address in docs_page.fetched if not address.startswith("data:")]
+    assert not re.search(r"@import|url\(|fetch\(", page(list(OPERATIONS.values())))
+    assert docs_page.open == []
+    assert len(docs_page.ids) == len(set(docs_page.ids))
+    assert {link[1:] for link in docs_page.links if link.startswith("#")} <= set(docs_page.ids)
+
+
+def test_the_page_shows_every_field_every_example_and_every_error(docs_page: Reader) -> None:
+    for operation in OPERATIONS.values():
+        for row in [*request_rows(operation), *result_rows(operation)]:
+            assert row.name in docs_page.text
+        for example in operation.examples:
+            assert curl(example) in docs_page.text
+    assert all(kind.code in docs_page.text for kind in error_classes())
+
+
+def test_what_an_example_says_is_text_on_the_page_and_one_argument_in_its_command() -> None:
+    operation = OPERATIONS["LIST_TABLES"]
+    example = Example("a <b> & c", {"operation": "LIST_TABLES", "tenant_id": "it's <i>"}, {"success": True})
+    reader = Reader()
+    changed = Operation(**{**vars(operation), "examples": (example,)})
+    reader.feed(page([changed]))
+    assert "a <b> & c" in reader.text
+    assert curl(example) in reader.text
+    assert "'\"'\"'" in curl(example)
+
+
+def test_pretty_json_is_the_same_json() -> None:
+    value = {"a": [1, {"b": "x" * 90}, []], "ø": None, "c": {}, "d": ["y" * 50, "z" * 50]}
+    assert json.loads(pretty(value)) == value
+    assert all(len(line) <= 110 for line in pretty(value).splitlines())
