@@ -49,33 +49,37 @@ EXAMPLES = (
 class Compact(TableRequest):
     operation: Literal["COMPACT"]
     force: bool = Field(default=False, description="merge from two small files on, and where compaction is disabled")
-    target_file_size_mb: Annotated[int, Field(ge=1)] | None = None
+    target_file_size_mb: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="how large merged files should be; default: the table's own"
+    )
     max_files: Annotated[int, Field(ge=2)] | None = Field(default=None, description="at most so many are merged")
     partition_filter: dict[str, Any] | list[Any] | None = Field(
         default=None, description="a filter on partition columns; only files it may match are merged"
     )
-    expire_snapshots: bool = True
-    snapshot_retention_hours: Annotated[int, Field(ge=0)] = 168
+    expire_snapshots: bool = Field(default=True, description="let old snapshots go, and the files only they need")
+    snapshot_retention_hours: Annotated[int, Field(ge=0)] = Field(
+        default=168, description="how old a snapshot must be to go; the current one always stays"
+    )
 
 
 class CompactionStats(BaseModel):
-    files_before: int
-    files_after: int
-    files_compacted: int
-    files_removed: int
-    files_added: int
-    bytes_before: int
-    bytes_after: int
-    bytes_saved: int
-    snapshots_expired: int
-    compaction_time_ms: int
-    small_files_remaining: int
+    files_before: int = Field(description="data files just before the merge")
+    files_after: int = Field(description="data files just after it")
+    files_compacted: int = Field(description="data files that were merged")
+    files_removed: int = Field(description="files that left the table: those merged, and delete files they made void")
+    files_added: int = Field(description="data files that replaced them")
+    bytes_before: int = Field(description="the size of the data files before")
+    bytes_after: int = Field(description="and after")
+    bytes_saved: int = Field(description="the difference; below 0 where merging made them larger")
+    snapshots_expired: int = Field(description="old snapshots that were let go")
+    compaction_time_ms: int = Field(description="how long all of it took")
+    small_files_remaining: int = Field(description="files that still count as small")
 
 
 class CompactResult(Result):
-    compacted: bool
+    compacted: bool = Field(description="whether any files were merged")
     reason: str | None = Field(description="why not, where it was not")
-    stats: CompactionStats
+    stats: CompactionStats = Field(description="what was counted before and after")
 
 
 @operation(Compact, CompactResult, pool="upkeep", examples=EXAMPLES)

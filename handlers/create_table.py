@@ -66,13 +66,13 @@ class CreateTable(TableRequest):
         description='{"partitions": [{"field", "transform": identity|year|month|day|hour|bucket|truncate, "name"?, '
         '"num_buckets"?, "width"?}]}',
     )
-    properties: TableProperties = TableProperties()
-    if_not_exists: bool = False
+    properties: TableProperties = Field(default=TableProperties(), description="how the table is kept")
+    if_not_exists: bool = Field(default=False, description="succeed where the table exists already")
 
 
 class CreateTableResult(Result):
-    table_created: bool
-    table_existed: bool
+    table_created: bool = Field(description="whether this request made the table")
+    table_existed: bool = Field(description="whether it was there already")
     metadata: Metadata = Field(default_factory=Metadata)
 
 

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from service.context import Context
 from service.operation import Example, Metadata, Result, operation
 from service.requests import RowsRequest
@@ -48,7 +50,7 @@ class Delete(RowsRequest):
 
 
 class DeleteResult(Result):
-    records_deleted: int
+    records_deleted: int = Field(description="how many rows the filter found and the commit removed")
 
 
 @operation(Delete, DeleteResult, pool="edits", examples=EXAMPLES)

@@ -60,20 +60,20 @@ class DescribeTable(TableRequest):
 class Description(BaseModel):
     """`schema`, `partition` and `properties` have CREATE_TABLE's form."""
 
-    schema_: dict[str, Any] = Field(serialization_alias="schema")
-    partition: dict[str, Any]
-    properties: dict[str, Any]
-    current_snapshot_id: int | None
-    metadata_location: str
-    row_count: int
-    file_count: int
-    total_bytes: int
-    small_files_count: int
-    snapshot_count: int
+    schema_: dict[str, Any] = Field(serialization_alias="schema", description="as CREATE_TABLE takes it")
+    partition: dict[str, Any] = Field(description="as CREATE_TABLE takes it")
+    properties: dict[str, Any] = Field(description="as CREATE_TABLE takes them")
+    current_snapshot_id: int | None = Field(description="null before the first write")
+    metadata_location: str = Field(description="the Iceberg metadata file that is current")
+    row_count: int = Field(description="rows in the current snapshot")
+    file_count: int = Field(description="data files in it")
+    total_bytes: int = Field(description="their size")
+    small_files_count: int = Field(description="those of them that count as small")
+    snapshot_count: int = Field(description="snapshots kept, the current one among them")
 
 
 class DescribeTableResult(Result):
-    description: Description
+    description: Description = Field(description="what the table is made of")
 
 
 @operation(DescribeTable, DescribeTableResult, pool="queries", examples=EXAMPLES)

@@ -40,15 +40,15 @@ EXAMPLES = (
 
 class DropTable(TableRequest):
     operation: Literal["DROP_TABLE"]
-    if_exists: bool = False
+    if_exists: bool = Field(default=False, description="succeed where there is no such table")
     purge: bool = Field(default=False, description="delete its files too; needs confirm: true")
-    confirm: bool = False
+    confirm: bool = Field(default=False, description="needed with purge, which cannot be undone")
 
 
 class DropTableResult(Result):
-    table_dropped: bool
-    table_existed: bool
-    purged: bool
+    table_dropped: bool = Field(description="whether this request dropped it")
+    table_existed: bool = Field(description="whether it was there")
+    purged: bool = Field(description="whether its files were deleted")
 
 
 @operation(DropTable, DropTableResult, pool="edits", examples=EXAMPLES)

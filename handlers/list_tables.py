@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from service.context import Context
 from service.operation import Example, Request, Result, operation
 
@@ -33,7 +35,7 @@ class ListTables(Request):
 
 
 class ListTablesResult(Result):
-    tables: list[str]
+    tables: list[str] = Field(description="names, in order")
 
 
 @operation(ListTables, ListTablesResult, pool="queries", examples=EXAMPLES)

@@ -102,14 +102,14 @@ class Query(Request):
     projection: Projection = Field(default=[], description="columns, or objects that name one; else every column")
     filter: Any = Field(default=None, description="a filter of either dialect")
     filters: Any = Field(default=None, description="the same as `filter`")
-    aggregations: Aggregations = Field(default=[])
+    aggregations: Aggregations = Field(default=[], description="figures over each group, or over all rows")
     group_by: Projection = Field(default=[], description="columns, aliases of the projection, or such objects")
     having: Any = Field(default=None, description="a filter over groups and aggregates")
-    join: Joins = Field(default=[])
+    join: Joins = Field(default=[], description="other tables of the tenant, and the columns that must agree")
     sort: Sorts = Field(default=[], description="without it rows come in any order, also from page to page")
-    distinct: bool = False
-    limit: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    offset: Annotated[int, Field(ge=0, le=2_000_000_000)] = 0
+    distinct: bool = Field(default=False, description="each row once")
+    limit: Annotated[int, Field(ge=1, le=100_000)] = Field(default=1000, description="at most so many rows")
+    offset: Annotated[int, Field(ge=0, le=2_000_000_000)] = Field(default=0, description="skip so many rows first")
     as_of: str | int | None = Field(
         default=None,
         description="a time, for every table of the query, or a snapshot id, for the one that `table` names",
@@ -122,15 +122,15 @@ class Query(Request):
 
 
 class QueryMetadata(Metadata):
-    row_count: int
+    row_count: int = Field(description="rows in this answer")
     scanned_files: int = Field(description="data files the query was planned to read, after pruning")
     scanned_bytes: int = Field(description="the size of those files")
     has_more: bool = Field(description="whether there are rows beyond `limit`")
 
 
 class QueryResult(Result):
-    data: list[Any]
-    plan: str | None = Field(default=None, json_schema_extra={"omit_when_null": True})
+    data: list[Any] = Field(description="rows as objects")
+    plan: str | None = Field(default=None, description="only with explain", json_schema_extra={"omit_when_null": True})
     metadata: QueryMetadata
 
 

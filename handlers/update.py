@@ -41,7 +41,7 @@ class Update(RowsRequest):
 
 
 class UpdateResult(Result):
-    records_updated: int
+    records_updated: int = Field(description="how many rows the filter found and the commit changed")
 
 
 @operation(Update, UpdateResult, pool="edits", examples=EXAMPLES)

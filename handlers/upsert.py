@@ -51,8 +51,8 @@ class Upsert(TableRequest):
 
 
 class UpsertResult(Result):
-    records_inserted: int
-    records_updated: int
+    records_inserted: int = Field(description="records whose keys were new")
+    records_updated: int = Field(description="rows that a record's key found")
 
 
 @operation(Upsert, UpsertResult, pool="edits", examples=EXAMPLES)

@@ -45,12 +45,14 @@ EXAMPLES = (
 class Write(TableRequest):
     operation: Literal["WRITE"]
     records: list[Any] = Field(description="rows as objects; null and absent are the same")
-    mode: Literal["append", "overwrite"] = "append"
+    mode: Literal["append", "overwrite"] = Field(
+        default="append", description="add to the rows there are, or replace them all in one commit"
+    )
 
 
 class WriteResult(Result):
-    records_written: int
-    compaction_recommended: bool
+    records_written: int = Field(description="how many records the commit holds")
+    compaction_recommended: bool = Field(description="whether COMPACT would find enough small files to merge")
     small_files_count: int | None = Field(description="null where this write was not one that checks")
     metadata: Metadata = Field(default_factory=Metadata)
 

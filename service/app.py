@@ -36,7 +36,10 @@ class App:
         catalog = connect(settings)
         ledger = open_ledger(settings)
         self.engine = Engine(
-            spark_conf(settings, jar_paths), settings.spark.sessions, start_wait_s=settings.limits.start_wait_s
+            spark_conf(settings, jar_paths),
+            settings.spark.sessions,
+            start_wait_s=settings.limits.start_wait_s,
+            held=(self._lock.fileno(),),
         )
         self.context = compose(settings, self.engine, catalog, ledger)
         self.router = Router(discover(), self.context)
@@ -121,20 +124,39 @@ def discover() -> list[Operation]:
 
 
 def _own(home: Path) -> IO[str]:
-    """Be the one process that owns this home: two would not see each other's order of changes."""
+    """Be the one process that owns this home: two would not see each other's order of changes.
+
+    The JVM shares the lock. If its process was killed, it may be finishing a commit for a moment longer.
+    """
     lock = (home / "lock").open("a+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as e:
-        lock.seek(0)
-        owner = lock.read().strip() or "another process"
-        raise SettingsError(
-            f"FIRN_HOME {home} is in use by {owner}; stop it, or set FIRN_HOME to another folder"
-        ) from e
+    deadline = time.monotonic() + 15
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError as e:
+            lock.seek(0)
+            owner = lock.read().strip()
+            if not owner.isdigit() or _lives(int(owner)) or time.monotonic() > deadline:
+                said = f"process {owner}" if owner else "another process"
+                raise SettingsError(
+                    f"FIRN_HOME {home} is in use by {said}; stop it, or set FIRN_HOME to another folder"
+                ) from e
+            time.sleep(0.1)
     lock.truncate(0)
-    lock.write(f"process {os.getpid()}")
+    lock.write(str(os.getpid()))
     lock.flush()
     return lock
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def configure_logging(settings: Settings) -> None:

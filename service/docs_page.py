@@ -121,7 +121,7 @@ def _default(default: str | None) -> str:
 
 
 def _error(kind: type[errors.FirnError]) -> str:
-    again = "yes" if kind.retryable else ""
+    again = "retryable" if kind.retryable else ""
     return f"<tr><td><code>{kind.code}</code></td><td>{kind.status}</td><td>{again}</td></tr>"
 
 

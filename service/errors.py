@@ -23,7 +23,7 @@ FirnError                      code                    status  retryable
 │   ├── LedgerUnavailable      LEDGER_UNAVAILABLE      503     yes
 │   ├── StorageUnavailable     STORAGE_UNAVAILABLE     503     yes
 │   ├── ShuttingDown           SHUTTING_DOWN           503     yes
-│   └── OutcomeUnknown         OUTCOME_UNKNOWN         503     yes
+│   └── OutcomeUnknown         OUTCOME_UNKNOWN         503
 └── InternalError              INTERNAL_ERROR          500
 
 What stops start-up is not among them: see `settings.SettingsError`.
@@ -145,7 +145,8 @@ class ShuttingDown(Unavailable):
 
 
 class OutcomeUnknown(Unavailable):
-    code = "OUTCOME_UNKNOWN"
+    # Sent again, a WRITE that did happen would happen twice.
+    code, retryable = "OUTCOME_UNKNOWN", False
 
 
 class InternalError(FirnError):

@@ -33,7 +33,7 @@ class Request(BaseModel):
 
 
 class TableRequest(Request):
-    table: str
+    table: str = Field(description="the table's name")
 
     @property
     def table_name(self) -> TableName:

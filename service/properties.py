@@ -18,11 +18,19 @@ class CompactionOverrides(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    enabled: bool | None = None
-    small_file_threshold_mb: Annotated[int, Field(ge=1)] | None = None
-    min_files_to_compact: Annotated[int, Field(ge=2)] | None = None
-    opportunistic_check_interval: Annotated[int, Field(ge=1)] | None = None
-    max_files_per_compaction: Annotated[int, Field(ge=2)] | None = None
+    enabled: bool | None = Field(default=None, description="whether writes check and COMPACT merges unforced")
+    small_file_threshold_mb: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="below this size a file is small"
+    )
+    min_files_to_compact: Annotated[int, Field(ge=2)] | None = Field(
+        default=None, description="so many small files in one partition are worth merging"
+    )
+    opportunistic_check_interval: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="every so many writes the small files are counted"
+    )
+    max_files_per_compaction: Annotated[int, Field(ge=2)] | None = Field(
+        default=None, description="at most so many files are merged at once"
+    )
 
 
 def _describe_flat_overrides(schema: dict[str, Any]) -> None:
@@ -35,10 +43,16 @@ class TableProperties(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, json_schema_extra=_describe_flat_overrides)
 
     compression: Codec | None = Field(default=None, description="the Parquet codec of new files")
-    description: Annotated[str, Field(max_length=4000)] | None = None
-    file_format: Literal["parquet"] = "parquet"
-    target_file_size_mb: Annotated[int, Field(ge=1)] | None = None
-    compaction: CompactionOverrides = CompactionOverrides()
+    description: Annotated[str, Field(max_length=4000)] | None = Field(
+        default=None, description="what the table is for"
+    )
+    file_format: Literal["parquet"] = Field(default="parquet", description="the only one there is")
+    target_file_size_mb: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="how large merged files should be"
+    )
+    compaction: CompactionOverrides = Field(
+        default=CompactionOverrides(), description="what this table wants other than the service's settings"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -4,14 +4,14 @@ import types
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from service.errors import FirnError, InvalidRequest, UnknownField, nearest
 
 
 def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
     """The first thing that is wrong, as the error a caller sees."""
-    # Of a union's complaints the deepest path is about the alternative that was meant.
-    first = error.errors(include_url=False)[0]
+    first = _most_telling(error, model)
     cause = (first.get("ctx") or {}).get("error")
     if isinstance(cause, FirnError):
         return cause
@@ -25,6 +25,17 @@ def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
         return InvalidRequest(f"{path} is missing; every such request needs it", field=path)
     problem = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return InvalidRequest(f"{path} is {_short(first['input'])}: it {problem}", field=path)
+
+
+def _most_telling(error: ValidationError, model: type[BaseModel]) -> ErrorDetails:
+    """A misspelt name explains the field that is then missing, so it comes before that."""
+    complaints = error.errors(include_url=False)
+    misspelt = (
+        c
+        for c in complaints
+        if c["type"] == "extra_forbidden" and nearest(str(c["loc"][-1]), _fields_at(model, c["loc"][:-1]))
+    )
+    return next(misspelt, complaints[0])
 
 
 def _path(loc: tuple[int | str, ...]) -> str:

@@ -8,7 +8,7 @@ from service.columns import columns_of
 from service.errors import InvalidRequest
 from service.filters import parse_either
 from service.operation import TableRequest
-from service.predicates import EVERY_ROW, Predicate
+from service.predicates import Predicate
 from service.schema import TableSchema
 
 
@@ -26,9 +26,15 @@ class RowsRequest(TableRequest):
             raise InvalidRequest("all: true and a filter contradict each other; send one of them", field="all")
         if not self.all and not filtered:
             raise InvalidRequest("filter is missing; say which rows, or all: true for every row", field="filter")
-        found = parse_either(self.filter, self.filters, columns_of(schema))
-        if found == EVERY_ROW and not self.all:
+        if not self.all and _says_nothing(self.filter if self.filters is None else self.filters):
             raise InvalidRequest(
                 "filter is empty; say which rows, or send all: true alone for every row", field="filter"
             )
-        return found
+        return parse_either(self.filter, self.filters, columns_of(schema))
+
+
+def _says_nothing(filter_json: Any) -> bool:
+    """Whether a filter holds no condition at all, however it is nested."""
+    if isinstance(filter_json, dict):
+        return all(key in ("and", "or", "not") and _says_nothing(value) for key, value in filter_json.items())
+    return filter_json is None or (isinstance(filter_json, list) and all(map(_says_nothing, filter_json)))

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE"}
 
 Positive = Annotated[int, Field(ge=1)]
-Codec = Literal["zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed"]
+Codec = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"]
 
 
 class SettingsError(Exception):

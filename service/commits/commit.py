@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.order import Order
-from service.errors import CommitConflict, FirnError, OutcomeUnknown, TableNotFound
+from service.errors import CommitConflict, FirnError, LedgerUnavailable, OutcomeUnknown, TableNotFound
 from service.ledger.ledger import Ledger
 from service.names import TableName
 
@@ -81,21 +81,28 @@ class Commits:
         snapshot = after.committed_by(batch)
         if failure is not None and snapshot is None:
             if not isinstance(failure, OutcomeUnknown):
-                self._ledger.end(batch, None)
+                self._note_end(batch, None)
             raise failure
         if failure is not None:
             log.warning(
                 "%s %s on %s committed although its job failed", request_id, operation, table.name, exc_info=failure
             )
-        self._ledger.end(batch, snapshot.snapshot_id if snapshot else None)
+        self._note_end(batch, snapshot.snapshot_id if snapshot else None)
         return Effect(table, after, snapshot)
+
+    def _note_end(self, batch: str, snapshot_id: int | None) -> None:
+        """The commit decides what happened, not the note: a ledger that fails now must not make a success a failure."""
+        try:
+            self._ledger.end(batch, snapshot_id)
+        except LedgerUnavailable as e:
+            log.error("the end of batch %s could not be noted; the next start will: %s", batch, e.message)
 
     def _look(self, table: Table, batch: str, failure: Exception | None) -> Table:
         """The table as it is now: only its history says whether a commit happened."""
         try:
             return self._catalog.load(table.name)
         except TableNotFound:
-            self._ledger.end(batch, None)
+            self._note_end(batch, None)
             raise
         except FirnError as e:
             raise OutcomeUnknown(

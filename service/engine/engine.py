@@ -22,8 +22,9 @@ log = logging.getLogger("firn.engine")
 class Engine:
     """Owns the JVM. When it dies, requests are told so and Spark is started anew."""
 
-    def __init__(self, conf: dict[str, str], sessions: int, start_wait_s: float) -> None:
+    def __init__(self, conf: dict[str, str], sessions: int, start_wait_s: float, held: tuple[int, ...] = ()) -> None:
         self._conf = conf
+        self._held = held
         self._count = sessions
         self._start_wait_s = start_wait_s
         self._changed = threading.Condition()
@@ -44,7 +45,7 @@ class Engine:
             self._state = "starting"
         started = time.monotonic()
         try:
-            root = jvm.start(self._conf)
+            root = jvm.start(self._conf, self._held)
             sessions = [root.newSession() for _ in range(self._count)]
         except Exception as e:
             with self._changed:

@@ -9,20 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 
-def start(conf: dict[str, str]) -> SparkSession:
-    """A new JVM with a new Spark in it, also after an earlier one died in this process."""
+def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
+    """A new JVM with a new Spark in it, also after an earlier one died in this process.
+
+    The JVM shares the file descriptors in `held`: a lock on one of them lasts until the JVM is gone too.
+    """
     _forget()
     # A Spark of the user's own must not be taken for ours.
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     os.environ.pop("SPARK_CONF_DIR", None)
-    builder = SparkSession.builder
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    settings = SparkConf()
+    settings.setAll(list(conf.items()))
+    launch: Any = launch_gateway  # PySpark gives it no types
+    SparkContext._ensure_initialized(gateway=launch(settings, popen_kwargs={"pass_fds": held}))
+    return SparkSession.builder.config(conf=settings).getOrCreate()
 
 
 def activate(session: SparkSession) -> None:

@@ -25,7 +25,7 @@ from service.errors import (
 _BY_CLASS: dict[str, tuple[type[FirnError], str]] = {
     "org.apache.iceberg.exceptions.CommitStateUnknownException": (
         OutcomeUnknown,
-        "the catalog did not say whether the commit happened; ask again with the same request",
+        "the catalog did not say whether the change happened; look before sending it again",
     ),
     "org.apache.iceberg.exceptions.CommitFailedException": (
         CommitConflict,

@@ -1,5 +1,6 @@
 """Keeping tables fast: the check that notices small files, and the compaction that merges them."""
 
+import logging
 import time
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.commit import Commits
 from service.engine.compaction import Rewrite, expire, rewrite
 from service.engine.engine import Engine
+from service.errors import FirnError
 from service.ledger.ledger import Ledger
 from service.names import TableName
 from service.properties import compaction_policy, target_file_size_mb
@@ -15,6 +17,7 @@ from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.plan import MIB, Plan, plan, small_bytes
 from service.upkeep.report import Check, Outcome, Wish, stats
 
+log = logging.getLogger("firn.upkeep")
 NOT_CHECKED = Check(False, None)
 
 
@@ -37,13 +40,17 @@ class Upkeep:
         return small_bytes(self.policy(table), target_file_size_mb(table.properties, self.settings))
 
     def check_after_write(self, table: Table) -> Check:
-        """Count this WRITE of the table, and its small files if it is the Nth."""
-        policy = self.policy(table)
-        writes = self.ledger.count_write(table.uuid)
-        if not policy.enabled or writes % policy.opportunistic_check_interval:
+        """Count this WRITE of the table, and its small files if it is the Nth; it never fails the write before it."""
+        try:
+            policy = self.policy(table)
+            writes = self.ledger.count_write(table.uuid)
+            if not policy.enabled or writes % policy.opportunistic_check_interval:
+                return NOT_CHECKED
+            found = plan(list_files(table).data, self.small_bytes(table), policy.min_files_to_compact)
+            return Check(bool(found.worth_merging), len(found.small))
+        except FirnError as e:
+            log.warning("the small files of %s could not be counted: %s", table.name, e.message)
             return NOT_CHECKED
-        found = plan(list_files(table).data, self.small_bytes(table), policy.min_files_to_compact)
-        return Check(bool(found.worth_merging), len(found.small))
 
     def compact(self, name: TableName, wish: Wish, request_id: str) -> Outcome:
         """Merge the small files of a table where it is worth it, then let old snapshots go."""

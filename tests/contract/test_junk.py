@@ -9,6 +9,7 @@ import pytest
 
 from service.app import discover
 from service.operation import Operation
+from tests.contract import rich
 from tests.contract.test_refusals import check_words
 from tests.harness import Firn
 
@@ -59,11 +60,11 @@ def replaced(request: dict[str, Any], tenant: str) -> dict[str, Any]:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 def test_no_junk_anywhere_in_a_request_makes_a_defect(operation: Operation, firn: Firn, tenant: str) -> None:
     luck = random.Random(operation.name)
+    requests = [*rich.REQUESTS[operation.name], *(e.request for e in operation.examples)]
+    for given in [*rich.GIVEN, *(g for e in operation.examples for g in e.given)]:
+        firn.post(replaced(given, tenant))
     for i in range(REQUESTS_PER_OPERATION):
-        example = operation.examples[i % len(operation.examples)]
-        for given in example.given if i < len(operation.examples) else ():
-            firn.post(replaced(given, tenant))
-        request = replaced(mutated(example.request, luck), tenant)
+        request = replaced(mutated(requests[i % len(requests)], luck), tenant)
         response = firn.send(json.dumps(request))
         body = firn.parsed(response)
         assert response.status_code in (200, 400, 404, 409), (json.dumps(request)[:2000], body)

@@ -124,10 +124,17 @@ CREATE_TABLE = [
     Bad(fields(a={"type": "array"}), "INVALID_SCHEMA", "schema.fields.a.items"),
     Bad(fields(a={"type": "string"}, A={"type": "string"}), "INVALID_SCHEMA", "schema.fields.A"),
     Bad(fields(_firn_a={"type": "string"}), "INVALID_SCHEMA", "schema.fields"),
-    Bad(create(schema={"fields": {"a": {"type": "long"}}, "primary_key": ["a", "a"]}),
-        "INVALID_SCHEMA", "schema.primary_key[1]"),
-    Bad(create(schema={"fields": {"key": {"type": "long"}}, "primary_key": ["kye"]}),
-        "INVALID_SCHEMA", "schema.primary_key[0]", "key"),
+    Bad(
+        create(schema={"fields": {"a": {"type": "long"}}, "primary_key": ["a", "a"]}),
+        "INVALID_SCHEMA",
+        "schema.primary_key[1]",
+    ),
+    Bad(
+        create(schema={"fields": {"key": {"type": "long"}}, "primary_key": ["kye"]}),
+        "INVALID_SCHEMA",
+        "schema.primary_key[0]",
+        "key",
+    ),
     Bad(create(partition={"partition": []}), "INVALID_SCHEMA", "partition.partition", "partitions"),
     Bad(by(field="abc"), "INVALID_SCHEMA", "partition.partitions[0].field", "ab"),
     Bad(by(field="ab", transform="buckte"), "INVALID_SCHEMA", "partition.partitions[0].transform", "bucket"),
@@ -136,13 +143,23 @@ CREATE_TABLE = [
     Bad(by(field="ab", transform="truncate", width=0), "INVALID_SCHEMA", "partition.partitions[0].width"),
     Bad(create(properties={"compresion": "zstd"}), "UNKNOWN_FIELD", "properties.compresion", "compression"),
     Bad(create(properties={"compression": "zip"}), "INVALID_REQUEST", "properties.compression"),
-    Bad(create(properties={"compaction": {"enabeld": True}}), "UNKNOWN_FIELD", "properties.compaction.enabeld",
-        "enabled"),
-    Bad(create(properties={"min_files_to_compact": 1}), "INVALID_REQUEST",
-        "properties.compaction.min_files_to_compact"),
+    Bad(
+        create(properties={"compaction": {"enabeld": True}}),
+        "UNKNOWN_FIELD",
+        "properties.compaction.enabeld",
+        "enabled",
+    ),
+    Bad(
+        create(properties={"min_files_to_compact": 1}), "INVALID_REQUEST", "properties.compaction.min_files_to_compact"
+    ),
     Bad(create(properties={"enabled": True, "compaction": {"enabled": True}}), "INVALID_REQUEST", "properties"),
+    *(
+        Bad(create(properties={name: 10**20}), "INVALID_REQUEST", f"properties.compaction.{name}")
+        for name in ("small_file_threshold_mb", "min_files_to_compact", "opportunistic_check_interval")
+    ),
+    Bad(create(properties={"target_file_size_mb": 2**43}), "INVALID_REQUEST", "properties.target_file_size_mb"),
     Bad(create(if_not_exists="yes"), "INVALID_REQUEST", "if_not_exists"),
-]  # fmt: skip
+]
 WRITE = [
     Bad(write({"id": 3}, table="peopel"), "TABLE_NOT_FOUND", "table", "people", 404),
     Bad({"operation": "WRITE"}, "INVALID_REQUEST", "records"),
@@ -198,8 +215,12 @@ QUERY = [
     Bad(query(projection=[{"field": "name", "uper": True}]), "UNKNOWN_FIELD", "projection[0].uper", "upper"),
     Bad(query(projection=[{"field": "age", "upper": True}]), "INVALID_QUERY", "projection[0].upper"),
     Bad(query(projection=[{"field": "age", "cast": "lnog"}]), "INVALID_QUERY", "projection[0].cast", "long"),
-    Bad(query(projection=[{"field": "born", "date_trunc": "mnoth"}]), "INVALID_QUERY", "projection[0].date_trunc",
-        "month"),
+    Bad(
+        query(projection=[{"field": "born", "date_trunc": "mnoth"}]),
+        "INVALID_QUERY",
+        "projection[0].date_trunc",
+        "month",
+    ),
     Bad(query(projection=["id", "id"]), "INVALID_QUERY", "projection"),
     Bad(query(projection=[7]), "INVALID_REQUEST", "projection[0]"),
     Bad(query(aggregations=[{"op": "smu", "field": "age"}]), "INVALID_REQUEST", "aggregations[0].op"),
@@ -228,7 +249,7 @@ QUERY = [
     Bad(query(table=None, sql="SELECT * FROM people; SELECT 1"), "INVALID_QUERY", "sql"),
     Bad(query(table=None, sql="SELECT * FROM people WHERE id = :id"), "INVALID_QUERY", "params.id"),
     Bad(query(table=None, sql="SELECT 1", params={"id": 1}), "INVALID_QUERY", "params.id"),
-]  # fmt: skip
+]
 EDITS = [
     Bad(update(updates={}), "INVALID_REQUEST", "updates"),
     Bad(update(updates=[]), "INVALID_REQUEST", "updates"),
@@ -267,21 +288,26 @@ UPKEEP = [
     Bad({"operation": "COMPACT", "froce": True}, "UNKNOWN_FIELD", "froce", "force"),
     Bad({"operation": "COMPACT", "force": 1}, "INVALID_REQUEST", "force"),
     Bad({"operation": "COMPACT", "max_files": 1}, "INVALID_REQUEST", "max_files"),
+    Bad({"operation": "COMPACT", "max_files": 2**31}, "INVALID_REQUEST", "max_files"),
     Bad({"operation": "COMPACT", "target_file_size_mb": 0}, "INVALID_REQUEST", "target_file_size_mb"),
-    Bad({"operation": "COMPACT", "target_file_size_mb": 10**20}, "INVALID_REQUEST", "target_file_size_mb"),
+    Bad({"operation": "COMPACT", "target_file_size_mb": 2**43}, "INVALID_REQUEST", "target_file_size_mb"),
     Bad({"operation": "COMPACT", "snapshot_retention_hours": -1}, "INVALID_REQUEST", "snapshot_retention_hours"),
     Bad({"operation": "COMPACT", "snapshot_retention_hours": 10**400}, "INVALID_REQUEST", "snapshot_retention_hours"),
     Bad({"operation": "COMPACT", "partition_filter": {"id": 1}}, "INVALID_FILTER", "partition_filter"),
     Bad({"operation": "COMPACT", **DAILY, "partition_filter": {"n": 1}}, "INVALID_FILTER", "partition_filter.n"),
-    Bad({"operation": "COMPACT", **DAILY, "partition_filter": {"dya": 1}}, "UNKNOWN_FIELD", "partition_filter.dya",
-        "day"),
+    Bad(
+        {"operation": "COMPACT", **DAILY, "partition_filter": {"dya": 1}},
+        "UNKNOWN_FIELD",
+        "partition_filter.dya",
+        "day",
+    ),
     Bad({"operation": "DESCRIBE_TABLE", "table": "persons"}, "TABLE_NOT_FOUND", "table", None, 404),
     Bad({"operation": "DESCRIBE_TABLE", "table": "People"}, "TABLE_NOT_FOUND", "table", "people", 404),
     Bad({"operation": "DROP_TABLE", "table": "peopl"}, "TABLE_NOT_FOUND", "table", "people", 404),
     Bad({"operation": "DROP_TABLE", "purge": True}, "CONFIRMATION_REQUIRED", "confirm"),
     Bad({"operation": "DROP_TABLE", "purge": True, "confirm": "yes"}, "INVALID_REQUEST", "confirm"),
     Bad({"operation": "DROP_TABLE", "prge": True}, "UNKNOWN_FIELD", "prge", "purge"),
-]  # fmt: skip
+]
 ALL = [*ANY_REQUEST, *CREATE_TABLE, *WRITE, *QUERY, *EDITS, *UPKEEP]
 
 
@@ -302,8 +328,8 @@ def _nothing_changes(firn: Firn) -> Iterator[None]:
 def look(firn: Firn) -> list[Any]:
     """What the tables are."""
     tables = firn.ok({"operation": "LIST_TABLES", "tenant_id": TENANT})["tables"]
-    described = [firn.ok({"operation": "DESCRIBE_TABLE", "tenant_id": TENANT, "table": t}) for t in tables]
-    return [tables, *(d["description"] for d in described)]
+    described = [firn.post({"operation": "DESCRIBE_TABLE", "tenant_id": TENANT, "table": t}) for t in tables]
+    return [tables, *(answer.get("description") for answer in described)]
 
 
 @pytest.mark.parametrize("bad", ALL, ids=str)

@@ -95,16 +95,17 @@ def wrong_records(draw: st.DrawFn) -> list[dict[str, Any]]:
     return listed
 
 
-def filters(depth: int = 2) -> SearchStrategy[Any]:
-    """Filters of both dialects, nested."""
+def filters(depth: int = 2, *, empty: bool = False) -> SearchStrategy[Any]:
+    """Filters of both dialects, nested; with `empty` also such that ask nothing, or hold parts that do."""
+    least = 0 if empty else 1
     if depth == 0:
-        return _maps() | st.lists(_listed(), max_size=3)
-    inner = filters(depth - 1)
+        return _maps() | st.lists(_listed(), min_size=least, max_size=3)
+    inner = filters(depth - 1, empty=empty)
     return st.one_of(
         _maps(),
-        st.lists(_listed(), min_size=1, max_size=3),
-        st.fixed_dictionaries({"or": st.lists(inner, max_size=3)}),
-        st.fixed_dictionaries({"and": st.lists(inner, max_size=2)}),
+        st.lists(_listed(), min_size=least, max_size=3),
+        st.fixed_dictionaries({"or": st.lists(inner, min_size=least, max_size=3)}),
+        st.fixed_dictionaries({"and": st.lists(inner, min_size=least, max_size=2)}),
         st.fixed_dictionaries({"not": inner}),
         st.lists(inner | _listed(), min_size=1, max_size=2),
     )

@@ -47,7 +47,7 @@ def condition(row: Row, column: str, operator: str, value: Any) -> Truth:
     if operator == "is_not_null":
         return (own is not None) == value
     if own is None:
-        return None if operator not in ("in", "not_in") or value else operator == "not_in" and None
+        return None
     if operator in ("in", "not_in"):
         found = disjunction([_compare("eq", own, _operand(item, row, own)) for item in value])
         return found if operator == "in" else negation(found)
