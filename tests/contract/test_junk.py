@@ -61,7 +61,8 @@ def replaced(request: dict[str, Any], tenant: str) -> dict[str, Any]:
 def test_no_junk_anywhere_in_a_request_makes_a_defect(operation: Operation, firn: Firn, tenant: str) -> None:
     luck = random.Random(operation.name)
     requests = [*rich.REQUESTS[operation.name], *(e.request for e in operation.examples)]
-    for given in [*rich.GIVEN, *(g for e in operation.examples for g in e.given)]:
+    given_first: list[dict[str, Any]] = [*rich.GIVEN, *(g for e in operation.examples for g in e.given)]
+    for given in given_first:
         firn.post(replaced(given, tenant))
     for i in range(REQUESTS_PER_OPERATION):
         request = replaced(mutated(requests[i % len(requests)], luck), tenant)

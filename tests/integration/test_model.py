@@ -298,7 +298,7 @@ def run(firn: Firn, tenant: str, examples: int, steps: int) -> None:
 
 
 def test_firn_does_what_a_list_of_dicts_does(firn: Firn, tenant: str) -> None:
-    run(firn, tenant, examples=8, steps=14)
+    run(firn, tenant, examples=20, steps=20)
 
 
 @pytest.mark.large

@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
@@ -12,6 +12,7 @@ import pytest
 
 from service.catalog.tables import Table
 from service.names import TableName
+from service.settings import Codec
 from tests.harness import Firn
 
 PAGES = {"fields": {"id": {"type": "long", "required": True}, "page": {"type": "string"}}}
@@ -41,7 +42,7 @@ def footers(table: Table) -> list[pq.FileMetaData]:
     return [pq.read_metadata(path) for path in sorted(folder(table).rglob("*.parquet"))]
 
 
-@pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed"])
+@pytest.mark.parametrize("codec", get_args(Codec))
 def test_the_codec_asked_for_is_the_one_in_the_files(firn: Firn, tenant: str, codec: str) -> None:
     create(firn, tenant, "t", properties={"compression": codec})
     write(firn, tenant, "t", {"id": 1, "page": "/" * 1000})

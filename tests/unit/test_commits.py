@@ -16,6 +16,7 @@ from service.errors import (
     EngineUnavailable,
     FirnError,
     InvalidQuery,
+    LedgerUnavailable,
     OutcomeUnknown,
     TableNotFound,
 )
@@ -171,6 +172,24 @@ def test_a_catalog_that_is_silent_after_a_change_makes_its_outcome_unknown(
     assert unknown.value.details == {"batch": left.batch}
     assert desk.commits.recover() == 1
     assert desk.notes() == [("done", desk.catalog.tables[ORDERS].current_snapshot_id)]
+
+
+class LosesTheEnd(Ledger):
+    """A ledger that takes notes of beginnings, and then cannot be reached."""
+
+    def end(self, batch: str, snapshot_id: int | None) -> None:
+        raise LedgerUnavailable("silent")
+
+
+def test_a_ledger_that_is_silent_after_the_commit_does_not_make_a_failure_of_it(tmp_path: Path) -> None:
+    """The commit is the effect and nothing else decides; the note is finished by the next recovery."""
+    desk = Desk(tmp_path / "ledger.db")
+    desk.commits = Commits(desk.catalog.as_catalog, LosesTheEnd(f"sqlite:///{tmp_path / 'ledger.db'}"))
+    made = desk.run(desk.append)
+    assert made is not None
+    assert desk.notes() == [("begun", None)]
+    assert Commits(desk.catalog.as_catalog, desk.ledger).recover() == 1
+    assert desk.notes() == [("done", made)]
 
 
 def test_a_table_dropped_under_a_change_is_not_found_and_the_note_is_void(desk: Desk) -> None:

@@ -58,7 +58,7 @@ def test_an_operation_is_named_after_its_models_literal_and_summed_up_by_its_fir
 @pytest.mark.parametrize("annotation", [str, Literal["ask"], Literal["ASK", "TELL"]])
 def test_an_operation_has_one_name_in_capitals(annotation: Any) -> None:
     class Unnamed(Request):
-        operation: annotation  # type: ignore[valid-type]
+        operation: annotation
 
     with pytest.raises(TypeError, match="Literal"):
         operation(Unnamed, Told, pool="queries")

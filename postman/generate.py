@@ -1,0 +1,193 @@
+"""Writes the Postman collection and its environments: `python -m postman.generate`, or `make postman`.
+
+A session from health to compaction, then every operation's examples, each answer compared with the approved one.
+"""
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+from postman.session import TABLE, session
+from service.app import discover
+from service.events import HEALTHY
+from service.operation import Example, Operation
+
+HERE = Path(__file__).parent
+COLLECTION = "S3_ACID_Database.postman_collection.json"
+SCHEMA = "https://schema.getpostman.com/json/collection/v2.1.0/collection.json"
+ENVIRONMENTS = {
+    "Development": ("http://localhost:8080", "demo"),
+    "Staging": ("https://firn.staging.example.com", "demo-staging"),
+    "Production": ("https://firn.example.com", "demo-production"),
+}
+# A tenant of their own for the examples, new in each run: they are approved for tables that were not there before.
+EXAMPLES_TENANT = "examples-{{run}}"
+ANY = "<any>"
+
+Json = dict[str, Any]
+
+
+def files() -> dict[Path, str]:
+    """Every file this writes, and what stands in it."""
+    contents = {HERE / COLLECTION: collection()}
+    for name, (base_url, tenant) in ENVIRONMENTS.items():
+        contents[HERE / "environments" / f"{name}.postman_environment.json"] = environment(name, base_url, tenant)
+    return {path: json.dumps(value, indent=2, ensure_ascii=False) + "\n" for path, value in contents.items()}
+
+
+def collection() -> Json:
+    """The collection, in Postman's format v2.1."""
+    steps = [_health(), *(_item(s.title, s.request, s.answer) for s in session())]
+    return {
+        "info": {
+            "_postman_id": _id("collection"),
+            "name": "S3 ACID Database",
+            "description": "Firn: JSON requests over Apache Iceberg tables. Choose an environment and run it from the "
+            "top: the first request names the tables of the run, so it can be run again and again.",
+            "schema": SCHEMA,
+        },
+        "item": [
+            {"name": "A session", "item": steps},
+            {"name": "Every operation", "item": [_folder(operation) for operation in discover()]},
+        ],
+        "event": [_script("prerequest", _NAME_THE_RUN.format(new="if (!pm.collectionVariables.get('run')) "))],
+        "variable": [
+            {"key": key, "value": value}
+            for key, value in (
+                ("base_url", "http://localhost:8080"),
+                ("tenant_id", "demo"),
+                ("namespace", "default"),
+                ("run", ""),
+                ("table", ""),
+            )
+        ],
+    }
+
+
+def environment(name: str, base_url: str, tenant: str) -> Json:
+    values = {"base_url": base_url, "tenant_id": tenant, "namespace": "default"}
+    return {
+        "id": _id(name),
+        "name": f"Firn {name}",
+        "values": [{"key": k, "value": v, "type": "default", "enabled": True} for k, v in values.items()],
+        "_postman_variable_scope": "environment",
+    }
+
+
+_NAME_THE_RUN = (
+    "{new}{{\n"
+    "    const run = Date.now().toString(36) + Math.floor(Math.random() * 1296).toString(36);\n"
+    "    pm.collectionVariables.set('run', run);\n"
+    "    pm.collectionVariables.set('table', 'users_' + run);\n"
+    "}}"
+)
+
+
+def _health() -> Json:
+    tests = [_status(), *_compare(HEALTHY, "")]
+    return {
+        "name": "Health",
+        "event": [_script("prerequest", _NAME_THE_RUN.format(new="")), _script("test", "\n".join([_READ, *tests]))],
+        "request": {
+            "method": "GET",
+            "header": [],
+            "url": {"raw": "{{base_url}}/health", "host": ["{{base_url}}"], "path": ["health"]},
+        },
+        "response": [],
+    }
+
+
+def _folder(operation: Operation) -> Json:
+    return {
+        "name": operation.name,
+        "description": operation.summary,
+        "item": [item for i, e in enumerate(operation.examples) for item in _example(operation, e, i)],
+    }
+
+
+def _example(operation: Operation, example: Example, place: int) -> list[Json]:
+    tenant = f"{EXAMPLES_TENANT}-{operation.name.lower()}-{place}"
+    given = [
+        _item(
+            f"{example.title}: given {i}, {request['operation']}", {**request, "tenant_id": tenant}, {"success": True}
+        )
+        for i, request in enumerate(example.given, 1)
+    ]
+    return [*given, _item(example.title, {**example.request, "tenant_id": tenant}, example.answer)]
+
+
+def _item(name: str, request: Json, answer: Json) -> Json:
+    tests = [_READ, _status(), *_compare(answer, "")]
+    if request["operation"] == "LIST_TABLES" and "{{tenant_id}}" in request.values():
+        tests.append(
+            _test(f"tables has {TABLE['table']}", "pm.expect(body.tables).to.include(pm.variables.get('table'))")
+        )
+    return {
+        "name": name,
+        "event": [_script("test", "\n".join(tests))],
+        "request": {
+            "method": "POST",
+            "header": [{"key": "Content-Type", "value": "application/json"}],
+            "body": {
+                "mode": "raw",
+                "raw": json.dumps(request, indent=2, ensure_ascii=False),
+                "options": {"raw": {"language": "json"}},
+            },
+            "url": {"raw": "{{base_url}}/database", "host": ["{{base_url}}"], "path": ["database"]},
+        },
+        "response": [],
+    }
+
+
+_READ = "const body = pm.response.json();"
+
+
+def _status() -> str:
+    return _test("the status is 200", "pm.response.to.have.status(200)")
+
+
+def _compare(approved: Json, path: str) -> list[str]:
+    """One test for each field of an approved answer.
+
+    What may be any value only has to be there: a snapshot id is wider than the numbers of JavaScript.
+    """
+    tests: list[str] = []
+    for key, value in approved.items():
+        name = f"{path}.{key}" if path else key
+        if value == ANY:
+            tests.append(_test(f"{name} is there", f"pm.expect({_at(path)}).to.have.property({json.dumps(key)})"))
+        elif isinstance(value, dict) and ANY in json.dumps(value):
+            tests += _compare(value, name)
+        else:
+            shown = json.dumps(value, ensure_ascii=False)
+            title = f"{name} is {shown}" if len(shown) <= 60 else f"{name} is as approved"
+            tests.append(_test(title, f"pm.expect({_at(name)}).to.eql({shown})"))
+    return tests
+
+
+def _at(path: str) -> str:
+    return "body" + "".join(f"[{json.dumps(step)}]" for step in path.split(".") if step)
+
+
+def _test(title: str, assertion: str) -> str:
+    return f"pm.test({json.dumps(title, ensure_ascii=False)}, () => {assertion});"
+
+
+def _script(listen: str, text: str) -> Json:
+    return {"listen": listen, "script": {"type": "text/javascript", "exec": text.split("\n")}}
+
+
+def _id(name: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"firn/postman/{name}"))
+
+
+def main() -> None:
+    for path, text in files().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        print(f"wrote {path.relative_to(HERE.parent)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The grown shape: tables on S3, registered in Glue; only configuration differs. Both are moto's, in this process."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from tests.faults.process import Process
+from tests.harness import Firn, free_port
+
+REGION = "eu-central-1"
+FOLDER = "warehouse/_41cme_2d1__shop/"
+TABLE = {"tenant_id": "Acme-1", "namespace": "shop", "table": "Orders"}
+SCHEMA = {
+    "fields": {
+        "id": {"type": "long", "required": True},
+        "country": {"type": "string"},
+        "price": {"type": "decimal(10,2)"},
+        "at": {"type": "timestamptz"},
+    },
+    "primary_key": ["id"],
+}
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an S3 and a Glue that know one bucket, `lake`."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_REGION", REGION)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=free_port(), verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    address = f"http://{host}:{port}"
+    s3(address).create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": REGION})
+    yield address
+    server.stop()
+
+
+def s3(address: str) -> Any:
+    return boto3.client("s3", endpoint_url=address)
+
+
+def objects(address: str, ending: str) -> list[str]:
+    pages = s3(address).get_paginator("list_objects_v2").paginate(Bucket="lake", Prefix=FOLDER)
+    keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
+    return [key for key in keys if key.endswith(ending)]
+
+
+def rows(firn: Firn, **query: Any) -> list[dict[str, Any]]:
+    data: list[dict[str, Any]] = firn.ok({"operation": "QUERY", **TABLE, "sort": ["id"], **query})["data"]
+    return data
+
+
+@pytest.mark.timeout(300)
+def test_every_operation_works_on_s3_and_glue(aws: str, tmp_path: Path) -> None:
+    properties = {
+        "s3.endpoint": aws,
+        "glue.endpoint": aws,
+        "s3.path-style-access": "true",
+        "client.region": REGION,
+    }
+    settings = {
+        "CATALOG__TYPE": "glue",
+        "CATALOG__WAREHOUSE": "s3://lake/warehouse",
+        "CATALOG__PROPERTIES": json.dumps(properties),
+    }
+    with Process(tmp_path / "home", **settings) as process:
+        process.wait_until_ready()
+        firn = process.firn
+        by_country = {"partitions": [{"field": "country", "transform": "identity"}]}
+        firn.ok({"operation": "CREATE_TABLE", **TABLE, "schema": SCHEMA, "partition": by_country})
+        firn.fail({"operation": "CREATE_TABLE", **TABLE, "schema": SCHEMA}, "TABLE_EXISTS", 409)
+        records = [{"id": n, "country": "de", "price": f"{n}.50", "at": "2024-05-01T10:00:00Z"} for n in range(5)]
+        answers = [firn.ok({"operation": "WRITE", **TABLE, "records": [record]}) for record in records]
+        assert (answers[-1]["compaction_recommended"], answers[-1]["small_files_count"]) == (True, 5)
+        assert rows(firn) == records
+        assert rows(firn, projection=["id"], filter={"price": {"gt": "2.50"}}) == [{"id": 3}, {"id": 4}]
+
+        updated = firn.ok({"operation": "UPDATE", **TABLE, "updates": {"country": "at"}, "filter": {"id": 4}})
+        upserted = firn.ok({"operation": "UPSERT", **TABLE, "records": [{"id": 0, "price": 9}, {"id": 5}]})
+        deleted = firn.ok({"operation": "DELETE", **TABLE, "filter": {"id": 1}})
+        assert updated["records_updated"] == 1
+        assert (upserted["records_inserted"], upserted["records_updated"]) == (1, 1)
+        assert deleted["records_deleted"] == 1
+        expected = [(0, "de", "9.00"), (2, "de", "2.50"), (3, "de", "3.50"), (4, "at", "4.50"), (5, None, None)]
+        assert [(r["id"], r["country"], r["price"]) for r in rows(firn)] == expected
+
+        compacted = firn.ok({"operation": "COMPACT", **TABLE, "force": True, "snapshot_retention_hours": 0})
+        described = firn.ok({"operation": "DESCRIBE_TABLE", **TABLE})["description"]
+        assert compacted["compacted"] is True
+        assert compacted["stats"]["files_after"] == described["file_count"] == 3
+        assert (described["row_count"], described["snapshot_count"]) == (5, 1)
+        assert described["metadata_location"].startswith("s3://lake/warehouse/")
+        assert [(r["id"], r["country"], r["price"]) for r in rows(firn)] == expected
+        # What only expired snapshots used is gone from the bucket.
+        assert len(objects(aws, ".parquet")) == 3
+
+        listed = {"operation": "LIST_TABLES", "tenant_id": "Acme-1", "namespace": "shop"}
+        assert firn.ok(listed)["tables"] == ["Orders"]
+        firn.ok({"operation": "DROP_TABLE", **TABLE, "purge": True, "confirm": True})
+        assert firn.ok(listed)["tables"] == []
+        assert objects(aws, "") == []
+        firn.fail({"operation": "QUERY", **TABLE}, "TABLE_NOT_FOUND", 404)
+        process.terminate()
+        assert process.exit_code(30) == 0

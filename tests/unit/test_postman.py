@@ -1,0 +1,75 @@
+"""The Postman files are what the generator writes, and complete."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from postman import generate
+from service.app import discover
+
+FILES = generate.files()
+
+
+def requests(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if "request" in item:
+        yield item
+    for child in item.get("item", ()):
+        yield from requests(child)
+
+
+COLLECTION = generate.collection()
+REQUESTS = list(requests(COLLECTION))
+
+
+def operations(items: list[dict[str, Any]]) -> list[str]:
+    return [json.loads(i["request"]["body"]["raw"])["operation"] for i in items if "body" in i["request"]]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_committed_file_is_what_the_generator_writes(path: Any) -> None:
+    assert path.read_text() == FILES[path], f"{path} is not up to date; run make postman"
+
+
+def test_the_session_goes_from_health_to_a_query_after_the_compaction() -> None:
+    session = COLLECTION["item"][0]["item"]
+    assert session[0]["request"]["url"]["raw"] == "{{base_url}}/health"
+    assert operations(session) == [
+        "CREATE_TABLE",
+        *["WRITE"] * 5,
+        *["QUERY"] * 4,
+        *("UPDATE", "UPSERT", "DELETE", "LIST_TABLES", "DESCRIBE_TABLE", "COMPACT", "QUERY"),
+    ]
+
+
+def test_every_operations_examples_are_in_the_collection() -> None:
+    folders = {folder["name"]: folder["item"] for folder in COLLECTION["item"][1]["item"]}
+    assert set(folders) == {o.name for o in discover()}
+    for operation in discover():
+        names = [item["name"] for item in folders[operation.name]]
+        assert {e.title for e in operation.examples} <= set(names)
+
+
+@pytest.mark.parametrize("item", REQUESTS, ids=lambda item: item["name"])
+def test_every_answer_is_checked(item: dict[str, Any]) -> None:
+    script = "\n".join(line for e in item["event"] if e["listen"] == "test" for line in e["script"]["exec"])
+    assert "have.status(200)" in script
+    assert script.count("pm.test(") >= 2
+    if "body" in item["request"]:
+        assert 'body["success"]' in script
+
+
+def test_no_two_requests_of_a_folder_share_a_name() -> None:
+    for folder in [COLLECTION["item"][0], *COLLECTION["item"][1]["item"]]:
+        names = [item["name"] for item in folder["item"]]
+        assert len(names) == len(set(names)), folder["name"]
+
+
+def test_an_environment_sets_every_variable_that_a_run_does_not() -> None:
+    own = {"run", "table"}
+    known = {variable["key"] for variable in COLLECTION["variable"]}
+    environments = [json.loads(text) for path, text in FILES.items() if path.parent.name == "environments"]
+    assert [e["name"] for e in environments] == ["Firn Development", "Firn Staging", "Firn Production"]
+    for environment in environments:
+        assert {value["key"] for value in environment["values"]} == known - own
