@@ -11,6 +11,7 @@ from service.errors import InvalidFilter
 from service.filters import parse_filter
 from service.operation import Example, Metadata, Result, TableRequest, operation
 from service.pruning import iceberg_json
+from service.settings import FileCount, Megabytes
 from service.upkeep.report import Wish
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "clicks"}
@@ -49,15 +50,15 @@ EXAMPLES = (
 class Compact(TableRequest):
     operation: Literal["COMPACT"]
     force: bool = Field(default=False, description="merge from two small files on, and where compaction is disabled")
-    target_file_size_mb: Annotated[int, Field(ge=1)] | None = Field(
+    target_file_size_mb: Megabytes | None = Field(
         default=None, description="how large merged files should be; default: the table's own"
     )
-    max_files: Annotated[int, Field(ge=2)] | None = Field(default=None, description="at most so many are merged")
-    partition_filter: dict[str, Any] | list[Any] | None = Field(
+    max_files: FileCount | None = Field(default=None, description="at most so many are merged")
+    partition_filter: Any = Field(
         default=None, description="a filter on partition columns; only files it may match are merged"
     )
     expire_snapshots: bool = Field(default=True, description="let old snapshots go, and the files only they need")
-    snapshot_retention_hours: Annotated[int, Field(ge=0)] = Field(
+    snapshot_retention_hours: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=168, description="how old a snapshot must be to go; the current one always stays"
     )
 

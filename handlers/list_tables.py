@@ -32,6 +32,7 @@ EXAMPLES = (
 
 class ListTables(Request):
     operation: Literal["LIST_TABLES"]
+    table: str | None = Field(default=None, description="only this one, if it is there")
 
 
 class ListTablesResult(Result):
@@ -41,4 +42,5 @@ class ListTablesResult(Result):
 @operation(ListTables, ListTablesResult, pool="queries", examples=EXAMPLES)
 def list_tables(request: ListTables, context: Context) -> ListTablesResult:
     """List the tables of a tenant's namespace by name."""
-    return ListTablesResult(tables=context.catalog.list_tables(request.tenant_id, request.namespace))
+    tables = context.catalog.list_tables(request.tenant_id, request.namespace)
+    return ListTablesResult(tables=[t for t in tables if request.table in (None, t)])

@@ -140,7 +140,10 @@ def query(request: Query, context: Context) -> QueryResult:
     if request.sql is None:
         found, snapshot_id = _by_parts(request, context)
     else:
-        found, snapshot_id = _by_sql(request, request.sql, context)
+        try:
+            found, snapshot_id = _by_sql(request, request.sql, context)
+        except InvalidQuery as e:
+            raise InvalidQuery(e.message, field=e.field or "sql", suggestion=e.suggestion, details=e.details) from e
     return QueryResult(
         data=found.rows,
         plan=found.plan,

@@ -2,6 +2,7 @@
 
 import fcntl
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -33,8 +34,11 @@ class App:
         settings.home.mkdir(parents=True, exist_ok=True)
         self.settings = settings
         self._lock = _own(settings.home)
-        catalog = connect(settings)
-        ledger = open_ledger(settings)
+        try:
+            catalog = connect(settings)
+            ledger = open_ledger(settings)
+        except FirnError as e:
+            raise SettingsError(f"{e.message} (FIRN_CATALOG__… and FIRN_HOME say where it is)") from e
         self.engine = Engine(
             spark_conf(settings, jar_paths),
             settings.spark.sessions,
@@ -60,43 +64,49 @@ class App:
         """Return at once; Spark starts and warms in the background."""
         threading.Thread(target=self._start, name="firn-start", daemon=True).start()
 
-    def wait_until_ready(self, seconds: float) -> bool:
-        return self._warm.wait(seconds)
-
     def _start(self) -> None:
         started = time.monotonic()
-        try:
-            left = self.context.commits.recover()
-            if left:
-                log.warning("finished the notes of %d changes that an earlier stop left unfinished", left)
-            if self.settings.catalog.type == "sqlite":  # a shared catalog may hold another instance's
-                warm.leftovers(self.context.catalog)
+        pauses = itertools.chain((1, 5, 15), itertools.repeat(60))
+        while not self._stopping.is_set():
+            try:
+                self._prepare()
+            except Exception as e:
+                pause = next(pauses)
+                if not self._stopping.wait(0):
+                    log.error(
+                        "start-up failed, trying again in %d s: %s", pause, e, exc_info=not isinstance(e, FirnError)
+                    )
+                self._stopping.wait(pause)
+            else:
+                self._warm.set()
+                log.info("ready after %.1f s", time.monotonic() - started)
+                return
+
+    def _prepare(self) -> None:
+        left = self.context.commits.recover()
+        if left:
+            log.warning("looked up %d changes that an earlier stop left unfinished", left)
+        if self.settings.catalog.type == "sqlite":  # a shared catalog may hold another instance's
+            warm.leftovers(self.context.catalog)
+        if not self.engine.up:
             self.engine.start()
-            warm.warm(self.router, self.engine, self.context.catalog)
-        except FirnError as e:
-            if not self._stopping.is_set():
-                log.error("start-up failed: %s", e.message)
-            return
-        except Exception:
-            if not self._stopping.is_set():
-                log.exception("start-up failed")
-            return
-        self._warm.set()
-        log.info("ready after %.1f s", time.monotonic() - started)
+        warm.warm(self.router, self.engine, self.context.catalog)
 
     def stop(self) -> None:
-        """Refuse new requests, finish those under way, end Spark; takes less than 30 s."""
+        """Refuse new requests, finish those under way, end Spark; takes less than 30 s, whatever hangs."""
         if self._stopping.is_set():
             return
         self._stopping.set()
-        if not self.router.drain(self.settings.limits.stop_wait_s):
-            log.warning("requests were still running after %d s; cancelling them", self.settings.limits.stop_wait_s)
-            self.engine.cancel_all()
-            self.router.drain(1)
-        self.router.close()
-        self.engine.stop(2)
-        self.context.ledger.close()
-        self._lock.close()
+        try:
+            if not self.router.drain(self.settings.limits.stop_wait_s):
+                log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_wait_s)
+                self.engine.cancel_all(1)
+                self.router.drain(1)
+            self.router.close()
+        finally:
+            self.engine.stop(2)
+            self.context.ledger.close()
+            self._lock.close()
 
 
 def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
@@ -175,7 +185,11 @@ def serve(settings: Settings, jar_paths: list[Path]) -> int:
 
     configure_logging(settings)
     app = App(settings, jar_paths)
-    return http.serve(app)
+    code = http.serve(app)
+    if app.router.busy:  # a thread that never came back would keep the process
+        logging.shutdown()
+        os._exit(code)
+    return code
 
 
 def openapi() -> str:

@@ -15,11 +15,18 @@ def success(result: Result, request_id: str, execution_time_ms: int) -> bytes:
     return wire.render({"success": True, **fields, "metadata": metadata})
 
 
+def _one_line(text: str, longest: int) -> str:
+    """A text that may quote what a caller sent, without its line breaks and not at any length."""
+    if len(text) > longest:
+        text = f"{text[: longest // 2]} … {text[-longest // 3 :]}"
+    return "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode() for c in text)
+
+
 def failure(error: FirnError, request_id: str) -> bytes:
-    said: dict[str, Any] = {"code": error.code, "message": error.message}
+    said: dict[str, Any] = {"code": error.code, "message": _one_line(error.message, 1000)}
     for name in ("field", "suggestion"):
         if getattr(error, name) is not None:
-            said[name] = getattr(error, name)
+            said[name] = _one_line(getattr(error, name), 300)
     said["retryable"] = error.retryable
     if error.details:
         said["details"] = error.details

@@ -6,8 +6,9 @@ import re
 import signal
 import threading
 import uuid
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -23,6 +24,9 @@ from service.settings import Settings
 
 log = logging.getLogger("firn.http")
 ROUTES = ("/database", events.INVOCATIONS, "/health", "/ready", "/docs", "/openapi.json")
+_LARGE_BODY = 256 * 1024
+P = ParamSpec("P")
+T = TypeVar("T")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -49,14 +53,17 @@ def create(service: Service) -> FastAPI:
     async def database(request: Request) -> Response:
         request_id = _request_id(request)
         body = await _body(request, limit)
-        return _response(await asyncio.wrap_future(service.router.submit(body, request_id)), request_id)
+        answer = await _aside(len(body), service.router.submit, body, request_id)
+        return _response(await asyncio.wrap_future(answer), request_id)
 
     @app.post(events.INVOCATIONS, include_in_schema=False)
     async def invocations(request: Request) -> Response:
         request_id = _request_id(request)
         body = await _body(request, limit)
-        answer = await asyncio.wrap_future(events.submit(body, service, request_id))
-        return Response(answer, media_type="application/json", headers={"X-Request-Id": request_id})
+        answer = await _aside(len(body), events.submit, body, service, request_id)
+        return Response(
+            await asyncio.wrap_future(answer), media_type="application/json", headers={"X-Request-Id": request_id}
+        )
 
     @app.get("/health", include_in_schema=False)
     async def health() -> JSONResponse:
@@ -91,6 +98,13 @@ def create(service: Service) -> FastAPI:
         return _response(service.router.defect(request_id), request_id)
 
     return app
+
+
+async def _aside(size: int, submit: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Read a large body on another thread, so that the loop goes on answering."""
+    if size > _LARGE_BODY:
+        return await asyncio.to_thread(submit, *args, **kwargs)
+    return submit(*args, **kwargs)
 
 
 def _no_route(request: Request, error: HTTPException) -> FirnError:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from service.settings import Codec, CompactionSettings, IcebergSettings
+from service.settings import Codec, CompactionSettings, Count, FileCount, IcebergSettings, Megabytes
 
 _CODEC = "write.parquet.compression-codec"
 _TARGET = "write.target-file-size-bytes"
@@ -19,16 +19,14 @@ class CompactionOverrides(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     enabled: bool | None = Field(default=None, description="whether writes check and COMPACT merges unforced")
-    small_file_threshold_mb: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="below this size a file is small"
-    )
-    min_files_to_compact: Annotated[int, Field(ge=2)] | None = Field(
+    small_file_threshold_mb: Megabytes | None = Field(default=None, description="below this size a file is small")
+    min_files_to_compact: FileCount | None = Field(
         default=None, description="so many small files in one partition are worth merging"
     )
-    opportunistic_check_interval: Annotated[int, Field(ge=1)] | None = Field(
+    opportunistic_check_interval: Count | None = Field(
         default=None, description="every so many writes the small files are counted"
     )
-    max_files_per_compaction: Annotated[int, Field(ge=2)] | None = Field(
+    max_files_per_compaction: FileCount | None = Field(
         default=None, description="at most so many files are merged at once"
     )
 
@@ -47,9 +45,7 @@ class TableProperties(BaseModel):
         default=None, description="what the table is for"
     )
     file_format: Literal["parquet"] = Field(default="parquet", description="the only one there is")
-    target_file_size_mb: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="how large merged files should be"
-    )
+    target_file_size_mb: Megabytes | None = Field(default=None, description="how large merged files should be")
     compaction: CompactionOverrides = Field(
         default=CompactionOverrides(), description="what this table wants other than the service's settings"
     )
@@ -109,7 +105,10 @@ def describe(properties: Mapping[str, str]) -> dict[str, Any]:
 
 def compaction_policy(properties: Mapping[str, str], settings: CompactionSettings) -> CompactionSettings:
     """The service's compaction settings with this table's overrides over them."""
-    return settings.model_copy(update=_overrides(properties))
+    try:
+        return CompactionSettings.model_validate({**settings.model_dump(), **_overrides(properties)})
+    except ValidationError:  # another program wrote them
+        return settings
 
 
 def target_file_size_mb(properties: Mapping[str, str], settings: IcebergSettings) -> int:

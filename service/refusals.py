@@ -1,5 +1,6 @@
 """What a request model found wrong, said as one error that names the field, the problem and the way out."""
 
+import json
 import types
 from typing import Any, Union, get_args, get_origin
 
@@ -23,8 +24,9 @@ def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
         return UnknownField(f"{path} is not a field here; {hint}", field=path, suggestion=near)
     if first["type"] == "missing":
         return InvalidRequest(f"{path} is missing; every such request needs it", field=path)
-    problem = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return InvalidRequest(f"{path} is {_short(first['input'])}: it {problem}", field=path)
+    if first["type"] == "value_error":
+        return InvalidRequest(f"{path}: {first['msg'].removeprefix('Value error, ')}", field=path)
+    return InvalidRequest(f"{path} is {_short(first['input'])}, but must be {_wanted(first)}", field=path)
 
 
 def _most_telling(error: ValidationError, model: type[BaseModel]) -> ErrorDetails:
@@ -46,8 +48,37 @@ def _path(loc: tuple[int | str, ...]) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _wanted(complaint: ErrorDetails) -> str:
+    """What a value must be, in the words of JSON rather than of Python."""
+    limits = complaint.get("ctx") or {}
+    match complaint["type"]:
+        case "string_type":
+            return "text"
+        case "int_type" | "int_from_float":
+            return "a whole number"
+        case "bool_type":
+            return "true or false"
+        case "list_type" | "tuple_type":
+            return "a list"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return "an object"
+        case "literal_error":
+            return f"one of {limits['expected']}".replace("'", '"')
+        case "greater_than_equal":
+            return f"at least {limits['ge']}"
+        case "less_than_equal":
+            return f"at most {limits['le']}"
+        case "string_too_long":
+            return f"at most {limits['max_length']} characters long"
+        case "too_long":
+            return f"a list of at most {limits['max_length']}"
+        case "too_short":
+            return f"a list of at least {limits['min_length']}"
+    return complaint["msg"].removeprefix("Input should be ")
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

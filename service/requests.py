@@ -15,8 +15,8 @@ from service.schema import TableSchema
 class RowsRequest(TableRequest):
     """A request for the rows that a filter finds, or expressly for all."""
 
-    filter: dict[str, Any] | list[Any] | None = Field(default=None, description="which rows, in either filter dialect")
-    filters: dict[str, Any] | list[Any] | None = Field(default=None, description="another name for filter")
+    filter: Any = Field(default=None, description="which rows, in either filter dialect")
+    filters: Any = Field(default=None, description="another name for filter")
     all: bool = Field(default=False, description="every row; needed where no filter is given")
 
     def predicate(self, schema: TableSchema) -> Predicate:

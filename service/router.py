@@ -64,13 +64,19 @@ class Router:
             self._enter()
         except FirnError as e:
             return _done(_failed(e, request_id))
+        answer: Future[Answer] = Future()
+
+        def finish(work: "Future[Answer]") -> None:
+            self._leave()
+            answer.set_result(_failed(_stopping(), request_id) if work.cancelled() else work.result())
+
         try:
-            future = self._pools[found.pool].submit(self._answer, found, request, request_id, started)
+            work = self._pools[found.pool].submit(self._answer, found, request, request_id, started)
         except RuntimeError:  # the pool was closed between the two lines
             self._leave()
             return _done(_failed(_stopping(), request_id))
-        future.add_done_callback(lambda _: self._leave())
-        return future
+        work.add_done_callback(finish)
+        return answer
 
     def parse(self, body: Any, *, trusted: bool = False) -> tuple[Operation, Request]:
         """The operation a request names and its checked model. `body` is JSON text or its value."""
@@ -79,8 +85,9 @@ class Router:
             raise InvalidRequest('the request must be a JSON object such as {"operation": "LIST_TABLES", …}')
         name = value.get("operation")
         if not isinstance(name, str):
+            problem = "is missing" if name is None else "must be text"
             raise InvalidRequest(
-                f"operation is missing; name one of {', '.join(sorted(self._operations))}", field="operation"
+                f"operation {problem}; name one of {', '.join(sorted(self._operations))}", field="operation"
             )
         found = self._operations.get(name.upper())
         if found is None:
@@ -123,7 +130,14 @@ class Router:
             self._draining = True
             return self._lock.wait_for(lambda: self._under_way == 0, timeout=seconds)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is still under way."""
+        with self._lock:
+            return self._under_way > 0
+
     def close(self) -> None:
+        """Give up what has not begun; its callers are told that the service is stopping."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 

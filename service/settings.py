@@ -15,7 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # Read by the Makefile, the jar cache and the choice of file, not by a setting.
 NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE"}
 
-Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+FileCount = Annotated[int, Field(ge=2, le=1_000_000)]
+Threads = Annotated[int, Field(ge=1, le=1000)]
+Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
 Codec = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"]
 
 
@@ -28,17 +31,17 @@ class _Section(BaseModel):
 
 
 class WriteSettings(_Section):
-    target_file_size_mb: Positive = 128
+    target_file_size_mb: Megabytes = 128
     compression_codec: Codec = "zstd"
-    parquet_row_group_size: Positive = Field(default=8192, description="KiB")
+    parquet_row_group_size: Annotated[int, Field(ge=1, le=1_048_576)] = Field(default=8192, description="KiB")
 
 
 class CompactionSettings(_Section):
     enabled: bool = True
-    small_file_threshold_mb: Positive = 64
-    min_files_to_compact: Annotated[int, Field(ge=2)] = 3
-    opportunistic_check_interval: Positive = 5
-    max_files_per_compaction: Annotated[int, Field(ge=2)] = 100
+    small_file_threshold_mb: Megabytes = 64
+    min_files_to_compact: FileCount = 3
+    opportunistic_check_interval: Count = 5
+    max_files_per_compaction: FileCount = 100
 
 
 class IcebergSettings(_Section):
@@ -63,13 +66,14 @@ class CatalogSettings(_Section):
 
 
 class LimitSettings(_Section):
-    body_mb: Positive = 64
-    query_threads: Positive = 4
-    edit_threads: Positive = 4
-    upkeep_threads: Positive = 1
-    waiting_requests: Positive = 1000
-    start_wait_s: Annotated[int, Field(ge=0)] = 120
-    stop_wait_s: Annotated[int, Field(ge=1, le=28)] = 24
+    body_mb: Annotated[int, Field(ge=1, le=2048)] = 64
+    query_threads: Threads = 4
+    # Most of them wait for their table's turn.
+    edit_threads: Threads = 16
+    upkeep_threads: Threads = 1
+    waiting_requests: Count = 1000
+    start_wait_s: Annotated[int, Field(ge=1, le=3600)] = 120
+    stop_wait_s: Annotated[int, Field(ge=1, le=22)] = 20
 
 
 class Settings(_Section):
@@ -78,7 +82,6 @@ class Settings(_Section):
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
     home: Path = Path(".firn")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    ledger_url: str | None = Field(default=None, description="an SQLAlchemy address; SQLite under FIRN_HOME if absent")
     iceberg: IcebergSettings = IcebergSettings()
     spark: SparkSettings = SparkSettings()
     catalog: CatalogSettings = CatalogSettings()
@@ -103,6 +106,10 @@ def load(environ: Mapping[str, str]) -> Settings:
         raise SettingsError(_explain(e, environ, path, environment)) from e
     _check_together(settings)
     home = settings.home.expanduser().absolute()
+    if set("#?%") & set(str(home)):
+        raise SettingsError(
+            f"FIRN_HOME {home} has one of # ? % in its path, which file addresses cannot carry; choose another"
+        )
     catalog = settings.catalog.model_copy(
         update={"warehouse": settings.catalog.warehouse or f"file://{home}/warehouse"}
     )

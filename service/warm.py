@@ -1,14 +1,15 @@
 """The first jobs of every kind, run at start-up, so that no user's request is the slow first one."""
 
+import logging
 import uuid
 
 from service.catalog.tables import Catalog
 from service.engine.engine import Engine
 from service.engine.warm import touch
-from service.errors import FirnError
 from service.names import TableName
 from service.router import Router
 
+log = logging.getLogger("firn.warm")
 # No request can name this tenant: its name is not a valid one.
 _TENANT = "_firn"
 
@@ -46,8 +47,8 @@ def leftovers(catalog: Catalog) -> None:
     for table in catalog.list_tables(_TENANT, "warm"):
         try:
             catalog.drop(catalog.load(TableName(_TENANT, "warm", table)), purge=True)
-        except FirnError:
-            continue
+        except Exception as e:  # whatever is wrong with it, it must not keep the service from starting
+            log.warning("a table of an earlier warm-up could not be removed: %s", e)
 
 
 _FIELDS = {

@@ -17,6 +17,7 @@ _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 def parse(body: bytes | str) -> Any:
     """The value of a JSON text: integers exact, other numbers as Decimal; anything else is refused."""
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    raw = raw.removeprefix(b"\xef\xbb\xbf")  # some editors begin a file with it
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as e:

@@ -1,6 +1,8 @@
 """Tables and their metadata, read in process: nothing here starts a Spark job."""
 
+import hashlib
 import shutil
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.exceptions import TableAlreadyExistsError as IcebergTableExists
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
@@ -134,6 +135,7 @@ class Catalog:
     def __init__(self, catalog: IcebergCatalog, warehouse: str) -> None:
         self._catalog = catalog
         self._warehouse = warehouse.rstrip("/")
+        self._making_namespace = threading.Lock()
 
     def load(self, name: TableName) -> Table:
         with translated():
@@ -161,7 +163,7 @@ class Catalog:
         """A new, empty table in a folder that no other table, past or present, has had."""
         namespace, table = name.identifier
         iceberg_schema = types.to_iceberg(schema)
-        location = f"{self._warehouse}/{namespace}/{table}-{uuid.uuid4().hex[:12]}"
+        location = f"{self._warehouse}/{_folder(namespace)}/{table}-{uuid.uuid4().hex[:12]}"
         with translated():
             if self._catalog.table_exists(name.identifier):
                 raise _exists(name)
@@ -196,11 +198,15 @@ class Catalog:
             raise self._missing(name) from e
 
     def _ensure_namespace(self, namespace: str) -> None:
-        try:
-            if not self._catalog.namespace_exists((namespace,)):
+        with self._making_namespace:
+            if self._catalog.namespace_exists((namespace,)):
+                return
+            try:
                 self._catalog.create_namespace((namespace,))
-        except NamespaceAlreadyExistsError:
-            return  # somebody else was faster
+            except Exception:
+                # Another process may have been faster; the SQL catalog then fails on its own unique key.
+                if not self._catalog.namespace_exists((namespace,)):
+                    raise
 
     def _missing(self, name: TableName) -> TableNotFound:
         known = self.list_tables(name.tenant, name.namespace)
@@ -226,9 +232,15 @@ def _exists(name: TableName) -> TableExists:
 
 def _remove_folder(location: str) -> None:
     """Remove a local table's folder, which is that table's alone, with the checksums and failed files in it."""
-    parsed = urlparse(location)
-    if parsed.scheme == "file":
-        shutil.rmtree(Path(unquote(parsed.path)), ignore_errors=True)
+    if location.startswith("file://"):
+        shutil.rmtree(Path(location.removeprefix("file://")), ignore_errors=True)
+
+
+def _folder(namespace: str) -> str:
+    """A folder for a namespace: its name, or where that is longer than a file system takes, the best part of it."""
+    if len(namespace) <= 200:
+        return namespace
+    return f"{namespace[:180]}-{hashlib.sha256(namespace.encode()).hexdigest()[:16]}"
 
 
 def _summary(snapshot: IcebergSnapshot) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pyiceberg.exceptions import (
     ServerError,
     ServiceUnavailableError,
 )
+from requests.exceptions import RequestException
 
 from service.errors import CatalogUnavailable, CommitConflict, FirnError, OutcomeUnknown, StorageUnavailable
 
@@ -24,8 +25,8 @@ def translated() -> Iterator[None]:
         raise OutcomeUnknown("the catalog did not say whether the change happened; look before trying again") from e
     except CommitFailedException as e:
         raise CommitConflict("another writer changed the table first; try again") from e
-    except (RESTError, ServerError, ServiceUnavailableError, ConnectionError, TimeoutError) as e:
-        raise CatalogUnavailable(f"the catalog does not answer: {_first_line(e)}") from e
+    except (RESTError, ServerError, ServiceUnavailableError, RequestException, ConnectionError, TimeoutError) as e:
+        raise CatalogUnavailable("the catalog does not answer; try again") from e
     except OSError as e:
         raise StorageUnavailable(f"the table's storage failed: {_first_line(e)}") from e
     except Exception as e:

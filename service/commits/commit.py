@@ -1,14 +1,15 @@
 """One change to one table: in its turn, noted before, stamped, and looked up before anything is said of it."""
 
 import logging
+import time
 import uuid
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.order import Order
-from service.errors import CommitConflict, FirnError, LedgerUnavailable, OutcomeUnknown, TableNotFound
+from service.errors import CommitConflict, LedgerUnavailable, OutcomeUnknown, TableNotFound
 from service.ledger.ledger import Ledger
 from service.names import TableName
 
@@ -99,16 +100,24 @@ class Commits:
 
     def _look(self, table: Table, batch: str, failure: Exception | None) -> Table:
         """The table as it is now: only its history says whether a commit happened."""
-        try:
-            return self._catalog.load(table.name)
-        except TableNotFound:
-            self._note_end(batch, None)
-            raise
-        except FirnError as e:
-            raise OutcomeUnknown(
-                f"whether the change happened could not be found out ({e.message}); look before sending it again",
-                details={"batch": batch},
-            ) from (failure or e)
+        for pause in (0.2, 1.0, None):
+            try:
+                return self._catalog.load(table.name)
+            except TableNotFound:
+                self._note_end(batch, None)
+                raise
+            except Exception as e:
+                if pause is None:
+                    raise OutcomeUnknown(
+                        f"whether the change happened could not be found out ({e}); look before sending it again",
+                        details={"batch": batch},
+                    ) from (failure or e)
+                time.sleep(pause)
+        raise AssertionError("unreachable")
+
+    def in_turn(self, table: Table) -> AbstractContextManager[None]:
+        """Hold the table's turn: no change of it is being made, or looked for, meanwhile."""
+        return self._order.hold(table.uuid)
 
     def drop(self, name: TableName, *, purge: bool) -> None:
         """Drop a table once the changes before it are done."""
@@ -120,11 +129,13 @@ class Commits:
         """Finish the notes that a crash left unfinished; safe because one process owns them."""
         left = self._ledger.unfinished()
         for mutation in left:
-            snapshot = None
             try:
                 table = self._catalog.load(mutation.table)
                 snapshot = table.committed_by(mutation.batch) if table.uuid == mutation.table_uuid else None
             except TableNotFound:
-                pass
-            self._ledger.end(mutation.batch, snapshot.snapshot_id if snapshot else None)
+                snapshot = None
+            except Exception as e:  # one unreadable table must not keep the others from being served
+                log.error("what became of batch %s of %s cannot be read: %s", mutation.batch, mutation.table, e)
+                continue
+            self._note_end(mutation.batch, snapshot.snapshot_id if snapshot else None)
         return len(left)

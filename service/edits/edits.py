@@ -9,6 +9,7 @@ from service.commits.commit import Change, Commits, Effect
 from service.edits.upsert import keys_of, prepare, refuse_incomplete, updatable
 from service.engine.edit import Assignment, cannot_insert, count, delete, merge, update
 from service.engine.engine import Engine
+from service.errors import FirnError, OutcomeUnknown
 from service.predicates import Predicate
 
 
@@ -77,8 +78,14 @@ class Edits:
         effect = self.commits.commit(table, operation, request_id, change_if_any)
         if effect.snapshot is None:
             return 0, effect
-        # Another process may have committed between the count and the change: count what the change was made on.
-        return count_at(effect.after, effect.snapshot.parent_id), effect
+        # Somebody else may have committed between the count and the change: count what the change was made on.
+        try:
+            return count_at(effect.after, effect.snapshot.parent_id), effect
+        except FirnError as e:
+            raise OutcomeUnknown(
+                "the change happened, but the rows it concerned could not be counted; do not send it again",
+                details={"committed": True, "snapshot_id": effect.snapshot.snapshot_id},
+            ) from e
 
     def _count(self, table: Table, predicate: Predicate, snapshot_id: int | None) -> int:
         if snapshot_id is None:

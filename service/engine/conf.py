@@ -20,7 +20,10 @@ def spark_conf(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.app.name": "firn",
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.extraClassPath": class_path,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={ROOT / 'config' / 'log4j2.properties'}",
+        # A JVM that ran out of memory loses threads that others wait for; a new one serves better.
+        "spark.driver.extraJavaOptions": (
+            f"-XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={ROOT / 'config' / 'log4j2.properties'}"
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",

@@ -1,5 +1,6 @@
 """Spark as the rest of the service sees it: a few warm sessions, lent one per job."""
 
+import itertools
 import logging
 import threading
 import time
@@ -10,8 +11,8 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 from pyspark.sql import SparkSession
 
 from service.engine import jvm
-from service.engine.translate import translated
-from service.errors import EngineUnavailable, FirnError
+from service.engine.translate import is_lost, is_odd, translated
+from service.errors import EngineUnavailable, FirnError, TooManyRequests
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,9 +72,14 @@ class Engine:
         except FirnError:
             raise
         except Exception as e:
+            if is_lost(e) or (is_odd(e) and not jvm.answers()):
+                self._end(life)
+                raise EngineUnavailable(
+                    "Spark ended while it worked on this request; it is being started anew, try again"
+                ) from e
             told = translated(e)
-            if isinstance(told, EngineUnavailable):
-                self._end_if_silent(life)
+            if told is e:
+                raise
             raise told from e
         finally:
             self._give_back(session, life)
@@ -99,11 +105,13 @@ class Engine:
         if was != "new":
             jvm.stop(root, seconds)
 
-    def cancel_all(self) -> None:
-        """Cancel every running job, so that a stop need not wait for them."""
+    def cancel_all(self, seconds: float) -> None:
+        """Cancel every running job, so that a stop need not wait for them; gives up on a JVM that does not answer."""
         root = self._root
         if root is not None:
-            root.sparkContext.cancelAllJobs()
+            cancelling = threading.Thread(target=jvm.cancel_quietly, args=(root,), daemon=True)
+            cancelling.start()
+            cancelling.join(seconds)
 
     def _stopped(self) -> bool:
         return self._state == "stopped"
@@ -113,7 +121,11 @@ class Engine:
             ready = self._changed.wait_for(
                 lambda: self._idle or self._state in ("failed", "stopped"), timeout=self._start_wait_s
             )
-            if not ready or not self._idle:
+            if not ready and self._state == "up":
+                raise TooManyRequests(
+                    f"all {self._count} Spark sessions were busy for {self._start_wait_s:g} s; try again later"
+                )
+            if not self._idle:
                 raise EngineUnavailable(f"Spark is not available ({self._state}); try again in a few seconds")
             # The session used last is the warmest.
             return self._idle.pop(), self._life
@@ -124,13 +136,14 @@ class Engine:
                 self._idle.append(session)
                 self._changed.notify_all()
 
-    def _end_if_silent(self, life: int) -> None:
+    def _end(self, life: int) -> None:
         """A JVM that we lost touch with must not commit later what we report as failed."""
         process = jvm.process()
         with self._changed:
             current = life == self._life and self._state == "up"
-        if process is not None and current and not jvm.answers():
+        if process is not None and current:
             process.kill()
+            process.wait()
 
     def _watch(self, life: int) -> None:
         process = jvm.process()
@@ -143,7 +156,7 @@ class Engine:
             self._state, self._root = "starting", None
             self._idle.clear()
         log.error("the JVM ended with code %s; starting Spark anew", code)
-        for delay in (0, 1, 5, 15, 60):
+        for delay in itertools.chain((0, 1, 5, 15), itertools.repeat(60)):
             time.sleep(delay)
             try:
                 return self.start()

@@ -22,11 +22,14 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
     _forget()
     # A Spark of the user's own must not be taken for ours.
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    os.environ.pop("SPARK_CONF_DIR", None)
+    for variable in ("SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"):
+        os.environ.pop(variable, None)
     settings = SparkConf()
     settings.setAll(list(conf.items()))
+    # In a session of its own, so that a signal for our process group lets it finish what we wait for.
+    popen = {"pass_fds": held, "start_new_session": True}
     launch: Any = launch_gateway  # PySpark gives it no types
-    SparkContext._ensure_initialized(gateway=launch(settings, popen_kwargs={"pass_fds": held}))
+    SparkContext._ensure_initialized(gateway=launch(settings, popen_kwargs=popen))
     return SparkSession.builder.config(conf=settings).getOrCreate()
 
 
@@ -71,6 +74,11 @@ def stop(session: SparkSession | None, seconds: float) -> None:
             jvm.kill()
             jvm.wait()
     _forget()
+
+
+def cancel_quietly(session: SparkSession) -> None:
+    with contextlib.suppress(Exception):
+        session.sparkContext.cancelAllJobs()
 
 
 def _stop_quietly(session: SparkSession) -> None:

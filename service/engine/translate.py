@@ -3,6 +3,7 @@
 The first rule that fits the chain of causes decides; what fits none is a defect and stays what it is.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from service.errors import (
     InvalidFilter,
     InvalidQuery,
     OutcomeUnknown,
+    SnapshotNotFound,
     StorageUnavailable,
     TableNotFound,
 )
@@ -56,6 +58,8 @@ _BY_CLASS: dict[str, tuple[type[FirnError], str]] = {
         "Spark ran out of memory for this request; send it in smaller parts or raise spark.driver_memory",
     ),
 }
+# Classes of SQLSTATE: data, cardinality, syntax and names, limits, and what is not supported.
+_ASKED_WRONG = ("0A", "21", "22", "2F", "42", "54")
 _STORAGE = (
     "java.io.IOException",
     "java.io.FileNotFoundException",
@@ -63,18 +67,28 @@ _STORAGE = (
     "org.apache.iceberg.exceptions.RuntimeIOException",
     "org.apache.iceberg.exceptions.NotFoundException",
 )
+_ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
+_ADVICE = re.compile(r"(?:If necessary,? )?(?:[Ss]et|[Cc]hange|[Dd]isable) [^.]*\"?spark\.[^ ]* [^.]*\.?")
 _STORAGE_TOLD = ("software.amazon.awssdk.", "org.apache.hadoop.fs.")
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether the connection to the JVM broke, so that nobody knows what the JVM does now."""
+    return isinstance(error, Py4JNetworkError | ConnectionError | EOFError)
+
+
+def is_odd(error: Exception) -> bool:
+    """Whether Py4J complains of something that is either a defect of ours or a JVM that is ending."""
+    return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
 
 
 def translated(error: Exception) -> Exception:
     """The error a caller sees, or the same exception when it is a defect."""
-    if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
-        return EngineUnavailable("Spark ended while it worked on this request; it is being started anew, try again")
     state = _sql_state(error)
     if state == "42P01":
         return TableNotFound("the table is gone; it was dropped meanwhile")
     # First the states: their messages quote the user's data, which may say anything.
-    if state.startswith(("42", "22", "0A")) and isinstance(error, PySparkException):
+    if state.startswith(_ASKED_WRONG) and isinstance(error, PySparkException):
         return InvalidQuery(f"the query cannot be answered: {_first_line(str(error))}")
     chain = list(_chain(error))
     for name, message in chain:
@@ -83,12 +97,12 @@ def translated(error: Exception) -> Exception:
             return kind(said)
         if "was cancelled" in message or "cancelled because SparkContext was shut down" in message:
             return EngineUnavailable("the work was cancelled because the service is stopping; try again")
+        if message.startswith("Cannot find snapshot with ID"):
+            return SnapshotNotFound("the snapshot expired while it was asked for; ask again for a newer one")
         if name.startswith(_STORAGE_TOLD) or "No space left on device" in message:
             return StorageUnavailable(f"the storage refused: {_first_line(message)}")
     if any(name.startswith(_STORAGE) for name, _ in chain):
         return StorageUnavailable(f"the storage failed: {_first_line(chain[-1][1])}")
-    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
-        return EngineUnavailable("Spark ended while it worked on this request; it is being started anew, try again")
     return error
 
 
@@ -121,7 +135,8 @@ def _sql_state(error: Exception) -> str:
 
 
 def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
+    line = _ERROR_CLASS.sub("", text.strip().partition("\n")[0])
     for noise in (" SQLSTATE:", " == SQL"):
         line = line.partition(noise)[0]
-    return line[:400]
+    # Spark's advice to change its settings is nothing that a caller can follow.
+    return _ADVICE.sub("", line)[:400].strip()

@@ -14,6 +14,7 @@ from sqlalchemy import (
     String,
     Table,
     create_engine,
+    delete,
     event,
     insert,
     select,
@@ -25,6 +26,7 @@ from service.errors import LedgerUnavailable
 from service.names import TableName
 from service.settings import Settings
 
+_KEPT_DAYS = 30
 _metadata = MetaData()
 
 mutations = Table(
@@ -115,12 +117,20 @@ class Ledger:
                 counted = 1
             return int(counted)
 
+    def forget(self, before_ms: int) -> None:
+        """Let go of the notes of changes that ended before this time."""
+        with _translated(), self._engine.begin() as connection:
+            connection.execute(delete(mutations).where(mutations.c.ended_ms < before_ms))
+
     def close(self) -> None:
         self._engine.dispose()
 
 
 def open_ledger(settings: Settings) -> Ledger:
-    return Ledger(settings.ledger_url or f"sqlite:///{settings.home / 'ledger.db'}")
+    """The ledger under FIRN_HOME; what ended long ago is let go."""
+    ledger = Ledger(f"sqlite:///{settings.home / 'ledger.db'}")
+    ledger.forget(_now_ms() - _KEPT_DAYS * 24 * 3600 * 1000)
+    return ledger
 
 
 def _engine(url: str) -> Engine:

@@ -9,7 +9,6 @@ from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.commit import Commits
 from service.engine.compaction import Rewrite, expire, rewrite
 from service.engine.engine import Engine
-from service.errors import FirnError
 from service.ledger.ledger import Ledger
 from service.names import TableName
 from service.properties import compaction_policy, target_file_size_mb
@@ -48,8 +47,8 @@ class Upkeep:
                 return NOT_CHECKED
             found = plan(list_files(table).data, self.small_bytes(table), policy.min_files_to_compact)
             return Check(bool(found.worth_merging), len(found.small))
-        except FirnError as e:
-            log.warning("the small files of %s could not be counted: %s", table.name, e.message)
+        except Exception:
+            log.exception("the small files of %s could not be counted", table.name)
             return NOT_CHECKED
 
     def compact(self, name: TableName, wish: Wish, request_id: str) -> Outcome:
@@ -100,7 +99,9 @@ class Upkeep:
         others = [s for s in table.snapshots() if s.snapshot_id != table.current_snapshot_id]
         if not any(s.timestamp_ms < older_than_ms for s in others):
             return 0
-        self.engine.run(expire, table.spark_name, older_than_ms)
+        # A change looks for the snapshot it made while it has its turn; until then that must not expire.
+        with self.commits.in_turn(table):
+            self.engine.run(expire, table.spark_name, older_than_ms)
         left = {s.snapshot_id for s in self.catalog.load(table.name).snapshots()}
         return sum(s.snapshot_id not in left for s in others)
 

@@ -270,3 +270,54 @@ def test_writers_are_never_refused_by_compactions_beside_them(firn: Firn, tenant
     assert [row["id"] for row in shop.rows()] == expected
     shop.compact(force=True)
     assert ([row["id"] for row in shop.rows()], shop.describe()["file_count"]) == (expected, 1)
+
+
+def test_readers_are_never_refused_by_compactions_beside_them(firn: Firn, tenant: str) -> None:
+    """A query sees the rows as they were before or after a compaction: all of them, each once."""
+    shop = Shop(firn, tenant)
+    shop.fill(3)
+    done = threading.Event()
+    answers: list[dict[str, Any]] = []
+
+    def read() -> None:
+        while not done.is_set():
+            answers.append(firn.post({"operation": "QUERY", **shop.address, "projection": ["id"], "sort": ["id"]}))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for thread in readers:
+        thread.start()
+    for i in range(3, 7):
+        shop.write({"id": i})
+        assert shop.compact(force=True, snapshot_retention_hours=168)["compacted"]
+    done.set()
+    for thread in readers:
+        thread.join()
+    assert [a for a in answers if not a["success"]] == []
+    for answer in answers:
+        found = [row["id"] for row in answer["data"]]
+        assert found in ([0, 0, 0], [0, 1, 2], *([0, 1, 2, *range(3, n)] for n in range(4, 8))), found
+
+
+def test_a_query_whose_snapshot_is_let_go_meanwhile_is_never_a_defect(firn: Firn, tenant: str) -> None:
+    """With a retention of 0 a slow query may lose its files; then it is told to try again."""
+    shop = Shop(firn, tenant)
+    shop.fill(2)
+    done = threading.Event()
+    answers: list[dict[str, Any]] = []
+
+    def read() -> None:
+        while not done.is_set():
+            answers.append(firn.post({"operation": "QUERY", **shop.address}))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for thread in readers:
+        thread.start()
+    for i in range(2, 6):
+        shop.write({"id": i})
+        shop.compact(force=True, snapshot_retention_hours=0)
+    done.set()
+    for thread in readers:
+        thread.join()
+    assert any(answer["success"] for answer in answers)
+    refused = [answer["error"] for answer in answers if not answer["success"]]
+    assert [error for error in refused if not error["retryable"]] == []

@@ -50,7 +50,8 @@ def s3(address: str) -> Any:
 def objects(address: str, ending: str) -> list[str]:
     pages = s3(address).get_paginator("list_objects_v2").paginate(Bucket="lake", Prefix=FOLDER)
     keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
-    return [key for key in keys if key.endswith(ending)]
+    # Arrow leaves an empty object where a folder was.
+    return [key for key in keys if key.endswith(ending) and not key.endswith("/")]
 
 
 def rows(firn: Firn, **query: Any) -> list[dict[str, Any]]:

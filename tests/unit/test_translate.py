@@ -1,0 +1,271 @@
+"""Whatever the JVM, PyIceberg or a storage throws becomes an error a caller can act on, or is known to be a defect."""
+
+import inspect
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyiceberg.exceptions
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from sqlalchemy.exc import OperationalError
+
+from service import errors
+from service.catalog.translate import translated as catalog_translated
+from service.engine.translate import translated
+from service.errors import FirnError
+
+
+@dataclass
+class JavaClass:
+    name: str
+
+    def getName(self) -> str:
+        return self.name
+
+
+@dataclass
+class Throwable:
+    """A Java exception as py4j shows one."""
+
+    name: str
+    message: str | None = "it failed"
+    cause: "Throwable | None" = None
+    _target_id: str = "o1"
+
+    def getClass(self) -> JavaClass:
+        return JavaClass(self.name)
+
+    def getMessage(self) -> str | None:
+        return self.message
+
+    def getCause(self) -> "Throwable | None":
+        return self.cause
+
+
+def java(*names: str, message: str | None = "it failed") -> Py4JJavaError:
+    """What a call into the JVM raises, for a chain of causes, outermost first."""
+    cause: Throwable | None = None
+    for name in reversed(names):
+        cause = Throwable(name, message, cause)
+    return Py4JJavaError("An error occurred while calling o1.append.\n", cause)
+
+
+ICEBERG = "org.apache.iceberg.exceptions"
+SPARK = "org.apache.spark.SparkException"
+
+
+@pytest.mark.parametrize(
+    ("thrown", "code"),
+    [
+        (f"{ICEBERG}.CommitStateUnknownException", "OUTCOME_UNKNOWN"),
+        (f"{ICEBERG}.CommitFailedException", "COMMIT_CONFLICT"),
+        (f"{ICEBERG}.ValidationException", "COMMIT_CONFLICT"),
+        (f"{ICEBERG}.NoSuchTableException", "TABLE_NOT_FOUND"),
+        (f"{ICEBERG}.ServiceUnavailableException", "CATALOG_UNAVAILABLE"),
+        (f"{ICEBERG}.ServiceFailureException", "CATALOG_UNAVAILABLE"),
+        (f"{ICEBERG}.RuntimeIOException", "STORAGE_UNAVAILABLE"),
+        (f"{ICEBERG}.NotFoundException", "STORAGE_UNAVAILABLE"),
+        ("org.apache.iceberg.jdbc.UncheckedSQLException", "CATALOG_UNAVAILABLE"),
+        ("org.sqlite.SQLiteException", "CATALOG_UNAVAILABLE"),
+        ("org.postgresql.util.PSQLException", "CATALOG_UNAVAILABLE"),
+        ("java.lang.OutOfMemoryError", "ENGINE_UNAVAILABLE"),
+        ("java.io.IOException", "STORAGE_UNAVAILABLE"),
+        ("java.io.FileNotFoundException", "STORAGE_UNAVAILABLE"),
+        ("java.nio.file.AccessDeniedException", "STORAGE_UNAVAILABLE"),
+        ("java.nio.file.FileSystemException", "STORAGE_UNAVAILABLE"),
+        ("software.amazon.awssdk.core.exception.SdkClientException", "STORAGE_UNAVAILABLE"),
+        ("software.amazon.awssdk.services.s3.model.S3Exception", "STORAGE_UNAVAILABLE"),
+        ("java.util.regex.PatternSyntaxException", "INVALID_FILTER"),
+    ],
+)
+@pytest.mark.parametrize("wrapped", [(), (SPARK,), (SPARK, "java.lang.RuntimeException")])
+def test_a_java_exception_is_known_by_its_class_however_deep_it_lies(
+    thrown: str, code: str, wrapped: tuple[str, ...]
+) -> None:
+    told = translated(java(*wrapped, thrown))
+    assert isinstance(told, FirnError)
+    assert told.code == code
+
+
+def test_the_first_class_that_is_known_decides() -> None:
+    """A commit that failed because the storage did is a failed commit."""
+    told = translated(java(SPARK, f"{ICEBERG}.CommitStateUnknownException", "java.io.IOException"))
+    assert isinstance(told, errors.OutcomeUnknown)
+
+
+@pytest.mark.parametrize("message", ["No space left on device", "write failed: No space left on device (os error 28)"])
+def test_a_full_disk_is_the_storages_failure(message: str) -> None:
+    assert isinstance(translated(java(SPARK, "java.lang.RuntimeException", message=message)), errors.StorageUnavailable)
+
+
+@pytest.mark.parametrize(
+    "message", ["Job 7 was cancelled as part of job group x", "Job cancelled because SparkContext was shut down"]
+)
+def test_cancelled_work_may_be_sent_again(message: str) -> None:
+    told = translated(java(SPARK, message=message))
+    assert isinstance(told, errors.EngineUnavailable)
+    assert told.retryable
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JNetworkError("Answer from Java side is empty"),
+        Py4JError("An error occurred while calling o1.sql"),
+        ConnectionRefusedError(111, "Connection refused"),
+        ConnectionResetError(104, "Connection reset by peer"),
+        EOFError(),
+    ],
+)
+def test_a_jvm_that_is_gone_may_be_asked_again(error: Exception) -> None:
+    told = translated(error)
+    assert isinstance(told, errors.EngineUnavailable)
+    assert told.retryable
+
+
+@pytest.mark.parametrize("error", [ValueError("a slip"), KeyError("x"), java("java.lang.NullPointerException")])
+def test_what_fits_no_rule_stays_a_defect(error: Exception) -> None:
+    assert translated(error) is error
+
+
+def test_a_message_without_text_is_no_trouble() -> None:
+    assert isinstance(translated(java(SPARK, "java.io.IOException", message=None)), errors.StorageUnavailable)
+
+
+def test_a_chain_of_causes_that_never_ends_is_no_trouble() -> None:
+    loop = Throwable("java.lang.RuntimeException")
+    loop.cause = loop
+    error = Py4JJavaError("it failed", loop)
+    assert translated(error) is error
+
+
+class Refused(PySparkException):
+    """What Spark's analyser raises: a state, and text that may quote anything."""
+
+    def __init__(self, state: str, text: str) -> None:
+        super().__init__(message=text)
+        self.state = state
+        self.text = text
+
+    def getSqlState(self) -> str:
+        return self.state
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        ("42P01", errors.TableNotFound),
+        ("42703", errors.InvalidQuery),
+        ("22012", errors.InvalidQuery),
+        ("0A000", errors.InvalidQuery),
+    ],
+)
+def test_a_state_decides_before_the_text_does(state: str, kind: type[FirnError]) -> None:
+    told = translated(Refused(state, "[X] No space left on device was cancelled SQLSTATE: 42703\n== SQL ==\nSELECT"))
+    assert type(told) is kind
+    assert "== SQL" not in str(told)
+
+
+NAMED: dict[str, str] = {
+    "AuthorizationExpiredError": "CATALOG_UNAVAILABLE",
+    "BadRequestError": "CATALOG_UNAVAILABLE",
+    "CommitFailedException": "COMMIT_CONFLICT",
+    "CommitStateUnknownException": "OUTCOME_UNKNOWN",
+    "ForbiddenError": "CATALOG_UNAVAILABLE",
+    "OAuthError": "CATALOG_UNAVAILABLE",
+    "RESTError": "CATALOG_UNAVAILABLE",
+    "ServerError": "CATALOG_UNAVAILABLE",
+    "ServiceUnavailableError": "CATALOG_UNAVAILABLE",
+    "SignError": "CATALOG_UNAVAILABLE",
+    "TooManyRequestsError": "CATALOG_UNAVAILABLE",
+    "UnauthorizedError": "CATALOG_UNAVAILABLE",
+    "WaitingForLockException": "CATALOG_UNAVAILABLE",
+}
+# Handled where they mean something, or raised by nothing that the service calls.
+ELSEWHERE = {
+    "ConditionalCheckFailedException",
+    "DynamoDbError",
+    "GenericDynamoDbError",
+    "NamespaceAlreadyExistsError",
+    "NamespaceNotEmptyError",
+    "NoSuchIcebergTableError",
+    "NoSuchIdentifierError",
+    "NoSuchNamespaceError",
+    "NoSuchPlanTaskError",
+    "NoSuchPropertyException",
+    "NoSuchTableError",
+    "NoSuchViewError",
+    "NotInstalledError",
+    "ResolveError",
+    "TableAlreadyExistsError",
+    "ValidationError",
+    "ValidationException",
+    "ViewAlreadyExistsError",
+}
+PYICEBERG: dict[str, type[Exception]] = dict(inspect.getmembers(pyiceberg.exceptions, inspect.isclass))
+
+
+def caught(error: Exception) -> Exception:
+    def throw() -> None:
+        with catalog_translated():
+            raise error
+
+    try:
+        throw()
+    except Exception as e:
+        return e
+    raise AssertionError("nothing came out")
+
+
+def test_every_exception_of_pyiceberg_is_spoken_for() -> None:
+    """A new version may bring new ones: each has to be put in one of the two lists."""
+    assert NAMED.keys() | ELSEWHERE == PYICEBERG.keys()
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_pyicebergs_exceptions_are_told_as_ours(name: str) -> None:
+    told = caught(PYICEBERG[name]("it failed\nwith more lines"))
+    assert isinstance(told, FirnError)
+    assert told.code == NAMED[name]
+    assert "more lines" not in told.message
+    assert isinstance(told.__cause__, PYICEBERG[name])
+
+
+@dataclass
+class Case:
+    make: Callable[[], Exception]
+    code: str
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(lambda: FileNotFoundError(2, "No such file"), "STORAGE_UNAVAILABLE"),
+        Case(lambda: PermissionError(13, "Permission denied"), "STORAGE_UNAVAILABLE"),
+        Case(lambda: OSError(28, "No space left on device"), "STORAGE_UNAVAILABLE"),
+        Case(lambda: ConnectionRefusedError(111, "refused"), "CATALOG_UNAVAILABLE"),
+        Case(lambda: TimeoutError(), "CATALOG_UNAVAILABLE"),
+        Case(lambda: sqlite3.OperationalError("database is locked"), "CATALOG_UNAVAILABLE"),
+        Case(lambda: OperationalError("x", {}, sqlite3.OperationalError("locked")), "CATALOG_UNAVAILABLE"),
+        Case(lambda: EndpointConnectionError(endpoint_url="http://glue"), "CATALOG_UNAVAILABLE"),
+        Case(lambda: ClientError({"Error": {"Code": "Throttling"}}, "GetTable"), "CATALOG_UNAVAILABLE"),
+    ],
+    ids=lambda case: type(case.make()).__name__,
+)
+def test_what_lies_below_pyiceberg_is_told_as_ours(case: Case) -> None:
+    told = caught(case.make())
+    assert isinstance(told, FirnError)
+    assert told.code == case.code
+    assert told.retryable
+
+
+def test_our_own_errors_pass_and_defects_stay_defects() -> None:
+    ours, defect = errors.TableNotFound("gone"), ZeroDivisionError("a slip")
+    assert caught(ours) is ours
+    assert caught(defect) is defect
