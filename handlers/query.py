@@ -19,6 +19,7 @@ from service.operation import Example, Metadata, Request, Result, operation
 from service.query.items import Aggregations, JoinItem, Joins, Projection, Sorts
 from service.query.model import Source
 from service.query.plan import Asked, plan
+from service.schema import has_uuid
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 GIVEN = (
@@ -231,7 +232,7 @@ def _by_sql(request: Query, sql: str, context: Context) -> tuple[Selected, int |
         namespace = check_name(reference.namespace or request.namespace, "sql")
         table = _load(TableName(request.tenant_id, namespace, check_name(reference.table, "sql")), "sql", context)
         source = _source(table, view, as_of)
-        views.append(View(view, source.spark_name, source.snapshot_id))
+        views.append(View(view, source.spark_name, source.snapshot_id, has_uuid(source.schema)))
         snapshots.append(source.snapshot_id or table.current_snapshot_id)
     statement = Statement(named.text, params, views, request.limit, request.offset, request.explain)
     found = context.engine.run(tenant_sql.run, statement, check_analysed)

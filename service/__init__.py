@@ -1,0 +1,3 @@
+"""Firn: JSON requests over Apache Iceberg tables."""
+
+VERSION = "0.1.0"

@@ -6,7 +6,6 @@ List: `[{"field": "age", "operator": "gt", "value": 28}]`. Everything side by si
 the list dialect. Nulls follow SQL: `ne` and `not_in` never match a null; an `in` of no values matches nothing.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,21 +34,6 @@ def parse_either(filter: Any, filters: Any, resolve: Resolver) -> Predicate:
     if filter is not None:
         return parse_filter(filter, resolve, "filter")
     return EVERY_ROW if filters is None else parse_filter(filters, resolve, "filters")
-
-
-def columns_in(predicate: Predicate) -> Iterator[Column]:
-    """Every column that a filter looks at, as often as it does."""
-    match predicate:
-        case And(children) | Or(children):
-            for child in children:
-                yield from columns_in(child)
-        case Not(child):
-            yield from columns_in(child)
-        case _:
-            yield predicate.column
-            operand = getattr(predicate, "operand", None)
-            if isinstance(operand, Column):
-                yield operand
 
 
 @dataclass

@@ -11,6 +11,8 @@ _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 RESERVED_COLUMN_PREFIX = "_firn_"
 # What PyIceberg and Spark both call the catalog: SQL catalogs keep the name beside every table.
 CATALOG = "firn"
+# The snapshot property that says which batch made a snapshot.
+BATCH_PROPERTY = "firn-batch"
 
 
 def check_name(value: str, field: str) -> str:

@@ -1,13 +1,17 @@
 """The OpenAPI description, from the operations' own models and examples."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from service import VERSION
+from service.events import INVOCATIONS
 from service.operation import Operation
 
 Mode = Literal["validation", "serialization"]
+Refs = Mapping[Any, dict[str, Any]]
 _REF = "#/components/schemas/{model}"
 _ERROR = {
     "type": "object",
@@ -44,7 +48,37 @@ def document(operations: list[Operation]) -> dict[str, Any]:
     schemas = {**defs.get("$defs", {}), "Failure": _ERROR}
     for ref in (refs[(o.result, "serialization")]["$ref"] for o in operations):
         _add_success(schemas[ref.rpartition("/")[2]])
-    request_body = {
+    summary = "\n".join(f"- **{o.name}**: {o.summary}" for o in operations)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Firn", "version": VERSION, "description": "JSON requests over Apache Iceberg tables"},
+        "paths": {
+            "/database": {
+                "post": {
+                    "summary": "Run one operation",
+                    "operationId": "database",
+                    "description": summary,
+                    "requestBody": _request_body(operations, refs),
+                    "responses": _answers(operations, refs),
+                }
+            },
+            INVOCATIONS: {
+                "post": {
+                    "summary": "Run one operation from a Lambda-style event",
+                    "operationId": "invocations",
+                    "requestBody": {"required": True, "content": {"application/json": {"schema": _EVENT}}},
+                    "responses": {"200": {"description": '{"statusCode", "headers", "body": "<json>"}'}},
+                }
+            },
+            "/health": _get("health", "Whether the process lives", ("200",)),
+            "/ready": _get("ready", "Whether requests are served at full speed", ("200", "503")),
+        },
+        "components": {"schemas": schemas},
+    }
+
+
+def _request_body(operations: list[Operation], refs: Refs) -> dict[str, Any]:
+    return {
         "required": True,
         "content": {
             "application/json": {
@@ -63,7 +97,10 @@ def document(operations: list[Operation]) -> dict[str, Any]:
             }
         },
     }
-    answers = {
+
+
+def _answers(operations: list[Operation], refs: Refs) -> dict[str, Any]:
+    return {
         "200": {
             "description": "success: the operation's own fields, flat",
             "content": {
@@ -81,33 +118,6 @@ def document(operations: list[Operation]) -> dict[str, Any]:
             "description": "a failure; its HTTP status fits its code",
             "content": {"application/json": {"schema": {"$ref": _REF.format(model="Failure")}}},
         },
-    }
-    summary = "\n".join(f"- **{o.name}**: {o.summary}" for o in operations)
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Firn", "version": "0.1.0", "description": "JSON requests over Apache Iceberg tables"},
-        "paths": {
-            "/database": {
-                "post": {
-                    "summary": "Run one operation",
-                    "operationId": "database",
-                    "description": summary,
-                    "requestBody": request_body,
-                    "responses": answers,
-                }
-            },
-            "/2015-03-31/functions/function/invocations": {
-                "post": {
-                    "summary": "Run one operation from a Lambda-style event",
-                    "operationId": "invocations",
-                    "requestBody": {"required": True, "content": {"application/json": {"schema": _EVENT}}},
-                    "responses": {"200": {"description": '{"statusCode", "headers", "body": "<json>"}'}},
-                }
-            },
-            "/health": _get("health", "Whether the process lives", ("200",)),
-            "/ready": _get("ready", "Whether requests are served at full speed", ("200", "503")),
-        },
-        "components": {"schemas": schemas},
     }
 
 

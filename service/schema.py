@@ -147,6 +147,11 @@ def resolve(schema: TableSchema, name: str, *, error: type[FirnError] = UnknownF
     return Field(name, found.type, required and found.required)
 
 
+def has_uuid(schema: TableSchema) -> bool:
+    """Whether a top-level column is a uuid."""
+    return any(field.type == Primitive("uuid") for field in schema.fields)
+
+
 def parse_schema(value: Any, path: str = "schema") -> TableSchema:
     """The schema a JSON value describes, or InvalidSchema with the path of what is wrong."""
     keys = _object(value, path, ("fields", "primary_key"))

@@ -7,9 +7,9 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from service.catalog.tables import BATCH_PROPERTY, Catalog, Snapshot, Table
+from service.catalog.tables import Catalog, Snapshot, Table
 from service.errors import TableExists, TableNotFound, nearest
-from service.names import TableName
+from service.names import BATCH_PROPERTY, TableName
 from service.partition import PartitionField
 from service.schema import TableSchema
 

@@ -26,7 +26,6 @@ class TableFiles:
     """What a snapshot consists of."""
 
     data: tuple[DataFile, ...]
-    delete_files: int
 
     @property
     def bytes(self) -> int:
@@ -38,17 +37,14 @@ def list_files(table: Table, snapshot_id: int | None = None) -> TableFiles:
     iceberg = table.iceberg
     snapshot = iceberg.current_snapshot() if snapshot_id is None else iceberg.snapshot_by_id(snapshot_id)
     if snapshot is None:
-        return TableFiles((), 0)
+        return TableFiles(())
     data: list[DataFile] = []
-    deletes = 0
     with translated():
         for manifest in snapshot.manifests(iceberg.io):
             for entry in manifest.fetch_manifest_entry(iceberg.io, discard_deleted=True):
                 if entry.data_file.content == DataFileContent.DATA:
                     data.append(_data_file(entry.data_file, manifest.partition_spec_id))
-                else:
-                    deletes += 1
-    return TableFiles(tuple(data), deletes)
+    return TableFiles(tuple(data))
 
 
 def matching_files(table: Table, filter_json: str | None) -> tuple[DataFile, ...]:

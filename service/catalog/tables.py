@@ -20,11 +20,9 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from service.catalog import types
 from service.catalog.translate import translated
 from service.errors import SnapshotNotFound, TableExists, TableNotFound, nearest
-from service.names import CATALOG, TableName, decode, namespace_identifier
+from service.names import BATCH_PROPERTY, CATALOG, TableName, decode, namespace_identifier
 from service.partition import PartitionField
 from service.schema import TableSchema
-
-BATCH_PROPERTY = "firn-batch"
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,23 @@ from pyiceberg.exceptions import (
     RESTError,
     ServerError,
     ServiceUnavailableError,
+    SignError,
+    WaitingForLockException,
 )
 from requests.exceptions import RequestException
 
 from service.errors import CatalogUnavailable, CommitConflict, FirnError, OutcomeUnknown, StorageUnavailable
+
+_SILENT = (
+    RESTError,
+    ServerError,
+    ServiceUnavailableError,
+    SignError,
+    WaitingForLockException,
+    RequestException,
+    ConnectionError,
+    TimeoutError,
+)
 
 
 @contextmanager
@@ -25,7 +38,7 @@ def translated() -> Iterator[None]:
         raise OutcomeUnknown("the catalog did not say whether the change happened; look before trying again") from e
     except CommitFailedException as e:
         raise CommitConflict("another writer changed the table first; try again") from e
-    except (RESTError, ServerError, ServiceUnavailableError, RequestException, ConnectionError, TimeoutError) as e:
+    except _SILENT as e:
         raise CatalogUnavailable("the catalog does not answer; try again") from e
     except OSError as e:
         raise StorageUnavailable(f"the table's storage failed: {_first_line(e)}") from e

@@ -38,7 +38,9 @@ Change = Callable[[Table, str], None]
 class Commits:
     """Every mutation goes through here."""
 
-    def __init__(self, catalog: Catalog, ledger: Ledger) -> None:
+    def __init__(self, catalog: Catalog, ledger: Ledger, pauses_s: tuple[float, ...] = (0.2, 1.0)) -> None:
+        """`pauses_s` is how long to wait before a silent catalog is asked again what became of a change."""
+        self._pauses_s = pauses_s
         self._catalog = catalog
         self._ledger = ledger
         self._order = Order()
@@ -100,7 +102,7 @@ class Commits:
 
     def _look(self, table: Table, batch: str, failure: Exception | None) -> Table:
         """The table as it is now: only its history says whether a commit happened."""
-        for pause in (0.2, 1.0, None):
+        for pause in (*self._pauses_s, None):
             try:
                 return self._catalog.load(table.name)
             except TableNotFound:

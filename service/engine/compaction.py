@@ -5,6 +5,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from service.names import BATCH_PROPERTY
+
 _GROUP_BYTES = 1 << 30
 _NEVER_SPLIT = (1 << 62) - 1
 
@@ -22,8 +24,8 @@ class Rewrite:
 
 def rewrite(session: SparkSession, table: str, how: Rewrite, batch: str) -> None:
     """Merge small files of each partition, in one commit."""
-    iceberg = _load(session, table)
-    action = _actions(session).rewriteDataFiles(iceberg).binPack().snapshotProperty("firn-batch", batch)
+    iceberg = load_table(session, table)
+    action = _actions(session).rewriteDataFiles(iceberg).binPack().snapshotProperty(BATCH_PROPERTY, batch)
     if how.filter_json is not None:
         parser = _jvm(session).org.apache.iceberg.expressions.ExpressionParser
         action = action.filter(parser.fromJson(how.filter_json, iceberg.schema()))
@@ -42,10 +44,11 @@ def rewrite(session: SparkSession, table: str, how: Rewrite, batch: str) -> None
 
 def expire(session: SparkSession, table: str, older_than_ms: int) -> None:
     """Let go of snapshots older than this, but for the current one, and delete the files only they used."""
-    _actions(session).expireSnapshots(_load(session, table)).expireOlderThan(older_than_ms).retainLast(1).execute()
+    _actions(session).expireSnapshots(load_table(session, table)).expireOlderThan(older_than_ms).retainLast(1).execute()
 
 
-def _load(session: SparkSession, table: str) -> Any:
+def load_table(session: SparkSession, table: str) -> Any:
+    """Iceberg's own table object, in the JVM."""
     return _jvm(session).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
 
 

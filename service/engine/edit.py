@@ -6,9 +6,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from service.engine.compaction import load_table
 from service.engine.rows import frame
 from service.engine.sql import Parameters, identifier, literal, run, where
 from service.engine.write import stamped
+from service.names import BATCH_PROPERTY
 from service.predicates import EVERY_ROW, Predicate
 from service.schema import ColumnType
 
@@ -65,9 +67,9 @@ def delete(session: SparkSession, table: str, predicate: Predicate, batch: str) 
 def _delete_all(session: SparkSession, table: str, batch: str) -> None:
     """Let go of every file without reading any."""
     jvm: Any = session._jvm
-    iceberg = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    iceberg = load_table(session, table)
     every_row = jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
-    iceberg.newDelete().deleteFromRowFilter(every_row).set("firn-batch", batch).commit()
+    iceberg.newDelete().deleteFromRowFilter(every_row).set(BATCH_PROPERTY, batch).commit()
 
 
 def cannot_insert(session: SparkSession, table: str, rows: pa.Table, how: Merge) -> int | None:

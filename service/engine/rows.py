@@ -14,6 +14,7 @@ import pyarrow.types as kinds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from service.errors import InvalidQuery
 from service.schema import Array, ColumnType, DecimalType, Field, Map, Primitive, Struct, TableSchema
 
 _PRIMITIVE = {
@@ -63,7 +64,10 @@ def collect(df: DataFrame) -> pa.Table:
 
 def json_rows(table: pa.Table) -> list[dict[str, Any]]:
     """The rows as objects that `wire.render` can write: NaN and infinities as text, maps as objects."""
-    columns = [[value for chunk in column.chunks for value in _values(chunk)] for column in table.columns]
+    try:
+        columns = [[value for chunk in column.chunks for value in _values(chunk)] for column in table.columns]
+    except UnicodeDecodeError as e:
+        raise InvalidQuery("a text in the answer is not UTF-8; select the binary column itself, or base64 of it") from e
     return _objects(table.column_names, columns, table.num_rows)
 
 

@@ -10,6 +10,7 @@ from service.engine import sql
 from service.engine.rows import collect, json_rows
 from service.engine.sql import Parameters, identifier, reference
 from service.query.model import Aggregate, Computed, Grouping, Join, Query, Sort, Source, aggregate_column, group_column
+from service.schema import has_uuid
 
 _AGGREGATES = {
     "count": "count",
@@ -40,8 +41,14 @@ def select(session: SparkSession, query: Query, explain: bool) -> Selected:
     """Run the query, or say how it would be run."""
     parameters = Parameters()
     text = statement(query, parameters)
+    aggregate_from_metadata(session, allowed=not any(has_uuid(source.schema) for source in query.sources))
     df = sql.run(session, text, parameters.values)
     return explained(df) if explain else selected(df, [output.name for output in query.outputs], query.limit)
+
+
+def aggregate_from_metadata(session: SparkSession, allowed: bool) -> None:
+    """Whether Iceberg may answer min, max and count from file statistics; for uuid columns it then fails."""
+    session.conf.set("spark.sql.iceberg.aggregate-push-down.enabled", str(allowed).lower())
 
 
 def selected(df: DataFrame, names: list[str], limit: int) -> Selected:

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from service.engine.select import Selected, explained, selected
+from service.engine.select import Selected, aggregate_from_metadata, explained, selected
 from service.engine.sql import identifier
 from service.errors import InvalidQuery
 
@@ -48,6 +48,7 @@ class View:
     name: str
     spark_name: str
     snapshot_id: int | None = None
+    has_uuid: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ def mentions(session: SparkSession, text: str) -> list[Mention]:
 
 def run(session: SparkSession, statement: Statement, check: Callable[[str], int]) -> Selected:
     """The statement's answer. `check` is shown the analysed plan before anything runs, and counts its tables."""
+    aggregate_from_metadata(session, allowed=not any(view.has_uuid for view in statement.views))
     with _views(session, statement.views):
         df = _analysed(session, statement)
         _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)

@@ -8,8 +8,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import lit
 
 from service.engine.rows import frame
+from service.names import BATCH_PROPERTY
 
-STAMP = "snapshot-property.firn-batch"
+STAMP = f"snapshot-property.{BATCH_PROPERTY}"
 
 
 def append(session: SparkSession, table: str, rows: pa.Table, batch: str) -> None:

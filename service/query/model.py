@@ -110,6 +110,10 @@ class Query:
     limit: int = 1000
     offset: int = 0
 
+    @property
+    def sources(self) -> list[Source]:
+        return [self.source, *(join.source for join in self.joins)]
+
 
 def group_column(place: int) -> str:
     return f"g{place}"

@@ -180,7 +180,7 @@ def path_owner(group: tuple[Any, ...], by: dict[str, Any]) -> str | None:
     """Which country's rows a file holds, by its partition: each country has a month of its own."""
     [value] = group
     if by is BY_COUNTRY or value is None:
-        return value
+        return None if value is None else str(value)
     return {(2024 - 1970) * 12: "de", (2024 - 1970) * 12 + 1: "at"}[value]
 
 

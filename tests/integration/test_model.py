@@ -285,7 +285,7 @@ def sort_key(value: Any) -> tuple[bool, Any]:
 
 def run(firn: Firn, tenant: str, examples: int, steps: int) -> None:
     run_state_machine_as_test(
-        lambda: Model(firn, tenant),
+        lambda: Model(firn, tenant),  # type: ignore[arg-type]  # it takes what makes one, too
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,

@@ -43,7 +43,7 @@ SCHEMA = {
     },
     "primary_key": ["id"],
 }
-FULL = {
+FULL: dict[str, Any] = {
     "id": 2**63 - 1,
     "small": -(2**31),
     "ratio": 0.1,
@@ -59,8 +59,12 @@ FULL = {
     "scores": {"x": 1, "y": None},
     "address": {"city": "Ulm", "lines": ["1", "2"]},
 }
-NOTHING = dict.fromkeys(SCHEMA["fields"])
-RECORDS = [FULL, {**NOTHING, "id": 1}, *({**FULL, "id": n, "name": f"n{n}", "small": n} for n in range(2, 8))]
+NOTHING: dict[str, Any] = dict.fromkeys(SCHEMA["fields"])
+RECORDS: list[dict[str, Any]] = [
+    FULL,
+    {**NOTHING, "id": 1},
+    *({**FULL, "id": n, "name": f"n{n}", "small": n} for n in range(2, 8)),
+]
 
 
 def by_pyiceberg(firn: Firn, tenant: str) -> list[dict[str, Any]]:

@@ -102,7 +102,7 @@ def test_properties_come_back_as_they_were_given(firn: Firn, tenant: str) -> Non
     }
 
 
-VISITS = {
+VISITS: dict[str, Any] = {
     "fields": {
         "id": {"type": "long", "required": True},
         "country": {"type": "string"},
@@ -113,7 +113,7 @@ VISITS = {
         "place": {"type": "struct", "fields": {"city": {"type": "string"}}},
     }
 }
-VISIT = [
+VISIT: list[dict[str, Any]] = [
     {"id": 0},
     *(
         {

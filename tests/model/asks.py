@@ -20,7 +20,7 @@ SCHEMA = {
 }
 COLUMNS = tuple(SCHEMA["fields"])
 OPTIONAL = ("kind", "n", "price", "day")
-PARTITIONS = (
+PARTITIONS: tuple[list[dict[str, Any]], ...] = (
     [],
     [{"field": "kind", "transform": "identity"}],
     [{"field": "id", "transform": "bucket", "num_buckets": 2}],
@@ -47,7 +47,9 @@ def typed(column: str, value: Any) -> Any:
     """A JSON value of a column as Python has it."""
     if value is None:
         return None
-    return {"price": Decimal, "day": date.fromisoformat}.get(column, lambda v: v)(value)
+    if column == "price":
+        return Decimal(value)
+    return date.fromisoformat(value) if column == "day" else value
 
 
 def row_of(record: dict[str, Any]) -> dict[str, Any]:

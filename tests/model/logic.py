@@ -42,10 +42,8 @@ def disjunction(parts: list[Truth]) -> Truth:
 
 def condition(row: Row, column: str, operator: str, value: Any) -> Truth:
     own = row[column]
-    if operator == "is_null":
-        return (own is None) == value
-    if operator == "is_not_null":
-        return (own is not None) == value
+    if operator in ("is_null", "is_not_null"):
+        return (own is None) is ((operator == "is_null") == value)
     if own is None:
         return None
     if operator in ("in", "not_in"):

@@ -66,5 +66,5 @@ def test_a_failure_says_what_it_knows_and_no_more() -> None:
 def test_a_failure_that_quotes_half_of_a_surrogate_pair_is_still_json() -> None:
     error = InternalError("not \ud800 text", field="a\udfff", details={"\ud83d": ["\ud800"]})
     said_error = said(failure(error, "r4"))["error"]
-    assert (said_error["message"], said_error["field"]) == ("not ? text", "a?")
+    assert (said_error["message"], said_error["field"]) == ("not \\ud800 text", "a\\udfff")
     assert said_error["details"] == {"?": ["?"]}

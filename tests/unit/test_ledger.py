@@ -110,6 +110,14 @@ def test_a_ledger_that_is_no_database_says_so(path: Path) -> None:
 def test_by_default_it_lies_under_home(tmp_path: Path) -> None:
     open_ledger(load({"FIRN_HOME": str(tmp_path)})).close()
     assert (tmp_path / "ledger.db").exists()
-    other = tmp_path / "other.db"
-    open_ledger(load({"FIRN_HOME": str(tmp_path), "FIRN_LEDGER_URL": f"sqlite:///{other}"})).close()
-    assert other.exists()
+
+
+def test_what_ended_long_ago_is_forgotten_and_what_has_not_ended_is_not(tmp_path: Path) -> None:
+    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    for batch in ("ended", "begun"):
+        ledger.begin(batch, TableName("a", "b", "c"), "uuid", "WRITE", "r")
+    ledger.end("ended", 1)
+    ledger.forget(before_ms=2**53)
+    assert [left.batch for left in ledger.unfinished()] == ["begun"]
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as database:
+        assert database.execute("SELECT batch FROM mutations").fetchall() == [("begun",)]

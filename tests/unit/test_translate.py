@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from service import errors
 from service.catalog.translate import translated as catalog_translated
-from service.engine.translate import translated
+from service.engine.translate import is_lost, is_odd, translated
 from service.errors import FirnError
 
 
@@ -114,16 +114,23 @@ def test_cancelled_work_may_be_sent_again(message: str) -> None:
     "error",
     [
         Py4JNetworkError("Answer from Java side is empty"),
-        Py4JError("An error occurred while calling o1.sql"),
         ConnectionRefusedError(111, "Connection refused"),
         ConnectionResetError(104, "Connection reset by peer"),
         EOFError(),
     ],
 )
-def test_a_jvm_that_is_gone_may_be_asked_again(error: Exception) -> None:
-    told = translated(error)
-    assert isinstance(told, errors.EngineUnavailable)
-    assert told.retryable
+def test_a_broken_connection_means_that_nobody_knows_what_the_jvm_does(error: Exception) -> None:
+    assert is_lost(error)
+
+
+@pytest.mark.parametrize("error", [ValueError("a slip"), java("java.lang.NullPointerException")])
+def test_an_answer_of_the_jvm_is_no_broken_connection(error: Exception) -> None:
+    assert not is_lost(error)
+    assert not is_odd(error)
+
+
+def test_a_complaint_of_py4j_itself_needs_a_look_at_the_jvm() -> None:
+    assert is_odd(Py4JError("An error occurred while calling o1.sql"))
 
 
 @pytest.mark.parametrize("error", [ValueError("a slip"), KeyError("x"), java("java.lang.NullPointerException")])
@@ -182,10 +189,8 @@ NAMED: dict[str, str] = {
     "RESTError": "CATALOG_UNAVAILABLE",
     "ServerError": "CATALOG_UNAVAILABLE",
     "ServiceUnavailableError": "CATALOG_UNAVAILABLE",
-    "SignError": "CATALOG_UNAVAILABLE",
     "TooManyRequestsError": "CATALOG_UNAVAILABLE",
     "UnauthorizedError": "CATALOG_UNAVAILABLE",
-    "WaitingForLockException": "CATALOG_UNAVAILABLE",
 }
 # Handled where they mean something, or raised by nothing that the service calls.
 ELSEWHERE = {
@@ -203,10 +208,12 @@ ELSEWHERE = {
     "NoSuchViewError",
     "NotInstalledError",
     "ResolveError",
+    "SignError",
     "TableAlreadyExistsError",
     "ValidationError",
     "ValidationException",
     "ViewAlreadyExistsError",
+    "WaitingForLockException",
 }
 PYICEBERG: dict[str, type[Exception]] = dict(inspect.getmembers(pyiceberg.exceptions, inspect.isclass))
 
