@@ -23,7 +23,7 @@ def _one_line(text: str, longest: int) -> str:
 
 
 def failure(error: FirnError, request_id: str) -> bytes:
-    said: dict[str, Any] = {"code": error.code, "message": _one_line(error.message, 1000)}
+    said: dict[str, Any] = {"code": error.code, "message": _one_line(error.message, 600)}
     for name in ("field", "suggestion"):
         if getattr(error, name) is not None:
             said[name] = _one_line(getattr(error, name), 300)
