@@ -114,6 +114,8 @@ class Router:
         except FirnError as e:
             log.info("%s %s refused: %s: %s", request_id, operation.name, e.code, e.message)
             return _failed(e, request_id)
+        except RecursionError:
+            return _failed(InvalidRequest("the request is nested too deeply; flatten it"), request_id)
         except Exception:
             return self.defect(request_id)
 

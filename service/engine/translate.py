@@ -67,6 +67,7 @@ _STORAGE = (
     "org.apache.iceberg.exceptions.RuntimeIOException",
     "org.apache.iceberg.exceptions.NotFoundException",
 )
+_STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _ADVICE = re.compile(r"(?:If necessary,? )?(?:[Ss]et|[Cc]hange|[Dd]isable) [^.]*\"?spark\.[^ ]* [^.]*\.?")
 _STORAGE_TOLD = ("software.amazon.awssdk.", "org.apache.hadoop.fs.")
@@ -92,6 +93,10 @@ def translated(error: Exception) -> Exception:
         return InvalidQuery(f"the query cannot be answered: {_first_line(str(error))}")
     chain = list(_chain(error))
     for name, message in chain:
+        # A failure while rows are fetched comes as a plain Java exception, its state only in its words.
+        told = _STATE.search(message) if name.startswith("org.apache.spark.") else None
+        if told and told[1].startswith(_ASKED_WRONG):
+            return InvalidQuery(f"the query cannot be answered: {_first_line(message)}")
         if name in _BY_CLASS:
             kind, said = _BY_CLASS[name]
             return kind(said)
