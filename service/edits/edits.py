@@ -34,7 +34,7 @@ class Edits:
         """Delete the rows a predicate is true of; how many those were, exactly."""
 
         def change(current: Table, batch: str) -> None:
-            self.engine.run(delete, current.spark_name, predicate, batch)
+            self.engine.run(delete, current.spark_name, current.schema, predicate, batch)
 
         return self._counted(table, "DELETE", predicate, change, request_id)
 

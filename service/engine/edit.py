@@ -12,7 +12,7 @@ from service.engine.sql import Parameters, identifier, literal, run, where
 from service.engine.write import stamped
 from service.names import BATCH_PROPERTY
 from service.predicates import EVERY_ROW, Predicate
-from service.schema import ColumnType
+from service.schema import Array, ColumnType, Map, Struct, TableSchema
 
 _SOURCE = "firn_source"
 # Marks which of a record's columns were sent: an absent one keeps its value, a null one sets it.
@@ -56,12 +56,28 @@ def update(
         run(session, f"UPDATE {table} SET {changes} WHERE {where(predicate, parameters)}", parameters.values)
 
 
-def delete(session: SparkSession, table: str, predicate: Predicate, batch: str) -> None:
+def delete(session: SparkSession, table: str, schema: TableSchema, predicate: Predicate, batch: str) -> None:
     if predicate == EVERY_ROW:
         return _delete_all(session, table, batch)
     parameters = Parameters()
     with stamped(session, batch):
-        run(session, f"DELETE FROM {table} WHERE {where(predicate, parameters)}", parameters.values)
+        text = f"DELETE FROM {table} WHERE {where(predicate, parameters)} AND {_always(schema)}"
+        run(session, text, parameters.values)
+
+
+def _always(schema: TableSchema) -> str:
+    """A condition that every row meets, and that Spark cannot know to be one.
+
+    Where it works out that a condition is true of every row it reads no file, and then no file is replaced: a commit
+    without effect.
+    """
+    field = schema.fields[0]
+    value, kind = identifier(field.name), field.type
+    while isinstance(kind, Struct):
+        value, kind = f"{value}.{identifier(kind.fields[0].name)}", kind.fields[0].type
+    if isinstance(kind, Array | Map):
+        value = f"size({value})"
+    return f"hash({value}) <= 2147483647"
 
 
 def _delete_all(session: SparkSession, table: str, batch: str) -> None:

@@ -53,6 +53,9 @@ def run(session: SparkSession, text: str, values: Mapping[str, str | int | bool]
 def where(predicate: Predicate, parameters: Parameters) -> str:
     """A condition that is true of exactly the rows the predicate is true of."""
     match predicate:
+        case And((child,)) | Or((child,)):
+            # Spark takes `t WHERE (FALSE)` for a table called WHERE with a column called FALSE.
+            return where(child, parameters)
         case And(children):
             return f"({' AND '.join(where(c, parameters) for c in children)})" if children else "TRUE"
         case Or(children):

@@ -29,8 +29,9 @@ OF_ALL: list[Any] = [
 OF_NONE: list[Any] = [
     {"id": {"is_null": True}},
     {"id": {"in": []}},
-    {"or": []},
-    {"or": [{"or": []}]},
+    {"or": [{"id": {"in": []}}]},
+    {"name": {"gt": "n9"}},
+    {"name": {"not_in": ["x", None]}},
     {"id": {"lt": {"field": "id"}}},
     {"id": {"gt": 10}},
     {"id": 0.5},

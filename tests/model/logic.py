@@ -44,6 +44,9 @@ def condition(row: Row, column: str, operator: str, value: Any) -> Truth:
     own = row[column]
     if operator in ("is_null", "is_not_null"):
         return (own is None) is ((operator == "is_null") == value)
+    if operator in ("in", "not_in") and not value:
+        # Nothing is among no values, not even a null.
+        return operator == "not_in"
     if own is None:
         return None
     if operator in ("in", "not_in"):
