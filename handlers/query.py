@@ -11,7 +11,7 @@ from service.context import Context
 from service.engine import tenant_sql
 from service.engine.select import Selected, select
 from service.engine.tenant_sql import Statement, View
-from service.errors import InvalidQuery, InvalidRequest, TableNotFound, nearest
+from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound, TableNotFound, nearest
 from service.guard.sql import Reads, check_analysed, check_parsed
 from service.guard.views import name_views
 from service.names import TableName, check_name
@@ -94,6 +94,7 @@ EXAMPLES = (
 )
 _WITH_SQL = ("sql", "params", "limit", "offset", "as_of", "explain")
 _MAX_SQL = 100_000
+_TRIES = 5
 _OPTIONS = re.compile(r"(?i)\bwith\s*\(")
 
 
@@ -138,13 +139,7 @@ class QueryResult(Result):
 @operation(Query, QueryResult, pool="queries", examples=EXAMPLES)
 def query(request: Query, context: Context) -> QueryResult:
     """Read rows: filtered, joined, grouped, sorted, as of now or of a moment in the past."""
-    if request.sql is None:
-        found, snapshot_id = _by_parts(request, context)
-    else:
-        try:
-            found, snapshot_id = _by_sql(request, request.sql, context)
-        except InvalidQuery as e:
-            raise InvalidQuery(e.message, field=e.field or "sql", suggestion=e.suggestion, details=e.details) from e
+    found, snapshot_id = _answer(request, context)
     return QueryResult(
         data=found.rows,
         plan=found.plan,
@@ -156,6 +151,20 @@ def query(request: Query, context: Context) -> QueryResult:
             has_more=found.has_more,
         ),
     )
+
+
+def _answer(request: Query, context: Context) -> tuple[Selected, int | None]:
+    for attempt in range(1, _TRIES + 1):
+        try:
+            return _by_parts(request, context) if request.sql is None else _by_sql(request, request.sql, context)
+        except InvalidQuery as e:
+            field = e.field or ("sql" if request.sql else None)
+            raise InvalidQuery(e.message, field=field, suggestion=e.suggestion, details=e.details) from e
+        except SnapshotNotFound:
+            # Where the present was asked for, its snapshot expired since it was looked up: there is a newer one.
+            if request.as_of is not None or attempt == _TRIES:
+                raise
+    raise AssertionError("unreachable")
 
 
 def _by_parts(request: Query, context: Context) -> tuple[Selected, int | None]:

@@ -49,21 +49,26 @@ def create(service: Service) -> FastAPI:
     app = FastAPI(title="Firn", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     limit = service.settings.limits.body_mb * 1024 * 1024
 
+    def closing(response: Response) -> Response:
+        # A stop closes connections; a client that was told so does not send its next request into one.
+        if service.state == "stopping":
+            response.headers["Connection"] = "close"
+        return response
+
     @app.post("/database", include_in_schema=False)
     async def database(request: Request) -> Response:
         request_id = _request_id(request)
         body = await _body(request, limit)
         answer = await _aside(len(body), service.router.submit, body, request_id)
-        return _response(await asyncio.wrap_future(answer), request_id)
+        return closing(_response(await asyncio.wrap_future(answer), request_id))
 
     @app.post(events.INVOCATIONS, include_in_schema=False)
     async def invocations(request: Request) -> Response:
         request_id = _request_id(request)
         body = await _body(request, limit)
         answer = await _aside(len(body), events.submit, body, service, request_id)
-        return Response(
-            await asyncio.wrap_future(answer), media_type="application/json", headers={"X-Request-Id": request_id}
-        )
+        headers = {"X-Request-Id": request_id}
+        return closing(Response(await asyncio.wrap_future(answer), media_type="application/json", headers=headers))
 
     @app.get("/health", include_in_schema=False)
     async def health() -> JSONResponse:

@@ -19,7 +19,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 FileCount = Annotated[int, Field(ge=2, le=1_000_000)]
 Threads = Annotated[int, Field(ge=1, le=1000)]
 Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
-Codec = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"]
+Codec = Literal["zstd", "snappy", "gzip", "uncompressed"]
 
 
 class SettingsError(Exception):
