@@ -3,7 +3,8 @@
 Map: `{"age": {"gt": 28, "lte": 60}, "name": "Ann", "or": [..]}`; a bare value means eq, null means is_null.
 List: `[{"field": "age", "operator": "gt", "value": 28}]`. Everything side by side is joined by and. `and`, `or` and
 `not` nest in both, and an object in a list may be of either dialect; a column that is itself called `and` is reached by
-the list dialect. Nulls follow SQL: `ne` and `not_in` never match a null; an `in` of no values matches nothing.
+the list dialect. Nulls follow SQL: `ne` and `not_in` never match a null, but a
+`not_in` of no values matches every row, and an `in` of none no row.
 """
 
 from dataclasses import dataclass

@@ -43,7 +43,7 @@ def count(session: SparkSession, table: str, predicate: Predicate, snapshot_id: 
     """How many rows of a snapshot a predicate is true of."""
     parameters = Parameters()
     version = "" if snapshot_id is None else f" VERSION AS OF {int(snapshot_id)}"
-    text = f"SELECT count(*) FROM {table}{version} WHERE {where(predicate, parameters)}"
+    text = f"SELECT count(*) FROM {table}{version} AS t WHERE {where(predicate, parameters)}"
     return int(run(session, text, parameters.values).collect()[0][0])
 
 
