@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from service.catalog.tables import Table
 from service.columns import columns_of
 from service.context import Context
 from service.errors import InvalidFilter
@@ -86,13 +87,14 @@ class CompactResult(Result):
 @operation(Compact, CompactResult, pool="upkeep", examples=EXAMPLES)
 def compact(request: Compact, context: Context) -> CompactResult:
     """Merge a table's small files and expire its old snapshots."""
+    table = context.catalog.load(request.table_name)
     outcome = context.upkeep.compact(
-        request.table_name,
+        table,
         Wish(
             force=request.force,
             target_file_size_mb=request.target_file_size_mb,
             max_files=request.max_files,
-            filter_json=_pruning(request, context),
+            filter_json=_pruning(request, table),
             expire_snapshots=request.expire_snapshots,
             snapshot_retention_hours=request.snapshot_retention_hours,
         ),
@@ -106,10 +108,9 @@ def compact(request: Compact, context: Context) -> CompactResult:
     )
 
 
-def _pruning(request: Compact, context: Context) -> str | None:
+def _pruning(request: Compact, table: Table) -> str | None:
     if request.partition_filter is None:
         return None
-    table = context.catalog.load(request.table_name)
     sources = {field.field for field in table.partition}
     if not sources:
         raise InvalidFilter(

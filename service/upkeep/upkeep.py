@@ -10,7 +10,6 @@ from service.commits.commit import Commits
 from service.engine.compaction import Rewrite, expire, rewrite
 from service.engine.engine import Engine
 from service.ledger.ledger import Ledger
-from service.names import TableName
 from service.properties import compaction_policy, target_file_size_mb
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.plan import MIB, Plan, plan, small_bytes
@@ -51,10 +50,9 @@ class Upkeep:
             log.exception("the small files of %s could not be counted", table.name)
             return NOT_CHECKED
 
-    def compact(self, name: TableName, wish: Wish, request_id: str) -> Outcome:
+    def compact(self, table: Table, wish: Wish, request_id: str) -> Outcome:
         """Merge the small files of a table where it is worth it, then let old snapshots go."""
         started = time.monotonic()
-        table = self.catalog.load(name)
         policy = self.policy(table)
         how = self._how(table, policy, wish)
         found = plan(matching_files(table, wish.filter_json), how.small_bytes, how.min_files)
