@@ -19,7 +19,7 @@ from service.operation import Example, Metadata, Request, Result, operation
 from service.query.items import Aggregations, JoinItem, Joins, Projection, Sorts
 from service.query.model import Source
 from service.query.plan import Asked, plan
-from service.schema import has_uuid
+from service.schema import MAX_DEPTH, has_uuid
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 GIVEN = (
@@ -262,13 +262,18 @@ def _params(reads: Reads, params: dict[str, Any]) -> dict[str, Any]:
         if name not in reads.parameters:
             near = nearest(name, reads.parameters)
             raise InvalidQuery(f"params.{name} is not used by sql", field=f"params.{name}", suggestion=near)
-        if _holds_object(value):
-            raise InvalidQuery(f"params.{name} cannot be an object; send plain values or lists", field=f"params.{name}")
+        _check_param(value, f"params.{name}")
     return params
 
 
-def _holds_object(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, list) and any(_holds_object(item) for item in value))
+def _check_param(value: Any, field: str, depth: int = 0) -> None:
+    if isinstance(value, dict):
+        raise InvalidQuery(f"{field} cannot be an object; send plain values or lists", field=field)
+    if isinstance(value, list):
+        if depth == MAX_DEPTH:
+            raise InvalidQuery(f"{field} is nested more than {MAX_DEPTH} deep; flatten it", field=field)
+        for item in value:
+            _check_param(item, field, depth + 1)
 
 
 def _moment(as_of: str | int | None) -> datetime | int | None:

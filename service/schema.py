@@ -249,7 +249,7 @@ def _fields(value: Any, path: str, depth: int) -> tuple[Field, ...]:
 
 def _definition(value: Any, path: str, depth: int) -> tuple[ColumnType, bool]:
     if depth > MAX_DEPTH:
-        raise InvalidSchema(f"{path} is nested more than {MAX_DEPTH} deep; flatten it", field=path)
+        raise InvalidSchema(f"{path} is nested more than {MAX_DEPTH} deep (a map counts twice); flatten it", field=path)
     if isinstance(value, str):
         raise InvalidSchema(f'{path} must be an object; send {{"type": "{value[:80]}"}}', field=path)
     keys = _object(value, path, (*_EVERY_TYPE, *_BELONGS_TO))
@@ -286,7 +286,8 @@ def _type(name: Any, keys: Mapping[str, Any], path: str, depth: int) -> ColumnTy
     if name == "array":
         return Array(*_element(keys, "items", path, depth + 1))
     if name == "map":
-        return _map(keys, path, depth + 1)
+        # Two levels in Arrow, and each doubles what Spark generates to write a row.
+        return _map(keys, path, depth + 2)
     return _leaf(name, f"{path}.type")
 
 

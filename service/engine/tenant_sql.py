@@ -30,6 +30,8 @@ from service.errors import InvalidQuery
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _REASON = re.compile(r"\[[A-Z_.]+\] (.*?)(?: SQLSTATE:|$)", re.DOTALL)
 _MAX_DIGITS = 38
+# Arrow's messages hold 63 levels; what is deeper cannot be read back from Spark.
+_MAX_DEPTH = 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +137,26 @@ def _names(df: DataFrame) -> list[str]:
     for field in df.schema.fields:
         if names.count(field.name) > 1:
             raise InvalidQuery(f"sql: two outputs are called {field.name!r}; give one of them an alias", field="sql")
+        if _depth(field.dataType) > _MAX_DEPTH:
+            raise InvalidQuery(
+                f"sql: {field.name[:80]!r} is nested more than {_MAX_DEPTH} deep; flatten it", field="sql"
+            )
         if not _has_json(field.dataType):
             kind = field.dataType.simpleString()
             raise InvalidQuery(f"sql: {field.name!r} is {kind}, which has no JSON form; cast it to string", field="sql")
     return names
+
+
+def _depth(kind: DataType) -> int:
+    match kind:
+        case ArrayType():
+            return 1 + _depth(kind.elementType)
+        case MapType():
+            # In Arrow a map is a list of structs.
+            return 2 + max(_depth(kind.keyType), _depth(kind.valueType))
+        case StructType():
+            return 1 + max((_depth(field.dataType) for field in kind.fields), default=0)
+    return 0
 
 
 def _has_json(kind: DataType) -> bool:

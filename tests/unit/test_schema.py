@@ -162,12 +162,17 @@ def test_a_primary_key_names_plain_top_level_columns_once(key: Any) -> None:
     assert str(refused({"fields": fields, "primary_key": key}).field).startswith("schema.primary_key")
 
 
-def test_nesting_ends_at_32() -> None:
-    def nested(depth: int) -> dict[str, Any]:
-        return {"type": "array", "items": nested(depth - 1)} if depth > 1 else {"type": "long"}
+def test_nesting_ends_at_32_and_a_map_counts_twice() -> None:
+    def lists(depth: int) -> dict[str, Any]:
+        return {"type": "array", "items": lists(depth - 1)} if depth > 1 else {"type": "long"}
 
-    parse_schema({"fields": {"c": nested(32)}})
-    assert "32 deep" in refused({"fields": {"c": nested(33)}}).message
+    def maps(depth: int) -> dict[str, Any]:
+        return {"type": "map", "key_type": "long", "value_type": maps(depth - 2)} if depth > 2 else {"type": "long"}
+
+    for nested in (lists, maps):
+        parse_schema({"fields": {"c": nested(32)}})
+        assert "32 deep" in refused({"fields": {"c": nested(34)}}).message
+    assert "32 deep" in refused({"fields": {"c": lists(33)}}).message
 
 
 def test_a_dotted_name_reaches_into_structs_and_is_required_only_if_its_parents_are() -> None:
