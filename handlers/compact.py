@@ -10,7 +10,7 @@ from service.columns import columns_of
 from service.context import Context
 from service.errors import InvalidFilter
 from service.filters import parse_filter
-from service.operation import Example, Metadata, Result, TableRequest, operation
+from service.operation import ChangeRequest, Example, Metadata, Result, operation
 from service.pruning import iceberg_json
 from service.settings import FileCount, Megabytes
 from service.upkeep.report import Wish
@@ -48,7 +48,7 @@ EXAMPLES = (
 )
 
 
-class Compact(TableRequest):
+class Compact(ChangeRequest):
     operation: Literal["COMPACT"]
     force: bool = Field(default=False, description="merge from two small files on, and where compaction is disabled")
     target_file_size_mb: Megabytes | None = Field(
@@ -98,7 +98,7 @@ def compact(request: Compact, context: Context) -> CompactResult:
             expire_snapshots=request.expire_snapshots,
             snapshot_retention_hours=request.snapshot_retention_hours,
         ),
-        context.request_id,
+        context.ask,
     )
     return CompactResult(
         compacted=outcome.compacted,

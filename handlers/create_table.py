@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.context import Context
 from service.errors import TableExists
-from service.operation import Example, Metadata, Result, TableRequest, operation
+from service.operation import ChangeRequest, Example, Metadata, Result, operation
 from service.partition import parse_partition
 from service.properties import TableProperties, to_iceberg
 from service.schema import parse_schema
@@ -53,7 +53,7 @@ EXAMPLES = (
 )
 
 
-class CreateTable(TableRequest):
+class CreateTable(ChangeRequest):
     operation: Literal["CREATE_TABLE"]
     schema_: dict[str, Any] = Field(
         alias="schema",
@@ -83,7 +83,7 @@ def create_table(request: CreateTable, context: Context) -> CreateTableResult:
     partition = parse_partition(request.partition, schema)
     properties = to_iceberg(request.properties, context.settings.iceberg)
     try:
-        context.catalog.create(request.table_name, schema, partition, properties)
+        context.commits.create(request.table_name, schema, partition, properties, context.ask)
     except TableExists:
         if not request.if_not_exists:
             raise

@@ -58,5 +58,5 @@ def delete(request: Delete, context: Context) -> DeleteResult:
     """Delete every row that a filter finds, or all of them with `all: true`."""
     table = context.catalog.load(request.table_name)
     predicate = request.predicate(table.schema)
-    deleted, effect = context.edits.delete(table, predicate, context.request_id)
+    deleted, effect = context.edits.delete(table, predicate, context.ask)
     return DeleteResult(records_deleted=deleted, metadata=Metadata(snapshot_id=effect.snapshot_id))

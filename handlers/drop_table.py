@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.context import Context
 from service.errors import ConfirmationRequired, TableNotFound
-from service.operation import Example, Result, TableRequest, operation
+from service.operation import ChangeRequest, Example, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "scratch"}
 CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}}
@@ -38,7 +38,7 @@ EXAMPLES = (
 )
 
 
-class DropTable(TableRequest):
+class DropTable(ChangeRequest):
     operation: Literal["DROP_TABLE"]
     if_exists: bool = Field(default=False, description="succeed where there is no such table")
     purge: bool = Field(default=False, description="delete its files too; needs confirm: true")
@@ -61,7 +61,7 @@ def drop_table(request: DropTable, context: Context) -> DropTableResult:
             field="confirm",
         )
     try:
-        context.commits.drop(request.table_name, purge=request.purge)
+        context.commits.drop(request.table_name, context.ask, purge=request.purge)
     except TableNotFound:
         if not request.if_exists:
             raise

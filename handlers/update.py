@@ -50,7 +50,7 @@ def update(request: Update, context: Context) -> UpdateResult:
     table = context.catalog.load(request.table_name)
     assignments = _assignments(request.updates, table.schema)
     predicate = request.predicate(table.schema)
-    updated, effect = context.edits.update(table, assignments, predicate, context.request_id)
+    updated, effect = context.edits.update(table, assignments, predicate, context.ask)
     return UpdateResult(records_updated=updated, metadata=Metadata(snapshot_id=effect.snapshot_id))
 
 

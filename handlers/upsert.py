@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.context import Context
 from service.edits.upsert import counted
-from service.operation import Example, Metadata, Result, TableRequest, operation
+from service.operation import ChangeRequest, Example, Metadata, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 GIVEN = (
@@ -43,7 +43,7 @@ EXAMPLES = (
 )
 
 
-class Upsert(TableRequest):
+class Upsert(ChangeRequest):
     operation: Literal["UPSERT"]
     records: list[Any] = Field(description="rows as objects; an absent column keeps its value, null sets it")
     key_cols: list[str] | None = Field(default=None, description="what identifies a row; default: the primary key")
@@ -59,7 +59,7 @@ class UpsertResult(Result):
 def upsert(request: Upsert, context: Context) -> UpsertResult:
     """Update the rows whose keys the records have, and insert the others, in one commit."""
     table = context.catalog.load(request.table_name)
-    effect = context.edits.upsert(table, request.records, request.key_cols, request.update_cols, context.request_id)
+    effect = context.edits.upsert(table, request.records, request.key_cols, request.update_cols, context.ask)
     inserted, updated = counted(effect.snapshot)
     return UpsertResult(
         records_inserted=inserted,

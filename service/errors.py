@@ -16,6 +16,7 @@ FirnError                      code                    status  retryable
 ├── TableExists                TABLE_EXISTS            409
 ├── CommitConflict             COMMIT_CONFLICT         409     yes
 ├── BodyTooLarge               BODY_TOO_LARGE          413
+├── KeyReused                  KEY_REUSED              422
 ├── TooManyRequests            TOO_MANY_REQUESTS       429     yes
 ├── Unavailable                UNAVAILABLE             503     yes
 │   ├── EngineUnavailable      ENGINE_UNAVAILABLE      503     yes
@@ -23,7 +24,7 @@ FirnError                      code                    status  retryable
 │   ├── LedgerUnavailable      LEDGER_UNAVAILABLE      503     yes
 │   ├── StorageUnavailable     STORAGE_UNAVAILABLE     503     yes
 │   ├── ShuttingDown           SHUTTING_DOWN           503     yes
-│   └── OutcomeUnknown         OUTCOME_UNKNOWN         503
+│   └── OutcomeUnknown         OUTCOME_UNKNOWN         503     yes
 └── InternalError              INTERNAL_ERROR          500
 
 What stops start-up is not among them: see `settings.SettingsError`.
@@ -116,6 +117,10 @@ class BodyTooLarge(FirnError):
     code, status = "BODY_TOO_LARGE", 413
 
 
+class KeyReused(FirnError):
+    code, status = "KEY_REUSED", 422
+
+
 class TooManyRequests(FirnError):
     code, status, retryable = "TOO_MANY_REQUESTS", 429, True
 
@@ -145,8 +150,8 @@ class ShuttingDown(Unavailable):
 
 
 class OutcomeUnknown(Unavailable):
-    # Sent again, a WRITE that did happen would happen twice.
-    code, retryable = "OUTCOME_UNKNOWN", False
+    # Sent again with its idempotency key it happens once; without one whoever sends it looks first.
+    code = "OUTCOME_UNKNOWN"
 
 
 class InternalError(FirnError):

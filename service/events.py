@@ -26,14 +26,14 @@ class Service(Protocol):
 def submit(event: bytes | str | dict[str, Any], service: Service, request_id: str) -> "Future[bytes]":
     """Start an event's request; the future ends in the event's answer as JSON text, never in an exception."""
     try:
-        value = wire.parse(event) if isinstance(event, bytes | str) else event
-        request = _request(value)
+        value: Any = wire.parse(event) if isinstance(event, bytes | str) else event
+        request, key = _request(value), _header(value, "idempotency-key")
     except FirnError as e:
         return _settled(_answered(Answer(e.status, envelope.failure(e, request_id)), request_id))
     if request is None:
         return _settled(_answered(Answer(200, wire.render(HEALTHY)), request_id))
     answer: Future[bytes] = Future()
-    asked = service.router.submit(request, request_id)
+    asked = service.router.submit(request, request_id, key)
     asked.add_done_callback(lambda done: answer.set_result(_answered(done.result(), request_id)))
     return answer
 
@@ -69,6 +69,12 @@ def _request(event: Any) -> Any:
     if method.upper() != expected:
         raise MethodNotAllowed(f"{path} takes {expected}, not {method[:20]}")
     return _body(event) if expected == "POST" else None
+
+
+def _header(event: Any, name: str) -> str | None:
+    headers = event.get("headers") if isinstance(event, dict) else None
+    found = (v for k, v in headers.items() if k.lower() == name) if isinstance(headers, dict) else iter(())
+    return next((value for value in found if isinstance(value, str)), None)
 
 
 def _body(event: dict[str, Any]) -> Any:

@@ -16,6 +16,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
 from service import envelope, events
+from service.budget import Budget, Held
 from service.docs_page import page
 from service.errors import BodyTooLarge, FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
 from service.openapi import document
@@ -47,7 +48,9 @@ class Service(Protocol):
 def create(service: Service) -> FastAPI:
     """The ASGI application. It holds no state of its own."""
     app = FastAPI(title="Firn", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
-    limit = service.settings.limits.body_mb * 1024 * 1024
+    limits = service.settings.limits
+    limit = limits.body_mb * 1024 * 1024
+    budget = Budget(limits.memory_mb, limits.body_mb)
 
     def closing(response: Response) -> Response:
         # A stop closes connections; a client that was told so does not send its next request into one.
@@ -58,17 +61,23 @@ def create(service: Service) -> FastAPI:
     @app.post("/database", include_in_schema=False)
     async def database(request: Request) -> Response:
         request_id = _request_id(request)
-        body = await _body(request, limit)
-        answer = await _aside(len(body), service.router.submit, body, request_id)
-        return closing(_response(await asyncio.wrap_future(answer), request_id))
+        key = request.headers.get("idempotency-key")
+        with budget.hold() as held:
+            body = await _body(request, limit, held)
+            answer = _aside(len(body), service.router.submit, body, request_id, key)
+            del body
+            return closing(_response(await asyncio.wrap_future(await answer), request_id))
 
     @app.post(events.INVOCATIONS, include_in_schema=False)
     async def invocations(request: Request) -> Response:
         request_id = _request_id(request)
-        body = await _body(request, limit)
-        answer = await _aside(len(body), events.submit, body, service, request_id)
         headers = {"X-Request-Id": request_id}
-        return closing(Response(await asyncio.wrap_future(answer), media_type="application/json", headers=headers))
+        with budget.hold() as held:
+            body = await _body(request, limit, held)
+            answer = _aside(len(body), events.submit, body, service, request_id)
+            del body
+            told = await asyncio.wrap_future(await answer)
+        return closing(Response(told, media_type="application/json", headers=headers))
 
     @app.get("/health", include_in_schema=False)
     async def health() -> JSONResponse:
@@ -91,7 +100,8 @@ def create(service: Service) -> FastAPI:
     @app.exception_handler(FirnError)
     async def refused(request: Request, error: FirnError) -> Response:
         request_id = _request_id(request)
-        return _response(Answer(error.status, envelope.failure(error, request_id)), request_id)
+        wait = 1 if error.status == 429 else None
+        return _response(Answer(error.status, envelope.failure(error, request_id), wait), request_id)
 
     @app.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
@@ -131,7 +141,7 @@ def _request_id(request: Request) -> str:
     return str(request.state.request_id)
 
 
-async def _body(request: Request, limit: int) -> bytes:
+async def _body(request: Request, limit: int, held: Held) -> bytes:
     declared = request.headers.get("content-length", "")
     chunks, size = [], int(declared) if declared.isdigit() else 0
     if size <= limit:
@@ -140,6 +150,7 @@ async def _body(request: Request, limit: int) -> bytes:
             size += len(chunk)
             if size > limit:
                 break
+            held.add(len(chunk))
             chunks.append(chunk)
     if size > limit:
         raise BodyTooLarge(

@@ -1,6 +1,7 @@
 """What an operation is: a request model, a result model, examples, and one plain function."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -9,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from service.context import Context
 from service.names import TableName, check_name
 
-Pool = Literal["queries", "edits", "upkeep"]
+# "inline" is for what neither reads nor waits: it runs on the thread that the request came on.
+Pool = Literal["inline", "queries", "edits", "upkeep"]
 Q = TypeVar("Q", bound="Request")
 R = TypeVar("R", bound="Result")
 
@@ -38,6 +40,17 @@ class TableRequest(Request):
     @property
     def table_name(self) -> TableName:
         return TableName(self.tenant_id, self.namespace, self.table)
+
+
+class ChangeRequest(TableRequest):
+    """A request that changes something. With a key it does so once, however often it is sent."""
+
+    idempotency_key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="the same key and request again: one effect, the same answer; kept for 24 hours",
+    )
 
 
 class Metadata(BaseModel):
@@ -77,26 +90,30 @@ class Example:
 
 @dataclass(frozen=True)
 class Operation:
-    """A verb of the service, complete: the router needs nothing else to serve it."""
+    """A verb of the service, complete: the router needs nothing else to serve it.
+
+    `run` may answer later: it then gives the future of the body, made by `context.reply` and stored under the
+    request's key.
+    """
 
     name: str
     request: type[Request]
     result: type[Result]
-    run: Callable[[Any, Context], Result]
-    pool: Pool
+    run: Callable[[Any, Context], "Result | Future[bytes]"]
+    pool: Pool | Callable[[Any], Pool]
     summary: str
     examples: tuple[Example, ...] = field(default=())
 
 
 def operation(
-    request: type[Q], result: type[R], *, pool: Pool, examples: tuple[Example, ...] = ()
-) -> Callable[[Callable[[Q, Context], R]], Operation]:
+    request: type[Q], result: type[R], *, pool: Pool | Callable[[Q], Pool], examples: tuple[Example, ...] = ()
+) -> Callable[[Callable[[Q, Context], "R | Future[bytes]"]], Operation]:
     """Make an Operation of a handler; its name is the request model's literal `operation`."""
     names = get_args(request.model_fields["operation"].annotation)
     if len(names) != 1 or names[0] != names[0].upper():
         raise TypeError(f"{request.__name__}.operation must be a Literal of one upper-case name")
 
-    def declare(run: Callable[[Q, Context], R]) -> Operation:
+    def declare(run: Callable[[Q, Context], "R | Future[bytes]"]) -> Operation:
         summary = (run.__doc__ or "").strip().partition("\n")[0]
         if not summary:
             raise TypeError(f"{run.__name__} needs a docstring: it is the operation's summary in the documentation")

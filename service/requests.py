@@ -7,12 +7,12 @@ from pydantic import Field
 from service.columns import columns_of
 from service.errors import InvalidRequest
 from service.filters import parse_either
-from service.operation import TableRequest
+from service.operation import ChangeRequest
 from service.predicates import Predicate
 from service.schema import TableSchema
 
 
-class RowsRequest(TableRequest):
+class RowsRequest(ChangeRequest):
     """A request for the rows that a filter finds, or expressly for all."""
 
     filter: Any = Field(default=None, description="which rows, in either filter dialect")

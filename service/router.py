@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, get_args
@@ -12,17 +12,20 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from service import envelope, wire
+from service.commits.ask import Ask, Key, fingerprint
+from service.commits.keys import Keys
 from service.context import Context
 from service.errors import (
     FirnError,
     InternalError,
     InvalidRequest,
+    LedgerUnavailable,
     ShuttingDown,
     TooManyRequests,
     UnknownOperation,
     nearest,
 )
-from service.operation import Operation, Pool, Request, Result
+from service.operation import ChangeRequest, Operation, Pool, Request, Result
 from service.refusals import refusal
 from service.settings import LimitSettings
 
@@ -44,45 +47,87 @@ class Router:
     def __init__(self, operations: Iterable[Operation], context: Context) -> None:
         self._operations = {o.name: o for o in operations}
         self._context = context
+        self._keys: Keys[Answer] = Keys(context.ledger)
         limits = context.settings.limits
-        self._pools = {pool: _pool(pool, limits) for pool in get_args(Pool)}
+        self._pools = {pool: _pool(pool, limits) for pool in get_args(Pool) if pool != "inline"}
         self._limit = limits.waiting_requests
         self._lock = threading.Condition()
         self._under_way = 0
+        self._waiting = 0
         self._draining = False
 
     @property
     def operations(self) -> list[Operation]:
         return sorted(self._operations.values(), key=lambda o: o.name)
 
-    def submit(self, body: Any, request_id: str | None = None) -> "Future[Answer]":
-        """Start a request and return at once; the future always ends in an Answer, never in an exception."""
+    def submit(self, body: Any, request_id: str | None = None, key: str | None = None) -> "Future[Answer]":
+        """Start a request and return at once; the future always ends in an Answer, never in an exception.
+
+        `key` is the idempotency key that came beside the body, if one did.
+        """
         started = time.monotonic()
         request_id = request_id or uuid.uuid4().hex
-        try:
-            found, request = self.parse(body)
-            self._enter()
-        except FirnError as e:
-            return _done(_failed(e, request_id))
         answer: Future[Answer] = Future()
+        try:
+            value = _object(body)
+            found, request = self._model(value, key)
+            pool = found.pool(request) if callable(found.pool) else found.pool
+            self._enter(pool)
+        except FirnError as e:
+            answer.set_result(_failed(e, request_id))
+            return answer
+        asked = _Asked(found, request, request_id, started, len(body) if isinstance(body, bytes | str) else 0)
 
-        def finish(work: "Future[Answer]") -> None:
-            self._leave()
-            answer.set_result(_failed(_stopping(), request_id) if work.cancelled() else work.result())
+        def finish(outcome: Answer) -> None:
+            self._leave(pool)
+            answer.set_result(outcome)
+
+        if not isinstance(request, ChangeRequest) or request.idempotency_key is None:
+            self._start(pool, asked, Ask(request_id), finish)
+        else:
+            self._start_once(pool, asked, _key(found, request, request.idempotency_key, value), finish)
+        return answer
+
+    def _start_once(self, pool: Pool, asked: "_Asked", key: Key, finish: "Finish") -> None:
+        """Start a keyed request unless it is under way or was answered."""
+        try:
+            claim = self._keys.claim(key, asked.request_id)
+        except FirnError as e:
+            return finish(_failed(e, asked.request_id))
+
+        def release(outcome: Answer) -> None:
+            self._keys.release(key, outcome)
+            finish(outcome)
+
+        if claim.under_way is not None:
+            claim.under_way.add_done_callback(lambda done: finish(self._outcome(done, asked.request_id)))
+        elif claim.answer is not None:
+            release(Answer(200, claim.answer))
+        else:
+            self._start(pool, asked, claim.ask, release)
+
+    def _start(self, pool: Pool, asked: "_Asked", ask: Ask, finish: "Finish") -> None:
+        if pool == "inline":
+            return self._answer(asked, ask, finish)
+
+        def run() -> None:
+            self._answer(asked, ask, finish)
+
+        def given_up(work: "Future[None]") -> None:
+            if work.cancelled():
+                finish(_failed(_stopping(), asked.request_id))
 
         try:
-            work = self._pools[found.pool].submit(self._answer, found, request, request_id, started)
-        except RuntimeError:  # the pool was closed between the two lines
-            self._leave()
-            return _done(_failed(_stopping(), request_id))
-        work.add_done_callback(finish)
-        return answer
+            work = self._pools[pool].submit(run)
+        except RuntimeError:  # the pool was closed meanwhile
+            return finish(_failed(_stopping(), asked.request_id))
+        work.add_done_callback(given_up)
 
     def parse(self, body: Any, *, trusted: bool = False) -> tuple[Operation, Request]:
         """The operation a request names and its checked model. `body` is JSON text or its value."""
-        value = wire.parse(body) if isinstance(body, bytes | str) else body
-        if not isinstance(value, dict):
-            raise InvalidRequest('the request must be a JSON object such as {"operation": "LIST_TABLES", …}')
+        return self._model(_object(body), None, trusted=trusted)
+
+    def _model(self, value: dict[str, Any], key: str | None, *, trusted: bool = False) -> tuple[Operation, Request]:
         name = value.get("operation")
         if not isinstance(name, str):
             problem = "is missing" if name is None else "must be text"
@@ -94,35 +139,76 @@ class Router:
             near = nearest(name, self._operations)
             hint = f"did you mean {near}?" if near else f"known are {', '.join(sorted(self._operations))}"
             raise UnknownOperation(f"{name[:80]!r} is not an operation; {hint}", field="operation", suggestion=near)
+        value = {**value, "operation": found.name}
+        keyed = key is not None and issubclass(found.request, ChangeRequest)
+        if keyed and value.setdefault("idempotency_key", key) != key:
+            raise InvalidRequest(
+                "idempotency_key and the header Idempotency-Key differ; send one of them", field="idempotency_key"
+            )
         try:
-            context = {"trusted": trusted}
-            return found, found.request.model_validate({**value, "operation": found.name}, context=context)
+            return found, found.request.model_validate(value, context={"trusted": trusted})
         except ValidationError as e:
             raise refusal(e, found.request) from e
 
-    def run(self, operation: Operation, request: Request, request_id: str) -> Result:
-        """Run a parsed request on this thread; a failure is a FirnError."""
-        return operation.run(request, replace(self._context, request_id=request_id))
+    def run(self, operation: Operation, request: Request, request_id: str) -> "Result | bytes":
+        """Run a parsed request and wait for it on this thread; a failure is a FirnError."""
+        result = operation.run(request, replace(self._context, ask=Ask(request_id)))
+        return result.result() if isinstance(result, Future) else result
 
-    def _answer(self, operation: Operation, request: Request, request_id: str, started: float) -> Answer:
+    def _answer(self, asked: "_Asked", ask: Ask, finish: "Finish") -> None:
+        """Run a request and finish it, now or when its handler's future ends."""
+
+        def reply(result: Result) -> bytes:
+            elapsed = round((time.monotonic() - asked.started) * 1000)
+            return envelope.success(result, asked.request_id, elapsed)
+
         try:
-            result = self.run(operation, request, request_id)
-            elapsed = round((time.monotonic() - started) * 1000)
-            answer = Answer(200, envelope.success(result, request_id, elapsed))
-            log.info("%s %s ok in %d ms", request_id, operation.name, elapsed)
-            return answer
-        except FirnError as e:
-            log.info("%s %s refused: %s: %s", request_id, operation.name, e.code, e.message)
-            return _failed(e, request_id)
-        except RecursionError:
-            return _failed(InvalidRequest("the request is nested too deeply; flatten it"), request_id)
-        except Exception:
-            return self.defect(request_id)
+            context = replace(self._context, ask=ask, size=asked.size, reply=reply)
+            result = asked.operation.run(asked.request, context)
+            if isinstance(result, Future):
+                result.add_done_callback(lambda done: finish(self._told(asked, done)))
+                return
+            body = reply(result)
+            self._keep(ask, body)
+            answer = self._told(asked, _done(body))
+        except BaseException as e:
+            answer = self._told(asked, _broken(e))
+        finish(answer)
 
-    def defect(self, request_id: str) -> Answer:
+    def _keep(self, ask: Ask, body: bytes) -> None:
+        """Store the answer of a keyed request. What it says has happened: it is sent though it could not be stored."""
+        if ask.key is None:
+            return
+        try:
+            self._keys.store(ask.key, body)
+        except LedgerUnavailable as e:
+            log.error("%s: its answer could not be stored under its key: %s", ask.request_id, e.message)
+
+    def _told(self, asked: "_Asked", done: "Future[bytes]") -> Answer:
+        """The answer that a handler's end means, logged."""
+        failure = done.exception()
+        if failure is None:
+            elapsed = round((time.monotonic() - asked.started) * 1000)
+            log.info("%s %s ok in %d ms", asked.request_id, asked.operation.name, elapsed)
+            return Answer(200, done.result())
+        if isinstance(failure, FirnError):
+            log.info("%s %s refused: %s: %s", asked.request_id, asked.operation.name, failure.code, failure.message)
+            return _failed(failure, asked.request_id)
+        if isinstance(failure, RecursionError):
+            return _failed(InvalidRequest("the request is nested too deeply; flatten it"), asked.request_id)
+        return self.defect(asked.request_id, failure)
+
+    def _outcome(self, done: "Future[Answer]", request_id: str) -> Answer:
+        """What the first of two equal requests came to."""
+        failure = done.exception()
+        if failure is None:
+            return done.result()
+        return _failed(failure, request_id) if isinstance(failure, FirnError) else self.defect(request_id, failure)
+
+    def defect(self, request_id: str, failure: BaseException | None = None) -> Answer:
         """The answer to an unforeseen failure: an id for the log, and nothing of the inside."""
         error_id = uuid.uuid4().hex[:12]
-        log.exception("%s failed unexpectedly; error id %s", request_id, error_id)
+        log.error("%s failed unexpectedly; error id %s", request_id, error_id, exc_info=failure or True)
         message = f"something went wrong inside the service; the log has it under error id {error_id}"
         return _failed(InternalError(message, details={"error_id": error_id}), request_id)
 
@@ -143,18 +229,50 @@ class Router:
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _enter(self) -> None:
+    def _enter(self, pool: Pool) -> None:
         with self._lock:
             if self._draining:
                 raise _stopping()
-            if self._under_way >= self._limit:
-                raise TooManyRequests(f"{self._limit} requests are waiting already; try again in a second")
+            if pool != "inline":
+                # What runs inline holds memory and no thread; the edge bounds the memory.
+                if self._waiting >= self._limit:
+                    raise TooManyRequests(f"{self._limit} requests are waiting already; try again in a second")
+                self._waiting += 1
             self._under_way += 1
 
-    def _leave(self) -> None:
+    def _leave(self, pool: Pool) -> None:
         with self._lock:
             self._under_way -= 1
-            self._lock.notify_all()
+            self._waiting -= pool != "inline"
+            if not self._under_way:
+                self._lock.notify_all()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A request that was read."""
+
+    operation: Operation
+    request: Request
+    request_id: str
+    started: float
+    size: int
+
+
+Finish = Callable[[Answer], None]
+
+
+def _object(body: Any) -> dict[str, Any]:
+    value = wire.parse(body) if isinstance(body, bytes | str) else body
+    if not isinstance(value, dict):
+        raise InvalidRequest('the request must be a JSON object such as {"operation": "LIST_TABLES", …}')
+    return value
+
+
+def _key(operation: Operation, request: ChangeRequest, text: str, value: dict[str, Any]) -> Key:
+    said = {"namespace": request.namespace, **value, "operation": operation.name}
+    said.pop("idempotency_key", None)
+    return Key(operation.name, request.table_name, text, fingerprint(said))
 
 
 def _pool(pool: Pool, limits: LimitSettings) -> ThreadPoolExecutor:
@@ -171,7 +289,13 @@ def _failed(error: FirnError, request_id: str) -> Answer:
     return Answer(error.status, envelope.failure(error, request_id), wait)
 
 
-def _done(answer: Answer) -> "Future[Answer]":
-    future: Future[Answer] = Future()
-    future.set_result(answer)
+def _done(body: bytes) -> "Future[bytes]":
+    future: Future[bytes] = Future()
+    future.set_result(body)
+    return future
+
+
+def _broken(failure: BaseException) -> "Future[bytes]":
+    future: Future[bytes] = Future()
+    future.set_exception(failure)
     return future

@@ -17,6 +17,7 @@ NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE"}
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 FileCount = Annotated[int, Field(ge=2, le=1_000_000)]
+Hours = Annotated[int, Field(ge=0, le=1_000_000)]
 Threads = Annotated[int, Field(ge=1, le=1000)]
 Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
 Codec = Literal["zstd", "snappy", "gzip", "uncompressed"]
@@ -44,9 +45,18 @@ class CompactionSettings(_Section):
     max_files_per_compaction: FileCount = 100
 
 
+class SnapshotSettings(_Section):
+    """Which old snapshots stay: the last ones, then the last of each hour; never more than so many in all."""
+
+    keep_last: Count = 100
+    hourly_for_hours: Hours = 168
+    keep_at_most: Count = 300
+
+
 class IcebergSettings(_Section):
     write: WriteSettings = WriteSettings()
     compaction: CompactionSettings = CompactionSettings()
+    snapshots: SnapshotSettings = SnapshotSettings()
 
 
 class SparkSettings(_Section):
@@ -65,8 +75,22 @@ class CatalogSettings(_Section):
     properties: dict[str, str] = Field(default_factory=dict, description="passed to PyIceberg and to Spark's catalog")
 
 
+class WriteQueueSettings(_Section):
+    """How WRITEs that come at the same time share a commit."""
+
+    group_commit: bool = True
+    # Clients answered together come back one after the other; a batch waits so long for them.
+    linger_ms: Annotated[int, Field(ge=0, le=1000)] = 12
+    batch_requests: Count = 2000
+    batch_records: Annotated[int, Field(ge=1, le=10_000_000)] = 500_000
+    batch_mb: Megabytes = 128
+
+
 class LimitSettings(_Section):
     body_mb: Annotated[int, Field(ge=1, le=2048)] = 64
+    # An estimate of what the requests that are in the house take; the bytes of JSON count eightfold.
+    memory_mb: Annotated[int, Field(ge=64, le=1_000_000)] = 1024
+    keys_kept_hours: Annotated[int, Field(ge=1, le=8760)] = 24
     query_threads: Threads = 4
     # Most of them wait for their table's turn.
     edit_threads: Threads = 16
@@ -85,6 +109,7 @@ class Settings(_Section):
     iceberg: IcebergSettings = IcebergSettings()
     spark: SparkSettings = SparkSettings()
     catalog: CatalogSettings = CatalogSettings()
+    writes: WriteQueueSettings = WriteQueueSettings()
     limits: LimitSettings = LimitSettings()
 
 

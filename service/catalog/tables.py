@@ -50,6 +50,10 @@ class Table:
     def uuid(self) -> str:
         return str(self.iceberg.metadata.table_uuid)
 
+    @property
+    def schema_id(self) -> int:
+        return self.iceberg.metadata.current_schema_id
+
     @cached_property
     def schema(self) -> TableSchema:
         return types.from_iceberg(self.iceberg.schema())

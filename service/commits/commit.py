@@ -3,26 +3,30 @@
 import logging
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 from service.catalog.tables import Catalog, Snapshot, Table
+from service.commits.ask import Ask
 from service.commits.order import Order
-from service.errors import CommitConflict, LedgerUnavailable, OutcomeUnknown, TableNotFound
-from service.ledger.ledger import Ledger
-from service.names import TableName
+from service.errors import CommitConflict, FirnError, LedgerUnavailable, OutcomeUnknown, TableExists, TableNotFound
+from service.ledger.ledger import Batch, Begun, Ledger
+from service.names import BATCH_PROPERTY, TableName
+from service.partition import PartitionField
+from service.schema import TableSchema
 
 log = logging.getLogger("firn.commits")
 
 TRIES = 4
+MAKE, DROP = "CREATE_TABLE", "DROP_TABLE"
+NO_SNAPSHOT = 0
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The table before and after a change, and the snapshot that the change made, if it made one."""
+    """The table after a change, and the snapshot that the change made, if it made one."""
 
-    before: Table
     after: Table
     snapshot: Snapshot | None
 
@@ -43,24 +47,127 @@ class Commits:
         self._pauses_s = pauses_s
         self._catalog = catalog
         self._ledger = ledger
-        self._order = Order()
+        self.order = Order()
 
-    def commit(self, table: Table, operation: str, request_id: str, change: Change, *, in_order: bool = True) -> Effect:
+    def commit(self, table: Table, operation: str, ask: Ask, change: Change, *, in_order: bool = True) -> Effect:
         """Run `change(table, batch)`, which commits at most once, stamped with `batch`; retried when beaten.
 
         `table` is the one the request was checked against. What the change did is read from the snapshot it made, so
-        an answer lost between Spark and us loses nothing. With `in_order=False` it does not wait for other changes of
-        the table: for long work that yields to them.
+        an answer lost between Spark and us loses nothing. If an earlier attempt with the same key has happened, its
+        effect is given and nothing is run. With `in_order=False` it does not wait for other changes of the table: for
+        long work that yields to them.
         """
-        with self._order.hold(table.uuid) if in_order else nullcontext():
+        with self.order.hold(table.uuid) if in_order else nullcontext():
+            happened = self.happened(ask)
+            if happened and happened.snapshot_id is not None:
+                current = self._same(table)
+                return Effect(current, current.snapshot(happened.snapshot_id))
             for attempt in range(1, TRIES + 1):
                 try:
-                    return self._once(self._same(table), operation, request_id, change)
+                    return self._once(self._same(table), operation, ask, change)
                 except CommitConflict as e:
                     if attempt == TRIES:
                         raise
-                    log.info("%s %s on %s was beaten, trying again: %s", request_id, operation, table.name, e.message)
+                    log.info("%s %s on %s was beaten, trying again: %s", ask.request_id, operation, table.name, e)
         raise AssertionError("unreachable")
+
+    def happened(self, ask: Ask) -> Batch | None:
+        """The batch of an earlier attempt with the same key, if that attempt had its effect."""
+        noted = self._ledger.find(ask.earlier) if ask.earlier else None
+        if noted is None or noted.state == "void":
+            return None
+        if noted.state == "begun":
+            self._settle(noted)
+            noted = self._ledger.find(noted.batch)
+        return noted if noted and noted.state == "done" else None
+
+    def begin(self, batch: str, table: Table, operation: str, asks: Sequence[Ask], records: int = 0) -> None:
+        """Note a batch and the keys in it; before this, nothing of it may be committed."""
+        self._begin(batch, table.name, table.uuid, operation, asks, records)
+
+    def found(self, batch: str, name: TableName, failure: Exception) -> Snapshot | None:
+        """The snapshot of a batch whose job failed, if it committed all the same.
+
+        Without one it is noted void, or OutcomeUnknown says that nobody can tell.
+        """
+        snapshot = self._look(batch, name, failure).committed_by(batch)
+        if snapshot is None and not isinstance(failure, OutcomeUnknown):
+            self.end(batch, None)
+        return snapshot
+
+    def end(
+        self,
+        batch: str,
+        snapshot_id: int | None,
+        answers: dict[str, bytes] | None = None,
+        writes: tuple[str, int] | None = None,
+    ) -> None:
+        """The commit decides what happened, not the note: a ledger that fails now must not make a success a failure."""
+        try:
+            self._ledger.end(batch, snapshot_id, answers, writes)
+        except LedgerUnavailable as e:
+            log.error("the end of batch %s could not be noted; a retry or the next start will: %s", batch, e.message)
+
+    def in_turn(self, table: Table) -> AbstractContextManager[None]:
+        """Hold the table's turn: no change of it is being made, or looked for, meanwhile."""
+        return self.order.hold(table.uuid)
+
+    def create(
+        self,
+        name: TableName,
+        schema: TableSchema,
+        partition: tuple[PartitionField, ...],
+        properties: dict[str, str],
+        ask: Ask,
+    ) -> Table:
+        """Make a table; TableExists where there is one that no earlier attempt with the same key made."""
+        if self.happened(ask):
+            return self._catalog.load(name)
+        if ask.key is None:
+            return self._catalog.create(name, schema, partition, properties)
+        batch = self._new()
+        self._begin(batch, name, "", MAKE, [ask])
+        with self._decided(batch, TableExists):
+            return self._catalog.create(name, schema, partition, {**properties, BATCH_PROPERTY: batch})
+
+    def drop(self, name: TableName, ask: Ask, *, purge: bool) -> None:
+        """Drop a table once the changes before it are done."""
+        if self.happened(ask):
+            return
+        table = self._catalog.load(name)
+        with self.order.hold(table.uuid):
+            current = self._same(table)
+            if ask.key is None:
+                self._catalog.drop(current, purge=purge)
+                return
+            batch = self._new()
+            self._begin(batch, name, table.uuid, DROP, [ask])
+            with self._decided(batch, TableNotFound):
+                self._catalog.drop(current, purge=purge)
+
+    @contextmanager
+    def _decided(self, batch: str, refusal: type[FirnError]) -> Iterator[None]:
+        """Note that a change without a snapshot happened, or was refused; after any other failure nobody knows yet."""
+        try:
+            yield
+        except refusal:
+            self.end(batch, None)
+            raise
+        self.end(batch, NO_SNAPSHOT)
+
+    def recover(self) -> int:
+        """Finish the notes that a crash left unfinished; safe because one process owns them."""
+        left = self._ledger.unfinished()
+        for noted in left:
+            try:
+                self._settle(noted)
+            except Exception as e:  # one unreadable table must not keep the others from being served
+                log.error("what became of batch %s of %s cannot be read: %s", noted.batch, noted.table, e)
+        return len(left)
+
+    @staticmethod
+    def _new() -> str:
+        return uuid.uuid4().hex
 
     def _same(self, table: Table) -> Table:
         """The table as it is now, unless another one bears its name by now."""
@@ -72,72 +179,64 @@ class Commits:
             )
         return current
 
-    def _once(self, table: Table, operation: str, request_id: str, change: Change) -> Effect:
-        batch = uuid.uuid4().hex
-        self._ledger.begin(batch, table.name, table.uuid, operation, request_id)
+    def _once(self, table: Table, operation: str, ask: Ask, change: Change) -> Effect:
+        batch = self._new()
+        self.begin(batch, table, operation, [ask])
         failure: Exception | None = None
         try:
             change(table, batch)
         except Exception as e:
             failure = e
-        after = self._look(table, batch, failure)
+        after = self._look(batch, table.name, failure)
         snapshot = after.committed_by(batch)
         if failure is not None and snapshot is None:
             if not isinstance(failure, OutcomeUnknown):
-                self._note_end(batch, None)
+                self.end(batch, None)
             raise failure
         if failure is not None:
             log.warning(
-                "%s %s on %s committed although its job failed", request_id, operation, table.name, exc_info=failure
+                "%s %s on %s committed although its job failed", ask.request_id, operation, table.name, exc_info=failure
             )
-        self._note_end(batch, snapshot.snapshot_id if snapshot else None)
-        return Effect(table, after, snapshot)
+        self.end(batch, snapshot.snapshot_id if snapshot else None)
+        return Effect(after, snapshot)
 
-    def _note_end(self, batch: str, snapshot_id: int | None) -> None:
-        """The commit decides what happened, not the note: a ledger that fails now must not make a success a failure."""
-        try:
-            self._ledger.end(batch, snapshot_id)
-        except LedgerUnavailable as e:
-            log.error("the end of batch %s could not be noted; the next start will: %s", batch, e.message)
+    def _begin(
+        self, batch: str, name: TableName, table_uuid: str, operation: str, asks: Sequence[Ask], records: int = 0
+    ) -> None:
+        keys = {ask.key.id: ask.key.fingerprint for ask in asks if ask.key}
+        ids = [ask.request_id[:200] for ask in asks]
+        self._ledger.begin(Begun(batch, name, table_uuid, operation, ids, records, keys))
 
-    def _look(self, table: Table, batch: str, failure: Exception | None) -> Table:
+    def _look(self, batch: str, name: TableName, failure: Exception | None) -> Table:
         """The table as it is now: only its history says whether a commit happened."""
         for pause in (*self._pauses_s, None):
             try:
-                return self._catalog.load(table.name)
+                return self._catalog.load(name)
             except TableNotFound:
-                self._note_end(batch, None)
+                self.end(batch, None)
                 raise
             except Exception as e:
                 if pause is None:
                     raise OutcomeUnknown(
-                        f"whether the change happened could not be found out ({e}); look before sending it again",
+                        f"whether the change happened could not be found out ({e}); sent again with its idempotency "
+                        "key it happens once, without one look before sending it again",
                         details={"batch": batch},
                     ) from (failure or e)
                 time.sleep(pause)
         raise AssertionError("unreachable")
 
-    def in_turn(self, table: Table) -> AbstractContextManager[None]:
-        """Hold the table's turn: no change of it is being made, or looked for, meanwhile."""
-        return self._order.hold(table.uuid)
-
-    def drop(self, name: TableName, *, purge: bool) -> None:
-        """Drop a table once the changes before it are done."""
-        table = self._catalog.load(name)
-        with self._order.hold(table.uuid):
-            self._catalog.drop(self._same(table), purge=purge)
-
-    def recover(self) -> int:
-        """Finish the notes that a crash left unfinished; safe because one process owns them."""
-        left = self._ledger.unfinished()
-        for mutation in left:
-            try:
-                table = self._catalog.load(mutation.table)
-                snapshot = table.committed_by(mutation.batch) if table.uuid == mutation.table_uuid else None
-            except TableNotFound:
-                snapshot = None
-            except Exception as e:  # one unreadable table must not keep the others from being served
-                log.error("what became of batch %s of %s cannot be read: %s", mutation.batch, mutation.table, e)
-                continue
-            self._note_end(mutation.batch, snapshot.snapshot_id if snapshot else None)
-        return len(left)
+    def _settle(self, noted: Batch) -> None:
+        """Find out what became of a batch that was begun, and note it."""
+        table: Table | None = None
+        with suppress(TableNotFound):
+            table = self._catalog.load(noted.table)
+        if noted.operation == MAKE:
+            made = table is not None and table.properties.get(BATCH_PROPERTY) == noted.batch
+            self._ledger.end(noted.batch, NO_SNAPSHOT if made else None)
+        elif noted.operation == DROP:
+            dropped = table is None or table.uuid != noted.table_uuid
+            self._ledger.end(noted.batch, NO_SNAPSHOT if dropped else None)
+        else:
+            same = table is not None and table.uuid == noted.table_uuid
+            snapshot = table.committed_by(noted.batch) if table and same else None
+            self._ledger.end(noted.batch, snapshot.snapshot_id if snapshot else None)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.catalog.tables import Table
+from service.commits.ask import Ask
 from service.commits.commit import Change, Commits, Effect
 from service.edits.upsert import keys_of, prepare, refuse_incomplete, updatable
 from service.engine.edit import Assignment, cannot_insert, count, delete, merge, update
@@ -21,22 +22,22 @@ class Edits:
     commits: Commits
 
     def update(
-        self, table: Table, assignments: tuple[Assignment, ...], predicate: Predicate, request_id: str
+        self, table: Table, assignments: tuple[Assignment, ...], predicate: Predicate, ask: Ask
     ) -> tuple[int, Effect]:
         """Set columns in the rows a predicate is true of; how many those were, exactly."""
 
         def change(current: Table, batch: str) -> None:
             self.engine.run(update, current.spark_name, assignments, predicate, batch)
 
-        return self._counted(table, "UPDATE", predicate, change, request_id)
+        return self._counted(table, "UPDATE", predicate, change, ask)
 
-    def delete(self, table: Table, predicate: Predicate, request_id: str) -> tuple[int, Effect]:
+    def delete(self, table: Table, predicate: Predicate, ask: Ask) -> tuple[int, Effect]:
         """Delete the rows a predicate is true of; how many those were, exactly."""
 
         def change(current: Table, batch: str) -> None:
             self.engine.run(delete, current.spark_name, current.schema, predicate, batch)
 
-        return self._counted(table, "DELETE", predicate, change, request_id)
+        return self._counted(table, "DELETE", predicate, change, ask)
 
     def upsert(
         self,
@@ -44,13 +45,13 @@ class Edits:
         records: list[Any],
         key_cols: Sequence[str] | None,
         update_cols: Sequence[str] | None,
-        request_id: str,
+        ask: Ask,
     ) -> Effect:
         """Check every record, then insert and update in one commit; nothing is written if one does not fit."""
         keys = keys_of(table.schema, key_cols)
         rows, how = prepare(table.schema, records, keys, updatable(table.schema, update_cols, keys))
         if not records:
-            return Effect(table, table, None)
+            return Effect(table, None)
 
         def change(current: Table, batch: str) -> None:
             if how.needed_to_insert:
@@ -59,10 +60,10 @@ class Edits:
                     refuse_incomplete(row, records[row], how)
             self.engine.run(merge, current.spark_name, rows, how, batch)
 
-        return self.commits.commit(table, "UPSERT", request_id, change)
+        return self.commits.commit(table, "UPSERT", ask, change)
 
     def _counted(
-        self, table: Table, operation: str, predicate: Predicate, change: Change, request_id: str
+        self, table: Table, operation: str, predicate: Predicate, change: Change, ask: Ask
     ) -> tuple[int, Effect]:
         counted: dict[int | None, int] = {}
 
@@ -75,7 +76,7 @@ class Edits:
             if count_at(current, current.current_snapshot_id):
                 change(current, batch)
 
-        effect = self.commits.commit(table, operation, request_id, change_if_any)
+        effect = self.commits.commit(table, operation, ask, change_if_any)
         if effect.snapshot is None:
             return 0, effect
         # Somebody else may have committed between the count and the change: count what the change was made on.
@@ -83,7 +84,8 @@ class Edits:
             return count_at(effect.after, effect.snapshot.parent_id), effect
         except FirnError as e:
             raise OutcomeUnknown(
-                "the change happened, but the rows it concerned could not be counted; do not send it again",
+                "the change happened, but the rows it concerned could not be counted; sent again with its "
+                "idempotency key it is not done twice, without one do not send it again",
                 details={"committed": True, "snapshot_id": effect.snapshot.snapshot_id},
             ) from e
 

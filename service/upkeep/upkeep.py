@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from service.catalog.files import list_files, matching_files
 from service.catalog.tables import Catalog, Snapshot, Table
+from service.commits.ask import Ask
 from service.commits.commit import Commits
 from service.engine.compaction import Rewrite, expire, rewrite
 from service.engine.engine import Engine
-from service.ledger.ledger import Ledger
 from service.properties import compaction_policy, target_file_size_mb
 from service.settings import CompactionSettings, IcebergSettings
+from service.upkeep.counts import WriteCounts
 from service.upkeep.plan import MIB, Plan, plan, small_bytes
 from service.upkeep.report import Check, Outcome, Wish, stats
 
@@ -26,8 +27,8 @@ class Upkeep:
     settings: IcebergSettings
     engine: Engine
     catalog: Catalog
-    ledger: Ledger
     commits: Commits
+    counts: WriteCounts
 
     def policy(self, table: Table) -> CompactionSettings:
         """The compaction settings that hold for a table."""
@@ -38,19 +39,32 @@ class Upkeep:
         return small_bytes(self.policy(table), target_file_size_mb(table.properties, self.settings))
 
     def check_after_write(self, table: Table) -> Check:
-        """Count this WRITE of the table, and its small files if it is the Nth; it never fails the write before it."""
+        """Count a WRITE of the table that was committed alone, and its small files if it is the Nth."""
+        total, checks = self.check_batch(table, 1)
+        self.counts.keep(table.uuid, total)
+        return checks.get(0, NOT_CHECKED)
+
+    def check_batch(self, table: Table, writes: int) -> tuple[int, dict[int, Check]]:
+        """Count WRITEs that share a commit: how many the table has had by now, and what those that are the Nth found.
+
+        It never fails the writes before it. The caller keeps the count.
+        """
+        total = self.counts.add(table.uuid, writes)
         try:
             policy = self.policy(table)
-            writes = self.ledger.count_write(table.uuid)
-            if not policy.enabled or writes % policy.opportunistic_check_interval:
-                return NOT_CHECKED
-            found = plan(list_files(table).data, self.small_bytes(table), policy.min_files_to_compact)
-            return Check(bool(found.worth_merging), len(found.small))
+            interval = policy.opportunistic_check_interval
+            due = [i for i in range(writes) if (total - writes + i + 1) % interval == 0] if policy.enabled else []
+            if not due:
+                return total, {}
+            now = self.catalog.load(table.name)
+            found = plan(list_files(now).data, self.small_bytes(now), policy.min_files_to_compact)
+            check = Check(bool(found.worth_merging), len(found.small))
+            return total, dict.fromkeys(due, check)
         except Exception:
             log.exception("the small files of %s could not be counted", table.name)
-            return NOT_CHECKED
+            return total, {}
 
-    def compact(self, table: Table, wish: Wish, request_id: str) -> Outcome:
+    def compact(self, table: Table, wish: Wish, ask: Ask) -> Outcome:
         """Merge the small files of a table where it is worth it, then let old snapshots go."""
         started = time.monotonic()
         policy = self.policy(table)
@@ -63,7 +77,7 @@ class Upkeep:
             effect = self.commits.commit(
                 table,
                 "COMPACT",
-                request_id,
+                ask,
                 lambda current, batch: self.engine.run(rewrite, current.spark_name, how, batch),
                 in_order=False,  # writers never wait for a compaction
             )

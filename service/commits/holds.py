@@ -1,0 +1,76 @@
+"""Snapshots that must not expire while somebody in this process works with them."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from service.catalog.history import history
+from service.catalog.tables import Table
+
+
+@dataclass(frozen=True)
+class _Hold:
+    snapshot_id: int
+    and_later: bool
+
+
+class Holds:
+    """What is being read or built upon now, by table UUID. A hold ends with its block; none outlives the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._tables: dict[str, dict[int, _Hold]] = {}
+
+    @contextmanager
+    def reading(self, table_uuid: str, snapshot_id: int | None) -> Iterator[None]:
+        """Keep a snapshot for the block; None, of a table without one, keeps nothing."""
+        with self._hold(table_uuid, snapshot_id, and_later=False):
+            yield
+
+    @contextmanager
+    def building_on(self, table_uuid: str, snapshot_id: int | None) -> Iterator[None]:
+        """Keep a snapshot and every later one for the block.
+
+        For a long change: its commit looks through all that happened since the snapshot it began with.
+        """
+        with self._hold(table_uuid, snapshot_id, and_later=True):
+            yield
+
+    def held(self, table_uuid: str) -> set[int]:
+        """The snapshots named by a hold."""
+        with self._lock:
+            return {hold.snapshot_id for hold in self._tables.get(table_uuid, {}).values()}
+
+    def keeps(self, table: Table) -> set[int]:
+        """All of a table's snapshots that must stay because of a hold."""
+        with self._lock:
+            holds = list(self._tables.get(table.uuid, {}).values())
+        if not holds:
+            return set()
+        in_order = [version.snapshot_id for version in history(table).versions]
+        kept: set[int] = set()
+        for hold in holds:
+            if hold.and_later and hold.snapshot_id in in_order:
+                kept.update(in_order[in_order.index(hold.snapshot_id) :])
+            kept.add(hold.snapshot_id)
+        return kept
+
+    @contextmanager
+    def _hold(self, table_uuid: str, snapshot_id: int | None, *, and_later: bool) -> Iterator[None]:
+        if snapshot_id is None:
+            yield
+            return
+        number = next(self._numbers)
+        with self._lock:
+            self._tables.setdefault(table_uuid, {})[number] = _Hold(snapshot_id, and_later)
+        try:
+            yield
+        finally:
+            with self._lock:
+                left = self._tables[table_uuid]
+                del left[number]
+                if not left:
+                    del self._tables[table_uuid]

@@ -1,0 +1,171 @@
+"""Appends in two steps: Spark writes the data files, then Iceberg commits them, stamped with a batch id.
+
+The first step may take long and changes nothing that a reader sees; the second is short and says which snapshot it
+made.
+"""
+
+import uuid as uuids
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from py4j.java_gateway import JavaClass
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from service.engine.compaction import load_table
+from service.engine.rows import frame
+from service.names import BATCH_PROPERTY
+
+# Where Iceberg's compaction finds the tables it rewrites: a write there leaves its files for someone else to commit.
+_STAGING = "default_rewrite_catalog"
+_ICEBERG = "org.apache.iceberg"
+_SPARK = f"{_ICEBERG}.spark"
+_EXECUTORS = f"{_ICEBERG}.relocated.com.google.common.util.concurrent.MoreExecutors"
+_PYTHON = "org.apache.spark.sql.api.python.PythonSQLUtils"
+# Py4J carries bytes as base64 text; more go through a file, as createDataFrame sends them.
+_SMALL_BYTES = 256 * 1024
+_TABLES_KEPT = 16
+
+
+class Moved(Exception):
+    """The table is not the one, or not of the schema, that the rows were made for; nothing was committed."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Data files that are written and that no snapshot holds yet."""
+
+    io: Any
+    files: tuple[Any, ...]
+
+    @property
+    def paths(self) -> list[str]:
+        return [str(file.location()) for file in self.files]
+
+    @property
+    def records(self) -> int:
+        return sum(int(file.recordCount()) for file in self.files)
+
+
+def append(
+    session: SparkSession,
+    table: str,
+    rows: pa.Table,
+    batch: str,
+    *,
+    uuid: str,
+    schema_id: int,
+    before_commit: Callable[[], object] = lambda: None,
+) -> int:
+    """Add rows in one commit; the snapshot it made. Moved when the table is another one, or its schema is, by now.
+
+    `before_commit` runs when the files are written; what it raises keeps them from being committed.
+    """
+    iceberg = _current(session, table)
+    _check(iceberg, table, uuid, schema_id)
+    staged = _stage(session, iceberg, _frame(session, rows))
+    try:
+        before_commit()
+    except BaseException:
+        discard(session, table, staged)
+        raise
+    return _commit(session, iceberg, staged, batch)
+
+
+def stage(session: SparkSession, table: str, df: DataFrame) -> Staged:
+    """Write the rows of a frame, whose columns are the table's, into data files of the table."""
+    return _stage(session, _current(session, table), df._jdf)
+
+
+def commit(
+    session: SparkSession, table: str, staged: Staged, batch: str, *, uuid: str, schema_id: int | None = None
+) -> int:
+    """Add staged files in one commit; the snapshot it made. Moved when the table is another one by now."""
+    iceberg = _current(session, table)
+    _check(iceberg, table, uuid, schema_id)
+    return _commit(session, iceberg, staged, batch)
+
+
+def discard(session: SparkSession, table: str, staged: Staged) -> None:
+    """Delete staged files; only those that certainly no snapshot holds."""
+    for path in staged.paths:
+        staged.io.deleteFile(path)
+
+
+def _current(session: SparkSession, table: str) -> Any:
+    """Iceberg's table as it is now. What a session read of its metadata before is not read again while it is current."""
+    kept: dict[str, Any] = session.__dict__.setdefault("_firn_tables", {})
+    operations = kept.pop(table, None)
+    if operations is not None:
+        try:
+            operations.refresh()
+        except Py4JJavaError:  # dropped, or another one by now: whatever it is, loading says
+            operations = None
+    if operations is None:
+        operations = load_table(session, table).operations()
+    kept[table] = operations
+    if len(kept) > _TABLES_KEPT:
+        kept.pop(next(iter(kept)))
+    # A table object gathers a reporter with each write, so each write gets a new one.
+    return _class(session, f"{_ICEBERG}.BaseTable")(operations, table)
+
+
+def _check(iceberg: Any, table: str, uuid: str, schema_id: int | None) -> None:
+    if str(iceberg.uuid()) != uuid:
+        raise Moved(f"{table} was dropped and created anew meanwhile")
+    if schema_id is not None and iceberg.schema().schemaId() != schema_id:
+        raise Moved(f"the schema of {table} has changed meanwhile")
+
+
+def _frame(session: SparkSession, rows: pa.Table) -> Any:
+    """The rows as the JVM's DataFrame."""
+    if rows.nbytes > _SMALL_BYTES:
+        return frame(session, rows)._jdf
+    schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+    batches = rows.combine_chunks().to_batches()
+    messages = _class(session, "java.util.ArrayList")()
+    for batch in batches:
+        messages.add(batch.serialize().to_pybytes())
+    scala = _class(session, "scala.jdk.javaapi.CollectionConverters")
+    return _class(session, _PYTHON).toDataFrame(
+        scala.asScala(messages.iterator()), schema.json(), session._jsparkSession
+    )
+
+
+def _stage(session: SparkSession, iceberg: Any, jdf: Any) -> Staged:
+    name = uuids.uuid4().hex
+    tables = _class(session, f"{_SPARK}.SparkTableCache").get()
+    staging = _class(session, f"{_SPARK}.FileRewriteCoordinator").get()
+    tables.add(name, iceberg)
+    try:
+        jdf.writeTo(f"{_STAGING}.`{name}`").append()
+        return Staged(iceberg.io(), tuple(_each(staging.fetchNewFiles(iceberg, name))))
+    finally:
+        tables.remove(name)
+        staging.clearRewrite(iceberg, name)
+
+
+def _commit(session: SparkSession, iceberg: Any, staged: Staged, batch: str) -> int:
+    # With a pool, Iceberg sleeps 10 ms at a time until it is done, several times in one commit.
+    here = _class(session, _EXECUTORS).newDirectExecutorService()
+    update = iceberg.newAppend().scanManifestsWith(here).writeManifestsWith(here, 1).set(BATCH_PROPERTY, batch)
+    for file in staged.files:
+        update.appendFile(file)
+    update.commit()
+    return int(update.updateEvent().snapshotId())
+
+
+def _each(items: Any) -> Iterator[Any]:
+    """Py4J's own loop ends with an exception, whose translation takes longer than a commit."""
+    iterator = items.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _class(session: SparkSession, name: str) -> Any:
+    """A class by its name; looked for package by package, as Py4J does, it would be searched for in every jar."""
+    jvm: Any = session._jvm
+    return JavaClass(name, jvm._gateway_client)

@@ -1,0 +1,40 @@
+"""The ledger's tables."""
+
+from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("batch", String(40), primary_key=True),
+    Column("tenant", String(63), nullable=False),
+    Column("namespace", String(63), nullable=False),
+    Column("table_name", String(63), nullable=False),
+    Column("table_uuid", String(36), nullable=False, index=True),  # empty for a table that is being made
+    Column("operation", String(40), nullable=False),
+    Column("requests", Integer, nullable=False),
+    Column("records", BigInteger, nullable=False),
+    Column("request_ids", Text, nullable=False),  # one a line
+    Column("state", String(10), nullable=False, index=True),  # begun, done, void
+    Column("snapshot_id", BigInteger),
+    Column("begun_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger, index=True),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("fingerprint", String(64), nullable=False),
+    Column("batch", String(40), index=True),  # null where the answer needed no change
+    Column("answer", LargeBinary),  # null until it is known
+    Column("noted_ms", BigInteger, nullable=False, index=True),
+)
+
+write_counts = Table(
+    "write_counts",
+    metadata,
+    Column("table_uuid", String(36), primary_key=True),
+    Column("writes", Integer, nullable=False),
+)

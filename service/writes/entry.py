@@ -1,0 +1,88 @@
+"""One WRITE on its way into a batch."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from service.catalog.tables import Table
+from service.commits.ask import Ask
+from service.engine.rows import arrow_schema, to_arrow
+from service.names import TableName
+from service.records import read_records
+from service.upkeep.report import Check
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of a WRITE: the snapshot that holds it, and how many others share that one."""
+
+    records: int
+    snapshot_id: int | None
+    requests_in_batch: int
+    records_in_batch: int
+    check: Check
+
+
+Reply = Callable[[Written], bytes]
+
+# So many records are kept as they came, to be checked again if the table has changed.
+_SMALL = 1000
+
+
+@dataclass
+class Entry:
+    """A WRITE whose records fit its table as it was seen; `answer` is the body to send, or a FirnError."""
+
+    name: TableName
+    ask: Ask
+    records: list[Any]
+    size: int
+    reply: Reply
+    answer: "Future[bytes]" = field(default_factory=Future)
+    count: int = 0
+    table: Table | None = None
+    columns: dict[str, list[Any]] | pa.Table | None = None
+    moves: int = 0
+
+    @property
+    def small(self) -> bool:
+        return self.count <= _SMALL
+
+    def fit(self, table: Table) -> None:
+        """Check the records against a table's schema; InvalidRecord says what does not fit."""
+        self.count = len(self.records)
+        values = read_records(table.schema, self.records)
+        self.table = table
+        if self.small:
+            self.columns = values
+        else:
+            self.columns = to_arrow(table.schema, values)
+            self.records = []
+
+
+def together(entries: list[Entry]) -> pa.Table:
+    """The rows of entries that were all fitted to the same schema."""
+    table = entries[0].table
+    assert table is not None
+    schema = table.schema
+    parts: list[pa.Table] = []
+    small: list[dict[str, list[Any]]] = []
+
+    def flush() -> None:
+        if small:
+            joined = {name: [v for columns in small for v in columns[name]] for name in small[0]}
+            parts.append(to_arrow(schema, joined))
+            small.clear()
+
+    for entry in entries:
+        if isinstance(entry.columns, dict):
+            small.append(entry.columns)
+        elif entry.columns is not None:
+            flush()
+            parts.append(entry.columns)
+    flush()
+    # One chunk is one task, and one task writes one file per partition.
+    return pa.concat_tables(parts).combine_chunks() if len(parts) > 1 else parts[0].cast(arrow_schema(schema))
