@@ -1,16 +1,22 @@
-"""QUERY: rows out, by the JSON dialect or by one SELECT."""
+"""QUERY: rows out, by the JSON dialect or by one SELECT, as JSON or as a stream."""
 
 import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
 from service.catalog.tables import Table
 from service.context import Context
-from service.engine import tenant_sql
-from service.engine.select import Selected, select
+from service.engine import select, stream, tenant_sql
+from service.engine.select import Selected
+from service.engine.stream import Batches
 from service.engine.tenant_sql import Statement, View
+from service.engine.window import Window
 from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound, TableNotFound, nearest
 from service.guard.sql import Reads, check_analysed, check_parsed
 from service.guard.views import name_views
@@ -20,6 +26,8 @@ from service.query.items import Aggregations, JoinItem, Joins, Projection, Sorts
 from service.query.model import Source
 from service.query.plan import Asked, plan
 from service.schema import MAX_DEPTH, has_uuid
+from service.streams.accept import Form, wanted
+from service.streams.streams import Stream
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 GIVEN = (
@@ -94,7 +102,9 @@ EXAMPLES = (
 )
 _WITH_SQL = ("sql", "params", "limit", "offset", "as_of", "explain")
 _MAX_SQL = 100_000
+_MAX_JSON_ROWS = 100_000
 _TRIES = 5
+A = TypeVar("A")
 _OPTIONS = re.compile(r"(?i)\bwith\s*\(")
 
 
@@ -110,7 +120,10 @@ class Query(Request):
     join: Joins = Field(default=[], description="other tables of the tenant, and the columns that must agree")
     sort: Sorts = Field(default=[], description="without it rows come in any order, also from page to page")
     distinct: bool = Field(default=False, description="each row once")
-    limit: Annotated[int, Field(ge=1, le=100_000)] = Field(default=1000, description="at most so many rows")
+    limit: Annotated[int, Field(ge=1, le=2_000_000_000)] = Field(
+        default=1000,
+        description="at most so many rows; in JSON up to 100,000, as CSV or Arrow any number, and all unless given",
+    )
     offset: Annotated[int, Field(ge=0, le=2_000_000_000)] = Field(default=0, description="skip so many rows first")
     as_of: str | int | None = Field(
         default=None,
@@ -136,15 +149,60 @@ class QueryResult(Result):
     metadata: QueryMetadata
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """What a query reads, and the jobs that read it: of a window of its rows as objects, or as batches."""
+
+    rows: Callable[..., Selected]
+    batches: Callable[..., Batches]
+    tables: list[tuple[Table, int | None]]
+    snapshot_id: int | None
+
+
 @operation(Query, QueryResult, pool="queries", examples=EXAMPLES)
-def query(request: Query, context: Context) -> QueryResult:
+def query(request: Query, context: Context) -> "QueryResult | Stream":
     """Read rows: filtered, joined, grouped, sorted, as of now or of a moment in the past."""
-    found, snapshot_id = _answer(request, context)
+    form = _form(request, context)
+    if form != "json":
+        return _read(request, context, partial(_streamed, form, request, context))
+    return _read(request, context, partial(_collected, context))
+
+
+def _form(request: Query, context: Context) -> Form:
+    form = wanted(context.caller.accept)
+    if form == "json" or request.explain:
+        if request.limit > _MAX_JSON_ROWS:
+            raise InvalidRequest(
+                f"limit is {request.limit}, but must be at most {_MAX_JSON_ROWS} in JSON; "
+                "ask for text/csv or an Arrow stream by the header Accept, which take any",
+                field="limit",
+            )
+        return "json"
+    if not context.caller.streams:
+        raise InvalidRequest(
+            "Accept: CSV and Arrow answers need HTTP/1.1, which tells a broken answer from a whole one; "
+            "send the request so, or ask for application/json",
+            field="Accept",
+        )
+    return form
+
+
+def _streamed(form: Form, request: Query, context: Context, reading: _Reading) -> Stream:
+    opened = context.streams.open(reading.batches, form, context.caller, context.ask.request_id, reading.tables)
+    opened.snapshot_id = reading.snapshot_id
+    return opened
+
+
+def _collected(context: Context, reading: _Reading) -> QueryResult:
+    with ExitStack() as held:
+        for table, snapshot_id in reading.tables:
+            held.enter_context(context.holds.reading(table.uuid, snapshot_id))
+        found = context.engine.run(reading.rows)
     return QueryResult(
         data=found.rows,
         plan=found.plan,
         metadata=QueryMetadata(
-            snapshot_id=snapshot_id,
+            snapshot_id=reading.snapshot_id,
             row_count=len(found.rows),
             scanned_files=found.scanned_files,
             scanned_bytes=found.scanned_bytes,
@@ -153,10 +211,12 @@ def query(request: Query, context: Context) -> QueryResult:
     )
 
 
-def _answer(request: Query, context: Context) -> tuple[Selected, int | None]:
+def _read(request: Query, context: Context, answer: Callable[[_Reading], A]) -> A:
     for attempt in range(1, _TRIES + 1):
         try:
-            return _by_parts(request, context) if request.sql is None else _by_sql(request, request.sql, context)
+            return answer(
+                _by_parts(request, context) if request.sql is None else _by_sql(request, request.sql, context)
+            )
         except InvalidQuery as e:
             field = e.field or ("sql" if request.sql else None)
             raise InvalidQuery(e.message, field=field, suggestion=e.suggestion, details=e.details) from e
@@ -167,7 +227,7 @@ def _answer(request: Query, context: Context) -> tuple[Selected, int | None]:
     raise AssertionError("unreachable")
 
 
-def _by_parts(request: Query, context: Context) -> tuple[Selected, int | None]:
+def _by_parts(request: Query, context: Context) -> _Reading:
     if request.table is None:
         raise InvalidRequest("table is missing; name the table to read, or send sql", field="table")
     if request.params is not None:
@@ -175,11 +235,13 @@ def _by_parts(request: Query, context: Context) -> tuple[Selected, int | None]:
     as_of = _moment(request.as_of)
     table = context.catalog.load(TableName(request.tenant_id, request.namespace, request.table))
     source = _source(table, request.table, as_of)
-    joined = [
+    tables = [(table, _snapshot_of(source, table))]
+    joined = []
+    for i, item in enumerate(request.join):
         # A snapshot id is one table's own; only a time means something to the others.
-        _joined(item, i, request, context, as_of if isinstance(as_of, datetime) else None)
-        for i, item in enumerate(request.join)
-    ]
+        other, found = _joined(item, i, request, context, as_of if isinstance(as_of, datetime) else None)
+        joined.append(found)
+        tables.append((other, _snapshot_of(found, other)))
     asked = Asked(
         projection=request.projection,
         filter=request.filter,
@@ -193,15 +255,26 @@ def _by_parts(request: Query, context: Context) -> tuple[Selected, int | None]:
         limit=request.limit,
         offset=request.offset,
     )
-    found = context.engine.run(select, plan(asked, source, joined), request.explain)
-    return found, source.snapshot_id or table.current_snapshot_id
+    planned = plan(asked, source, joined)
+    return _Reading(
+        partial(select.select, query=planned, explain=request.explain),
+        partial(stream.select, query=planned, window=_window(request)),
+        tables,
+        tables[0][1],
+    )
 
 
-def _joined(item: JoinItem, i: int, request: Query, context: Context, as_of: datetime | None) -> Source:
+def _window(request: Query) -> Window:
+    """What a stream holds of the rows: all, unless the request says otherwise."""
+    return Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
+
+
+def _joined(item: JoinItem, i: int, request: Query, context: Context, as_of: datetime | None) -> tuple[Table, Source]:
     namespace = check_name(item.namespace or request.namespace, f"join[{i}].namespace")
     name = TableName(request.tenant_id, namespace, check_name(item.table, f"join[{i}].table"))
     alias = check_name(item.alias or item.table, f"join[{i}].alias")
-    return _source(_load(name, f"join[{i}].table", context), alias, as_of)
+    table = _load(name, f"join[{i}].table", context)
+    return table, _source(table, alias, as_of)
 
 
 def _load(name: TableName, field: str, context: Context) -> Table:
@@ -218,12 +291,16 @@ def _source(table: Table, alias: str, as_of: datetime | int | None) -> Source:
     return Source(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
 
 
+def _snapshot_of(source: Source, table: Table) -> int | None:
+    return source.snapshot_id or table.current_snapshot_id
+
+
 def _head(table: Table) -> int | None:
     # Read by its id a snapshot shows the columns it was written with, which may not be the table's any more.
     return table.current_snapshot_id if table.head_has_table_schema else None
 
 
-def _by_sql(request: Query, sql: str, context: Context) -> tuple[Selected, int | None]:
+def _by_sql(request: Query, sql: str, context: Context) -> _Reading:
     _refuse_parts(request)
     if len(sql) > _MAX_SQL:
         raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")
@@ -236,16 +313,20 @@ def _by_sql(request: Query, sql: str, context: Context) -> tuple[Selected, int |
     as_of = _moment(request.as_of)
     if isinstance(as_of, int) and len(named.views) != 1:
         raise InvalidQuery("as_of: a snapshot id needs sql over exactly one table; send a time", field="as_of")
-    views, snapshots = [], []
+    views, tables = [], []
     for view, reference in named.views.items():
         namespace = check_name(reference.namespace or request.namespace, "sql")
         table = _load(TableName(request.tenant_id, namespace, check_name(reference.table, "sql")), "sql", context)
         source = _source(table, view, as_of)
         views.append(View(view, source.spark_name, source.snapshot_id, has_uuid(source.schema)))
-        snapshots.append(source.snapshot_id or table.current_snapshot_id)
+        tables.append((table, _snapshot_of(source, table)))
     statement = Statement(named.text, params, views, request.limit, request.offset, request.explain)
-    found = context.engine.run(tenant_sql.run, statement, check_analysed)
-    return found, snapshots[0] if len(snapshots) == 1 else None
+    return _Reading(
+        partial(tenant_sql.run, statement=statement, check=check_analysed),
+        partial(stream.select_sql, statement=statement, check=check_analysed, window=_window(request)),
+        tables,
+        tables[0][1] if len(tables) == 1 else None,
+    )
 
 
 def _refuse_parts(request: Query) -> None:

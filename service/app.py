@@ -15,6 +15,7 @@ from typing import IO
 import handlers
 from service import jars, warm
 from service.catalog.connect import connect
+from service.catalog.staging import sweep
 from service.context import compose
 from service.engine.conf import spark_conf
 from service.engine.engine import Engine
@@ -88,6 +89,8 @@ class App:
             log.warning("looked up %d changes that an earlier stop left unfinished", left)
         if self.settings.catalog.type == "sqlite":  # a shared catalog may hold another instance's
             warm.leftovers(self.context.catalog)
+            sweep(self.context.catalog)
+        self.context.jobs.recover()
         if not self.engine.up:
             self.engine.start()
         warm.warm(self.router, self.engine, self.context.catalog)

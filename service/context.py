@@ -2,16 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from service.bulk.bulk import Bulk
 from service.catalog.tables import Catalog
 from service.commits.ask import Ask
 from service.commits.commit import Commits
+from service.commits.holds import Holds, awaited
 from service.edits.edits import Edits
 from service.engine.engine import Engine
+from service.jobs.jobs import Jobs
+from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
 from service.settings import Settings
+from service.streams.caller import Caller
+from service.streams.streams import Streams
 from service.upkeep.counts import WriteCounts
+from service.upkeep.expirer import Expirer
+from service.upkeep.expiry import Expiry
 from service.upkeep.upkeep import Upkeep
 from service.writes.writes import Writes
 
@@ -28,6 +37,12 @@ class Context:
     writes: Writes
     edits: Edits
     upkeep: Upkeep
+    bulk: Bulk
+    jobs: Jobs
+    holds: Holds
+    expiry: Expiry
+    streams: Streams
+    caller: Caller = field(default_factory=Caller)
     ask: Ask = field(default_factory=lambda: Ask(""))
     size: int = 0
     """About how many bytes the request has."""
@@ -38,7 +53,10 @@ class Context:
 def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger) -> Context:
     """The parts, put together."""
     commits = Commits(catalog, ledger)
-    upkeep = Upkeep(settings.iceberg, engine, catalog, commits, WriteCounts(ledger))
+    holds = Holds()
+    keepers = (holds.keeps, partial(awaited, ledger))
+    expirer = Expirer(settings.iceberg.snapshots, engine, catalog, commits, keepers)
+    upkeep = Upkeep(settings.iceberg, engine, catalog, commits, WriteCounts(ledger), holds, expirer)
     return Context(
         settings,
         engine,
@@ -48,4 +66,9 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         writes=Writes(settings, engine, catalog, commits, upkeep),
         edits=Edits(engine, commits),
         upkeep=upkeep,
+        bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
+        jobs=Jobs(JobNotes(ledger), catalog),
+        holds=holds,
+        expiry=Expiry(expirer.by_policy),
+        streams=Streams(settings.limits, engine, holds),
     )

@@ -73,8 +73,10 @@ def _request(event: Any) -> Any:
 
 def _header(event: Any, name: str) -> str | None:
     headers = event.get("headers") if isinstance(event, dict) else None
-    found = (v for k, v in headers.items() if k.lower() == name) if isinstance(headers, dict) else iter(())
-    return next((value for value in found if isinstance(value, str)), None)
+    for key, value in headers.items() if isinstance(headers, dict) else ():
+        if key.lower() == name and isinstance(value, str):
+            return value
+    return None
 
 
 def _body(event: dict[str, Any]) -> Any:

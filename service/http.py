@@ -14,17 +14,20 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import envelope, events
+from service import envelope, events, http_bulk, http_stream
 from service.budget import Budget, Held
 from service.docs_page import page
 from service.errors import BodyTooLarge, FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
+from service.loads import JOB, RECORDS
 from service.openapi import document
 from service.router import Answer, Router
 from service.settings import Settings
 
 log = logging.getLogger("firn.http")
-ROUTES = ("/database", events.INVOCATIONS, "/health", "/ready", "/docs", "/openapi.json")
+ROUTES = ("/database", events.INVOCATIONS, RECORDS, JOB, "/health", "/ready", "/docs", "/openapi.json")
 _LARGE_BODY = 256 * 1024
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,7 +48,7 @@ class Service(Protocol):
     def stop(self) -> None: ...
 
 
-def create(service: Service) -> FastAPI:
+def create(service: Service) -> ASGIApp:
     """The ASGI application. It holds no state of its own."""
     app = FastAPI(title="Firn", docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     limits = service.settings.limits
@@ -62,11 +65,15 @@ def create(service: Service) -> FastAPI:
     async def database(request: Request) -> Response:
         request_id = _request_id(request)
         key = request.headers.get("idempotency-key")
+        caller = http_stream.caller_of(request)
         with budget.hold() as held:
             body = await _body(request, limit, held)
-            answer = _aside(len(body), service.router.submit, body, request_id, key)
+            answer = _aside(len(body), service.router.submit, body, request_id, key, caller)
             del body
-            return closing(_response(await asyncio.wrap_future(await answer), request_id))
+            told = await http_stream.heard(request, caller, asyncio.wrap_future(await answer))
+            if told.stream is not None:
+                return closing(http_stream.Streamed(told.stream, request_id, caller, limits.stream_stall_s))
+            return closing(_response(told, request_id))
 
     @app.post(events.INVOCATIONS, include_in_schema=False)
     async def invocations(request: Request) -> Response:
@@ -78,6 +85,8 @@ def create(service: Service) -> FastAPI:
             del body
             told = await asyncio.wrap_future(await answer)
         return closing(Response(told, media_type="application/json", headers=headers))
+
+    http_bulk.register(app, service.router, _request_id, _response)
 
     @app.get("/health", include_in_schema=False)
     async def health() -> JSONResponse:
@@ -112,7 +121,22 @@ def create(service: Service) -> FastAPI:
         request_id = _request_id(request)
         return _response(service.router.defect(request_id), request_id)
 
-    return app
+    async def door(scope: Scope, receive: Receive, send: Send) -> None:
+        # Requests for operations go straight in: the layers around the other routes cost more than most WRITEs do here.
+        if scope["type"] != "http" or scope["path"] != "/database" or scope["method"] != "POST":
+            return await app(scope, receive, send)
+        request = Request(scope, receive, send)
+        try:
+            response = await database(request)
+        except FirnError as e:
+            response = await refused(request, e)
+        except ClientDisconnect:
+            return None
+        except Exception as e:
+            response = await defect(request, e)
+        await response(scope, receive, send)
+
+    return door
 
 
 async def _aside(size: int, submit: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -125,7 +149,7 @@ async def _aside(size: int, submit: Callable[P, T], *args: P.args, **kwargs: P.k
 def _no_route(request: Request, error: HTTPException) -> FirnError:
     path = request.url.path
     if error.status_code == 405:
-        right = "POST" if path in ("/database", events.INVOCATIONS) else "GET"
+        right = "POST" if path in ("/database", events.INVOCATIONS) or path.startswith("/tables/") else "GET"
         return MethodNotAllowed(f"{path} takes {right}, not {request.method}")
     if error.status_code == 404:
         near = nearest(path, ROUTES)
@@ -199,6 +223,7 @@ def serve(service: Service) -> int:
         port=settings.port,
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=3,
         timeout_keep_alive=75,
     )

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from service.context import Context
 from service.names import TableName, check_name
+from service.streams.streams import Stream
 
 # "inline" is for what neither reads nor waits: it runs on the thread that the request came on.
 Pool = Literal["inline", "queries", "edits", "upkeep"]
@@ -93,13 +94,13 @@ class Operation:
     """A verb of the service, complete: the router needs nothing else to serve it.
 
     `run` may answer later: it then gives the future of the body, made by `context.reply` and stored under the
-    request's key.
+    request's key. Or it answers with a stream, where the caller can read one.
     """
 
     name: str
     request: type[Request]
     result: type[Result]
-    run: Callable[[Any, Context], "Result | Future[bytes]"]
+    run: Callable[[Any, Context], "Result | Future[bytes] | Stream"]
     pool: Pool | Callable[[Any], Pool]
     summary: str
     examples: tuple[Example, ...] = field(default=())
@@ -107,13 +108,13 @@ class Operation:
 
 def operation(
     request: type[Q], result: type[R], *, pool: Pool | Callable[[Q], Pool], examples: tuple[Example, ...] = ()
-) -> Callable[[Callable[[Q, Context], "R | Future[bytes]"]], Operation]:
+) -> Callable[[Callable[[Q, Context], "R | Future[bytes] | Stream"]], Operation]:
     """Make an Operation of a handler; its name is the request model's literal `operation`."""
     names = get_args(request.model_fields["operation"].annotation)
     if len(names) != 1 or names[0] != names[0].upper():
         raise TypeError(f"{request.__name__}.operation must be a Literal of one upper-case name")
 
-    def declare(run: Callable[[Q, Context], "R | Future[bytes]"]) -> Operation:
+    def declare(run: Callable[[Q, Context], "R | Future[bytes] | Stream"]) -> Operation:
         summary = (run.__doc__ or "").strip().partition("\n")[0]
         if not summary:
             raise TypeError(f"{run.__name__} needs a docstring: it is the operation's summary in the documentation")

@@ -5,11 +5,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from service.settings import Codec, CompactionSettings, Count, FileCount, IcebergSettings, Megabytes
+from service.settings import (
+    Codec,
+    CompactionSettings,
+    Count,
+    FileCount,
+    Hours,
+    IcebergSettings,
+    Megabytes,
+    SnapshotSettings,
+)
 
 _CODEC = "write.parquet.compression-codec"
 _TARGET = "write.target-file-size-bytes"
-_PREFIX = "firn.compaction."
+_COMPACTION = "firn.compaction."
+_SNAPSHOTS = "firn.snapshots."
 _MIB = 1024 * 1024
 
 
@@ -31,6 +41,18 @@ class CompactionOverrides(BaseModel):
     )
 
 
+class SnapshotOverrides(BaseModel):
+    """What one table wants other than the service's settings for old snapshots."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    keep_last: Count | None = Field(default=None, description="so many of the newest snapshots stay")
+    hourly_for_hours: Hours | None = Field(
+        default=None, description="beyond those, the last snapshot of each hour stays for so many hours"
+    )
+    keep_at_most: Count | None = Field(default=None, description="never more than so many stay by these rules")
+
+
 def _describe_flat_overrides(schema: dict[str, Any]) -> None:
     schema["properties"] |= CompactionOverrides.model_json_schema()["properties"]
 
@@ -48,6 +70,9 @@ class TableProperties(BaseModel):
     target_file_size_mb: Megabytes | None = Field(default=None, description="how large merged files should be")
     compaction: CompactionOverrides = Field(
         default=CompactionOverrides(), description="what this table wants other than the service's settings"
+    )
+    snapshots: SnapshotOverrides = Field(
+        default=SnapshotOverrides(), description="which old snapshots this table keeps, if not those of the settings"
     )
 
     @model_validator(mode="before")
@@ -84,8 +109,7 @@ def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[s
     }
     if properties.description is not None:
         values["comment"] = properties.description
-    overrides = properties.compaction.model_dump(exclude_none=True)
-    return values | {_PREFIX + key: str(value).lower() for key, value in overrides.items()}
+    return values | _written(_COMPACTION, properties.compaction) | _written(_SNAPSHOTS, properties.snapshots)
 
 
 def describe(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -95,33 +119,51 @@ def describe(properties: Mapping[str, str]) -> dict[str, Any]:
         described["compression"] = properties[_CODEC]
     if "comment" in properties:
         described["description"] = properties["comment"]
-    if properties.get(_TARGET, "").isdigit():
+    if properties.get(_TARGET, "").isdecimal():
         described["target_file_size_mb"] = max(1, int(properties[_TARGET]) // _MIB)
-    overrides = _overrides(properties)
-    if overrides:
-        described["compaction"] = overrides
+    for key, prefix, model in (
+        ("compaction", _COMPACTION, CompactionOverrides),
+        ("snapshots", _SNAPSHOTS, SnapshotOverrides),
+    ):
+        overrides = _read(prefix, model, properties)
+        if overrides:
+            described[key] = overrides
     return described
 
 
 def compaction_policy(properties: Mapping[str, str], settings: CompactionSettings) -> CompactionSettings:
     """The service's compaction settings with this table's overrides over them."""
+    overrides = _read(_COMPACTION, CompactionOverrides, properties)
     try:
-        return CompactionSettings.model_validate({**settings.model_dump(), **_overrides(properties)})
+        return CompactionSettings.model_validate({**settings.model_dump(), **overrides})
+    except ValidationError:  # another program wrote them
+        return settings
+
+
+def snapshot_policy(properties: Mapping[str, str], settings: SnapshotSettings) -> SnapshotSettings:
+    """Which old snapshots stay: the service's settings with this table's overrides over them."""
+    overrides = _read(_SNAPSHOTS, SnapshotOverrides, properties)
+    try:
+        return SnapshotSettings.model_validate({**settings.model_dump(), **overrides})
     except ValidationError:  # another program wrote them
         return settings
 
 
 def target_file_size_mb(properties: Mapping[str, str], settings: IcebergSettings) -> int:
     text = properties.get(_TARGET, "")
-    return max(1, int(text) // _MIB) if text.isdigit() else settings.write.target_file_size_mb
+    return max(1, int(text) // _MIB) if text.isdecimal() else settings.write.target_file_size_mb
 
 
-def _overrides(properties: Mapping[str, str]) -> dict[str, Any]:
+def _written(prefix: str, overrides: BaseModel) -> dict[str, str]:
+    return {prefix + key: str(value).lower() for key, value in overrides.model_dump(exclude_none=True).items()}
+
+
+def _read(prefix: str, model: type[BaseModel], properties: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key in CompactionOverrides.model_fields:
-        text = properties.get(_PREFIX + key)
+    for key in model.model_fields:
+        text = properties.get(prefix + key)
         if text in ("true", "false"):
             found[key] = text == "true"
-        elif text is not None and text.isdigit():
+        elif text is not None and text.isdecimal():
             found[key] = int(text)
     return found

@@ -4,8 +4,9 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -28,6 +29,8 @@ from service.errors import (
 from service.operation import ChangeRequest, Operation, Pool, Request, Result
 from service.refusals import refusal
 from service.settings import LimitSettings
+from service.streams.caller import Caller
+from service.streams.streams import Stream
 
 log = logging.getLogger("firn.router")
 
@@ -39,6 +42,8 @@ class Answer:
     status: int
     body: bytes
     retry_after_s: int | None = None
+    stream: Stream | None = None
+    """What to send instead of the body; whoever gets it closes it."""
 
 
 class Router:
@@ -57,13 +62,32 @@ class Router:
         self._draining = False
 
     @property
+    def context(self) -> Context:
+        return self._context
+
+    @property
+    def keys(self) -> Keys[Answer]:
+        return self._keys
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Be a request under way, which a stop waits for, outside of any pool; ShuttingDown where it is too late."""
+        self._enter("inline")
+        try:
+            yield
+        finally:
+            self._leave("inline")
+
+    @property
     def operations(self) -> list[Operation]:
         return sorted(self._operations.values(), key=lambda o: o.name)
 
-    def submit(self, body: Any, request_id: str | None = None, key: str | None = None) -> "Future[Answer]":
+    def submit(
+        self, body: Any, request_id: str | None = None, key: str | None = None, caller: Caller | None = None
+    ) -> "Future[Answer]":
         """Start a request and return at once; the future always ends in an Answer, never in an exception.
 
-        `key` is the idempotency key that came beside the body, if one did.
+        `key` is the idempotency key that came beside the body, if one did. A caller who is not named reads JSON.
         """
         started = time.monotonic()
         request_id = request_id or uuid.uuid4().hex
@@ -76,7 +100,8 @@ class Router:
         except FirnError as e:
             answer.set_result(_failed(e, request_id))
             return answer
-        asked = _Asked(found, request, request_id, started, len(body) if isinstance(body, bytes | str) else 0)
+        size = len(body) if isinstance(body, bytes | str) else 0
+        asked = _Asked(found, request, request_id, started, size, caller or Caller())
 
         def finish(outcome: Answer) -> None:
             self._leave(pool)
@@ -140,17 +165,18 @@ class Router:
             hint = f"did you mean {near}?" if near else f"known are {', '.join(sorted(self._operations))}"
             raise UnknownOperation(f"{name[:80]!r} is not an operation; {hint}", field="operation", suggestion=near)
         value = {**value, "operation": found.name}
-        keyed = key is not None and issubclass(found.request, ChangeRequest)
-        if keyed and value.setdefault("idempotency_key", key) != key:
-            raise InvalidRequest(
-                "idempotency_key and the header Idempotency-Key differ; send one of them", field="idempotency_key"
-            )
+        if key is not None and issubclass(found.request, ChangeRequest):
+            if value.get("idempotency_key") not in (None, key):
+                raise InvalidRequest(
+                    "idempotency_key and the header Idempotency-Key differ; send one of them", field="idempotency_key"
+                )
+            value["idempotency_key"] = key
         try:
             return found, found.request.model_validate(value, context={"trusted": trusted})
         except ValidationError as e:
             raise refusal(e, found.request) from e
 
-    def run(self, operation: Operation, request: Request, request_id: str) -> "Result | bytes":
+    def run(self, operation: Operation, request: Request, request_id: str) -> "Result | bytes | Stream":
         """Run a parsed request and wait for it on this thread; a failure is a FirnError."""
         result = operation.run(request, replace(self._context, ask=Ask(request_id)))
         return result.result() if isinstance(result, Future) else result
@@ -163,17 +189,26 @@ class Router:
             return envelope.success(result, asked.request_id, elapsed)
 
         try:
-            context = replace(self._context, ask=ask, size=asked.size, reply=reply)
+            context = replace(self._context, ask=ask, size=asked.size, reply=reply, caller=asked.caller)
             result = asked.operation.run(asked.request, context)
             if isinstance(result, Future):
                 result.add_done_callback(lambda done: finish(self._told(asked, done)))
                 return
+            if isinstance(result, Stream):
+                return finish(self._streaming(result))
             body = reply(result)
             self._keep(ask, body)
             answer = self._told(asked, _done(body))
         except BaseException as e:
             answer = self._told(asked, _broken(e))
         finish(answer)
+
+    def _streaming(self, stream: Stream) -> Answer:
+        """A stream is under way until it is closed, though nothing waits for it here."""
+        with self._lock:
+            self._under_way += 1
+        stream.when_closed(lambda: self._leave("inline"))
+        return Answer(200, b"", stream=stream)
 
     def _keep(self, ask: Ask, body: bytes) -> None:
         """Store the answer of a keyed request. What it says has happened: it is sent though it could not be stored."""
@@ -257,6 +292,7 @@ class _Asked:
     request_id: str
     started: float
     size: int
+    caller: Caller
 
 
 Finish = Callable[[Answer], None]

@@ -88,6 +88,9 @@ class WriteQueueSettings(_Section):
 
 class LimitSettings(_Section):
     body_mb: Annotated[int, Field(ge=1, le=2048)] = 64
+    bulk_mb: Megabytes = 16_384
+    # Each takes one of the Spark sessions for as long as its rows move.
+    bulk_at_once: Annotated[int, Field(ge=1, le=64)] = 2
     # An estimate of what the requests that are in the house take; the bytes of JSON count eightfold.
     memory_mb: Annotated[int, Field(ge=64, le=1_000_000)] = 1024
     keys_kept_hours: Annotated[int, Field(ge=1, le=8760)] = 24
@@ -95,6 +98,9 @@ class LimitSettings(_Section):
     # Most of them wait for their table's turn.
     edit_threads: Threads = 16
     upkeep_threads: Threads = 1
+    # Answers on their way as CSV or Arrow, and how long a client may take nothing of one.
+    streams: Annotated[int, Field(ge=1, le=500)] = 16
+    stream_stall_s: Annotated[int, Field(ge=1, le=86_400)] = 300
     waiting_requests: Count = 1000
     start_wait_s: Annotated[int, Field(ge=1, le=3600)] = 120
     stop_wait_s: Annotated[int, Field(ge=1, le=22)] = 20

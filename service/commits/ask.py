@@ -39,7 +39,7 @@ class Ask:
 def fingerprint(request: dict[str, Any]) -> str:
     """A digest of a request, equal for requests that say the same in another order of fields."""
     try:
-        text = orjson.dumps(request, default=str, option=orjson.OPT_SORT_KEYS)
+        text = orjson.dumps(request, default=repr, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # whole numbers beyond 64 bits, or half of a surrogate pair
-        text = json.dumps(request, default=str, sort_keys=True).encode()
+        text = json.dumps(request, default=repr, sort_keys=True).encode()
     return hashlib.sha256(text).hexdigest()

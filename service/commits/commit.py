@@ -108,6 +108,15 @@ class Commits:
         except LedgerUnavailable as e:
             log.error("the end of batch %s could not be noted; a retry or the next start will: %s", batch, e.message)
 
+    def keep(self, ask: Ask, answer: bytes) -> None:
+        """Keep the answer to a request that needed no change, if it has a key."""
+        if ask.key is None:
+            return
+        try:
+            self._ledger.answer(ask.key.id, ask.key.fingerprint, answer)
+        except LedgerUnavailable as e:
+            log.error("%s: its answer could not be stored under its key: %s", ask.request_id, e.message)
+
     def in_turn(self, table: Table) -> AbstractContextManager[None]:
         """Hold the table's turn: no change of it is being made, or looked for, meanwhile."""
         return self.order.hold(table.uuid)

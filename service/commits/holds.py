@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from service.catalog.history import history
 from service.catalog.tables import Table
+from service.ledger.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -74,3 +75,13 @@ class Holds:
                 del left[number]
                 if not left:
                     del self._tables[table_uuid]
+
+
+def awaited(ledger: Ledger, table: Table) -> set[int]:
+    """Snapshots whose change has no noted end yet, and those that answers by key are still to be made from."""
+    kept = ledger.awaited_snapshots(table.uuid)
+    for begun in ledger.unfinished():
+        made = table.committed_by(begun.batch) if begun.table_uuid == table.uuid else None
+        if made:
+            kept.add(made.snapshot_id)
+    return kept

@@ -5,13 +5,14 @@ made.
 """
 
 import uuid as uuids
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -75,9 +76,12 @@ def append(
     return _commit(session, iceberg, staged, batch)
 
 
-def stage(session: SparkSession, table: str, df: DataFrame) -> Staged:
-    """Write the rows of a frame, whose columns are the table's, into data files of the table."""
-    return _stage(session, _current(session, table), df._jdf)
+def stage(session: SparkSession, table: str, df: DataFrame, options: Mapping[str, str] | None = None) -> Staged:
+    """Write the rows of a frame, whose columns are the table's, into data files of the table.
+
+    `options` are Iceberg's write options.
+    """
+    return _stage(session, _current(session, table), df._jdf, options)
 
 
 def commit(
@@ -96,7 +100,7 @@ def discard(session: SparkSession, table: str, staged: Staged) -> None:
 
 
 def _current(session: SparkSession, table: str) -> Any:
-    """Iceberg's table as it is now. What a session read of its metadata before is not read again while it is current."""
+    """Iceberg's table as it is now; metadata that the session has read before is read again only if there is newer."""
     kept: dict[str, Any] = session.__dict__.setdefault("_firn_tables", {})
     operations = kept.pop(table, None)
     if operations is not None:
@@ -106,11 +110,26 @@ def _current(session: SparkSession, table: str) -> Any:
             operations = None
     if operations is None:
         operations = load_table(session, table).operations()
+        if str(operations.current().location()).startswith("file:"):
+            _delete_at_once(session)
     kept[table] = operations
     if len(kept) > _TABLES_KEPT:
         kept.pop(next(iter(kept)))
     # A table object gathers a reporter with each write, so each write gets a new one.
     return _class(session, f"{_ICEBERG}.BaseTable")(operations, table)
+
+
+def _delete_at_once(session: SparkSession) -> None:
+    """Let Hadoop's file access delete on the thread that asks, as each commit does with one old metadata file.
+
+    It has a pool for it, and Iceberg sleeps 10 ms until the pool is done; on local disks that is most of a commit.
+    There is no setting for it, only this field.
+    """
+    with suppress(Py4JError):
+        files = _class(session, "java.lang.Class").forName(f"{_ICEBERG}.hadoop.HadoopFileIO")
+        pool = files.getDeclaredField("executorService")
+        pool.setAccessible(True)
+        pool.set(None, _same_thread(session))
 
 
 def _check(iceberg: Any, table: str, uuid: str, schema_id: int | None) -> None:
@@ -135,13 +154,16 @@ def _frame(session: SparkSession, rows: pa.Table) -> Any:
     )
 
 
-def _stage(session: SparkSession, iceberg: Any, jdf: Any) -> Staged:
+def _stage(session: SparkSession, iceberg: Any, jdf: Any, options: Mapping[str, str] | None = None) -> Staged:
     name = uuids.uuid4().hex
     tables = _class(session, f"{_SPARK}.SparkTableCache").get()
     staging = _class(session, f"{_SPARK}.FileRewriteCoordinator").get()
     tables.add(name, iceberg)
     try:
-        jdf.writeTo(f"{_STAGING}.`{name}`").append()
+        writer = jdf.writeTo(f"{_STAGING}.`{name}`")
+        for option, value in (options or {}).items():
+            writer = writer.option(option, value)
+        writer.append()
         return Staged(iceberg.io(), tuple(_each(staging.fetchNewFiles(iceberg, name))))
     finally:
         tables.remove(name)
@@ -150,12 +172,16 @@ def _stage(session: SparkSession, iceberg: Any, jdf: Any) -> Staged:
 
 def _commit(session: SparkSession, iceberg: Any, staged: Staged, batch: str) -> int:
     # With a pool, Iceberg sleeps 10 ms at a time until it is done, several times in one commit.
-    here = _class(session, _EXECUTORS).newDirectExecutorService()
+    here = _same_thread(session)
     update = iceberg.newAppend().scanManifestsWith(here).writeManifestsWith(here, 1).set(BATCH_PROPERTY, batch)
     for file in staged.files:
         update.appendFile(file)
     update.commit()
     return int(update.updateEvent().snapshotId())
+
+
+def _same_thread(session: SparkSession) -> Any:
+    return _class(session, _EXECUTORS).newDirectExecutorService()
 
 
 def _each(items: Any) -> Iterator[Any]:

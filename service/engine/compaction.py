@@ -1,4 +1,4 @@
-"""Jobs that rewrite files without changing rows, and that let old snapshots go. Iceberg's own actions do the work."""
+"""Jobs that rewrite files without changing rows. Iceberg's own actions do the work."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -40,11 +40,6 @@ def rewrite(session: SparkSession, table: str, how: Rewrite, batch: str) -> None
     for key, value in options.items():
         action = action.option(key, str(value))
     action.execute()
-
-
-def expire(session: SparkSession, table: str, older_than_ms: int) -> None:
-    """Let go of snapshots older than this, but for the current one, and delete the files only they used."""
-    _actions(session).expireSnapshots(load_table(session, table)).expireOlderThan(older_than_ms).retainLast(1).execute()
 
 
 def load_table(session: SparkSession, table: str) -> Any:

@@ -64,11 +64,20 @@ def collect(df: DataFrame) -> pa.Table:
 
 def json_rows(table: pa.Table) -> list[dict[str, Any]]:
     """The rows as objects that `wire.render` can write: NaN and infinities as text, maps as objects."""
-    try:
-        columns = [[value for chunk in column.chunks for value in _values(chunk)] for column in table.columns]
-    except UnicodeDecodeError as e:
-        raise InvalidQuery("a text in the answer is not UTF-8; select the binary column itself, or base64 of it") from e
+    columns = [[value for chunk in column.chunks for value in json_values(chunk)] for column in table.columns]
     return _objects(table.column_names, columns, table.num_rows)
+
+
+def json_values(column: pa.Array) -> list[Any]:
+    """One column's values as `json_rows` has them."""
+    try:
+        return _values(column)
+    except UnicodeDecodeError as e:
+        raise not_utf8() from e
+
+
+def not_utf8() -> InvalidQuery:
+    return InvalidQuery("a text in the answer is not UTF-8; select the binary column itself, or base64 of it")
 
 
 def _field(field: Field) -> pa.Field:

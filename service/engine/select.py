@@ -39,11 +39,16 @@ class Selected:
 
 def select(session: SparkSession, query: Query, explain: bool) -> Selected:
     """Run the query, or say how it would be run."""
-    parameters = Parameters()
-    text = statement(query, parameters)
-    aggregate_from_metadata(session, allowed=not any(has_uuid(source.schema) for source in query.sources))
-    df = sql.run(session, text, parameters.values)
+    df = framed(session, query)
     return explained(df) if explain else selected(df, [output.name for output in query.outputs], query.limit)
+
+
+def framed(session: SparkSession, query: Query, *, paged: bool = True) -> DataFrame:
+    """The query as a frame, without its limit and offset where it is not `paged`."""
+    parameters = Parameters()
+    text = statement(query, parameters, paged=paged)
+    aggregate_from_metadata(session, allowed=not any(has_uuid(source.schema) for source in query.sources))
+    return sql.run(session, text, parameters.values)
 
 
 def aggregate_from_metadata(session: SparkSession, allowed: bool) -> None:
@@ -62,7 +67,7 @@ def explained(df: DataFrame) -> Selected:
     return Selected([], plan=df._jdf.queryExecution().explainString(_formatted(df)))
 
 
-def statement(query: Query, parameters: Parameters) -> str:
+def statement(query: Query, parameters: Parameters, *, paged: bool = True) -> str:
     """The query's text. Its outputs are called c0, c1, … so that no name a user chose can mean anything to Spark."""
     source = _from(query, parameters)
     condition = query.where
@@ -74,7 +79,7 @@ def statement(query: Query, parameters: Parameters) -> str:
     if query.sorts:
         text += f" ORDER BY {', '.join(_sort(s, parameters) for s in query.sorts)}"
     # One row more than asked for tells whether there are more.
-    return f"{text} LIMIT {query.limit + 1} OFFSET {query.offset}"
+    return f"{text} LIMIT {query.limit + 1} OFFSET {query.offset}" if paged else text
 
 
 def _from(query: Query, parameters: Parameters) -> str:

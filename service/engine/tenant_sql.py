@@ -85,15 +85,23 @@ def mentions(session: SparkSession, text: str) -> list[Mention]:
 
 def run(session: SparkSession, statement: Statement, check: Callable[[str], int]) -> Selected:
     """The statement's answer. `check` is shown the analysed plan before anything runs, and counts its tables."""
-    aggregate_from_metadata(session, allowed=not any(view.has_uuid for view in statement.views))
-    with _views(session, statement.views):
-        df = _analysed(session, statement)
-        _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)
-        names = _names(df)
+    with framed(session, statement, check) as (df, names):
         if statement.offset:
             df = df.offset(statement.offset)
         df = df.limit(statement.limit + 1)
         return explained(df) if statement.explain else selected(df, names, statement.limit)
+
+
+@contextmanager
+def framed(
+    session: SparkSession, statement: Statement, check: Callable[[str], int]
+) -> Iterator[tuple[DataFrame, list[str]]]:
+    """The statement as a frame that can be planned during the block, all its rows, and what its columns are called."""
+    aggregate_from_metadata(session, allowed=not any(view.has_uuid for view in statement.views))
+    with _views(session, statement.views):
+        df = _analysed(session, statement)
+        _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)
+        yield df, _names(df)
 
 
 @contextmanager

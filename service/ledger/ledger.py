@@ -193,7 +193,10 @@ def open_ledger(settings: Settings) -> Ledger:
 def tidy(ledger: Ledger, settings: Settings) -> None:
     """Let go of what is past its time."""
     hour = 3600 * 1000
-    ledger.forget(_now_ms() - _KEPT_DAYS * 24 * hour, _now_ms() - settings.limits.keys_kept_hours * hour)
+    keys_hours = settings.limits.keys_kept_hours
+    # A key without an answer is worth nothing without the note of its batch.
+    batches_hours = max(_KEPT_DAYS * 24, keys_hours)
+    ledger.forget(_now_ms() - batches_hours * hour, _now_ms() - keys_hours * hour)
 
 
 def _replace_keys(connection: Connection, fingerprints: Mapping[str, str], batch: str) -> None:

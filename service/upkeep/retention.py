@@ -38,11 +38,10 @@ def by_age(history: History, older_than_ms: int, needed: Set[int], now_ms: int) 
     return _all_but(history, kept, needed, now_ms)
 
 
-def commits_until_worthwhile(history: History, policy: SnapshotSettings, slack: int, now_ms: int) -> int:
-    """After how many more commits a policy will have `slack` snapshots to let go of, by its count of the last ones."""
+def commits_until(slack: int, policy: SnapshotSettings, snapshots: int, expirable: int) -> int:
+    """After how many more commits a table of so many snapshots may have `slack` that its policy lets go."""
     last = min(policy.keep_last, policy.keep_at_most)
-    loose = len(by_policy(history, policy, frozenset(), now_ms).snapshots)
-    return max(0, last - len(history.versions)) + max(1, slack - loose)
+    return max(0, last - snapshots) + max(1, slack - expirable)
 
 
 def _last_of_each_hour(history: History, since_ms: int) -> Iterator[Version]:

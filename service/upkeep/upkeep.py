@@ -4,15 +4,17 @@ import logging
 import time
 from dataclasses import dataclass
 
-from service.catalog.files import list_files, matching_files
+from service.catalog.files import TableFiles, list_files, matching_files
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.ask import Ask
 from service.commits.commit import Commits
-from service.engine.compaction import Rewrite, expire, rewrite
+from service.commits.holds import Holds
+from service.engine.compaction import Rewrite, rewrite
 from service.engine.engine import Engine
 from service.properties import compaction_policy, target_file_size_mb
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.counts import WriteCounts
+from service.upkeep.expirer import Expirer
 from service.upkeep.plan import MIB, Plan, plan, small_bytes
 from service.upkeep.report import Check, Outcome, Wish, stats
 
@@ -29,6 +31,8 @@ class Upkeep:
     catalog: Catalog
     commits: Commits
     counts: WriteCounts
+    holds: Holds
+    expirer: Expirer
 
     def policy(self, table: Table) -> CompactionSettings:
         """The compaction settings that hold for a table."""
@@ -67,10 +71,23 @@ class Upkeep:
     def compact(self, table: Table, wish: Wish, ask: Ask) -> Outcome:
         """Merge the small files of a table where it is worth it, then let old snapshots go."""
         started = time.monotonic()
+        with self.holds.building_on(table.uuid, table.current_snapshot_id):
+            merged = self._merge(table, wish, ask)
+        expired = self.expirer.by_age(merged.table, wish.snapshot_retention_hours) if wish.expire_snapshots else 0
+        elapsed = round((time.monotonic() - started) * 1000)
+        return Outcome(
+            compacted=merged.snapshot is not None,
+            reason=merged.reason,
+            stats=stats(merged.before, merged.after, merged.snapshot, expired, elapsed, merged.how),
+            snapshot_id=merged.snapshot.snapshot_id if merged.snapshot else merged.table.current_snapshot_id,
+        )
+
+    def _merge(self, table: Table, wish: Wish, ask: Ask) -> "_Merged":
         policy = self.policy(table)
         how = self._how(table, policy, wish)
         found = plan(matching_files(table, wish.filter_json), how.small_bytes, how.min_files)
-        reason = _why_not(found, policy, how, wish)
+        # What an earlier attempt with the same key merged is answered, not looked for again.
+        reason = None if self.commits.happened(ask) else _why_not(found, policy, how, wish)
         before = after = list_files(table)
         snapshot: Snapshot | None = None
         if reason is None:
@@ -87,14 +104,7 @@ class Upkeep:
             else:
                 # What others committed meanwhile is not this compaction's doing.
                 before, after = list_files(table, snapshot.parent_id), list_files(table, snapshot.snapshot_id)
-        expired = self._expire(table, wish.snapshot_retention_hours) if wish.expire_snapshots else 0
-        elapsed = round((time.monotonic() - started) * 1000)
-        return Outcome(
-            compacted=snapshot is not None,
-            reason=reason,
-            stats=stats(before, after, snapshot, expired, elapsed, how),
-            snapshot_id=snapshot.snapshot_id if snapshot else table.current_snapshot_id,
-        )
+        return _Merged(table, how, before, after, snapshot, reason)
 
     def _how(self, table: Table, policy: CompactionSettings, wish: Wish) -> Rewrite:
         target_mb = wish.target_file_size_mb or target_file_size_mb(table.properties, self.settings)
@@ -106,16 +116,17 @@ class Upkeep:
             filter_json=wish.filter_json,
         )
 
-    def _expire(self, table: Table, retention_hours: int) -> int:
-        older_than_ms = int((time.time() - retention_hours * 3600) * 1000)
-        others = [s for s in table.snapshots() if s.snapshot_id != table.current_snapshot_id]
-        if not any(s.timestamp_ms < older_than_ms for s in others):
-            return 0
-        # A change looks for the snapshot it made while it has its turn; until then that must not expire.
-        with self.commits.in_turn(table):
-            self.engine.run(expire, table.spark_name, older_than_ms)
-        left = {s.snapshot_id for s in self.catalog.load(table.name).snapshots()}
-        return sum(s.snapshot_id not in left for s in others)
+
+@dataclass(frozen=True)
+class _Merged:
+    """What a compaction made of a table, or why it made nothing."""
+
+    table: Table
+    how: Rewrite
+    before: TableFiles
+    after: TableFiles
+    snapshot: Snapshot | None
+    reason: str | None
 
 
 def _why_not(found: Plan, policy: CompactionSettings, how: Rewrite, wish: Wish) -> str | None:

@@ -67,9 +67,10 @@ class Batches:
                 made.append(self._committed(part))
                 failed_alone.clear()
             except Moved:
-                if made:
-                    # What is left of a batch that was split goes with what the table is now.
-                    raise PartlyMoved(made, [e for p in [part, *reversed(waiting)] for e in p]) from None
+                left = [entry for p in [part, *reversed(waiting)] for entry in p]
+                if len(left) < len(entries):
+                    # Some were committed or refused; the others go with what the table is now.
+                    raise PartlyMoved(made, left) from None
                 raise
             except Exception as e:
                 hopeless = failed_alone.count(type(e)) >= _HOPELESS if isinstance(e, Unavailable) else False
@@ -155,7 +156,7 @@ class Batches:
 
 
 class PartlyMoved(Exception):
-    """Some entries were committed; the table changed before the others were."""
+    """Some entries were committed or refused; the table changed before the others were."""
 
     def __init__(self, made: list[Committed], left: list[Entry]) -> None:
         super().__init__()

@@ -104,8 +104,9 @@ class Writes:
             entry.fit(table)
         entry.table = table
         if not entry.count:
-            answer = entry.reply(Written(0, table.current_snapshot_id, 0, 0, NOT_CHECKED))
-            entry.answer.set_result(answer)
+            body = entry.reply(Written(0, table.current_snapshot_id, 0, 0, NOT_CHECKED))
+            self._commits.keep(entry.ask, body)
+            entry.answer.set_result(body)
         else:
             self._queue(entry)
 
@@ -136,8 +137,10 @@ class Writes:
             self._committing.submit(self._turn, uuid)
         except RuntimeError:
             queue = self._queues[uuid]
-            refuse(queue.take(), _stopping())
+            while entries := queue.take():
+                refuse(entries, _stopping())
             self._commits.order.leave(uuid)
+            queue.done(0)
 
     def _turn(self, uuid: str) -> None:
         """Commit one batch; the table's turn is ours."""

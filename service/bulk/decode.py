@@ -1,0 +1,41 @@
+"""A body of one of the media types that rows come in, as checked batches of a table's own Arrow schema."""
+
+from collections.abc import Callable, Iterator
+from email.message import Message
+
+import pyarrow as pa
+
+from service.bulk.body import Body
+from service.bulk.from_arrow import read_arrow
+from service.bulk.from_csv import read_csv
+from service.bulk.from_ndjson import read_ndjson
+from service.errors import InvalidRequest
+from service.schema import TableSchema
+
+Decoder = Callable[[Body, TableSchema], Iterator[pa.RecordBatch]]
+
+ARROW, NDJSON, CSV = "application/vnd.apache.arrow.stream", "application/x-ndjson", "text/csv"
+DECODERS: dict[str, Decoder] = {ARROW: read_arrow, NDJSON: read_ndjson, CSV: read_csv}
+
+
+def decoder(content_type: str | None, content_encoding: str | None = None) -> Decoder:
+    """What reads such a body; InvalidRequest, naming what there is, where nothing does."""
+    header = Message()
+    header["Content-Type"] = content_type or ""
+    kind = header.get_content_type() if content_type else ""
+    found = DECODERS.get(kind)
+    if found is None:
+        sent = f"{content_type[:80]!r}" if content_type else "missing"
+        raise InvalidRequest(f"Content-Type is {sent}; send {', '.join(DECODERS)}", field="Content-Type")
+    charset = header.get_param("charset")
+    if charset is not None and str(charset).lower() not in ("utf-8", "utf8"):
+        raise InvalidRequest(f"Content-Type has charset {str(charset)[:80]!r}; send UTF-8", field="Content-Type")
+    if str(header.get_param("header")).lower() == "absent":
+        raise InvalidRequest("Content-Type says header=absent; send the columns' names first", field="Content-Type")
+    if content_encoding and content_encoding.lower() != "identity":
+        raise InvalidRequest(
+            f"Content-Encoding is {content_encoding[:80]!r}; send the body without one "
+            "(an Arrow stream's own compression by lz4 or zstd is read)",
+            field="Content-Encoding",
+        )
+    return found

@@ -1,0 +1,373 @@
+"""Arrow arrays of any type that can carry a column's values, made arrays of the column's own type; nothing is lost."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from service.records import Misfit
+from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct, hint
+
+Fit = Callable[[pa.Array], pa.Array]
+
+UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+# The years 1 to 9999, in days and in microseconds from 1970.
+_DAYS = (-719_162, 2_932_896)
+_MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+# What one call may unpack that its message holds only once.
+_MOST_BYTES = 128 << 20
+_MOST_VALUES = 4 << 20
+
+
+class TooWide(Exception):
+    """The rows unpack to more than fits into memory at once; fewer of them may."""
+
+
+def fitter(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Fit:
+    """How arrays of type `source` become arrays of type `target`, which is Arrow's type for `kind`.
+
+    Misfit when no array of that type can; what it returns raises Misfit at the first value that does not fit.
+    """
+    if isinstance(source, pa.BaseExtensionType):
+        return _extension(source, kind, target)
+    if kinds.is_null(source):
+        return _nulls(target)
+    if kinds.is_dictionary(source):
+        return _dictionary(source, kind, target)
+    match kind:
+        case Array():
+            return _list(source, kind, target)
+        case Map():
+            return _map(source, kind, target)
+        case Struct():
+            return _struct(source, kind, target)
+        case DecimalType():
+            cast = _decimal(source, target)
+        case Primitive(name):
+            cast = _PRIMITIVE[name](source, target)
+    if cast is None:
+        raise _cannot(source, kind)
+    return _exactly(cast, kind)
+
+
+def first(array: pa.Array, works: Callable[[pa.Array], Any]) -> int:
+    """Where the first value is for which `works` raises, given that it does for the whole array."""
+    low, high = 0, len(array)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            works(array.slice(low, middle - low))
+            low = middle
+        except (Misfit, pa.ArrowInvalid):
+            high = middle
+    return low
+
+
+def _cannot(source: pa.DataType, kind: ColumnType) -> Misfit:
+    return Misfit(f"Arrow's {str(source)[:80]} cannot become {str(kind)[:80]} without loss; cast it before sending")
+
+
+def _exactly(cast: Fit, kind: ColumnType) -> Fit:
+    def fit(array: pa.Array) -> pa.Array:
+        try:
+            return cast(array)
+        except pa.ArrowInvalid:
+            value = array[first(array, cast)]
+            raise Misfit(f"{shown(value)} does not fit {kind} without loss; send a value that does") from None
+
+    return fit
+
+
+def shown(value: pa.Scalar) -> str:
+    try:
+        plain = value.as_py()
+    except Exception:  # nanoseconds and years that Python cannot hold
+        plain = value.cast(pa.string()).as_py()
+    text = repr(plain[:61]) if isinstance(plain, str | bytes) else str(plain)
+    return text if len(text) <= 60 else f"{text[:57]}…{text[0] if isinstance(plain, str) else ''}"
+
+
+def _safe(source: pa.DataType, target: pa.DataType) -> Fit:
+    if source == target:
+        return lambda array: array
+    return lambda array: array.cast(target)
+
+
+def _text(source: pa.DataType, target: pa.DataType) -> Fit | None:
+    if kinds.is_string_view(source):
+        return lambda array: _unviewed(array).cast(target)
+    return _safe(source, target) if kinds.is_string(source) or kinds.is_large_string(source) else None
+
+
+def _bytes(source: pa.DataType, target: pa.DataType) -> Fit | None:
+    if kinds.is_binary_view(source):
+        return lambda array: _unviewed(array).cast(target)
+    return _safe(source, target) if kinds.is_binary(source) or _is_binary(source) else None
+
+
+def _is_binary(source: pa.DataType) -> bool:
+    return bool(kinds.is_large_binary(source) or kinds.is_fixed_size_binary(source))
+
+
+def _unviewed(array: pa.Array) -> pa.Array:
+    if _view_bytes(array) > _MOST_BYTES:
+        raise TooWide
+    return array
+
+
+def _view_bytes(array: pa.Array) -> int:
+    """What views unpack to. They may share their bytes; the first of each one's four words is its length."""
+    views = array.buffers()[1]
+    if not len(array) or views is None:
+        return 0
+    words = memoryview(views).cast("B")[array.offset * 16 : (array.offset + len(array)) * 16].cast("i")
+    return sum(words[::4].tolist())
+
+
+def _whole(source: pa.DataType, target: pa.DataType) -> Fit | None:
+    numbers = kinds.is_integer(source) or kinds.is_floating(source) or kinds.is_decimal(source)
+    return _safe(source, target) if numbers else None
+
+
+def _single(source: pa.DataType, target: pa.DataType) -> Fit | None:
+    if not kinds.is_float64(source):
+        return _double(source, target)
+
+    def narrow(array: pa.Array) -> pa.Array:
+        narrowed = array.cast(target)
+        back = narrowed.cast(source)
+        if pc.any(pc.and_(pc.not_equal(back, array), pc.is_finite(array))).as_py():
+            raise pa.ArrowInvalid("rounded")
+        return narrowed
+
+    return narrow
+
+
+def _double(source: pa.DataType, target: pa.DataType) -> Fit | None:
+    if kinds.is_float16(source) and kinds.is_float64(target):
+        return lambda array: array.cast(pa.float32()).cast(target)
+    return _safe(source, target) if kinds.is_integer(source) or kinds.is_floating(source) else None
+
+
+def _boolean(source: pa.DataType, target: pa.DataType) -> Fit | None:
+    return _safe(source, target) if kinds.is_boolean(source) else None
+
+
+def _date(source: pa.DataType, target: pa.DataType) -> Fit | None:
+    if not kinds.is_date(source):
+        return None
+    return lambda array: between_years(array.cast(target))
+
+
+def _moment(source: pa.DataType, target: pa.DataType) -> Fit | None:
+    """With a zone or without: the numbers count from 1970 in UTC, as a record's text without a zone is taken."""
+    if not kinds.is_timestamp(source):
+        return None
+    exact = pa.timestamp("us", tz=source.tz)
+    return lambda array: between_years(array.cast(exact).cast(pa.int64()).cast(target))
+
+
+def between_years(array: pa.Array) -> pa.Array:
+    """The same array, of days or of microseconds, if all are within the years 1 to 9999; else ArrowInvalid."""
+    days = kinds.is_date(array.type)
+    found = pc.min_max(array.cast(pa.int32() if days else pa.int64()))
+    low, high = found["min"].as_py(), found["max"].as_py()
+    first_of_all, last = _DAYS if days else _MICROSECONDS
+    if low is not None and (low < first_of_all or high > last):
+        raise pa.ArrowInvalid("outside the years 1 to 9999")
+    return array
+
+
+def _uuid(source: pa.DataType, target: pa.DataType) -> Fit | None:
+    as_text = _text(source, target)
+    if as_text:
+
+        def checked(array: pa.Array) -> pa.Array:
+            low = pc.ascii_lower(as_text(array))
+            if pc.all(pc.match_substring_regex(low, f"^{UUID}$")).as_py() is False:
+                raise pa.ArrowInvalid("not a uuid")
+            return low
+
+        return checked
+    return _uuid_text if kinds.is_fixed_size_binary(source) and source.byte_width == 16 else None
+
+
+def _uuid_text(array: pa.Array) -> pa.Array:
+    if len(array) > _MOST_VALUES:
+        raise TooWide
+    digits = [None if raw is None else raw.hex() for raw in array.to_pylist()]
+    return pa.array([d and f"{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}" for d in digits], pa.string())
+
+
+def _decimal(source: pa.DataType, target: pa.DataType) -> Fit | None:
+    if kinds.is_integer(source):
+        # By a type wide enough for any of them: Arrow looks at the type's digits, not the values'.
+        return lambda array: array.cast(pa.decimal128(20, 0)).cast(target)
+    return _safe(source, target) if kinds.is_decimal(source) else None
+
+
+_PRIMITIVE: dict[str, Callable[[pa.DataType, pa.DataType], Fit | None]] = {
+    "string": _text,
+    "integer": _whole,
+    "long": _whole,
+    "float": _single,
+    "double": _double,
+    "boolean": _boolean,
+    "date": _date,
+    "timestamp": _moment,
+    "timestamptz": _moment,
+    "binary": _bytes,
+    "uuid": _uuid,
+}
+
+
+def _nulls(target: pa.DataType) -> Fit:
+    def fit(array: pa.Array) -> pa.Array:
+        if len(array) > _MOST_VALUES:
+            raise TooWide
+        return pa.nulls(len(array), target)
+
+    return fit
+
+
+def _extension(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Fit:
+    if not isinstance(source, pa.UuidType):
+        raise _cannot(source, kind)
+    inner = fitter(source.storage_type, kind, target)
+    return lambda array: inner(array.storage)
+
+
+def _dictionary(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Fit:
+    inner = fitter(source.value_type, kind, target)
+    if kinds.is_nested(source.value_type):
+        raise _cannot(source, kind)
+
+    def fit(array: pa.Array) -> pa.Array:
+        try:
+            return _taken(inner(array.dictionary), array.indices)
+        except Misfit:
+            # A value of the dictionary that no row has does no harm.
+            return inner(_taken(array.dictionary, array.indices))
+
+    return fit
+
+
+def _taken(values: pa.Array, indices: pa.Array) -> pa.Array:
+    if kinds.is_string_view(values.type) or kinds.is_binary_view(values.type):
+        values = _unviewed(values).cast(pa.large_string() if kinds.is_string_view(values.type) else pa.large_binary())
+    if len(indices) > _MOST_VALUES:
+        raise TooWide
+    if kinds.is_binary(values.type) or kinds.is_string(values.type) or _is_large(values.type):
+        size = pc.sum(pc.take(pc.binary_length(values), indices)).as_py() or 0
+        if size > _MOST_BYTES:
+            raise TooWide
+    return values.take(indices)
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(kinds.is_large_binary(kind) or kinds.is_large_string(kind))
+
+
+def _present(array: pa.Array, required: bool, kind: ColumnType) -> pa.Array:
+    if required and array.null_count:
+        raise Misfit(f"a value is required here; send a value of type {str(kind)[:80]}")
+    return array
+
+
+def _list(source: pa.DataType, kind: Array, target: pa.DataType) -> Fit:
+    if not (kinds.is_list(source) or kinds.is_large_list(source) or kinds.is_fixed_size_list(source)):
+        raise _cannot(source, kind)
+    inner = _within("[]", source.value_type, kind.items, target.value_type)
+
+    def fit(array: pa.Array) -> pa.Array:
+        # flatten() leaves out what stands under null lists and outside of a slice.
+        items = _at("[]", lambda: _present(array.flatten(), kind.items_required, kind.items))
+        return pa.ListArray.from_arrays(_offsets(array), inner(items), type=target, mask=array.is_null())
+
+    return fit
+
+
+def _offsets(lists: pa.Array) -> pa.Array:
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
+
+
+def _map(source: pa.DataType, kind: Map, target: pa.DataType) -> Fit:
+    if not kinds.is_map(source):
+        raise _cannot(source, kind)
+    fit_key = _within("(a key)", source.key_type, kind.key, target.key_type)
+    fit_item = _within("[]", source.item_type, kind.value, target.item_type)
+    pairs = pa.list_(pa.struct([("key", source.key_type), ("value", source.item_type)]))
+
+    def fit(array: pa.Array) -> pa.Array:
+        lists = array.cast(pairs)
+        flat = lists.flatten()
+        keys = fit_key(flat.field(0))
+        items = fit_item(_at("[]", lambda: _present(flat.field(1), kind.value_required, kind.value)))
+        _refuse_twice(pc.list_parent_indices(lists), keys)
+        return pa.MapArray.from_arrays(_offsets(lists), keys, items, target, mask=array.is_null())
+
+    return fit
+
+
+def _refuse_twice(parents: pa.Array, keys: pa.Array) -> None:
+    counted = pa.table({"map": parents, "key": keys}).group_by(["map", "key"]).aggregate([([], "count_all")])
+    if counted.num_rows != len(keys):
+        raise Misfit("a key stands twice in one map; send each key once")
+
+
+def _struct(source: pa.DataType, kind: Struct, target: pa.DataType) -> Fit:
+    if not kinds.is_struct(source):
+        raise _cannot(source, kind)
+    names = [source.field(i).name for i in range(source.num_fields)]
+    places = match_names(names, [(f.name, f.required) for f in kind.fields])
+    inner = [
+        None if place is None else _within(f".{f.name}", source.field(place).type, f.type, target.field(i).type)
+        for i, (f, place) in enumerate(zip(kind.fields, places, strict=True))
+    ]
+
+    def fit(array: pa.Array) -> pa.Array:
+        columns = []
+        children = array.flatten()  # what stands under null structs reads as null
+        for i, (f, place, fit_one) in enumerate(zip(kind.fields, places, inner, strict=True)):
+            if place is None or fit_one is None:
+                columns.append(_nulls(target.field(i).type)(array))
+                continue
+            if f.required and children[place].null_count > array.null_count:
+                raise Misfit(f"a value is required here; send a value of type {str(f.type)[:80]}", f".{f.name}")
+            columns.append(fit_one(children[place]))
+        return pa.StructArray.from_arrays(columns, fields=list(target), mask=array.is_null())
+
+    return fit
+
+
+def match_names(sent: list[str], wanted: list[tuple[str, bool]]) -> list[int | None]:
+    """Where each wanted column (its name, and whether it is required) stands among those that were sent.
+
+    Misfit for one that is not known, stands twice, or is missing though required.
+    """
+    known = [name for name, _ in wanted]
+    for i, name in enumerate(sent):
+        if name not in known:
+            near, words = hint(name, known)
+            raise Misfit(f"there is no such field; {words}", f".{name[:80]}", near)
+        if name in sent[:i]:
+            raise Misfit("it stands twice; send each column once", f".{name}")
+    for name, required in wanted:
+        if required and name not in sent:
+            raise Misfit("it is required and missing; send it", f".{name}")
+    return [sent.index(name) if name in sent else None for name in known]
+
+
+def _within(step: str, source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Fit:
+    fit = _at(step, lambda: fitter(source, kind, target))
+    return lambda array: _at(step, lambda: fit(array))
+
+
+def _at(step: str, do: Callable[[], Any]) -> Any:
+    try:
+        return do()
+    except Misfit as e:
+        raise e.within(step) from None

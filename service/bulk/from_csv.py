@@ -1,0 +1,183 @@
+"""CSV as RFC 4180 has it, with a header, as checked batches; a refusal names the line where its record begins."""
+
+import csv
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+
+from service.bulk.body import Body
+from service.bulk.fit import match_names
+from service.bulk.from_text import Unfit, read_texts
+from service.bulk.lines import Block, blocks, decoded
+from service.engine.rows import arrow_schema
+from service.errors import InvalidRecord
+from service.records import Misfit
+from service.schema import Array, Field, Map, Struct, TableSchema
+
+_QUOTED = re.compile(rb'(?<![^,\n])"[^"]*+(?:""[^"]*+)*+"(?=[,\r\n]|\Z)')
+_LONE_RETURN = re.compile(rb"\r(?!\n)")
+_FIELDS = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r]*+)(?=,|\r?\Z)')
+_HINT = "put a field that holds a quote, a comma or a line break in quotes, and double the quotes in it"
+
+
+def read_csv(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    """Every record, in order. An empty field is null; `""` is the empty text."""
+    reader: _Reader | None = None
+    for block in blocks(body, _after_last_record):
+        if reader is None:
+            found = next(_records(block), None)
+            if found is None:
+                continue
+            line, header, end = found
+            reader = _Reader(schema, _header(header, line))
+            block = Block(block.text[end:], block.line + block.text.count(b"\n", 0, end))
+        if block.text.strip(b"\r\n"):
+            yield from reader.read(block)
+    if reader is None:
+        raise InvalidRecord("the CSV has no header; send the columns' names in its first line")
+
+
+class _Reader:
+    """Reads the blocks after the header."""
+
+    def __init__(self, schema: TableSchema, header: tuple[list[str], int]) -> None:
+        names, line = header
+        try:
+            places = match_names(names, [(f.name, f.required) for f in schema.fields])
+            for field, place in zip(schema.fields, places, strict=True):
+                if place is not None and isinstance(field.type, Array | Map | Struct):
+                    said = f"CSV has no form for {str(field.type)[:80]}; send NDJSON or Arrow"
+                    raise Misfit(said, f".{field.name}")
+        except Misfit as e:
+            name = e.path[1:]
+            raise InvalidRecord(
+                f"line {line}: {name}: {e.problem}", field=name, suggestion=e.suggestion, details={"line": line}
+            ) from e
+        self._target = arrow_schema(schema)
+        self._columns = list(zip(schema.fields, places, self._target, strict=True))
+        self._names = [str(i) for i in range(len(names))]
+        self._done = 0
+
+    def read(self, block: Block) -> list[pa.RecordBatch]:
+        self._refuse_stray_quotes(block)
+        texts = self._texts(block)
+        columns: list[pa.Array] = []
+        refusals: list[tuple[int, Field, Misfit]] = []
+        for field, place, target in self._columns:
+            try:
+                columns.append(_column(field, texts, place, target.type))
+            except Unfit as e:
+                refusals.append((e.place, field, e.misfit))
+        if refusals:
+            self._refuse(block, *min(refusals, key=lambda r: r[0]))
+        self._done += texts.num_rows
+        return [pa.RecordBatch.from_arrays(columns, schema=self._target)]
+
+    def _texts(self, block: Block) -> pa.Table:
+        try:
+            return arrow_csv.read_csv(
+                pa.py_buffer(block.text),
+                arrow_csv.ReadOptions(use_threads=False, block_size=len(block.text) + 1, column_names=self._names),
+                arrow_csv.ParseOptions(newlines_in_values=True),
+                arrow_csv.ConvertOptions(
+                    column_types={name: pa.string() for name in self._names},
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid as e:
+            self._refuse_form(block)
+            raise InvalidRecord(f"line {block.line} or one after it cannot be read: {str(e)[:200]}") from e
+
+    def _refuse_stray_quotes(self, block: Block) -> None:
+        quotes, returns = block.text.count(b'"'), block.text.count(b"\r") - block.text.count(b"\r\n")
+        if quotes and sum(field.count(b'"') for field in _QUOTED.findall(block.text)) != quotes:
+            self._refuse_form(block)
+        if returns and _LONE_RETURN.search(_QUOTED.sub(b"", block.text)):
+            self._refuse_form(block)
+
+    def _refuse_form(self, block: Block) -> None:
+        """Name the first record that is none."""
+        decoded(block.text, block.line)
+        for line, record, _ in _records(block):
+            count = _count_fields(record)
+            if count == 0:
+                said = _HINT if record.count(b'"') % 2 == 0 else f"a quote opens a field that never ends; {_HINT}"
+                raise InvalidRecord(f"line {line}: {said}", details={"line": line})
+            if count != len(self._names):
+                said = f"it has {count} field(s), the header has {len(self._names)}"
+                raise InvalidRecord(f"line {line}: {said}", details={"line": line})
+
+    def _refuse(self, block: Block, place: int, field: Field, misfit: Misfit) -> None:
+        line = next(line for i, (line, _, _) in enumerate(_records(block)) if i == place)
+        raise InvalidRecord(
+            f"line {line}: {field.name}: {misfit.problem}",
+            field=field.name,
+            suggestion=misfit.suggestion,
+            details={"line": line, "record": self._done + place, "field": field.name},
+        ) from misfit
+
+
+def _column(field: Field, texts: pa.Table, place: int | None, target: pa.DataType) -> pa.Array:
+    if place is None:
+        return pa.nulls(texts.num_rows, target)
+    column = texts.column(place).combine_chunks()
+    values = read_texts(field.type, column, target)
+    if field.required and values.null_count:
+        misfit = Misfit(f"a value is required here; send a value of type {field.type}")
+        raise Unfit(column.is_null().index(True).as_py(), misfit)
+    return values
+
+
+def _header(record: bytes, line: int) -> tuple[list[str], int]:
+    if not _count_fields(record):
+        raise InvalidRecord(f"line {line}: the header is not CSV; {_HINT}", details={"line": line})
+    return next(csv.reader([decoded(record, line)])), line
+
+
+def _count_fields(record: bytes) -> int:
+    """How many fields a record has; 0 where it is not CSV."""
+    count, place = 0, 0
+    while True:
+        found = _FIELDS.match(record, place)
+        if found is None:
+            return 0
+        count, place = count + 1, found.end() + 1
+        if record[found.end() : place] != b",":
+            return count
+
+
+def _records(block: Block) -> Iterator[tuple[int, bytes, int]]:
+    """Each record with its first line's number and where it ends; slow, for the header and for refusals."""
+    line, begun, start, text = block.line, block.line, 0, block.text
+    place, quotes = 0, 0
+    while place < len(text):
+        end = text.find(b"\n", place)
+        end = len(text) if end < 0 else end
+        quotes += text.count(b'"', place, end)
+        place = end + 1
+        line += 1
+        if quotes % 2 == 0 or place >= len(text):
+            record = text[start:end].removesuffix(b"\r")
+            if record:
+                yield begun, record, min(place, len(text))
+            start, begun, quotes = place, line, 0
+
+
+def _after_last_record(text: bytes) -> int:
+    """After the last line break that is outside of quotes: where the quotes before it are even in number."""
+    end = text.rfind(b"\n")
+    if end < 0 or text.count(b'"', 0, end) % 2 == 0:
+        return end + 1
+    # Between two quotes it changes: look between every second pair, from behind.
+    last = text.rfind(b'"', 0, end)
+    while last > 0:
+        before = text.rfind(b'"', 0, last)
+        end = text.rfind(b"\n", before + 1, last)
+        if end >= 0 or before < 0:
+            return end + 1
+        last = text.rfind(b'"', 0, before)
+    return 0

@@ -1,0 +1,90 @@
+"""JSON objects, one a line, as checked batches: by the same rules as WRITE's records."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from service import wire
+from service.bulk.body import Body
+from service.bulk.lines import Block, after_last_line, blocks, decoded
+from service.engine.rows import to_arrow
+from service.errors import FirnError, InvalidRecord, InvalidRequest
+from service.records import read_records
+from service.schema import Primitive, TableSchema
+
+_WHOLE = ("integer", "long")
+
+
+def read_ndjson(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    """Every record, in order; a refusal names the line. Empty lines are skipped."""
+    reader = _Reader(schema)
+    done = 0
+    for block in blocks(body, after_last_line):
+        batch = reader.read(block, done)
+        done += batch.num_rows
+        yield from batch.to_batches()
+
+
+class _Reader:
+    def __init__(self, schema: TableSchema) -> None:
+        self._schema = schema
+        # What is read as floats is exact in these, once no whole number was written as 1.0.
+        self._flat = all(isinstance(f.type, Primitive) for f in schema.fields)
+        self._whole = [f.name for f in schema.fields if f.type in [Primitive(name) for name in _WHOLE]]
+
+    def read(self, block: Block, done: int) -> pa.Table:
+        lines = [(block.line + i, line) for i, line in enumerate(block.text.split(b"\n")) if line.strip()]
+        if self._flat:
+            try:
+                records = [orjson.loads(line) for _, line in lines]
+                if not any(type(record.get(name)) is float for record in records for name in self._whole):
+                    return to_arrow(self._schema, read_records(self._schema, records))
+            except (ValueError, AttributeError, FirnError):
+                pass  # read again, slowly: exact, and with the words of a refusal
+        records, refusal = [], None
+        for number, line in lines:
+            try:
+                records.append(_record(line, number))
+            except FirnError as e:
+                refusal = e
+                break
+        try:
+            table = to_arrow(self._schema, read_records(self._schema, records))
+        except InvalidRecord as e:
+            raise _of_line(e, [number for number, _ in lines], done) from e
+        if refusal:
+            raise refusal
+        return table
+
+
+def _record(raw: bytes, line: int) -> Any:
+    decoded(raw, line)
+    try:
+        record = wire.parse(raw)
+    except InvalidRequest as e:
+        details = {"line": line}
+        if isinstance(e.__cause__, json.JSONDecodeError):
+            said = f"it is not JSON: {e.__cause__.msg} at column {e.__cause__.colno}; send one JSON object a line"
+            raise InvalidRecord(f"line {line}: {said}", details=details) from e
+        raise InvalidRecord(f"line {line}: {e.message}", field=e.field, details=details) from e
+    if type(record) is not dict:
+        raise InvalidRecord(f"line {line}: it holds no JSON object; send one object a line", details={"line": line})
+    return record
+
+
+def _of_line(error: InvalidRecord, lines: list[int], done: int) -> InvalidRecord:
+    """The same refusal, with the line where the record stands."""
+    details = dict(error.details or {})
+    if "record" not in details:
+        return error
+    place, field = details["record"], details.get("field")
+    problem = error.message.removeprefix(f"records[{place}]").removeprefix(".")
+    return InvalidRecord(
+        f"line {lines[place]}: {problem.removeprefix(': ')}",
+        field=field,
+        suggestion=error.suggestion,
+        details={"line": lines[place], "record": done + place, **({"field": field} if field else {})},
+    )

@@ -1,0 +1,158 @@
+"""An Arrow IPC stream's messages, each looked at before Arrow unpacks it, so that none takes too much memory."""
+
+import struct
+
+from service.bulk.body import Body
+from service.errors import InvalidRequest
+
+MOST_BYTES = 256 << 20
+_MOST_METADATA = 16 << 20
+_CONTINUES = b"\xff\xff\xff\xff"
+_FILE = b"ARROW1"
+_SMALLER = "send smaller record batches, of some ten thousand rows"
+# Places of fields in the format's flatbuffer tables.
+_HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
+_DICTIONARY, _BATCH = 2, 3
+_DICTIONARY_DATA = 1
+_BUFFERS, _COMPRESSION = 2, 3
+
+
+class Messages:
+    """A file, as Arrow's reader wants one, over a body that holds an IPC stream."""
+
+    closed = False
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._head = memoryview(b"")
+        self._metadata = memoryview(b"")
+        self._body_bytes = 0
+        self._ended = False
+
+    def read(self, count: int = -1) -> memoryview:
+        if self._head:
+            piece, self._head = self._head[:count], self._head[count:]
+            return piece
+        if self._body_bytes:
+            piece = self._body.read(min(count, self._body_bytes))
+            if len(piece) == self._body_bytes:
+                _refuse_inflated(self._metadata, piece)
+            self._body_bytes -= len(piece)
+            return piece
+        if self._ended:
+            return memoryview(b"")
+        self._next()
+        return self.read(count) if self._head else memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        """Refuse what follows the end of the stream."""
+        if self._body.read(1):
+            raise InvalidRequest("the body goes on after the end of the Arrow stream; send one stream")
+
+    def _next(self) -> None:
+        start = bytes(self._body.read(8))
+        if not start:
+            self._ended = True
+            return
+        if start.startswith(_FILE):
+            raise InvalidRequest(
+                "the body is an Arrow file, which cannot be read from its beginning; send an Arrow stream "
+                "(pyarrow.ipc.new_stream)"
+            )
+        if len(start) < 8 or not start.startswith(_CONTINUES):
+            raise InvalidRequest("the body is not an Arrow IPC stream")
+        length = int.from_bytes(start[4:], "little", signed=True)
+        if length == 0:
+            self._ended = True
+        elif not 0 < length <= _MOST_METADATA:
+            raise InvalidRequest("the body is not an Arrow IPC stream: a message's length makes no sense")
+        self._metadata = memoryview(bytes(self._body.read(length)))
+        if length:
+            self._body_bytes = _body_length(self._metadata)
+        if self._body_bytes > MOST_BYTES:
+            raise InvalidRequest(
+                f"a record batch of {self._body_bytes >> 20} MiB is more than the {MOST_BYTES >> 20} MiB that one may "
+                f"have; {_SMALLER}"
+            )
+        self._head = memoryview(start + bytes(self._metadata))
+
+
+def _body_length(metadata: memoryview) -> int:
+    try:
+        table = _Table(metadata, *struct.unpack_from("<I", metadata))
+        place = table.place(_BODY_LENGTH)
+        length: int = struct.unpack_from("<q", metadata, place)[0] if place else 0
+    except (struct.error, ValueError):
+        length = -1
+    if length < 0:
+        raise InvalidRequest("the body is not an Arrow IPC stream: a message cannot be read")
+    return length
+
+
+def _refuse_inflated(metadata: memoryview, body: memoryview) -> None:
+    """Each compressed buffer begins with its length when unpacked."""
+    try:
+        unpacked = sum(_unpacked(metadata, body))
+    except (struct.error, ValueError) as e:
+        raise InvalidRequest("the body is not an Arrow IPC stream: a message cannot be read") from e
+    if unpacked > MOST_BYTES:
+        raise InvalidRequest(
+            f"a record batch unpacks to {unpacked >> 20} MiB, more than the {MOST_BYTES >> 20} MiB that one may have; "
+            f"{_SMALLER}"
+        )
+
+
+def _unpacked(metadata: memoryview, body: memoryview) -> list[int]:
+    message = _Table(metadata, *struct.unpack_from("<I", metadata))
+    kind = message.place(_HEADER_TYPE)
+    batch = message.table(_HEADER)
+    if not kind or batch is None:
+        return []
+    if metadata[kind] == _DICTIONARY:
+        batch = batch.table(_DICTIONARY_DATA)
+    elif metadata[kind] != _BATCH:
+        return []
+    if batch is None or not batch.place(_COMPRESSION):
+        return []
+    start = batch.place(_BUFFERS)
+    if not start:
+        return []
+    vector = start + struct.unpack_from("<I", metadata, start)[0]
+    sizes = []
+    for i in range(struct.unpack_from("<I", metadata, vector)[0]):
+        offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * i)
+        if length >= 8 and offset >= 0:
+            # -1 says that this one is not compressed after all.
+            size = struct.unpack_from("<q", body, offset)[0]
+            sizes.append(length if size < 0 else size)
+    return sizes
+
+
+class _Table:
+    """A flatbuffer table: its fields are found through a table of their places."""
+
+    def __init__(self, data: memoryview, start: int) -> None:
+        self._data = data
+        self._start = start
+        self._places = start - struct.unpack_from("<i", data, start)[0]
+        if self._places < 0:
+            raise ValueError("a place before the beginning")
+
+    def place(self, field: int) -> int | None:
+        """Where a field's value stands; None where it is left out."""
+        if struct.unpack_from("<H", self._data, self._places)[0] < 6 + 2 * field:
+            return None
+        offset = struct.unpack_from("<H", self._data, self._places + 4 + 2 * field)[0]
+        if self._start + offset >= len(self._data):
+            raise ValueError("a place after the end")
+        return self._start + offset if offset else None
+
+    def table(self, field: int) -> "_Table | None":
+        place = self.place(field)
+        return _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0]) if place else None

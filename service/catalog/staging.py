@@ -1,0 +1,212 @@
+"""Rows on their way into a table: Parquet files of a table of Firn's own, which Spark can read wherever it runs."""
+
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg import types as i
+from pyiceberg.io import OutputFile, OutputStream
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
+
+from service.catalog.tables import Catalog, Table
+from service.catalog.translate import translated
+from service.names import TableName
+from service.schema import Array, ColumnType, Field, Map, Primitive, Struct, TableSchema
+
+log = logging.getLogger("firn.staging")
+
+# No request can name this tenant: its name is not a valid one.
+_TENANT, _NAMESPACE = "_firn", "bulk"
+# Small enough that the tasks of one job can share the rows evenly.
+_GROUP_BYTES = 8 << 20
+_GROUP_ROWS = 1 << 20
+_FILE_BYTES = 128 << 20
+_FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass
+class _File:
+    output: OutputFile
+    stream: OutputStream
+    writer: pq.ParquetWriter
+    footer: list[Any]
+    bytes: int = 0
+    rows: int = 0
+
+
+class Staging:
+    """One load's rows. Used by one thread; whoever opens it discards it."""
+
+    def __init__(self, catalog: Catalog, schema: TableSchema, arrow: pa.Schema) -> None:
+        """`arrow` is the schema of the batches to come."""
+        self._catalog = catalog
+        name = TableName(_TENANT, _NAMESPACE, f"load-{uuid.uuid4().hex}")
+        self._table = catalog.create(name, as_staged(schema), (), {})
+        self._schema = _with_ids(arrow, self._table)
+        # Spark reads this once, here and now; over a network bytes cost more than packing them.
+        self._codec = "none" if self._table.location.startswith("file:") else "zstd"
+        self._file: _File | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = self._waiting_rows = 0
+        self.rows = self.bytes = self.files = 0
+
+    @property
+    def spark_name(self) -> str:
+        return self._table.spark_name
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take a batch; what is held of it until a file is closed is some megabytes."""
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
+        self._waiting_rows += batch.num_rows
+        self.rows += batch.num_rows
+        if self._waiting_bytes >= _GROUP_BYTES or self._waiting_rows >= _GROUP_ROWS:
+            with translated():
+                self._write_group()
+
+    def finish(self) -> None:
+        """That was all; now it can be read."""
+        with translated():
+            self._write_group()
+            self._close_file()
+
+    def discard(self) -> None:
+        """Remove every file. What fails here is left to the next start, which sweeps."""
+        file, self._file = self._file, None
+        try:
+            if file is not None:
+                file.writer.close()
+                file.stream.close()
+                self._table.iceberg.io.delete(file.output.location)
+        except Exception as e:
+            log.warning("a file of a load that was given up could not be removed: %s", e)
+        _remove(self._catalog, self._table)
+
+    def _write_group(self) -> None:
+        if not self._waiting_rows:
+            return
+        columns = pa.Table.from_batches(self._waiting).columns
+        self._waiting.clear()
+        self._waiting_bytes = self._waiting_rows = 0
+        group = pa.Table.from_arrays(columns, schema=self._schema)
+        if self._file is None:
+            self._file = self._open_file()
+        file = self._file
+        file.writer.write_table(group, row_group_size=group.num_rows)
+        file.rows += group.num_rows
+        file.bytes += group.nbytes
+        self.bytes += group.nbytes
+        if file.bytes >= _FILE_BYTES:
+            self._close_file()
+
+    def _open_file(self) -> _File:
+        iceberg = self._table.iceberg
+        output = iceberg.io.new_output(f"{self._table.location}/data/{uuid.uuid4().hex}.parquet")
+        stream = output.create()
+        footer: list[Any] = []
+        writer = pq.ParquetWriter(
+            stream,
+            self._schema,
+            compression=self._codec,
+            compression_level=1 if self._codec == "zstd" else None,
+            use_dictionary=False,
+            write_statistics=False,
+            store_schema=False,
+            metadata_collector=footer,
+        )
+        return _File(output, stream, writer, footer)
+
+    def _close_file(self) -> None:
+        """Close the file and commit it, so that whoever drops the table finds it."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        file.writer.close()
+        file.stream.close()
+        data_file = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=file.output.location,
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            record_count=file.rows,
+            file_size_in_bytes=len(file.output),
+            split_offsets=_offsets(file.footer[0]),
+            spec_id=0,
+        )
+        iceberg = self._table.iceberg
+        with iceberg.transaction() as change, change.update_snapshot().fast_append() as append:
+            append.append_data_file(data_file)
+        self.files += 1
+
+
+def sweep(catalog: Catalog) -> None:
+    """Remove what loads left that a crash interrupted."""
+    for name in catalog.list_tables(_TENANT, _NAMESPACE):
+        try:
+            table = catalog.load(TableName(_TENANT, _NAMESPACE, name))
+        except Exception as e:  # whatever is wrong with it, it must not keep the service from starting
+            log.warning("what an earlier load left cannot be read: %s", e)
+            continue
+        _remove(catalog, table)
+
+
+def _remove(catalog: Catalog, table: Table) -> None:
+    try:
+        catalog.drop(table, purge=True)
+    except Exception as e:
+        log.warning("what a load had staged could not be removed; the next start will: %s", e)
+
+
+def as_staged(schema: TableSchema) -> TableSchema:
+    """The same columns in types that Spark takes as they are: it has none for a uuid, and takes its text."""
+    return TableSchema(tuple(_staged_field(f) for f in schema.fields))
+
+
+def _staged_field(field: Field) -> Field:
+    return Field(field.name, _staged(field.type), field.required)
+
+
+def _staged(kind: ColumnType) -> ColumnType:
+    match kind:
+        case Primitive("uuid"):
+            return Primitive("string")
+        case Array():
+            return Array(_staged(kind.items), kind.items_required)
+        case Map():
+            return Map(_staged(kind.key), _staged(kind.value), kind.value_required)
+        case Struct():
+            return Struct(tuple(_staged_field(f) for f in kind.fields))
+    return kind
+
+
+def _with_ids(arrow: pa.Schema, table: Table) -> pa.Schema:
+    """The schema with each field's id, by which Iceberg finds columns in a file."""
+    fields = zip(arrow, table.iceberg.schema().fields, strict=True)
+    return pa.schema([_with_id(have, f.field_id, f.field_type) for have, f in fields])
+
+
+def _with_id(have: pa.Field, number: int, kind: i.IcebergType) -> pa.Field:
+    return pa.field(have.name, _type_with_ids(have.type, kind), have.nullable, {_FIELD_ID: str(number)})
+
+
+def _type_with_ids(have: pa.DataType, kind: i.IcebergType) -> pa.DataType:
+    match kind:
+        case i.ListType():
+            return pa.list_(_with_id(have.value_field, kind.element_id, kind.element_type))
+        case i.MapType():
+            return pa.map_(
+                _with_id(have.key_field, kind.key_id, kind.key_type),
+                _with_id(have.item_field, kind.value_id, kind.value_type),
+            )
+        case i.StructType():
+            return pa.struct([_with_id(have.field(n), f.field_id, f.field_type) for n, f in enumerate(kind.fields)])
+    return have
+
+
+def _offsets(footer: Any) -> list[int]:
+    """Where each row group begins: there a reader may split the file."""
+    return [footer.row_group(n).column(0).data_page_offset for n in range(footer.num_row_groups)]

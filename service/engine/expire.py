@@ -1,0 +1,73 @@
+"""Jobs that let snapshots go, in two steps: the commit, which is short, and the deletion of files, which is not.
+
+Iceberg's own `ExpireSnapshots` does both in one call, and lets go of more than it is told to: whatever is past the age
+limit of its branch. Here the commit is exactly what was decided; which files nobody needs then is for Iceberg to say.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.java_gateway import JavaClass
+from pyspark.sql import SparkSession
+
+from service.engine.compaction import load_table
+from service.errors import CommitConflict
+
+_ICEBERG = "org.apache.iceberg"
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What a commit of `remove` left to do. It is of use to the JVM that made it only."""
+
+    cleanup: Any
+    before: Any
+    after: Any
+    level: Any
+
+
+def remove(
+    session: SparkSession, table: str, metadata_location: str, snapshots: Iterable[int], refs: Iterable[str]
+) -> Removed:
+    """Take snapshots, and branches or tags, out of a table's metadata, in one commit; no file is deleted yet.
+
+    CommitConflict when the table's metadata is not the one named: what may go was decided by that one.
+    """
+    iceberg = load_table(session, table)
+    operations = iceberg.operations()
+    before = operations.current()
+    if before.metadataFileLocation() != metadata_location:
+        raise CommitConflict("the table was changed while its old snapshots were looked for")
+    changes: list[dict[str, Any]] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in refs]
+    changes.append({"action": "remove-snapshots", "snapshot-ids": list(snapshots)})
+    builder = _class(session, f"{_ICEBERG}.TableMetadata").buildFrom(before)
+    for change in changes:
+        _class(session, f"{_ICEBERG}.MetadataUpdateParser").fromJson(json.dumps(change)).applyTo(builder)
+    operations.commit(before, builder.build())
+    all_files = _class(session, f"{_ICEBERG}.ExpireSnapshots$CleanupLevel").ALL
+    return Removed(_cleanup(session, iceberg.io()), before, operations.refresh(), all_files)
+
+
+def clean(session: SparkSession, removed: Removed) -> None:
+    """Delete the files that only removed snapshots needed. No later commit needs one, so there is time."""
+    removed.cleanup.cleanFiles(removed.before, removed.after, removed.level)
+
+
+def _cleanup(session: SparkSession, io: Any) -> Any:
+    """What `ExpireSnapshots` deletes files with: not a public class, so its constructor is asked for by reflection."""
+    kind = _class(session, "java.lang.Class").forName(f"{_ICEBERG}.ReachableFileCleanup")
+    [constructor] = kind.getDeclaredConstructors()
+    constructor.setAccessible(True)
+    workers = _class(session, f"{_ICEBERG}.util.ThreadPools").getWorkerPool()
+    gateway: Any = session.sparkContext._gateway
+    arguments = gateway.new_array(_class(session, "java.lang.Object"), 4)
+    arguments[0], arguments[1], arguments[2] = io, workers, workers
+    return constructor.newInstance(arguments)
+
+
+def _class(session: SparkSession, name: str) -> Any:
+    """A class by its name; looked for package by package, as Py4J does, it would be searched for in every jar."""
+    jvm: Any = session._jvm
+    return JavaClass(name, jvm._gateway_client)

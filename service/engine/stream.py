@@ -1,0 +1,202 @@
+"""A query's rows as Arrow batches, in order and however many there are, computed as they are read.
+
+Each partition is written to Spark's own disks by a job of its own, a few ahead of the reader, and read from there batch
+by batch. So neither the JVM nor this process ever holds a whole partition, and a slow reader holds no session and no
+core, only the disk that these few take.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.util import local_connect_and_auth
+
+from service.engine import jvm, tenant_sql
+from service.engine.select import framed
+from service.engine.tenant_sql import Statement
+from service.engine.translate import is_lost, is_odd, translated
+from service.engine.window import Window, windowed
+from service.errors import EngineUnavailable, FirnError
+from service.query.model import Query
+
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_TAGS = "spark.job.tags"
+
+
+def select(session: SparkSession, query: Query, window: Window, rows: int, tag: str) -> "Batches":
+    """A query's rows, in batches of at most so many; the query's own limit and offset are left to `window`."""
+    return _open(framed(session, query, paged=False), [o.name for o in query.outputs], window, rows, tag)
+
+
+def select_sql(
+    session: SparkSession, statement: Statement, check: Callable[[str], int], window: Window, rows: int, tag: str
+) -> "Batches":
+    """A statement's rows, likewise."""
+    with tenant_sql.framed(session, statement, check) as (df, names):
+        return _open(df, names, window, rows, tag)
+
+
+def cancel(tag: str) -> None:
+    """End the jobs of the stream with this tag, from any thread; who waits for them is told by an exception."""
+    context = SparkContext._active_spark_context
+    if context is not None:
+        with contextlib.suppress(Exception):
+            context.cancelJobsWithTag(tag)
+
+
+class Batches:
+    """The rows, to be read once. Each step may be on another thread, one at a time."""
+
+    def __init__(self, session: SparkSession, rdd: Any, schema: pa.Schema, window: Window, properties: Any) -> None:
+        self.schema = schema
+        virtual_machine: Any = session._jvm
+        self._jvm = virtual_machine
+        self._context: Any = session._jsparkSession.sparkContext()
+        self._rdd = rdd.persist(virtual_machine.org.apache.spark.storage.StorageLevel.DISK_ONLY())
+        self._window = window
+        self._properties = properties
+        self._jobs: dict[int, Any] = {}
+        self._asked = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        with _told():
+            partitions = self._rdd.getNumPartitions()
+            skip, left = self._window.offset, self._window.limit
+            for place in range(partitions):
+                if left == 0:
+                    return
+                self._ask(min(place + self._ahead(), partitions))
+                self._jobs.pop(place).get()
+                for batch in self._stored(place):
+                    rows = batch.slice(min(skip, batch.num_rows), left)
+                    skip = max(skip - batch.num_rows, 0)
+                    left = left if left is None else left - rows.num_rows
+                    if rows.num_rows:
+                        yield rows
+                    if left == 0:
+                        return
+
+    def close(self) -> None:
+        """Let go of everything; what is still being computed ends soon."""
+        with contextlib.suppress(Exception):
+            if self._jobs:
+                self._context.cancelJobsWithTag(self._properties.getProperty(_TAGS))
+            self._rdd.unpersist(False)
+        self._jobs.clear()
+
+    def _ahead(self) -> int:
+        return max(2, int(self._context.defaultParallelism()))
+
+    def _ask(self, end: int) -> None:
+        """Have the partitions before `end` computed."""
+        convert = self._jvm.scala.jdk.javaapi.CollectionConverters
+        with _properties(self._context, self._properties):
+            for place in range(self._asked, end):
+                # A Scala set is the function that says what is in it.
+                only = convert.asScala(self._jvm.java.util.Collections.singleton(place)).toSet()
+                one = self._jvm.org.apache.spark.rdd.PartitionPruningRDD.create(self._rdd, only)
+                # A task stores its partition whole before it gives the first batch.
+                self._jobs[place] = one.toJavaRDD().takeAsync(1)
+        self._asked = max(self._asked, end)
+
+    def _stored(self, place: int) -> Iterator[pa.RecordBatch]:
+        """A computed partition's batches, and its room given back."""
+        manager = self._jvm.org.apache.spark.SparkEnv.get().blockManager()
+        block = self._jvm.org.apache.spark.storage.RDDBlockId(self._rdd.id(), place)
+        found = manager.get(block, self._rdd.elementClassTag())
+        if found.isEmpty():
+            raise EngineUnavailable("a part of the answer was lost with the executor that held it; try again")
+        serve = self._jvm.org.apache.spark.api.python.PythonRDD.serveIterator
+        port, secret, server = serve(found.get().data(), "firn-stream")
+        done = False
+        try:
+            file, connection = local_connect_and_auth(port, secret)
+            with connection, file:
+                for message in _messages(file):
+                    yield pa.ipc.read_record_batch(pa.py_buffer(message), self.schema)
+            # The end of the connection may be that of a failure, which is raised here.
+            server.getResult()
+            done = True
+        finally:
+            if not done:
+                self._unlock(manager, block, server)
+        if place + 1 < self._rdd.getNumPartitions():
+            manager.master().removeBlock(block)
+
+    def _unlock(self, manager: Any, block: Any, server: Any) -> None:
+        """A block that was not read to its end stays locked, and could never be removed."""
+        try:
+            server.getResult()
+        except Exception:
+            with contextlib.suppress(Exception):
+                manager.releaseLock(block, self._jvm.scala.Option.empty())
+
+
+def _open(df: DataFrame, names: list[str], window: Window, rows: int, tag: str) -> Batches:
+    session = df.sparkSession
+    virtual_machine: Any = session._jvm
+    context = session._jsparkSession.sparkContext()
+    properties = virtual_machine.java.util.Properties()
+    properties.putAll(context.getLocalProperties())
+    # What Spark does for its own actions: tasks read the session's settings from their job's properties.
+    settings = session._jsparkSession.sessionState().conf().getAllConfs()
+    properties.putAll(virtual_machine.scala.jdk.javaapi.CollectionConverters.asJava(settings))
+    properties.setProperty(_TAGS, tag)
+    df, remaining = windowed(df, window)
+    with _properties(context, properties), _setting(session, _BATCH_ROWS, str(rows)):
+        rdd = df._jdf.toArrowBatchRdd()
+        rdd.getNumPartitions()
+    schema = pa.schema([f.with_name(n) for f, n in zip(to_arrow_schema(df.schema), names, strict=True)])
+    return Batches(session, rdd, schema, remaining, properties)
+
+
+@contextlib.contextmanager
+def _properties(context: Any, properties: Any) -> Iterator[None]:
+    """Jobs that this thread starts meanwhile have these properties."""
+    before = context.getLocalProperties()
+    context.setLocalProperties(properties)
+    try:
+        yield
+    finally:
+        context.setLocalProperties(before)
+
+
+@contextlib.contextmanager
+def _setting(session: SparkSession, key: str, value: str) -> Iterator[None]:
+    before = str(session.conf.get(key))
+    session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        # Not unset: what a session was started with would be lost too.
+        session.conf.set(key, before)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Say what the JVM throws as the error a caller sees."""
+    try:
+        yield
+    except FirnError:
+        raise
+    except Exception as e:
+        if is_lost(e) or (is_odd(e) and not jvm.answers()):
+            raise EngineUnavailable("Spark ended while it worked on this request; try again") from e
+        told = translated(e)
+        if told is e:
+            raise
+        raise told from e
+
+
+def _messages(file: Any) -> Iterator[bytes]:
+    """Each with its length before it, until the connection ends."""
+    while head := file.read(4):
+        size = int.from_bytes(head, "big")
+        message = file.read(size)
+        if len(head) < 4 or len(message) < size:
+            raise EOFError("the connection to the JVM ended within a batch")
+        yield message

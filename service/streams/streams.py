@@ -1,0 +1,155 @@
+"""Answers without end in sight: a handler opens them, the door that sends them reads them step by step."""
+
+import itertools
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from functools import partial
+
+from service.catalog.tables import Table
+from service.commits.holds import Holds
+from service.engine import stream
+from service.engine.engine import Engine
+from service.engine.stream import Batches
+from service.errors import FirnError, TooManyRequests
+from service.settings import LimitSettings
+from service.streams.accept import MEDIA_TYPES, Form
+from service.streams.caller import Caller
+from service.streams.encode import encoded
+
+log = logging.getLogger("firn.streams")
+_MOST_ROWS = 8192
+_BATCH_BYTES = 4 * 1024 * 1024
+# How much longer rows are in memory than in their files, or somewhat more than that.
+_UNPACKED = 8
+
+
+class Stream:
+    """An answer under way. Its first bytes are there already: what can be refused, has been."""
+
+    snapshot_id: int | None = None
+
+    def __init__(
+        self,
+        media_type: str,
+        request_id: str,
+        chunks: Iterator[bytes],
+        pool: ThreadPoolExecutor,
+        cancel: Callable[[], None],
+        held: ExitStack,
+    ) -> None:
+        self.media_type = media_type
+        self._request_id = request_id
+        self._chunks = chunks
+        self._pool = pool
+        self._cancel = cancel
+        self._held = held
+        self._lock = threading.Lock()
+        self._whole = self._closed = False
+        self._bytes = 0
+        self._opened = time.monotonic()
+
+    def advance(self) -> "Future[bytes | None]":
+        """The next bytes, None after the last. If it fails, what came before is no answer."""
+        return self._pool.submit(self._next)
+
+    def close(self) -> None:
+        """Let go of it, on another thread; where it was not read to its end, what works for it is ended."""
+        self._pool.submit(self._close)
+
+    def when_closed(self, tell: Callable[[], None]) -> None:
+        """Call `tell` when nothing of it is left; to be said before the first `advance`."""
+        self._held.callback(tell)
+
+    def _next(self) -> bytes | None:
+        with self._lock:
+            try:
+                chunk = next(self._chunks, None)
+            except Exception as e:
+                known = isinstance(e, FirnError)
+                log.warning("%s broke off after %d bytes: %s", self._request_id, self._bytes, e, exc_info=not known)
+                self._release()
+                raise
+            if chunk is None:
+                self._whole = not self._closed
+                self._release()
+            else:
+                self._bytes += len(chunk)
+            return chunk
+
+    def _close(self) -> None:
+        if not self._whole:
+            self._cancel()
+        with self._lock:
+            self._release()
+
+    def _release(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        elapsed = round((time.monotonic() - self._opened) * 1000)
+        end = "sent whole" if self._whole else "given up"
+        log.info("%s stream %s: %d bytes in %d ms", self._request_id, end, self._bytes, elapsed)
+        self._held.close()
+
+
+class Streams:
+    """Opens them, a bounded number at a time."""
+
+    def __init__(self, limits: LimitSettings, engine: Engine, holds: Holds) -> None:
+        self._engine = engine
+        self._holds = holds
+        self._most = limits.streams
+        self._open = 0
+        self._lock = threading.Lock()
+        # A step of each, and the end of each, never wait for those of others.
+        self._pool = ThreadPoolExecutor(2 * limits.streams, thread_name_prefix="firn-streams")
+
+    def open(
+        self,
+        job: Callable[..., Batches],
+        form: Form,
+        caller: Caller,
+        request_id: str,
+        reads: Sequence[tuple[Table, int | None]],
+    ) -> Stream:
+        """Start a job of `engine.stream` that reads tables at snapshots, and wait for its first rows."""
+        tag = f"firn-stream-{uuid.uuid4().hex}"
+        cancel = partial(stream.cancel, tag)
+        with ExitStack() as held:
+            self._enter()
+            held.callback(self._leave)
+            for table, snapshot_id in reads:
+                held.enter_context(self._holds.reading(table.uuid, snapshot_id))
+            held.enter_context(caller.telling(cancel))
+            batches = self._engine.run(job, rows=_rows_per_batch(reads), tag=tag)
+            held.callback(batches.close)
+            chunks = held.enter_context(closing(encoded(form, batches.schema, batches)))
+            whole = itertools.chain([next(chunks)], chunks)
+            return Stream(MEDIA_TYPES[form], request_id, whole, self._pool, cancel, held.pop_all())
+
+    def _enter(self) -> None:
+        with self._lock:
+            if self._open >= self._most:
+                raise TooManyRequests(
+                    f"{self._most} answers are being streamed already (FIRN_LIMITS__STREAMS); try again later"
+                )
+            self._open += 1
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._open -= 1
+
+
+def _rows_per_batch(reads: Sequence[tuple[Table, int | None]]) -> int:
+    """So many rows that a batch of them fits in memory many times, as long as they are on average in their files."""
+    row = 0.0
+    for table, snapshot_id in reads:
+        if snapshot_id is not None:
+            snapshot = table.snapshot(snapshot_id)
+            row += snapshot.counted("total-files-size") / max(snapshot.counted("total-records"), 1)
+    return max(1, min(_MOST_ROWS, int(_BATCH_BYTES / max(row * _UNPACKED, 1))))

@@ -1,0 +1,106 @@
+"""Old snapshots let go of: decided from metadata, committed in the table's turn, their files deleted after it."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from service.catalog.history import History, history
+from service.catalog.tables import Catalog, Table
+from service.commits.commit import Commits
+from service.engine.engine import Engine
+from service.engine.expire import Removed, clean, remove
+from service.errors import CommitConflict
+from service.names import TableName
+from service.properties import snapshot_policy
+from service.settings import SnapshotSettings
+from service.upkeep.retention import Verdict, by_age, by_policy, commits_until
+
+log = logging.getLogger("firn.upkeep")
+
+TRIES = 3
+HOUR_MS = 3_600_000
+
+# Says which of a table's snapshots must stay, whatever their age.
+Keeper = Callable[[Table], Iterable[int]]
+_Choice = Callable[[Table, History], Verdict]
+
+
+@dataclass(frozen=True)
+class Expirer:
+    """Lets old snapshots go; never one that is current, that a branch or tag keeps, or that a keeper names."""
+
+    settings: SnapshotSettings
+    engine: Engine
+    catalog: Catalog
+    commits: Commits
+    keepers: Sequence[Keeper]
+
+    def by_policy(self, name: TableName, table_uuid: str, slack: int) -> int:
+        """Let go of what the table's policy does not keep, if that is `slack` or more.
+
+        Returns how many more commits it takes until looking again is worth it.
+        """
+        table = self.catalog.load(name)
+        if table.uuid != table_uuid:
+            return slack
+        policy = snapshot_policy(table.properties, self.settings)
+
+        def choose(current: Table, past: History) -> Verdict:
+            return by_policy(past, policy, self._needed(current), _now_ms())
+
+        expirable = len(self._verdict(table, choose).snapshots)
+        gone = self._expire(table, choose) if expirable >= slack else 0
+        return commits_until(slack, policy, table.snapshot_count - gone, expirable - gone)
+
+    def by_age(self, table: Table, hours: int) -> int:
+        """Let go of what is older than so many hours; returns how many snapshots that were."""
+
+        def choose(current: Table, past: History) -> Verdict:
+            now_ms = _now_ms()
+            return by_age(past, now_ms - hours * HOUR_MS, self._needed(current), now_ms)
+
+        return self._expire(table, choose) if self._verdict(table, choose) else 0
+
+    def _expire(self, table: Table, choose: _Choice) -> int:
+        for attempt in range(1, TRIES + 1):
+            try:
+                verdict, removed = self._remove(table, choose)
+                break
+            except CommitConflict as e:
+                if attempt == TRIES:
+                    raise
+                log.info("the expiry of %s was beaten, trying again: %s", table.name, e.message)
+        if removed is None:
+            return 0
+        try:
+            self.engine.run(clean, removed)
+        except Exception:  # the snapshots are gone all the same; their files take room and do nothing else
+            log.exception("the files of %d old snapshots of %s were not deleted", len(verdict.snapshots), table.name)
+        else:
+            log.info("%d old snapshots of %s were let go", len(verdict.snapshots), table.name)
+        return len(verdict.snapshots)
+
+    def _remove(self, table: Table, choose: _Choice) -> tuple[Verdict, Removed | None]:
+        # A change looks for the snapshot it made while it has its turn; until then that must not expire.
+        with self.commits.in_turn(table):
+            current = self.catalog.load(table.name)
+            verdict = self._verdict(current, choose) if current.uuid == table.uuid else Verdict()
+            if not verdict:
+                return verdict, None
+            removed = self.engine.run(
+                remove, current.spark_name, current.metadata_location, verdict.snapshots, verdict.refs
+            )
+            return verdict, removed
+
+    def _verdict(self, table: Table, choose: _Choice) -> Verdict:
+        if table.properties.get("gc.enabled") == "false":  # its files are not its own alone
+            return Verdict()
+        return choose(table, history(table))
+
+    def _needed(self, table: Table) -> frozenset[int]:
+        return frozenset(snapshot_id for keeper in self.keepers for snapshot_id in keeper(table))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
