@@ -20,12 +20,13 @@ from service.context import compose
 from service.engine.conf import spark_conf
 from service.engine.engine import Engine
 from service.errors import FirnError
-from service.ledger.ledger import open_ledger
+from service.ledger.ledger import open_ledger, tidy
 from service.operation import Operation
 from service.router import Router
 from service.settings import ROOT, Settings, SettingsError, load
 
 log = logging.getLogger("firn")
+_TIDY_EVERY_S = 3600
 
 
 class App:
@@ -63,7 +64,11 @@ class App:
 
     def start(self) -> None:
         """Return at once; Spark starts and warms in the background."""
-        threading.Thread(target=self._start, name="firn-start", daemon=True).start()
+        threading.Thread(target=self._live, name="firn-start", daemon=True).start()
+
+    def _live(self) -> None:
+        self._start()
+        self._tidy()
 
     def _start(self) -> None:
         started = time.monotonic()
@@ -82,6 +87,14 @@ class App:
                 self._warm.set()
                 log.info("ready after %.1f s", time.monotonic() - started)
                 return
+
+    def _tidy(self) -> None:
+        """Let go of old notes now and then, as long as the service lives."""
+        while not self._stopping.wait(_TIDY_EVERY_S):
+            try:
+                tidy(self.context.ledger, self.settings)
+            except FirnError as e:
+                log.error("old notes of the ledger could not be let go: %s", e.message)
 
     def _prepare(self) -> None:
         left = self.context.commits.recover()
@@ -106,6 +119,8 @@ class App:
                 self.engine.cancel_all(1)
                 self.router.drain(1)
             self.router.close()
+            self.context.writes.close()
+            self.context.expiry.close()
         finally:
             self.engine.stop(2)
             self.context.ledger.close()

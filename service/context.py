@@ -56,6 +56,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     holds = Holds()
     keepers = (holds.keeps, partial(awaited, ledger))
     expirer = Expirer(settings.iceberg.snapshots, engine, catalog, commits, keepers)
+    expiry = Expiry(expirer.by_policy)
+    commits.when_committed(expiry.after_commit)
     upkeep = Upkeep(settings.iceberg, engine, catalog, commits, WriteCounts(ledger), holds, expirer)
     return Context(
         settings,
@@ -69,6 +71,6 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
         jobs=Jobs(JobNotes(ledger), catalog),
         holds=holds,
-        expiry=Expiry(expirer.by_policy),
+        expiry=expiry,
         streams=Streams(settings.limits, engine, holds),
     )

@@ -48,6 +48,16 @@ class Commits:
         self._catalog = catalog
         self._ledger = ledger
         self.order = Order()
+        self._listeners: list[Callable[[TableName, str], None]] = []
+
+    def when_committed(self, listener: Callable[[TableName, str], None]) -> None:
+        """Have a listener called with a table's name and UUID after each commit; it must be quick and never fail."""
+        self._listeners.append(listener)
+
+    def tell(self, table: Table) -> None:
+        """A commit of this table was made and answered."""
+        for listener in self._listeners:
+            listener(table.name, table.uuid)
 
     def commit(self, table: Table, operation: str, ask: Ask, change: Change, *, in_order: bool = True) -> Effect:
         """Run `change(table, batch)`, which commits at most once, stamped with `batch`; retried when beaten.
@@ -207,6 +217,8 @@ class Commits:
                 "%s %s on %s committed although its job failed", ask.request_id, operation, table.name, exc_info=failure
             )
         self.end(batch, snapshot.snapshot_id if snapshot else None)
+        if snapshot:
+            self.tell(after)
         return Effect(after, snapshot)
 
     def _begin(

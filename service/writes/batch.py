@@ -101,6 +101,7 @@ class Batches:
         if not answers:
             # Nobody waits for this note: without it the table's history is asked.
             self._commits.end(done.batch, done.snapshot_id, None, (table.uuid, total))
+        self._commits.tell(table)
 
     def close(self) -> None:
         self._notes.shutdown(wait=False)
