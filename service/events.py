@@ -33,6 +33,7 @@ def submit(event: bytes | str | dict[str, Any], service: Service, request_id: st
     if request is None:
         return _settled(_answered(Answer(200, wire.render(HEALTHY)), request_id))
     answer: Future[bytes] = Future()
+    answer.set_running_or_notify_cancel()  # as the router's
     asked = service.router.submit(request, request_id, key)
     asked.add_done_callback(lambda done: answer.set_result(_answered(done.result(), request_id)))
     return answer

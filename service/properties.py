@@ -102,6 +102,8 @@ def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[s
         # Every load pays for the metadata that has piled up.
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "10",
+        # Readers open every manifest. Merging them more often than Iceberg does costs writers no more in all.
+        "commit.manifest.min-count-to-merge": "30",
         # A small batch is one task already; shuffling it would only cost.
         "write.distribution-mode": "none",
         "write.spark.fanout.enabled": "true",

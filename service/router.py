@@ -92,6 +92,7 @@ class Router:
         started = time.monotonic()
         request_id = request_id or uuid.uuid4().hex
         answer: Future[Answer] = Future()
+        answer.set_running_or_notify_cancel()  # a caller who hangs up calls nothing off
         try:
             value = _object(body)
             found, request = self._model(value, key)

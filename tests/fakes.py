@@ -1,27 +1,45 @@
-"""A catalog in memory that can be told to fail. `unit/test_fakes.py` holds it to what the real one does."""
+"""A catalog, an engine and a ledger that can be told to fail.
+
+`unit/test_fakes.py` holds the catalog to what the real one does.
+"""
 
 import itertools
 import threading
 import time
-import uuid
+import uuid as uuids
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
+
+import pyarrow as pa
 
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.errors import TableExists, TableNotFound, nearest
+from service.engine.append import Moved, append
+from service.engine.engine import Engine
+from service.engine.write import overwrite
+from service.errors import LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
+from service.ledger.ledger import Begun, KeyNote, Ledger
 from service.names import BATCH_PROPERTY, TableName
 from service.partition import PartitionField
 from service.schema import TableSchema
+from service.upkeep.report import Check
+from service.upkeep.upkeep import Upkeep
 
 
 @dataclass(frozen=True)
 class FakeTable:
-    """As much of a Table as commits look at."""
+    """As much of a Table as commits and writes look at."""
 
     name: TableName
     uuid: str
     schema: TableSchema
+    properties: Mapping[str, str] = field(default_factory=dict)
+    schema_id: int = 0
     history: tuple[Snapshot, ...] = ()
+
+    @property
+    def spark_name(self) -> str:
+        return ".".join((self.name.tenant, self.name.namespace, self.name.table))
 
     @property
     def current_snapshot_id(self) -> int | None:
@@ -29,6 +47,12 @@ class FakeTable:
 
     def snapshots(self) -> list[Snapshot]:
         return list(self.history)
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        found = next((s for s in self.history if s.snapshot_id == snapshot_id), None)
+        if found is None:
+            raise SnapshotNotFound(f"{self.name.table} has no snapshot {snapshot_id}", field="as_of")
+        return found
 
     def committed_by(self, batch: str) -> Snapshot | None:
         return next((s for s in reversed(self.history) if s.summary.get(BATCH_PROPERTY) == batch), None)
@@ -40,6 +64,7 @@ class FakeCatalog:
 
     tables: dict[TableName, FakeTable] = field(default_factory=dict)
     failures: list[Exception | None] = field(default_factory=list)
+    loads: int = 0
     _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -49,6 +74,7 @@ class FakeCatalog:
 
     def load(self, name: TableName) -> Table:
         with self._lock:
+            self.loads += 1
             failure = self.failures.pop(0) if self.failures else None
             if failure is not None:
                 raise failure
@@ -66,7 +92,7 @@ class FakeCatalog:
         with self._lock:
             if name in self.tables:
                 raise TableExists(f"table {name.table!r} exists already", field="table")
-            self.tables[name] = FakeTable(name, str(uuid.uuid4()), schema)
+            self.tables[name] = FakeTable(name, str(uuids.uuid4()), schema, dict(properties))
             return cast(Table, self.tables[name])
 
     def drop(self, table: Table, *, purge: bool) -> None:
@@ -74,6 +100,12 @@ class FakeCatalog:
             if table.name not in self.tables:
                 raise TableNotFound(f"there is no table {table.name.table!r}", field="table")
             del self.tables[table.name]
+
+    def evolve(self, name: TableName, schema: TableSchema) -> None:
+        """What another writer does: a new schema for the same table."""
+        with self._lock:
+            table = self.tables[name]
+            self.tables[name] = replace(table, schema=schema, schema_id=table.schema_id + 1)
 
     def append(self, name: TableName, batch: str) -> int:
         """What Spark does: a commit stamped with the batch."""
@@ -85,3 +117,108 @@ class FakeCatalog:
             )
             self.tables[name] = replace(table, history=(*table.history, made))
             return made.snapshot_id
+
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass
+class FakeEngine:
+    """Commits rows to a catalog in memory, as the jobs `append` and `overwrite` do with Spark.
+
+    `writing` is called while data files would be written, `committing` just before the commit and `committed` after
+    it, each with the rows; what they raise is what the job raises then.
+    """
+
+    catalog: FakeCatalog
+    writing: Callable[[Rows], object] = lambda rows: None
+    committing: Callable[[Rows], object] = lambda rows: None
+    committed: Callable[[Rows], object] = lambda rows: None
+    tries: list[Rows] = field(default_factory=list)
+    """What each job was given."""
+    commits: list[Rows] = field(default_factory=list)
+    """What each commit holds, of all tables."""
+
+    @property
+    def as_engine(self) -> Engine:
+        return cast(Engine, self)
+
+    @property
+    def rows(self) -> Rows:
+        return [row for commit in self.commits for row in commit]
+
+    def run(self, job: Callable[..., Any], table: str, data: pa.Table, batch: str, **how: Any) -> int | None:
+        assert job in (append, overwrite)
+        rows: Rows = data.to_pylist()
+        self.tries.append(rows)
+        found = next((t for t in self.catalog.tables.values() if t.spark_name == table), None)
+        if found is None:
+            raise TableNotFound("the table is gone; it was dropped meanwhile")
+        if job is append and (found.uuid, found.schema_id) != (how["uuid"], how["schema_id"]):
+            raise Moved(f"{table} has changed meanwhile")
+        self.writing(rows)
+        if job is append:
+            how["before_commit"]()
+        self.committing(rows)
+        snapshot_id = self.catalog.append(found.name, batch)
+        self.commits.append(rows)
+        self.committed(rows)
+        return snapshot_id if job is append else None
+
+
+class FakeUpkeep:
+    """Counts WRITEs; every so many of a table find two small files."""
+
+    def __init__(self, every: int = 1_000_000) -> None:
+        self.every = every
+        self.totals: dict[str, int] = {}
+
+    @property
+    def as_upkeep(self) -> Upkeep:
+        return cast(Upkeep, self)
+
+    def check_batch(self, table: Table, writes: int) -> tuple[int, dict[int, Check]]:
+        before = self.totals.get(table.uuid, 0)
+        self.totals[table.uuid] = before + writes
+        due = [i for i in range(writes) if (before + i + 1) % self.every == 0]
+        return before + writes, dict.fromkeys(due, Check(True, 2))
+
+
+class MuteLedger(Ledger):
+    """A ledger whose named methods cannot reach it: `mute` says which, as long as it does."""
+
+    mute: frozenset[str] = frozenset()
+
+    def _asked(self, method: str) -> None:
+        if method in self.mute:
+            raise LedgerUnavailable(f"the ledger does not answer ({method})")
+
+    def begin(self, change: Begun) -> None:
+        self._asked("begin")
+        super().begin(change)
+
+    def end(
+        self,
+        batch: str,
+        snapshot_id: int | None,
+        answers: Mapping[str, bytes] | None = None,
+        writes: tuple[str, int] | None = None,
+    ) -> None:
+        self._asked("end")
+        super().end(batch, snapshot_id, answers, writes)
+
+    def key(self, key_id: str) -> KeyNote | None:
+        self._asked("key")
+        return super().key(key_id)
+
+    def answer(self, key_id: str, fingerprint: str, body: bytes) -> None:
+        self._asked("answer")
+        super().answer(key_id, fingerprint, body)
+
+    def writes(self, table_uuid: str) -> int:
+        self._asked("writes")
+        return super().writes(table_uuid)
+
+    def count_writes(self, table_uuid: str, total: int) -> None:
+        self._asked("count_writes")
+        super().count_writes(table_uuid, total)

@@ -18,8 +18,8 @@ from service.schema import Array, Field, Map, Struct, TableSchema
 
 _QUOTED = re.compile(rb'(?<![^,\n])"[^"]*+(?:""[^"]*+)*+"(?=[,\r\n]|\Z)')
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
-_FIELDS = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r]*+)(?=,|\r?\Z)')
-_HINT = "put a field that holds a quote, a comma or a line break in quotes, and double the quotes in it"
+_FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)(?=,|\Z)')
+_HINT = "put a field that holds a quote, a comma or a line break in quotes, double the quotes in it, and close it"
 
 
 def read_csv(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
@@ -76,10 +76,12 @@ class _Reader:
         return [pa.RecordBatch.from_arrays(columns, schema=self._target)]
 
     def _texts(self, block: Block) -> pa.Table:
+        # Without a line's end, Arrow takes an empty last field for the empty text.
+        text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
         try:
             return arrow_csv.read_csv(
-                pa.py_buffer(block.text),
-                arrow_csv.ReadOptions(use_threads=False, block_size=len(block.text) + 1, column_names=self._names),
+                pa.py_buffer(text),
+                arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self._names),
                 arrow_csv.ParseOptions(newlines_in_values=True),
                 arrow_csv.ConvertOptions(
                     column_types={name: pa.string() for name in self._names},
@@ -103,10 +105,9 @@ class _Reader:
         """Name the first record that is none."""
         decoded(block.text, block.line)
         for line, record, _ in _records(block):
-            count = _count_fields(record)
-            if count == 0:
-                said = _HINT if record.count(b'"') % 2 == 0 else f"a quote opens a field that never ends; {_HINT}"
-                raise InvalidRecord(f"line {line}: {said}", details={"line": line})
+            count, whole = _count_fields(record)
+            if not whole:
+                raise InvalidRecord(f"line {line}: field {count + 1} is not CSV; {_HINT}", details={"line": line})
             if count != len(self._names):
                 said = f"it has {count} field(s), the header has {len(self._names)}"
                 raise InvalidRecord(f"line {line}: {said}", details={"line": line})
@@ -133,21 +134,23 @@ def _column(field: Field, texts: pa.Table, place: int | None, target: pa.DataTyp
 
 
 def _header(record: bytes, line: int) -> tuple[list[str], int]:
-    if not _count_fields(record):
-        raise InvalidRecord(f"line {line}: the header is not CSV; {_HINT}", details={"line": line})
-    return next(csv.reader([decoded(record, line)])), line
+    text = decoded(record, line)
+    try:
+        if _count_fields(record)[1]:
+            return next(csv.reader([text])), line
+    except csv.Error:  # a name longer than any column's
+        pass
+    raise InvalidRecord(f"line {line}: the header is not CSV; {_HINT}", details={"line": line})
 
 
-def _count_fields(record: bytes) -> int:
-    """How many fields a record has; 0 where it is not CSV."""
+def _count_fields(record: bytes) -> tuple[int, bool]:
+    """How many fields a record begins with, and whether that is all of it."""
     count, place = 0, 0
-    while True:
-        found = _FIELDS.match(record, place)
-        if found is None:
-            return 0
+    while found := _FIELD.match(record, place):
         count, place = count + 1, found.end() + 1
-        if record[found.end() : place] != b",":
-            return count
+        if found.end() == len(record):
+            return count, True
+    return count, False
 
 
 def _records(block: Block) -> Iterator[tuple[int, bytes, int]]:

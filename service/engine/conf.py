@@ -30,6 +30,8 @@ def spark_conf(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": f"{settings.home}/spark",
+        # Shuffles, and streamed answers that nobody has read yet.
+        "spark.local.dir": f"{settings.home}/spool",
         # Iceberg sets this on the one session it meets first; compaction needs it on each.
         "spark.sql.catalog.default_rewrite_catalog": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
         # A delete that only touches metadata takes no snapshot properties, so it could not be found by its batch id.

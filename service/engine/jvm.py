@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -20,6 +21,7 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
     The JVM shares the file descriptors in `held`: a lock on one of them lasts until the JVM is gone too.
     """
     _forget()
+    _sweep(conf)
     # A Spark of the user's own must not be taken for ours.
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     for variable in ("SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"):
@@ -31,6 +33,13 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
     launch: Any = launch_gateway  # PySpark gives it no types
     SparkContext._ensure_initialized(gateway=launch(settings, popen_kwargs=popen))
     return SparkSession.builder.config(conf=settings).getOrCreate()
+
+
+def _sweep(conf: dict[str, str]) -> None:
+    """Remove what a JVM before this one, if it was killed, left in a folder that is ours alone."""
+    home = Path(conf.get("spark.sql.warehouse.dir", "")).parent
+    if conf.get("spark.local.dir") == str(home / "spool"):
+        shutil.rmtree(home / "spool", ignore_errors=True)
 
 
 def activate(session: SparkSession) -> None:

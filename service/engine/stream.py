@@ -86,7 +86,25 @@ class Batches:
             if self._jobs:
                 self._context.cancelJobsWithTag(self._properties.getProperty(_TAGS))
             self._rdd.unpersist(False)
+            cleaner = self._context.cleaner().get()
+            for shuffle in self._shuffles():
+                cleaner.doCleanupShuffle(shuffle, False)
         self._jobs.clear()
+
+    def _shuffles(self) -> Iterator[int]:
+        """The shuffles that the rows came through; left to themselves their files stay until the JVM is short of heap."""
+        waiting, seen = [self._rdd], set()
+        while waiting:
+            rdd = waiting.pop()
+            if rdd.id() in seen:
+                continue
+            seen.add(rdd.id())
+            dependencies = rdd.dependencies()
+            for i in range(dependencies.size()):
+                dependency = dependencies.apply(i)
+                waiting.append(dependency.rdd())
+                if dependency.getClass().getSimpleName() == "ShuffleDependency":
+                    yield dependency.shuffleId()
 
     def _ahead(self) -> int:
         return max(2, int(self._context.defaultParallelism()))

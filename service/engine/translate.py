@@ -100,7 +100,7 @@ def translated(error: Exception) -> Exception:
         if name in _BY_CLASS:
             kind, said = _BY_CLASS[name]
             return kind(said)
-        if "was cancelled" in message or "cancelled because SparkContext was shut down" in message:
+        if "SPARK_JOB_CANCELLED" in message or "was cancelled" in message or "SparkContext was shut down" in message:
             return EngineUnavailable("the work was cancelled because the service is stopping; try again")
         if message.startswith("Cannot find snapshot with ID"):
             return SnapshotNotFound("the snapshot expired while it was asked for; ask again for a newer one")

@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -19,6 +19,11 @@ class Told:
     acknowledged: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
+
+    def add(self, other: "Told") -> None:
+        self.acknowledged |= other.acknowledged
+        self.refused |= other.refused
+        self.unknown |= other.unknown
 
     def check(self, found: Counter[int]) -> None:
         """Every acknowledged record is there once, no refused one is, and the unknown ones at most once."""
@@ -45,7 +50,7 @@ class Load:
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._write, daemon=True) for _ in range(clients)]
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self

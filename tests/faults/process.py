@@ -17,9 +17,9 @@ from tests.harness import Firn, free_port, wait_until
 class Process:
     """`python -m service serve` with its data under `home`; `settings` are FIRN_… variables without the prefix."""
 
-    def __init__(self, home: Path, **settings: str) -> None:
+    def __init__(self, home: Path, port: int | None = None, **settings: str) -> None:
         self.home = home
-        self.port = free_port()
+        self.port = port or free_port()
         self.log_file = home.with_name(f"{home.name}.log")
         self.firn = Firn(f"http://127.0.0.1:{self.port}")
         env = {k: v for k, v in os.environ.items() if not k.startswith("FIRN_") or k == "FIRN_CACHE"}
@@ -36,6 +36,10 @@ class Process:
         if self._popen.poll() is None:
             self._popen.kill()
             self._popen.wait()
+
+    @property
+    def id(self) -> int:
+        return self._popen.pid
 
     @property
     def log(self) -> str:
@@ -90,3 +94,8 @@ def java_processes(home: Path) -> Iterator[int]:
                 yield int(entry.name)
         except OSError:
             continue
+
+
+def is_stopped(process: int) -> bool:
+    """Whether a process was sent SIGSTOP, and nothing since."""
+    return (Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[0] == "T"

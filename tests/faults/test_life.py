@@ -33,13 +33,13 @@ def test_acknowledged_rows_survive_every_end_and_no_jvm_is_left(tmp_path: Path) 
         answers_while_it_warms(first)
         refuses_a_second_owner(home)
         first.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
-        merge(everything, finishes_what_is_under_way_on_sigterm(first))
+        everything.add(finishes_what_is_under_way_on_sigterm(first))
         assert first.jvms() == []
 
     with Process(home) as second:
         second.wait_until_ready()
         everything.check(ids(second.firn))
-        merge(everything, leaves_no_jvm_when_killed_at_work(second))
+        everything.add(leaves_no_jvm_when_killed_at_work(second))
 
     with Process(home) as third:
         leaves_no_jvm_when_killed_while_starting(third)
@@ -47,7 +47,7 @@ def test_acknowledged_rows_survive_every_end_and_no_jvm_is_left(tmp_path: Path) 
     with Process(home) as fourth:
         fourth.wait_until_ready()
         everything.check(ids(fourth.firn))
-        merge(everything, outlives_its_jvm(fourth, everything))
+        everything.add(outlives_its_jvm(fourth, everything))
         fourth.terminate()
         assert fourth.exit_code(30) == 0
         assert fourth.jvms() == []
@@ -128,9 +128,3 @@ def outlives_its_jvm(process: Process, before: Told) -> Told:
     both = Told(before.acknowledged | told.acknowledged, before.refused | told.refused, before.unknown | told.unknown)
     both.check(ids(process.firn))
     return told
-
-
-def merge(everything: Told, told: Told) -> None:
-    everything.acknowledged |= told.acknowledged
-    everything.refused |= told.refused
-    everything.unknown |= told.unknown

@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import select
 
 from service.catalog.tables import Table
-from service.commits.commit import TRIES, Change, Commits
+from service.commits.ask import Ask
+from service.commits.commit import DROP, MAKE, TRIES
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -20,42 +21,10 @@ from service.errors import (
     OutcomeUnknown,
     TableNotFound,
 )
-from service.ledger.ledger import Ledger, mutations
-from service.names import TableName
-from service.schema import parse_schema
-from tests.fakes import FakeCatalog
+from service.ledger.schema import batches
+from service.names import BATCH_PROPERTY, TableName
 from tests.harness import wait_until
-
-SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
-ORDERS = TableName("acme", "shop", "orders")
-OTHERS = TableName("acme", "shop", "others")
-
-
-class Desk:
-    """Commits over a catalog in memory and a ledger of its own, and what the ledger says."""
-
-    def __init__(self, path: Path) -> None:
-        self.catalog = FakeCatalog()
-        self.ledger = Ledger(f"sqlite:///{path}")
-        self.commits = Commits(self.catalog.as_catalog, self.ledger, pauses_s=(0, 0))
-        for name in (ORDERS, OTHERS):
-            self.catalog.create(name, SCHEMA, (), {})
-
-    def append(self, table: Table, batch: str) -> None:
-        self.catalog.append(table.name, batch)
-
-    def run(self, change: Change, name: TableName = ORDERS) -> int | None:
-        """The snapshot a change made, if it made one."""
-        effect = self.commits.commit(self.catalog.load(name), "WRITE", "request-1", change)
-        return effect.snapshot.snapshot_id if effect.snapshot else None
-
-    def notes(self) -> list[tuple[str, int | None]]:
-        with self.ledger._engine.connect() as connection:
-            rows = connection.execute(select(mutations).order_by(mutations.c.begun_ms, mutations.c.batch)).all()
-        return [(row.state, row.snapshot_id) for row in rows]
-
-    def history(self, name: TableName = ORDERS) -> int:
-        return len(self.catalog.tables[name].history)
+from tests.unit.desk import ASK, NEW, ORDERS, OTHERS, SCHEMA, Desk
 
 
 @pytest.fixture
@@ -68,11 +37,24 @@ def test_a_change_is_noted_before_it_is_tried_and_its_snapshot_after(desk: Desk)
         assert [m.batch for m in desk.ledger.unfinished()] == [batch]
         desk.append(table, batch)
 
-    effect = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", "request-1", change)
+    effect = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", ASK, change)
     assert effect.snapshot
-    assert effect.snapshot.snapshot_id == effect.after.current_snapshot_id
-    assert effect.before.current_snapshot_id is None
+    assert effect.snapshot_id == effect.snapshot.snapshot_id == effect.after.current_snapshot_id
     assert desk.notes() == [("done", effect.snapshot.snapshot_id)]
+
+
+def test_an_effect_without_a_snapshot_is_held_by_the_current_one(desk: Desk) -> None:
+    current = desk.run(desk.append)
+    effect = desk.commits.commit(desk.catalog.load(ORDERS), "DELETE", ASK, lambda table, batch: None)
+    assert (effect.snapshot, effect.snapshot_id) == (None, current)
+
+
+def test_a_note_says_who_asked_for_what(desk: Desk) -> None:
+    desk.commits.commit(desk.catalog.load(ORDERS), "UPSERT", Ask("r" * 1000), desk.append)
+    with desk.ledger._engine.connect() as connection:
+        row = connection.execute(select(batches)).one()
+    assert (row.tenant, row.namespace, row.table_name, row.operation) == ("acme", "shop", "orders", "UPSERT")
+    assert (row.table_uuid, row.requests, row.request_ids) == (desk.catalog.tables[ORDERS].uuid, 1, "r" * 200)
 
 
 def test_a_change_that_commits_nothing_is_void(desk: Desk) -> None:
@@ -187,22 +169,22 @@ def test_a_catalog_that_is_silent_after_a_change_makes_its_outcome_unknown(
     assert desk.notes() == [("done", desk.catalog.tables[ORDERS].current_snapshot_id)]
 
 
-class LosesTheEnd(Ledger):
-    """A ledger that takes notes of beginnings, and then cannot be reached."""
-
-    def end(self, batch: str, snapshot_id: int | None) -> None:
-        raise LedgerUnavailable("silent")
-
-
-def test_a_ledger_that_is_silent_after_the_commit_does_not_make_a_failure_of_it(tmp_path: Path) -> None:
+def test_a_ledger_that_is_silent_after_the_commit_does_not_make_a_failure_of_it(desk: Desk) -> None:
     """The commit is the effect and nothing else decides; the note is finished by the next recovery."""
-    desk = Desk(tmp_path / "ledger.db")
-    desk.commits = Commits(desk.catalog.as_catalog, LosesTheEnd(f"sqlite:///{tmp_path / 'ledger.db'}"))
+    desk.ledger.mute = frozenset({"end"})
     made = desk.run(desk.append)
     assert made is not None
     assert desk.notes() == [("begun", None)]
-    assert Commits(desk.catalog.as_catalog, desk.ledger).recover() == 1
+    desk.ledger.mute = frozenset()
+    assert desk.commits.recover() == 1
     assert desk.notes() == [("done", made)]
+
+
+def test_a_change_that_cannot_be_noted_is_not_tried(desk: Desk) -> None:
+    desk.ledger.mute = frozenset({"begin"})
+    with pytest.raises(LedgerUnavailable):
+        desk.run(desk.append)
+    assert (desk.notes(), desk.history()) == ([], 0)
 
 
 def test_a_table_dropped_under_a_change_is_not_found_and_the_note_is_void(desk: Desk) -> None:
@@ -274,7 +256,7 @@ def test_long_work_out_of_order_holds_up_no_change(desk: Desk) -> None:
         desk.append(table, batch)
 
     def long() -> None:
-        desk.commits.commit(desk.catalog.load(ORDERS), "COMPACT", "r", change, in_order=False)
+        desk.commits.commit(desk.catalog.load(ORDERS), "COMPACT", ASK, change, in_order=False)
 
     together(threading.Thread(target=long), threading.Thread(target=desk.run, args=(change,)))
     assert desk.history() == 2
@@ -290,7 +272,7 @@ def test_a_drop_waits_for_the_changes_before_it(desk: Desk) -> None:
         desk.append(table, batch)
 
     writing = threading.Thread(target=desk.run, args=(change,))
-    dropping = threading.Thread(target=desk.commits.drop, args=(ORDERS,), kwargs={"purge": True})
+    dropping = threading.Thread(target=desk.commits.drop, args=(ORDERS, ASK), kwargs={"purge": True})
     writing.start()
     assert started.wait(5)
     dropping.start()
@@ -326,7 +308,7 @@ class Waited:
         one.start()
         assert started.wait(5)
         other.start()
-        wait_until(lambda: len(desk.commits._order._lines.get(old, ())) == 2, 5, every=0.001)
+        wait_until(lambda: len(desk.commits.order._lines.get(old, ())) == 2, 5, every=0.001)
         go_on.set()
         one.join(5)
         other.join(5)
@@ -340,14 +322,14 @@ def test_a_change_that_waited_while_its_table_was_replaced_leaves_the_new_one_al
 
 
 def test_a_drop_that_waited_while_its_table_was_replaced_leaves_the_new_one_alone(desk: Desk) -> None:
-    waited = Waited(desk, lambda: desk.commits.drop(ORDERS, purge=True))
+    waited = Waited(desk, lambda: desk.commits.drop(ORDERS, ASK, purge=True))
     assert isinstance(waited.raised, TableNotFound)
     assert ORDERS in desk.catalog.tables
 
 
 def test_recovery_asks_the_history_what_became_of_each_note(desk: Desk) -> None:
     for batch, name in (("came", ORDERS), ("did not", ORDERS), ("elsewhere", OTHERS)):
-        desk.ledger.begin(batch, name, desk.catalog.tables[name].uuid, "WRITE", "r")
+        desk.begin(batch, name, desk.catalog.tables[name].uuid)
     came = desk.catalog.append(ORDERS, "came")
     assert desk.commits.recover() == 3
     assert sorted(desk.notes(), key=str) == [("done", came), ("void", None), ("void", None)]
@@ -355,8 +337,8 @@ def test_recovery_asks_the_history_what_became_of_each_note(desk: Desk) -> None:
 
 
 def test_recovery_knows_that_a_table_of_the_same_name_is_another(desk: Desk) -> None:
-    desk.ledger.begin("came", ORDERS, desk.catalog.tables[ORDERS].uuid, "WRITE", "r")
-    desk.ledger.begin("lost", TableName("acme", "shop", "gone"), "no-uuid", "WRITE", "r")
+    desk.begin("came", ORDERS, desk.catalog.tables[ORDERS].uuid)
+    desk.begin("lost", TableName("acme", "shop", "gone"), "no-uuid")
     desk.catalog.drop(desk.catalog.load(ORDERS), purge=False)
     desk.catalog.create(ORDERS, SCHEMA, (), {})
     desk.catalog.append(ORDERS, "came")
@@ -366,7 +348,35 @@ def test_recovery_knows_that_a_table_of_the_same_name_is_another(desk: Desk) -> 
 
 def test_recovery_leaves_a_note_it_cannot_ask_about(desk: Desk) -> None:
     """A catalog that is silent at start-up says nothing of what happened, and keeps nobody from being served."""
-    desk.ledger.begin("b", ORDERS, desk.catalog.tables[ORDERS].uuid, "WRITE", "r")
+    for batch in ("b1", "b2"):
+        desk.begin(batch, ORDERS, desk.catalog.tables[ORDERS].uuid)
     desk.catalog.failures = [CatalogUnavailable("silent")]
-    assert desk.commits.recover() == 1
+    assert desk.commits.recover() == 2
     assert len(desk.ledger.unfinished()) == 1
+
+
+def test_recovery_knows_a_table_by_the_batch_it_was_made_in(desk: Desk) -> None:
+    desk.begin("made", NEW, "", MAKE)
+    desk.begin("not made", ORDERS, "", MAKE)
+    desk.begin("nor this", TableName("acme", "shop", "never"), "", MAKE)
+    desk.catalog.create(NEW, SCHEMA, (), {BATCH_PROPERTY: "made"})
+    assert desk.commits.recover() == 3
+    found = {batch: desk.ledger.find(batch) for batch in ("made", "not made", "nor this")}
+    assert {batch: noted and noted.state for batch, noted in found.items()} == {
+        "made": "done",
+        "not made": "void",
+        "nor this": "void",
+    }
+
+
+def test_recovery_knows_that_a_drop_happened_by_the_table_being_gone_or_another(desk: Desk) -> None:
+    desk.begin("dropped", NEW, "its-uuid", DROP)
+    desk.begin("dropped and made again", OTHERS, "its-uuid", DROP)
+    desk.begin("still there", ORDERS, desk.catalog.tables[ORDERS].uuid, DROP)
+    assert desk.commits.recover() == 3
+    states = []
+    for batch in ("dropped", "dropped and made again", "still there"):
+        noted = desk.ledger.find(batch)
+        assert noted
+        states.append(noted.state)
+    assert states == ["done", "done", "void"]

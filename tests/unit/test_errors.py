@@ -44,9 +44,7 @@ def test_no_two_errors_share_a_code() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_what_comes_of_load_may_be_tried_again_and_what_is_wrong_may_not(kind: type[FirnError]) -> None:
-    may_be = kind.status in (429, 503) or kind is errors.CommitConflict
-    # Nobody knows whether it happened; sent again, it might happen twice.
-    assert kind.retryable == (may_be and kind is not errors.OutcomeUnknown)
+    assert kind.retryable == (kind.status in (429, 503) or kind is errors.CommitConflict)
 
 
 @pytest.mark.parametrize(

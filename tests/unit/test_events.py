@@ -10,7 +10,7 @@ import pytest
 from service import events, wire
 from service.app import App
 from service.context import Context
-from service.operation import Request, Result, operation
+from service.operation import ChangeRequest, Request, Result, operation
 from service.router import Router
 from service.settings import load
 
@@ -32,6 +32,16 @@ def echo(request: Ask, context: Context) -> Said:
     return Said(read=repr(request.value), value=None if wide else request.value)
 
 
+class Add(ChangeRequest):
+    operation: Literal["ADD"]
+
+
+@operation(Add, Said, pool="edits")
+def add(request: Add, context: Context) -> Said:
+    """Say which key it came with."""
+    return Said(read=context.ask.key.text if context.ask.key else "", value=context.ask.request_id)
+
+
 class Service:
     """A service that only echoes."""
 
@@ -42,7 +52,7 @@ class Service:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home"))}), [])
-    router = Router([echo], app.context)
+    router = Router([echo, add], app.context)
     yield Service(router)
     router.close()
     app.stop()
@@ -132,6 +142,36 @@ def test_a_wrong_event_is_answered_with_a_fitting_status(
     assert (got, said["success"], said["error"]["code"]) == (status, False, code)
     assert said["error"].get("field") == field
     assert said["metadata"] == {"request_id": "r1"}
+
+
+@pytest.mark.parametrize("door", [V1, V2], ids=["v1", "v2"])
+@pytest.mark.parametrize("name", ["Idempotency-Key", "idempotency-key", "IDEMPOTENCY-KEY"])
+def test_an_events_header_is_the_key_of_its_request(door: dict[str, Any], name: str, service: Service) -> None:
+    body = json.dumps({"operation": "ADD", "tenant_id": "a", "table": f"{name}-{len(door)}"})
+    event = {**door, "headers": {"X-Other": "o", name: "k1"}, "body": body}
+    first = events.submit(event, service, "r1").result(10)
+    said = wire.parse(wire.parse(first)["body"])
+    assert (said["read"], said["value"]) == ("k1", "r1")
+    again = wire.parse(events.submit(event, service, "r2").result(10))
+    assert again["body"] == wire.parse(first)["body"]
+    assert again["headers"]["X-Request-Id"] == "r2"
+
+
+@pytest.mark.parametrize("headers", [None, [], "k1", {}, {"Idempotency-Key": 5}, {"Idempotency-Key": None}])
+def test_headers_that_hold_no_key_are_none(headers: Any, service: Service) -> None:
+    body = {"operation": "ADD", "tenant_id": "a", "table": "t"}
+    status, said, _ = told({**V1, "headers": headers, "body": body}, service)
+    assert (status, said["read"]) == (200, "")
+
+
+def test_a_header_and_a_field_that_differ_are_refused(service: Service) -> None:
+    body = {"operation": "ADD", "tenant_id": "a", "table": "t", "idempotency_key": "k2"}
+    status, said, _ = told({**V1, "headers": {"Idempotency-Key": "k1"}, "body": body}, service)
+    assert (status, said["error"]["field"]) == (400, "idempotency_key")
+
+
+def test_a_header_is_of_no_use_to_what_changes_nothing(service: Service) -> None:
+    assert told({**V1, "headers": {"Idempotency-Key": "k1"}, "body": TEXT}, service)[0] == 200
 
 
 class Runtime:

@@ -9,7 +9,7 @@ import pytest
 
 from service.catalog.connect import connect
 from service.catalog.tables import Catalog
-from service.errors import TableExists, TableNotFound
+from service.errors import SnapshotNotFound, TableExists, TableNotFound
 from service.names import TableName
 from service.schema import parse_schema
 from service.settings import load
@@ -94,6 +94,22 @@ def test_a_commit_is_found_by_its_stamp_for_as_long_as_its_snapshot_is_there(bot
         found = table.committed_by(f"b{i}")
         assert found
         assert (found.snapshot_id, found.parent_id) == (snapshot_id, ids[i - 1] if i else None)
+        assert table.snapshot(snapshot_id).summary["firn-batch"] == f"b{i}"
     assert table.committed_by("another") is None
+    with pytest.raises(SnapshotNotFound):
+        table.snapshot(max(ids) + 1)
     # A table is what it was when it was loaded.
     assert empty.committed_by("b0") is None
+
+
+def test_a_table_keeps_the_properties_it_was_made_with(both: tuple[Catalog, Append]) -> None:
+    catalog, _ = both
+    catalog.create(ORDERS, SCHEMA, (), {"firn-batch": "b1", "comment": "one"})
+    properties = catalog.load(ORDERS).properties
+    assert (properties["firn-batch"], properties["comment"]) == ("b1", "one")
+
+
+def test_tables_have_names_in_sql_of_their_own(both: tuple[Catalog, Append]) -> None:
+    catalog, _ = both
+    names = [TableName("acme", "shop", "a"), TableName("acme", "b", "a"), TableName("b", "shop", "a")]
+    assert len({catalog.create(name, SCHEMA, (), {}).spark_name for name in names}) == 3

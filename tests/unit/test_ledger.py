@@ -4,15 +4,17 @@ import sqlite3
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from service.errors import LedgerUnavailable
-from service.ledger.ledger import Ledger, Mutation, open_ledger
+from service.ledger.ledger import Batch, Begun, KeyNote, Ledger, open_ledger, tidy
 from service.names import TableName
-from service.settings import load
+from service.settings import Settings, load
 
 ORDERS = TableName("acme", "shop", "orders")
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -20,75 +22,261 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
 
 
+@pytest.fixture
+def ledger(path: Path) -> Ledger:
+    return opened(path)
+
+
 def opened(path: Path) -> Ledger:
     return Ledger(f"sqlite:///{path}")
 
 
+def begun(batch: str, table_uuid: str = "uuid-1", **said: Any) -> Begun:
+    return Begun(batch, ORDERS, table_uuid, "WRITE", **{"request_ids": ["r"], **said})
+
+
 def noted(path: Path, batch: str) -> tuple[str, int | None]:
     with closing(sqlite3.connect(path)) as connection:
-        row = connection.execute("SELECT state, snapshot_id FROM mutations WHERE batch = ?", (batch,)).fetchone()
+        row = connection.execute("SELECT state, snapshot_id FROM batches WHERE batch = ?", (batch,)).fetchone()
     return (row[0], row[1])
 
 
-def test_what_was_begun_is_unfinished_until_its_end_is_noted(path: Path) -> None:
-    ledger = opened(path)
-    ledger.begin("one", ORDERS, "uuid-1", "WRITE", "request-1")
-    ledger.begin("two", ORDERS, "uuid-1", "DELETE", "request-2")
-    assert ledger.unfinished() == [Mutation("one", ORDERS, "uuid-1"), Mutation("two", ORDERS, "uuid-1")]
+def kept(path: Path, table: str) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return sorted(row[0] for row in database.execute(f"SELECT {'id' if table == 'keys' else 'batch'} FROM {table}"))
+
+
+def aged(path: Path, table: str, column: str, hours: int) -> None:
+    """Make every note of a table so much older."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"UPDATE {table} SET {column} = {column} - ?", (hours * HOUR_MS,))
+        database.commit()
+
+
+def test_what_was_begun_is_unfinished_until_its_end_is_noted(ledger: Ledger, path: Path) -> None:
+    ledger.begin(begun("one", request_ids=["r1", "r2"], records=7))
+    ledger.begin(Begun("two", ORDERS, "uuid-1", "DELETE", ["r3"]))
+    one = Batch("one", ORDERS, "uuid-1", "WRITE", "begun", None, 2, 7)
+    assert ledger.unfinished() == [one, Batch("two", ORDERS, "uuid-1", "DELETE", "begun", None, 1, 0)]
     ledger.end("one", 2**63 - 1)
     ledger.end("two", None)
     assert ledger.unfinished() == []
     assert (noted(path, "one"), noted(path, "two")) == (("done", 2**63 - 1), ("void", None))
 
 
+def test_a_batch_is_found_as_it_was_noted(ledger: Ledger) -> None:
+    ledger.begin(begun("one", request_ids=["r1", "r2"], records=2**40))
+    assert ledger.find("one") == Batch("one", ORDERS, "uuid-1", "WRITE", "begun", None, 2, 2**40)
+    ledger.end("one", 5)
+    assert ledger.find("one") == Batch("one", ORDERS, "uuid-1", "WRITE", "done", 5, 2, 2**40)
+    assert ledger.find("two") is None
+
+
 def test_notes_outlive_the_ledger_that_wrote_them(path: Path) -> None:
     first = opened(path)
-    first.begin("one", ORDERS, "uuid-1", "WRITE", "request-1")
-    assert first.count_write("uuid-1") == 1
+    first.begin(begun("one", keys={"k": "print"}))
+    first.count_writes("uuid-1", 4)
     first.close()
     second = opened(path)
-    assert second.unfinished() == [Mutation("one", ORDERS, "uuid-1")]
-    assert second.count_write("uuid-1") == 2
+    assert [left.batch for left in second.unfinished()] == ["one"]
+    assert second.key("k") == KeyNote("print", "one", None)
+    assert second.writes("uuid-1") == 4
 
 
-def test_a_batch_is_noted_once(path: Path) -> None:
-    ledger = opened(path)
-    ledger.begin("one", ORDERS, "uuid-1", "WRITE", "r")
+def test_a_batch_is_noted_once(ledger: Ledger) -> None:
+    ledger.begin(begun("one"))
     with pytest.raises(LedgerUnavailable):
-        ledger.begin("one", ORDERS, "uuid-1", "WRITE", "r")
+        ledger.begin(begun("one", keys={"k": "print"}))
     assert len(ledger.unfinished()) == 1
+    assert ledger.key("k") is None, "a note is written whole or not at all"
 
 
-def test_a_long_request_id_is_cut_not_refused(path: Path) -> None:
-    opened(path).begin("one", ORDERS, "uuid-1", "WRITE", "r" * 1000)
+def test_a_long_request_id_is_kept_whole(ledger: Ledger, path: Path) -> None:
+    ledger.begin(begun("one", request_ids=["r" * 1000, "s"]))
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT request_ids FROM batches").fetchall() == [("r" * 1000 + "\ns",)]
 
 
-def test_writes_are_counted_by_table(path: Path) -> None:
-    ledger = opened(path)
-    assert [ledger.count_write("a") for _ in range(3)] == [1, 2, 3]
-    assert ledger.count_write("b") == 1
+class TestKeys:
+    """A key is noted with its batch and answered with its end; a new attempt takes it over from one that failed."""
+
+    def test_a_key_is_noted_with_its_batch_and_its_answer_with_the_end(self, ledger: Ledger) -> None:
+        ledger.begin(begun("one", keys={"k1": "print 1", "k2": "print 2"}))
+        assert ledger.key("k1") == KeyNote("print 1", "one", None)
+        ledger.end("one", 5, {"k2": b'{"success": true}\n'})
+        assert ledger.key("k1") == KeyNote("print 1", "one", None)
+        assert ledger.key("k2") == KeyNote("print 2", "one", b'{"success": true}\n')
+        assert ledger.key("k3") is None
+
+    def test_a_batch_may_hold_more_keys_than_a_statement_takes_values(self, ledger: Ledger) -> None:
+        prints = {f"k{i}": f"print {i}" for i in range(1201)}
+        ledger.begin(begun("one", keys=prints))
+        ledger.begin(begun("two", keys=prints))
+        ledger.end("two", 5, {key: key.encode() for key in prints})
+        for i in (0, 500, 1200):
+            assert ledger.key(f"k{i}") == KeyNote(f"print {i}", "two", f"k{i}".encode())
+
+    def test_a_key_goes_with_its_next_attempt(self, ledger: Ledger) -> None:
+        ledger.begin(begun("one", keys={"k1": "print 1", "k2": "print 2"}))
+        ledger.end("one", None)
+        ledger.begin(begun("two", keys={"k1": "print 1"}))
+        assert ledger.key("k1") == KeyNote("print 1", "two", None)
+        assert ledger.key("k2") == KeyNote("print 2", "one", None)
+
+    def test_an_answer_is_kept_whether_or_not_its_key_was_noted_before(self, ledger: Ledger) -> None:
+        ledger.begin(begun("one", keys={"k1": "print 1"}))
+        ledger.answer("k1", "print 1", b"first")
+        ledger.answer("k2", "print 2", b"second")
+        assert ledger.key("k1") == KeyNote("print 1", "one", b"first")
+        assert ledger.key("k2") == KeyNote("print 2", None, b"second")
+
+    def test_an_answer_of_any_bytes_and_size_is_kept_as_it_was(self, ledger: Ledger) -> None:
+        body = bytes(range(256)) * 8192
+        ledger.answer("k", "print", body)
+        known = ledger.key("k")
+        assert known
+        assert known.answer == body
 
 
-def test_writes_counted_side_by_side_are_each_counted_once(path: Path) -> None:
-    """No two writes may believe to be the fifth; also the very first ones of a table, from two connections."""
-    ledgers, counted = [opened(path), opened(path)], []
+class TestWhatMustStay:
+    """Which snapshots of a table answers are still made from, and whether something is undecided."""
 
-    def count(ledger: Ledger) -> None:
-        for _ in range(15):
-            counted.append(ledger.count_write("t"))
+    def test_a_snapshot_is_awaited_until_every_key_of_its_batch_is_answered(self, ledger: Ledger) -> None:
+        ledger.begin(begun("one", keys={"k1": "p", "k2": "p"}))
+        assert ledger.awaited_snapshots("uuid-1") == set()
+        ledger.end("one", 5)
+        assert ledger.awaited_snapshots("uuid-1") == {5}
+        ledger.answer("k1", "p", b"a")
+        assert ledger.awaited_snapshots("uuid-1") == {5}
+        ledger.answer("k2", "p", b"a")
+        assert ledger.awaited_snapshots("uuid-1") == set()
 
-    threads = [threading.Thread(target=count, args=(ledgers[i % 2],)) for i in range(4)]
+    def test_neither_without_a_key_nor_of_another_table_nor_of_what_came_to_nothing(self, ledger: Ledger) -> None:
+        ledger.begin(begun("no key"))
+        ledger.end("no key", 5)
+        ledger.begin(begun("void", keys={"k1": "p"}))
+        ledger.end("void", None)
+        ledger.begin(begun("answered", keys={"k2": "p"}))
+        ledger.end("answered", 6, {"k2": b"a"})
+        ledger.begin(begun("elsewhere", "uuid-2", keys={"k3": "p"}))
+        ledger.end("elsewhere", 7)
+        assert ledger.awaited_snapshots("uuid-1") == set()
+        assert ledger.awaited_snapshots("uuid-2") == {7}
+
+    def test_a_table_is_undecided_while_a_change_of_it_is_begun(self, ledger: Ledger) -> None:
+        assert not ledger.undecided("uuid-1")
+        ledger.begin(begun("one"))
+        assert ledger.undecided("uuid-1")
+        assert not ledger.undecided("uuid-2")
+        ledger.end("one", None)
+        assert not ledger.undecided("uuid-1")
+
+
+class TestWrites:
+    """How many WRITEs a table has had: the last total that was noted."""
+
+    def test_a_total_is_kept_by_table(self, ledger: Ledger) -> None:
+        assert ledger.writes("a") == 0
+        ledger.count_writes("a", 3)
+        ledger.count_writes("b", 1)
+        ledger.count_writes("a", 4)
+        assert (ledger.writes("a"), ledger.writes("b")) == (4, 1)
+
+    def test_a_total_may_come_with_the_end_of_a_batch(self, ledger: Ledger) -> None:
+        ledger.begin(begun("one"))
+        ledger.end("one", 5, None, ("uuid-1", 12))
+        assert ledger.writes("uuid-1") == 12
+
+
+class TestForgetting:
+    """What is past its time goes; what has not ended, and what an answer may still be made from, stays."""
+
+    def test_what_ended_long_ago_goes_and_what_has_not_ended_does_not(self, ledger: Ledger, path: Path) -> None:
+        for batch in ("ended", "void", "begun"):
+            ledger.begin(begun(batch))
+        ledger.end("ended", 1)
+        ledger.end("void", None)
+        ledger.forget(2**53, 0)
+        assert kept(path, "batches") == ["begun"]
+
+    def test_an_old_key_goes_with_or_without_an_answer(self, ledger: Ledger, path: Path) -> None:
+        ledger.begin(begun("one", keys={"answered": "p", "not": "p"}))
+        ledger.end("one", 1, {"answered": b"a"})
+        ledger.answer("without a batch", "p", b"a")
+        ledger.forget(0, 0)
+        assert len(kept(path, "keys")) == 3
+        ledger.forget(0, 2**53)
+        assert kept(path, "keys") == []
+
+    def test_but_not_while_nobody_knows_what_became_of_its_batch(self, ledger: Ledger, path: Path) -> None:
+        """It would be a new request then, and its change might be made twice."""
+        ledger.begin(begun("one", keys={"k": "p"}))
+        ledger.forget(2**53, 2**53)
+        assert (kept(path, "keys"), kept(path, "batches")) == (["k"], ["one"])
+
+    def test_a_key_is_kept_for_as_long_as_the_setting_says(self, ledger: Ledger, path: Path) -> None:
+        settings = settings_with(keys_kept_hours=30)
+        ledger.answer("old", "p", b"a")
+        aged(path, "keys", "noted_ms", 1)
+        ledger.answer("young", "p", b"a")
+        aged(path, "keys", "noted_ms", 29)
+        tidy(ledger, settings)
+        assert kept(path, "keys") == ["young"]
+
+    @pytest.mark.parametrize("hours", [24, 30 * 24, 8760])
+    def test_a_key_never_outlives_the_note_of_its_batch(self, ledger: Ledger, path: Path, hours: int) -> None:
+        """A key whose batch is not known any more would make its change a second time."""
+        ledger.begin(begun("one", keys={"k": "p"}))
+        ledger.end("one", 1)
+        for table, column in (("batches", "ended_ms"), ("keys", "noted_ms")):
+            aged(path, table, column, hours - 1)
+        tidy(ledger, settings_with(keys_kept_hours=hours))
+        assert (kept(path, "keys"), kept(path, "batches")) == (["k"], ["one"])
+
+    def test_notes_of_changes_are_kept_for_a_month(self, ledger: Ledger, path: Path) -> None:
+        for hours, left in ((30 * 24 - 1, ["one"]), (2, [])):
+            if left:
+                ledger.begin(begun("one"))
+                ledger.end("one", 1)
+            aged(path, "batches", "ended_ms", hours)
+            tidy(ledger, Settings())
+            assert kept(path, "batches") == left
+
+
+def settings_with(keys_kept_hours: int) -> Settings:
+    return load({"FIRN_LIMITS__KEYS_KEPT_HOURS": str(keys_kept_hours)})
+
+
+def test_notes_made_side_by_side_are_all_kept(path: Path) -> None:
+    """From many threads and two connections; writers wait for each other, and readers for nobody."""
+    ledgers = [opened(path), opened(path)]
+
+    def note(thread: int) -> None:
+        for i in range(10):
+            batch = f"{thread}-{i}"
+            ledgers[thread % 2].begin(begun(batch, keys={batch: "p"}))
+            ledgers[1 - thread % 2].end(batch, i, {batch: b"a"})
+
+    threads = [threading.Thread(target=note, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert sorted(counted) == list(range(1, 61))
+    assert len(kept(path, "batches")) == len(kept(path, "keys")) == 40
+    assert ledgers[0].unfinished() == []
 
 
-def test_notes_are_safe_on_disk_when_a_call_returns(path: Path) -> None:
+def test_a_reader_does_not_wait_for_a_writer(ledger: Ledger) -> None:
+    ledger.begin(begun("one", keys={"k": "p"}))
+    with ledger._writing() as connection:
+        connection.exec_driver_sql("DELETE FROM keys")
+        assert ledger.key("k") == KeyNote("p", "one", None)
+    assert ledger.key("k") is None
+
+
+def test_notes_are_safe_on_disk_when_a_call_returns(ledger: Ledger, path: Path) -> None:
     """WAL and synchronous=FULL: another process sees the note, and a crash of the machine does not lose it."""
-    ledger = opened(path)
-    ledger.begin("one", ORDERS, "uuid-1", "WRITE", "r")
+    ledger.begin(begun("one"))
     assert noted(path, "one") == ("begun", None)
     with ledger._engine.connect() as connection:
         journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar()
@@ -107,17 +295,11 @@ def test_a_ledger_that_is_no_database_says_so(path: Path) -> None:
         opened(path)
 
 
-def test_by_default_it_lies_under_home(tmp_path: Path) -> None:
-    open_ledger(load({"FIRN_HOME": str(tmp_path)})).close()
-    assert (tmp_path / "ledger.db").exists()
-
-
-def test_what_ended_long_ago_is_forgotten_and_what_has_not_ended_is_not(tmp_path: Path) -> None:
-    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    for batch in ("ended", "begun"):
-        ledger.begin(batch, TableName("a", "b", "c"), "uuid", "WRITE", "r")
-    ledger.end("ended", 1)
-    ledger.forget(before_ms=2**53)
-    assert [left.batch for left in ledger.unfinished()] == ["begun"]
-    with closing(sqlite3.connect(tmp_path / "ledger.db")) as database:
-        assert database.execute("SELECT batch FROM mutations").fetchall() == [("begun",)]
+def test_by_default_it_lies_under_home_and_opening_it_tidies_it(tmp_path: Path) -> None:
+    settings = load({"FIRN_HOME": str(tmp_path)})
+    first = open_ledger(settings)
+    first.answer("old", "p", b"a")
+    first.close()
+    aged(tmp_path / "ledger.db", "keys", "noted_ms", 25)
+    open_ledger(settings).close()
+    assert kept(tmp_path / "ledger.db", "keys") == []

@@ -2,8 +2,12 @@
 
 import threading
 import time
+from collections import deque
+from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.commits.order import Order
 from tests.harness import wait_until
@@ -94,3 +98,74 @@ def test_a_crowd_on_a_few_tables_never_overlaps() -> None:
         thread.join(10)
     assert seen == [1] * (18 * 20)
     assert order._lines == {}
+
+
+def test_a_turn_comes_at_once_where_nobody_stands_and_without_a_thread_where_somebody_does() -> None:
+    order = Order()
+    turns: list[str] = []
+    order.join("t", lambda: turns.append("first"))
+    order.join("t", lambda: turns.append("second"))
+    order.join("other", lambda: turns.append("other"))
+    assert turns == ["first", "other"]
+    order.leave("t")
+    assert turns == ["first", "other", "second"]
+    order.leave("t")
+    order.leave("other")
+    assert order._lines == {}
+
+
+def test_those_with_a_thread_and_those_without_stand_in_one_line() -> None:
+    crowd = Crowd(Order())
+    turns: list[str] = []
+    crowd.order.join("t", lambda: turns.append("batch 1"))
+    crowd.join("t", "edit")
+    crowd.order.join("t", lambda: turns.append("batch 2"))
+    assert (turns, crowd.served) == (["batch 1"], [])
+    crowd.order.leave("t")
+    assert crowd.end() == ["edit in", "edit out"]
+    wait_until(lambda: turns == ["batch 1", "batch 2"], 5, every=0.001)
+    crowd.order.leave("t")
+    assert crowd.order._lines == {}
+
+
+def test_one_may_join_again_from_its_own_turn_and_stands_last() -> None:
+    order = Order()
+    turns: list[str] = []
+
+    def again() -> None:
+        turns.append("again")
+        if turns.count("again") == 1:
+            order.join("t", again)
+            order.join("t", lambda: turns.append("another"))
+
+    order.join("t", again)
+    assert turns == ["again"]
+    order.leave("t")
+    assert turns == ["again", "again"]
+    order.leave("t")
+    assert turns == ["again", "again", "another"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=60))
+def test_whoever_joins_is_served_once_after_those_before_it_and_before_those_behind(
+    steps: list[tuple[str, bool]],
+) -> None:
+    """A line against a queue of its own for each table; nobody waits for more turns than stood before it."""
+    order = Order()
+    served: dict[str, list[int]] = {"a": [], "b": []}
+    standing: dict[str, deque[int]] = {"a": deque(), "b": deque()}
+    came: dict[str, int] = {"a": 0, "b": 0}
+    for table, joins in steps:
+        line = standing[table]
+        if joins:
+            number = came[table]
+            came[table] += 1
+            line.append(number)
+            order.join(table, partial(served[table].append, number))
+        elif line:
+            line.popleft()
+            order.leave(table)
+        for name in "ab":
+            reached = standing[name][0] + 1 if standing[name] else came[name]
+            assert served[name] == list(range(reached))
+    assert set(order._lines) == {table for table, line in standing.items() if line}

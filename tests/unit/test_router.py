@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +35,10 @@ class Hold(Request):
     operation: Literal["HOLD"]
 
 
+class Later(Request):
+    operation: Literal["LATER"]
+
+
 class Said(Result):
     text: str
 
@@ -45,7 +50,7 @@ released = threading.Event()
 @operation(Ask, Said, pool="queries")
 def echo(request: Ask, context: Context) -> Said:
     """Say it back."""
-    return Said(text=f"{request.tenant_id} {context.request_id} {request.text}")
+    return Said(text=f"{request.tenant_id} {context.ask.request_id} {request.text}")
 
 
 @operation(Refuse, Said, pool="queries")
@@ -68,14 +73,37 @@ def hold(request: Hold, context: Context) -> Said:
     return Said(text="done")
 
 
+class Deferred(Future[bytes]):
+    """An answer that a handler promised; `say` keeps the promise."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self.context = context
+        self.thread = threading.current_thread()
+
+    def say(self, text: str) -> None:
+        self.set_result(self.context.reply(Said(text=text)))
+
+
+deferred: list[Deferred] = []
+
+
+@operation(Later, Said, pool="inline")
+def later(request: Later, context: Context) -> "Said | Future[bytes]":
+    """Answer later."""
+    deferred.append(Deferred(context))
+    return deferred[-1]
+
+
 @pytest.fixture
 def router(tmp_path: Path) -> Iterator[Router]:
     """A router over the real parts of a service whose Spark was never started."""
     held.clear()
     released.clear()
+    deferred.clear()
     limits = {"FIRN_LIMITS__EDIT_THREADS": "1", "FIRN_LIMITS__WAITING_REQUESTS": "2"}
     app = App(load({"FIRN_HOME": str(tmp_path), **limits}), [])
-    made = Router([echo, refuse, break_, hold], app.context)
+    made = Router([echo, refuse, break_, hold, later], app.context)
     yield made
     released.set()
     made.close()
@@ -189,6 +217,84 @@ def test_a_closed_router_still_answers(router: Router) -> None:
     status, said = ask(router, {"operation": "ECHO", "tenant_id": "a"})
     assert (status, said["error"]["code"]) == (503, "SHUTTING_DOWN")
     assert router.drain(0)
+
+
+LATER = {"operation": "LATER", "tenant_id": "a"}
+
+
+def test_what_is_answered_inline_runs_on_the_callers_thread_and_holds_none_while_it_waits(router: Router) -> None:
+    answer = router.submit(LATER, "r1")
+    assert (deferred[0].thread, answer.done()) == (threading.current_thread(), False)
+    deferred[0].say("done")
+    said = wire.parse(answer.result(0).body)
+    assert (said["success"], said["text"], said["metadata"]["request_id"]) == (True, "done", "r1")
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code"),
+    [
+        (CatalogUnavailable("no answer"), 503, "CATALOG_UNAVAILABLE"),
+        (TableNotFound("no such table"), 404, "TABLE_NOT_FOUND"),
+        (KeyError("secret of the inside"), 500, "INTERNAL_ERROR"),
+        (RecursionError(), 400, "INVALID_REQUEST"),
+    ],
+)
+def test_a_later_failure_is_answered_as_an_early_one(
+    failure: Exception, status: int, code: str, router: Router
+) -> None:
+    answer = router.submit(LATER, "r1")
+    deferred[0].set_exception(failure)
+    said = wire.parse(answer.result(0).body)
+    assert (answer.result().status, said["error"]["code"]) == (status, code)
+    assert "secret" not in str(said)
+    assert router.drain(0)
+
+
+def test_those_that_wait_without_a_thread_take_no_place_of_those_that_need_one(router: Router) -> None:
+    """What bounds them is the memory they hold."""
+    waiting = [router.submit(LATER) for _ in range(50)]
+    assert ask(router, {"operation": "ECHO", "tenant_id": "a"})[0] == 200
+    for one in deferred:
+        one.say("done")
+    assert [w.result(0).status for w in waiting] == [200] * 50
+    assert router.drain(0)
+
+
+def test_a_handler_knows_who_asks_and_how_much_it_said(router: Router) -> None:
+    body = wire.render(LATER)
+    router.submit(body, "r1")
+    router.submit(body.decode(), "r2")
+    router.submit(LATER, "r3")
+    assert [(d.context.ask.request_id, d.context.size) for d in deferred] == [
+        ("r1", len(body)),
+        ("r2", len(body)),
+        ("r3", 0),
+    ]
+    assert deferred[0].context.ask.key is None
+
+
+def test_a_stop_waits_for_those_whose_answer_is_still_to_come(router: Router) -> None:
+    waiting = router.submit(LATER)
+    assert not router.drain(0.02)
+    assert router.busy
+    assert ask(router, LATER)[1]["error"]["code"] == "SHUTTING_DOWN"
+    router.close()
+    assert not waiting.done()
+    deferred[0].say("done")
+    assert waiting.result(0).status == 200
+    assert router.drain(0)
+
+
+def test_a_caller_who_hangs_up_leaves_nothing_behind(router: Router, caplog: pytest.LogCaptureFixture) -> None:
+    """The request goes on; its answer finds nobody."""
+    inline, pooled = router.submit(LATER), router.submit({"operation": "HOLD", "tenant_id": "a"})
+    for answer in (inline, pooled):
+        answer.cancel()
+    assert not router.drain(0.02)
+    deferred[0].say("done")
+    released.set()
+    assert router.drain(5)
+    assert "Traceback" not in caplog.text
 
 
 def test_only_firn_itself_may_name_tenants_of_its_own(router: Router) -> None:

@@ -1,0 +1,1 @@
+"""Measurements beside other tools: `make bench`. Nothing here is part of the service."""

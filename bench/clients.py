@@ -1,0 +1,75 @@
+"""Runs the load generator and reads what it saw."""
+
+import json
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from bench.load import FIRST_ID
+from bench.place import ROOT, THEIRS
+from bench.service import TENANT, Service
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a run's clients were told."""
+
+    latencies_ms: list[float]
+    statuses: dict[str, int]
+    acknowledged: frozenset[int]
+    unknown: frozenset[int]
+    refusal: str
+    elapsed_s: float
+    cpu_s: float
+
+    @property
+    def rows_per_s(self) -> float:
+        return len(self.acknowledged) / self.elapsed_s
+
+    @property
+    def others(self) -> int:
+        """Answers other than 200."""
+        return sum(count for status, count in self.statuses.items() if status != "200")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What an independent reader found of what was acknowledged."""
+
+    lost: int
+    doubled: int
+    strange: int
+
+
+def write(service: Service, table: str, clients: int, **limits: Any) -> Told:
+    """WRITEs to one table until `requests` or `seconds` are over; `rows` in each."""
+    plan = {"port": service.port, "tenant": TENANT, "table": table, "clients": clients, **limits}
+    done = subprocess.run(
+        [THEIRS, "-m", "bench.load"], cwd=ROOT, input=json.dumps(plan), stdout=subprocess.PIPE, text=True, check=True
+    )
+    seen = json.loads(done.stdout)
+    unknown = frozenset(seen["unknown"])
+    sent = range(FIRST_ID, FIRST_ID + seen["sent"])
+    acknowledged = frozenset(sent) - unknown - frozenset(seen["refused"])
+    if not acknowledged:
+        raise RuntimeError(f"no WRITE of {seen['sent']} was acknowledged: {seen['statuses']} {seen['refusal']}")
+    return Told(
+        seen["latencies_ms"],
+        seen["statuses"],
+        acknowledged,
+        unknown,
+        seen["refusal"],
+        seen["elapsed_s"],
+        seen["cpu_s"],
+    )
+
+
+def compare(told: Told, found: list[int]) -> Kept:
+    """Acknowledged rows that are not there; rows there once more than once; rows there that nobody was promised."""
+    there = Counter(found)
+    return Kept(
+        lost=sum(number not in there for number in told.acknowledged),
+        doubled=sum(count - 1 for count in there.values()),
+        strange=len(there.keys() - told.acknowledged - told.unknown),
+    )

@@ -1,0 +1,7 @@
+"""The measurements, one file for each part; `measure()` makes it and hands back its section."""
+
+from types import ModuleType
+
+from bench.parts import age, bulk, clients, query, start, upsert, write
+
+PARTS: dict[int, ModuleType] = {1: write, 2: clients, 3: age, 4: query, 5: upsert, 6: bulk, 7: start}

@@ -1,0 +1,73 @@
+"""UPSERT of 100 and 10,000 rows into a table of a million, half of them new."""
+
+import json
+import random
+import time
+
+from bench.measures import FIRN, Line, Section
+from bench.peer import Capped, Peer
+from bench.place import folder, say
+from bench.service import FIELDS, Service
+
+TITLE = "UPSERT into 1M rows"
+_TABLE = "million"
+_THERE = 1_000_000
+_SIZES = {100: 5, 10_000: 3}  # rows, and how often
+_CAP_S = 90
+
+
+def measure() -> Section:
+    with (
+        folder("upsert") as home,
+        Service(home / "firn") as service,
+        Peer("iceberg", home) as filler,
+        Peer("iceberg", home) as iceberg,
+    ):
+        service.create(_TABLE, FIELDS, key=["id"])
+        filler.ask("open", home=str(service.home))
+        iceberg.ask("open", home=str(home / "iceberg"))
+        iceberg.ask("create", table=_TABLE)
+        for peer in (filler, iceberg):  # both tables get the same file, by the same hand
+            peer.ask("fill", table=_TABLE, count=_THERE)
+        say("part 5: warming up")
+        chance = random.Random(5)
+        _upsert(service, _ids(chance, 100, -1), -1)
+        lines = []
+        for rows, times in _SIZES.items():
+            ours, theirs, capped = [], [], False
+            for turn in range(times):
+                ids = _ids(chance, rows, turn)
+                ours.append(_upsert(service, ids, turn))
+                service.settle()
+                say(f"part 5: {rows:,} rows, {turn + 1} of {times}: {ours[-1]:,.0f} ms")
+                if capped:
+                    continue
+                try:
+                    theirs.append(iceberg.ask("upsert", cap=_CAP_S, table=_TABLE, ids=ids, more=turn + 0.25))
+                except Capped:
+                    # Its process had to be ended; how long it would have taken is not known.
+                    capped = True
+                    iceberg.ask("open", home=str(home / "iceberg"))
+            what, note = f"UPSERT of {rows:,} rows into 1M", f"capped: more than {_CAP_S} s" if capped else ""
+            lines += [Line(what, FIRN, "ms", ours), Line(what, "PyIceberg upsert", "ms", theirs, note)]
+    return Section(lines)
+
+
+def _ids(chance: random.Random, count: int, turn: int) -> list[int]:
+    """Ids of rows that are there, from all over the table, and as many new ones."""
+    there = chance.sample(range(_THERE), count // 2)
+    new = range(_THERE * (turn + 3) + count, _THERE * (turn + 3) + count + count - len(there))
+    return [*there, *new]
+
+
+def _upsert(service: Service, ids: list[int], turn: int) -> float:
+    row = {"name": "new", "moment": "2024-03-01T12:00:00"}
+    records = [{"id": number, **row, "amount": number % 1000 + turn + 0.25} for number in ids]
+    body = {"operation": "UPSERT", "tenant_id": "bench", "table": _TABLE, "records": records}
+    sent = json.dumps(body).encode()
+    started = time.perf_counter()
+    answer = service.send("/database", sent, "application/json")
+    took = (time.perf_counter() - started) * 1000
+    told = (answer["records_inserted"], answer["records_updated"])
+    assert sum(told) == len(ids), f"{told} of {len(ids)} rows"
+    return took

@@ -1,0 +1,56 @@
+"""Plain PySpark in a JVM of its own: Firn's jars and Spark settings, and none of Firn.
+
+It runs in Firn's environment, where PySpark is.
+"""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from bench.peers.told import obey, timed
+from service import jars
+from service.engine import conf, jvm
+from service.names import CATALOG
+from service.settings import load
+
+_session: SparkSession
+_home: Path
+
+
+def start(home: str) -> None:
+    global _session, _home
+    _home = Path(home)
+    _home.mkdir(parents=True, exist_ok=True)
+    found = jars.locate(jars.LOCK, jars.cache_dir(os.environ))
+    _session = jvm.start(conf.spark_conf(load({"FIRN_HOME": home}), found))
+    _session.sql(f"CREATE NAMESPACE {CATALOG}.bench__default")
+
+
+def create(table: str) -> None:
+    columns = "id BIGINT NOT NULL, name STRING, amount DOUBLE, moment TIMESTAMP_NTZ"
+    _session.sql(f"CREATE TABLE {CATALOG}.bench__default.{table} ({columns}) USING iceberg")
+
+
+def location(table: str) -> str:
+    found = _session.sql(f"SELECT file FROM {CATALOG}.bench__default.{table}.metadata_log_entries").collect()
+    return str(found[-1][0])
+
+
+def append_file(table: str, path: str, combine: bool) -> float:
+    """One append of everything in an Arrow IPC stream: in its own batches, or put together, so in few tasks."""
+
+    def job() -> None:
+        with pa.ipc.open_stream(path) as stream:
+            data = stream.read_all()
+        if combine:
+            data = data.combine_chunks()
+        _session.createDataFrame(data).writeTo(f"{CATALOG}.bench__default.{table}").append()
+
+    return timed(job)
+
+
+if __name__ == "__main__":
+    obey({"open": start, "create": create, "location": location, "append_file": append_file})
+    jvm.stop(_session, 5)

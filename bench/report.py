@@ -1,0 +1,80 @@
+"""Results on disk: latest.json, and latest.md made from it. A part that runs again replaces its own section only."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.measures import FIRN
+
+HEAD = "| part | what | who | median | p95 | n | Firn's median / this | notes |"
+
+
+def merged(old: dict[str, Any], number: int, section: dict[str, Any]) -> dict[str, Any]:
+    """The results with one part's section put in or replaced."""
+    parts = {**old.get("parts", {}), str(number): section}
+    return {**old, "parts": dict(sorted(parts.items(), key=lambda item: int(item[0])))}
+
+
+def read(folder: Path) -> dict[str, Any]:
+    try:
+        results: dict[str, Any] = json.loads((folder / "latest.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return results
+
+
+def write(folder: Path, results: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "latest.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    (folder / "latest.md").write_text(markdown(results))
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """What a person reads: the claims, the table, and what it ran on."""
+    parts = results.get("parts", {})
+    text = ["# Measurements", "", "Made by `make bench`; how to read them: docs/benchmarks.md.", ""]
+    claims = [claim for part in parts.values() for claim in part.get("claims", [])]
+    if claims:
+        text += ["## What this must show", "", "| claim | target | measured | met |", "|---|---|---|---|"]
+        text += [_claim_row(claim) for claim in claims] + [""]
+    text += ["## Measured", "", HEAD, "|---|---|---|--:|--:|--:|--:|---|"]
+    for number, part in parts.items():
+        text += [_row(number, line, part["lines"]) for line in part.get("lines", [])]
+        if part.get("error"):
+            text.append(f"| {number} | {_cell(part['title'])} | | | | | | did not finish: {_cell(part['error'])} |")
+    text += ["", "## Where", ""]
+    text += [f"- {key}: {value}" for key, value in results.get("machine", {}).items()]
+    for number, part in parts.items():
+        text.append(f"- part {number}, {part['title']}: {part['at']}, {part['seconds']} s, commit {part['commit']}")
+    return "\n".join(text) + "\n"
+
+
+def _claim_row(claim: dict[str, Any]) -> str:
+    at = "most" if "at_most" in claim else "least"
+    met = {True: "yes", False: "**no**", None: "not measured"}[claim["met"]]
+    measured = "–" if claim["measured"] is None else f"{claim['measured']:g}"
+    return f"| {_cell(claim['claim'])} | at {at} {claim[f'at_{at}']:g} | {measured} | {met} |"
+
+
+def _row(number: str, line: dict[str, Any], lines: list[dict[str, Any]]) -> str:
+    figures = [_figure(line["median"], line["unit"]), _figure(line["p95"], line["unit"]) if line["n"] > 2 else "–"]
+    cells = [number, line["what"], line["who"], *figures, str(line["n"]), _against_firn(line, lines), line["note"]]
+    return f"| {' | '.join(_cell(cell) for cell in cells)} |"
+
+
+def _against_firn(line: dict[str, Any], lines: list[dict[str, Any]]) -> str:
+    ours = [other for other in lines if other["who"] == FIRN and other["what"] == line["what"]]
+    if line["who"] == FIRN or not ours or not ours[0]["median"] or not line["median"]:
+        return ""
+    return f"{ours[0]['median'] / line['median']:.2f}"
+
+
+def _figure(value: float | None, unit: str) -> str:
+    if value is None:
+        return "–"
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f} {unit}"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())

@@ -1,0 +1,166 @@
+"""Firn as its users run it: a process of its own, spoken to over HTTP."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from bench.place import OURS, ROOT, say
+
+TENANT = "bench"
+NAMESPACE = f"{TENANT}__default"
+FIELDS = {
+    "id": {"type": "long", "required": True},
+    "name": {"type": "string"},
+    "amount": {"type": "double"},
+    "moment": {"type": "timestamp"},
+}
+
+
+class Refused(Exception):
+    """The service said no to something a measurement needs."""
+
+
+class Service:
+    """`python -m service serve` with its data under `home`; `settings` are FIRN_… variables without the prefix."""
+
+    def __init__(self, home: Path, **settings: str) -> None:
+        self.home = home
+        self.port = free_port()
+        self._log = home.with_name(f"{home.name}.log")
+        env = environment(home, self.port) | {f"FIRN_{key}": value for key, value in settings.items()}
+        with self._log.open("ab") as log:
+            command = [OURS, "-m", "service", "serve"]
+            self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+        self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+
+    def __enter__(self) -> Self:
+        try:
+            wait_until_ready(self.port, self.process, self._log)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._connection.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(40)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def call(self, operation: str, **request: Any) -> dict[str, Any]:
+        """The answer to a request that must succeed."""
+        body = json.dumps({"operation": operation, "tenant_id": TENANT, **request}).encode()
+        return self.send("/database", body, "application/json")
+
+    def send(self, path: str, body: bytes, kind: str) -> dict[str, Any]:
+        try:
+            self._connection.request("POST", path, body, {"Content-Type": kind})
+            answer = self._connection.getresponse()
+            text = answer.read()
+        except (http.client.HTTPException, OSError):
+            self._connection.close()
+            raise
+        if answer.status != 200:
+            raise Refused(f"{path} answered {answer.status}: {text[:400].decode(errors='replace')}")
+        parsed: dict[str, Any] = json.loads(text)
+        return parsed
+
+    def create(self, table: str, fields: dict[str, Any] | None = None, key: list[str] | None = None) -> str:
+        """A new table; its name."""
+        schema: dict[str, Any] = {"fields": fields or FIELDS}
+        self.call("CREATE_TABLE", table=table, schema=schema | ({"primary_key": key} if key else {}))
+        return table
+
+    def metadata(self, table: str) -> str:
+        """Where a table's current metadata lies, as its catalog says without the service being asked."""
+        with closing(sqlite3.connect(self.home / "catalog.db", timeout=30)) as catalog:
+            query = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
+            [(found,)] = catalog.execute(query, (NAMESPACE, table)).fetchall()
+        return str(found)
+
+    def commits(self, table: str) -> int:
+        """How many snapshots a table has ever had: each takes the next sequence number, also where it has expired."""
+        metadata = json.loads(Path(urlsplit(self.metadata(table)).path).read_text())
+        return int(metadata["last-sequence-number"])
+
+    def settle(self, seconds: float = 10) -> None:
+        """Wait until it does next to nothing, so that what it tidies up afterwards is not on a peer's bill."""
+        deadline = time.monotonic() + seconds
+        before = self._cpu()
+        while time.monotonic() < deadline:
+            time.sleep(0.25)
+            now = self._cpu()
+            if now - before < 0.025:
+                return
+            before = now
+
+    def _cpu(self) -> float:
+        """The seconds of CPU that it and its JVM have used; 0 where the system does not say."""
+        total = 0.0
+        for pid in (self.process.pid, *_children(self.process.pid)):
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            except OSError:
+                continue
+        return total
+
+
+def environment(home: Path, port: int) -> dict[str, str]:
+    """This process's environment with the service's settings in place of any that were in it, and nothing of make's."""
+    gone = ("FIRN_", "MAKE", "MFLAGS", "PART")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(gone) or k == "FIRN_CACHE"}
+    return env | {"FIRN_HOME": str(home), "FIRN_PORT": str(port)}
+
+
+def wait_until_ready(port: int, process: "subprocess.Popen[bytes]", log: Path, seconds: float = 180) -> float:
+    """The time at which `/ready` first said so."""
+    deadline = time.monotonic() + seconds
+    while not _ready(port):
+        if process.poll() is not None or time.monotonic() > deadline:
+            say(log.read_text(errors="replace")[-2000:])
+            raise Refused("the service did not get ready; its log is above")
+        time.sleep(0.02)
+    return time.monotonic()
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def _ready(port: int) -> bool:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        try:
+            connection.request("GET", "/ready")
+            return connection.getresponse().status == 200
+        except (http.client.HTTPException, OSError):
+            return False
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in listed.read_text().split()]
+        except OSError:
+            continue
+    return found + [grandchild for child in found for grandchild in _children(child)]

@@ -1,0 +1,102 @@
+"""A service that is killed at chosen points, and started again on the same data and the same port."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from service.names import TableName
+from tests.faults.evidence import Disk, held
+from tests.faults.load import Told
+from tests.faults.points import NotReached, Point, Scene, at_the_swap, stopped
+from tests.faults.process import Process, is_stopped
+from tests.faults.proxy import Proxy
+from tests.harness import Firn, free_port, wait_until
+
+STARTING_S = 4  # longer than a process takes to be there
+
+
+class Victim:
+    """One FIRN_HOME, served by one process after another, and all that the clients of one table were told."""
+
+    def __init__(self, home: Path, table: TableName) -> None:
+        self.disk = Disk(home, table)
+        self.told = Told()
+        self.starts = 0
+        self._home = home
+        self._port = free_port()
+        self._first_id = 0
+        self._start()
+
+    @property
+    def firn(self) -> Firn:
+        return self.process.firn
+
+    def proxy(self) -> Proxy:
+        return Proxy(self._port)
+
+    def first_id(self) -> int:
+        """Where the ids of the next clients' records begin."""
+        self._first_id += 100_000
+        return self._first_id
+
+    def kill_process(self, point: Point, proxy: Proxy) -> str:
+        """Kill the service at a point and start it anew; the batch that it was hit with."""
+        scene = Scene(self.process, proxy, self.disk)
+        try:
+            with point.reach(scene) as batch:
+                self.kill()
+                reached = point.proof(scene, batch)
+        finally:
+            if self.process.ended:
+                self._start()
+        if not reached:
+            raise NotReached
+        return batch
+
+    def kill_jvm(self, point: Point, proxy: Proxy) -> str:
+        """Kill the JVM at a point; the service can do nothing about it until it is seen that this was the point."""
+        scene = Scene(self.process, proxy, self.disk)
+        with point.reach(scene) as batch, stopped(self.process.id):
+            [jvm] = self.process.jvms()
+            os.kill(jvm, signal.SIGKILL)
+            wait_until(lambda: not self.process.jvms(), 10, every=0.005)
+            reached = point.proof(scene, batch)
+        if not reached:
+            raise NotReached
+        return batch
+
+    def outlived_by_its_jvm(self, proxy: Proxy) -> str:
+        """Kill the service before its JVM swaps, which it does only after the next service was started."""
+        [jvm] = self.process.jvms()
+        with held(self.disk.catalog) as catalog:
+            batch = at_the_swap(Scene(self.process, proxy, self.disk))
+            with stopped(jvm):
+                self.process.kill()
+                self.process.firn.client.close()
+                catalog.let_go()
+                self._start()
+                time.sleep(STARTING_S)
+                assert self.process.health() == 0, "a new service took over while the JVM of the last one lived"
+                assert batch not in self.disk.committed()
+        return batch
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.firn.client.close()
+        for jvm in self.process.jvms():
+            if is_stopped(jvm):  # it would never notice that it is alone
+                os.kill(jvm, signal.SIGKILL)
+        self.process.wait_until_no_jvm(10)
+
+    def start(self) -> None:
+        """Serve again; returns when requests are taken, which wait for Spark."""
+        self._start()
+        wait_until(lambda: self.process.health() == 200, 60)
+
+    def close(self) -> None:
+        self.process.__exit__()
+
+    def _start(self) -> None:
+        self.starts += 1
+        self.process = Process(self._home, self._port)

@@ -1,0 +1,301 @@
+"""With a key a change happens once: what an earlier attempt did is found, whatever became of its answer."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from service.catalog.tables import Table
+from service.commits.ask import Ask, Key
+from service.commits.commit import DROP, MAKE, Commits
+from service.errors import (
+    CatalogUnavailable,
+    EngineUnavailable,
+    FirnError,
+    OutcomeUnknown,
+    StorageUnavailable,
+    TableExists,
+    TableNotFound,
+)
+from service.ledger.ledger import Begun
+from service.names import BATCH_PROPERTY, TableName
+from tests.fakes import FakeCatalog
+from tests.unit.desk import ASK, NEW, ORDERS, SCHEMA, Desk
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path / "ledger.db")
+
+
+def key_of(operation: str, name: TableName = ORDERS) -> Key:
+    return Key(operation, name, "k1", "print")
+
+
+def test_a_key_is_noted_with_the_batch_before_anything_happens(desk: Desk) -> None:
+    key = key_of("WRITE")
+
+    def change(table: Table, batch: str) -> None:
+        noted = desk.ledger.key(key.id)
+        assert noted
+        assert (noted.batch, noted.fingerprint, noted.answer) == (batch, "print", None)
+        desk.append(table, batch)
+
+    desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), change)
+    assert desk.history() == 1
+
+
+def test_what_an_earlier_attempt_did_is_given_and_nothing_is_run(desk: Desk) -> None:
+    key = key_of("WRITE")
+    first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), desk.append)
+    desk.run(desk.append)
+
+    def change(table: Table, batch: str) -> None:
+        raise AssertionError("it has happened")
+
+    again = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", desk.retry(key), change)
+    assert again.snapshot == first.snapshot
+    assert again.after.current_snapshot_id != first.snapshot_id == again.snapshot_id
+    assert desk.history() == 2
+
+
+def test_what_an_earlier_attempt_did_before_a_crash_is_found_in_the_history(desk: Desk) -> None:
+    key = key_of("WRITE")
+    desk.ledger.mute = frozenset({"end"})
+    first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), desk.append)
+    desk.ledger.mute = frozenset()
+    assert desk.notes() == [("begun", None)]
+    again = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", desk.retry(key), desk.append)
+    assert again.snapshot == first.snapshot
+    assert (desk.notes(), desk.history()) == ([("done", first.snapshot_id)], 1)
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_what_an_earlier_attempt_did_not_do_is_tried_anew_and_known_by_the_new_batch(desk: Desk, crashed: bool) -> None:
+    key = key_of("WRITE")
+
+    def fail(table: Table, batch: str) -> None:
+        raise StorageUnavailable("full")
+
+    desk.ledger.mute = frozenset({"end"} if crashed else ())
+    with pytest.raises(StorageUnavailable):
+        desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), fail)
+    desk.ledger.mute = frozenset()
+    ask = desk.retry(key)
+    effect = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", ask, desk.append)
+    assert desk.history() == 1
+    noted = desk.ledger.key(key.id)
+    assert noted
+    assert noted.batch != ask.earlier
+    happened = desk.commits.happened(desk.retry(key))
+    assert happened
+    assert happened.snapshot_id == effect.snapshot_id
+
+
+@pytest.mark.parametrize("operation", ["WRITE", MAKE, DROP])
+def test_while_a_silent_catalog_cannot_say_what_became_of_it_nothing_is_tried_anew(desk: Desk, operation: str) -> None:
+    key = key_of(operation)
+    uuid = "" if operation == MAKE else desk.catalog.tables[ORDERS].uuid
+    desk.ledger.begin(Begun("b1", ORDERS, uuid, operation, ["r"], keys={key.id: key.fingerprint}))
+    table = desk.catalog.load(ORDERS)
+    desk.catalog.failures = [CatalogUnavailable("silent")]
+    ask = desk.retry(key)
+    again: dict[str, Callable[[], object]] = {
+        "WRITE": lambda: desk.commits.commit(table, operation, ask, desk.append),
+        MAKE: lambda: desk.commits.create(ORDERS, SCHEMA, (), {}, ask),
+        DROP: lambda: desk.commits.drop(ORDERS, ask, purge=False),
+    }
+    with pytest.raises(CatalogUnavailable):
+        again[operation]()
+    assert (desk.notes(), desk.history()) == ([("begun", None)], 0)
+    assert ORDERS in desk.catalog.tables
+
+
+def test_nothing_happened_without_an_earlier_attempt_or_when_its_note_is_gone(desk: Desk) -> None:
+    assert desk.commits.happened(ASK) is None
+    assert desk.commits.happened(Ask("r", key_of("WRITE"), "forgotten")) is None
+
+
+def test_what_happened_to_a_table_that_was_replaced_since_is_not_looked_for_in_the_new_one(desk: Desk) -> None:
+    key = key_of("WRITE")
+    desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), desk.append)
+    old = desk.catalog.load(ORDERS)
+    desk.catalog.drop(old, purge=False)
+    desk.catalog.create(ORDERS, SCHEMA, (), {})
+    with pytest.raises(TableNotFound):
+        desk.commits.commit(old, "WRITE", desk.retry(key), desk.append)
+    assert desk.history() == 0
+
+
+class TestCreate:
+    """Making a table: once under a key, and never the table of another."""
+
+    key = key_of(MAKE, NEW)
+
+    def test_without_a_key_nothing_is_noted(self, desk: Desk) -> None:
+        desk.commits.create(NEW, SCHEMA, (), {"comment": "one"}, ASK)
+        assert desk.catalog.tables[NEW].properties == {"comment": "one"}
+        assert desk.notes() == []
+        with pytest.raises(TableExists):
+            desk.commits.create(NEW, SCHEMA, (), {}, ASK)
+
+    def test_with_one_the_table_itself_says_which_attempt_made_it(self, desk: Desk) -> None:
+        made = desk.commits.create(NEW, SCHEMA, (), {"comment": "one"}, Ask("r", self.key))
+        noted = desk.ledger.key(self.key.id)
+        assert noted
+        assert made.properties == {"comment": "one", BATCH_PROPERTY: noted.batch}
+        assert desk.notes() == [("done", 0)]
+
+    def test_the_same_again_gives_the_table_that_was_made(self, desk: Desk) -> None:
+        made = desk.commits.create(NEW, SCHEMA, (), {}, Ask("r", self.key))
+        assert desk.commits.create(NEW, SCHEMA, (), {}, desk.retry(self.key)).uuid == made.uuid
+        assert desk.notes() == [("done", 0)]
+
+    def test_also_when_the_end_could_not_be_noted(self, desk: Desk) -> None:
+        desk.ledger.mute = frozenset({"end"})
+        made = desk.commits.create(NEW, SCHEMA, (), {}, Ask("r", self.key))
+        desk.ledger.mute = frozenset()
+        assert desk.notes() == [("begun", None)]
+        assert desk.commits.create(NEW, SCHEMA, (), {}, desk.retry(self.key)).uuid == made.uuid
+        assert desk.notes() == [("done", 0)]
+
+    def test_a_table_that_was_there_before_is_refused_however_often_it_is_asked(self, desk: Desk) -> None:
+        key = key_of(MAKE)
+        with pytest.raises(TableExists):
+            desk.commits.create(ORDERS, SCHEMA, (), {}, Ask("r", key))
+        with pytest.raises(TableExists):
+            desk.commits.create(ORDERS, SCHEMA, (), {}, desk.retry(key))
+        assert desk.notes() == [("void", None)] * 2
+
+    def test_a_failure_of_which_nobody_knows_is_looked_up_by_the_retry(self, desk: Desk) -> None:
+        class Loses(FakeCatalog):
+            """Makes the table, and then does not say so."""
+
+            def create(self, *args: object) -> Table:
+                FakeCatalog.create(self, *args)  # type: ignore[arg-type]  # as they came
+                raise CatalogUnavailable("silent")
+
+        desk.catalog = Loses()
+        desk.commits = Commits(desk.catalog.as_catalog, desk.ledger, pauses_s=(0, 0))
+        with pytest.raises(CatalogUnavailable):
+            desk.commits.create(NEW, SCHEMA, (), {}, Ask("r", self.key))
+        assert desk.notes() == [("begun", None)]
+        made = desk.catalog.tables[NEW]
+        assert desk.commits.create(NEW, SCHEMA, (), {}, desk.retry(self.key)).uuid == made.uuid
+        assert desk.notes() == [("done", 0)]
+
+
+class TestDrop:
+    """Dropping a table: once under a key, so that a retry leaves a new table of that name alone."""
+
+    key = key_of(DROP)
+
+    def test_without_a_key_nothing_is_noted(self, desk: Desk) -> None:
+        desk.commits.drop(ORDERS, ASK, purge=False)
+        assert ORDERS not in desk.catalog.tables
+        assert desk.notes() == []
+
+    def test_a_missing_table_is_refused_before_anything_is_noted(self, desk: Desk) -> None:
+        with pytest.raises(TableNotFound):
+            desk.commits.drop(NEW, Ask("r", key_of(DROP, NEW)), purge=False)
+        assert desk.notes() == []
+
+    @pytest.mark.parametrize("mute", [frozenset[str](), frozenset({"end"})])
+    def test_the_same_again_has_happened_and_leaves_a_new_table_of_that_name_alone(
+        self, desk: Desk, mute: frozenset[str]
+    ) -> None:
+        desk.ledger.mute = mute
+        desk.commits.drop(ORDERS, Ask("r", self.key), purge=False)
+        desk.ledger.mute = frozenset()
+        desk.catalog.create(ORDERS, SCHEMA, (), {})
+        desk.commits.drop(ORDERS, desk.retry(self.key), purge=False)
+        assert ORDERS in desk.catalog.tables
+        assert desk.notes() == [("done", 0)]
+
+    def test_what_was_begun_and_did_not_happen_is_done_by_the_retry(self, desk: Desk) -> None:
+        uuid = desk.catalog.tables[ORDERS].uuid
+        desk.ledger.begin(Begun("b1", ORDERS, uuid, DROP, ["r"], keys={self.key.id: self.key.fingerprint}))
+        desk.commits.drop(ORDERS, desk.retry(self.key), purge=False)
+        assert ORDERS not in desk.catalog.tables
+        assert sorted(desk.notes(), key=str) == [("done", 0), ("void", None)]
+
+    def test_a_drop_that_was_beaten_by_another_is_refused_and_void(self, desk: Desk) -> None:
+        class Faster(FakeCatalog):
+            """Somebody else drops the table at the last moment."""
+
+            def drop(self, table: Table, *, purge: bool) -> None:
+                del self.tables[table.name]
+                FakeCatalog.drop(self, table, purge=purge)
+
+        faster = Faster(dict(desk.catalog.tables))
+        commits = Commits(faster.as_catalog, desk.ledger)
+        with pytest.raises(TableNotFound):
+            commits.drop(ORDERS, Ask("r", self.key), purge=False)
+        assert desk.notes() == [("void", None)]
+
+
+class TestBatches:
+    """What a batch of WRITEs uses: the note, the look after a failure, the end with its answers."""
+
+    keys = tuple(Key("WRITE", ORDERS, f"k{i}", f"print {i}") for i in range(3))
+
+    @property
+    def asks(self) -> list[Ask]:
+        return [Ask(f"r{i}", key) for i, key in enumerate(self.keys)] + [Ask("r3")]
+
+    def test_a_batch_is_noted_with_all_who_asked_and_all_their_keys(self, desk: Desk) -> None:
+        desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks, 17)
+        noted = desk.ledger.find("b1")
+        assert noted
+        assert (noted.state, noted.requests, noted.records, noted.operation) == ("begun", 4, 17, "WRITE")
+        for i, key in enumerate(self.keys):
+            known = desk.ledger.key(key.id)
+            assert known
+            assert (known.fingerprint, known.batch, known.answer) == (f"print {i}", "b1", None)
+
+    def test_its_end_is_noted_with_the_answers_and_the_count(self, desk: Desk) -> None:
+        desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks)
+        desk.commits.end("b1", 7, {key.id: key.text.encode() for key in self.keys}, ("uuid", 4))
+        assert desk.notes() == [("done", 7)]
+        answers = [desk.ledger.key(key.id) for key in self.keys]
+        assert [known and known.answer for known in answers] == [b"k0", b"k1", b"k2"]
+        assert desk.ledger.writes("uuid") == 4
+
+    def test_a_failed_batch_that_committed_is_found(self, desk: Desk) -> None:
+        desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks)
+        made = desk.catalog.append(ORDERS, "b1")
+        found = desk.commits.found("b1", ORDERS, EngineUnavailable("gone"))
+        assert found
+        assert found.snapshot_id == made
+        assert desk.notes() == [("begun", None)]
+
+    @pytest.mark.parametrize(
+        ("failure", "state"), [(EngineUnavailable("gone"), "void"), (OutcomeUnknown("who knows"), "begun")]
+    )
+    def test_one_that_did_not_is_void_unless_it_may_still_happen(
+        self, desk: Desk, failure: FirnError, state: str
+    ) -> None:
+        desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks)
+        assert desk.commits.found("b1", ORDERS, failure) is None
+        assert desk.notes() == [(state, None)]
+
+    def test_one_of_which_nobody_can_tell_stays_as_it_is(self, desk: Desk) -> None:
+        desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks)
+        desk.catalog.failures = [CatalogUnavailable("silent") for _ in range(3)]
+        with pytest.raises(OutcomeUnknown) as unknown:
+            desk.commits.found("b1", ORDERS, EngineUnavailable("gone"))
+        assert unknown.value.details == {"batch": "b1"}
+        assert desk.notes() == [("begun", None)]
+
+    def test_an_answer_that_needed_no_change_is_kept_by_its_key(self, desk: Desk) -> None:
+        desk.commits.keep(Ask("r", self.keys[0]), b"body")
+        known = desk.ledger.key(self.keys[0].id)
+        assert known
+        assert (known.batch, known.answer) == (None, b"body")
+        desk.commits.keep(Ask("r"), b"without a key")
+        assert desk.notes() == []
+
+    def test_an_answer_that_cannot_be_kept_is_no_failure(self, desk: Desk) -> None:
+        desk.ledger.mute = frozenset({"answer"})
+        desk.commits.keep(Ask("r", self.keys[0]), b"body")
+        assert desk.ledger.key(self.keys[0].id) is None

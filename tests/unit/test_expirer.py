@@ -1,0 +1,214 @@
+"""Old snapshots go in the table's turn, by what its metadata says then; what somebody needs stays."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyiceberg.table import Table as IcebergTable
+
+from service.catalog.tables import Catalog, Table
+from service.commits.commit import Commits
+from service.commits.holds import Holds, awaited
+from service.engine.engine import Engine
+from service.engine.expire import clean, remove
+from service.errors import CommitConflict, StorageUnavailable
+from service.ledger.ledger import Begun, Ledger
+from service.settings import SnapshotSettings
+from service.upkeep.expirer import TRIES, Expirer
+from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
+
+KEEP_TWO = SnapshotSettings(keep_last=2, hourly_for_hours=0)
+
+
+@dataclass
+class FakeEngine:
+    """Takes snapshots out of a table's metadata as the JVM would; deletes no files, but says when it would."""
+
+    catalog: Catalog
+    commits: Commits
+    conflicts: int = 0
+    broken: bool = False
+    cleaned: int = 0
+    turn_taken: list[bool] = field(default_factory=list)
+    before_remove: Callable[[], Any] = lambda: None
+
+    def run(self, job: Any, *args: Any) -> Any:
+        self.turn_taken.append(self._somebody_has_the_turn())
+        if job is clean:
+            self.cleaned += 1
+            if self.broken:
+                raise StorageUnavailable("the disk is gone")
+            return None
+        assert job is remove
+        self.before_remove()
+        return self._remove(*args)
+
+    def _remove(self, name: str, location: str, snapshots: Iterable[int], refs: Iterable[str]) -> object:
+        table = self.catalog.load(ORDERS)
+        assert name == table.spark_name
+        if self.conflicts or table.metadata_location != location:
+            self.conflicts = max(0, self.conflicts - 1)
+            raise CommitConflict("beaten")
+        for ref in refs:
+            table.iceberg.manage_snapshots().remove_tag(ref).commit()
+        table.iceberg.refresh().maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
+        return object()
+
+    def _somebody_has_the_turn(self) -> bool:
+        table_uuid = self.catalog.load(ORDERS).uuid
+        served: list[bool] = []
+
+        def serve() -> None:
+            served.append(True)
+            self.commits.order.leave(table_uuid)
+
+        self.commits.order.join(table_uuid, serve)
+        return not served
+
+
+class Shop:
+    """A table, who needs what of it, and what lets go of the rest."""
+
+    def __init__(self, home: Path, **properties: str) -> None:
+        self.catalog = open_catalog(home)
+        self.table = make_table(self.catalog, **properties)
+        self.ledger = Ledger(f"sqlite:///{home}/ledger.db")
+        self.holds = Holds()
+        self.commits = Commits(self.catalog, self.ledger)
+        self.engine = FakeEngine(self.catalog, self.commits)
+        self.made = [append(self.table, batch=f"batch-{i}") for i in range(6)]
+
+    @property
+    def expirer(self) -> Expirer:
+        keepers = (self.holds.keeps, partial(awaited, self.ledger))
+        return Expirer(KEEP_TWO, cast(Engine, self.engine), self.catalog, self.commits, keepers)
+
+    @property
+    def iceberg(self) -> IcebergTable:
+        return self.catalog.load(ORDERS).iceberg
+
+    def by_policy(self, slack: int = 1) -> int:
+        return self.expirer.by_policy(ORDERS, self.table.uuid, slack)
+
+    def left(self) -> list[int]:
+        """Which of the snapshots are left, by number."""
+        kept = {s.snapshot_id for s in self.catalog.load(ORDERS).snapshots()}
+        return [i for i, snapshot_id in enumerate(self.made) if snapshot_id in kept]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_what_the_policy_does_not_keep_goes_and_its_files_are_deleted_after_the_turn(shop: Shop) -> None:
+    assert shop.by_policy() == 1
+    assert shop.left() == [4, 5]
+    assert shop.engine.cleaned == 1
+    assert shop.engine.turn_taken == [True, False]
+
+
+def test_fewer_than_are_worth_a_commit_stay(shop: Shop) -> None:
+    assert shop.by_policy(slack=5) == 1
+    assert (shop.left(), shop.engine.turn_taken) == ([0, 1, 2, 3, 4, 5], [])
+    assert shop.by_policy(slack=4) == 4
+    assert shop.left() == [4, 5]
+
+
+def test_a_snapshot_that_is_read_stays_until_it_is_read(shop: Shop) -> None:
+    with shop.holds.reading(shop.table.uuid, shop.made[1]), shop.holds.reading(shop.table.uuid, None):
+        shop.by_policy()
+        assert shop.left() == [1, 4, 5]
+    shop.by_policy()
+    assert shop.left() == [4, 5]
+
+
+def test_a_change_that_takes_long_keeps_all_that_came_after_its_beginning(shop: Shop) -> None:
+    with shop.holds.building_on(shop.table.uuid, shop.made[2]):
+        shop.by_policy()
+        assert shop.left() == [2, 3, 4, 5]
+
+
+def test_a_hold_is_of_one_table_and_counts_as_often_as_it_is_taken(shop: Shop) -> None:
+    uuid, first = shop.table.uuid, shop.made[0]
+    with shop.holds.reading("another", first):
+        assert shop.holds.held(uuid) == set()
+        with shop.holds.reading(uuid, first):
+            with shop.holds.reading(uuid, first):
+                pass
+            assert shop.holds.held(uuid) == {first}
+    assert (shop.holds.held(uuid), shop.holds.held("another")) == (set(), set())
+
+
+def test_what_an_answer_is_still_to_be_made_from_stays(shop: Shop) -> None:
+    """A change whose end is not noted may have made a snapshot; one with a key whose answer is not kept made one."""
+
+    def begin(batch: str) -> None:
+        shop.ledger.begin(Begun(batch, ORDERS, shop.table.uuid, "WRITE", ["r"], 1, {f"key-{batch}": "print"}))
+
+    for batch in ("batch-1", "batch-2", "batch-3"):
+        begin(batch)
+    shop.ledger.end("batch-2", shop.made[2])
+    shop.ledger.end("batch-3", shop.made[3], {"key-batch-3": b"{}"})
+    shop.by_policy()
+    assert shop.left() == [1, 2, 4, 5]
+
+
+def test_tags_stay_readable_until_their_own_time_is_over(shop: Shop) -> None:
+    shop.table.iceberg.manage_snapshots().create_tag(shop.made[0], "first").commit()
+    shop.table.iceberg.manage_snapshots().create_tag(shop.made[1], "brief", max_ref_age_ms=1).commit()
+    shop.by_policy()
+    assert shop.left() == [0, 4, 5]
+    assert set(shop.iceberg.refs()) == {"main", "first"}
+
+
+def test_a_table_whose_files_are_not_its_own_alone_keeps_everything(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, **{"gc.enabled": "false"})
+    shop.by_policy()
+    assert shop.expirer.by_age(shop.table, 0) == 0
+    assert shop.left() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_table_has_its_own_policy_before_the_settings(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, **{"firn.snapshots.keep_last": "4"})
+    shop.by_policy()
+    assert shop.left() == [2, 3, 4, 5]
+
+
+def test_another_table_of_that_name_is_left_alone(shop: Shop) -> None:
+    assert shop.expirer.by_policy(ORDERS, "another", 1) == 1
+    assert shop.left() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_removal_that_is_beaten_is_decided_anew(shop: Shop) -> None:
+    def commit_once() -> None:
+        if len(shop.made) == 6:
+            shop.made.append(append(shop.catalog.load(ORDERS)))
+
+    shop.engine.before_remove = commit_once
+    shop.by_policy()
+    assert shop.left() == [5, 6]
+
+
+def test_one_that_is_beaten_again_and_again_gives_up(shop: Shop) -> None:
+    shop.engine.conflicts = TRIES
+    with pytest.raises(CommitConflict):
+        shop.by_policy()
+    assert (shop.left(), shop.engine.cleaned) == ([0, 1, 2, 3, 4, 5], 0)
+
+
+def test_files_that_cannot_be_deleted_fail_nothing(shop: Shop) -> None:
+    shop.engine.broken = True
+    assert shop.expirer.by_age(shop.table, 0) == 5
+    assert shop.left() == [5]
+
+
+def test_by_age_what_is_held_stays_and_the_rest_is_counted(shop: Shop) -> None:
+    table: Table = shop.catalog.load(ORDERS)
+    assert shop.expirer.by_age(table, 1) == 0
+    with shop.holds.reading(table.uuid, shop.made[3]):
+        assert shop.expirer.by_age(table, 0) == 4
+    assert shop.left() == [3, 5]

@@ -1,0 +1,208 @@
+"""The HTTP edge: the header that makes a change happen once, and the bounds on what requests may hold."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import httpx
+import pytest
+
+from service import http, wire
+from service.app import App
+from service.context import Context
+from service.operation import ChangeRequest, Result, operation
+from service.router import Router
+from service.settings import Settings, load
+
+MIB = 1024 * 1024
+T = TypeVar("T")
+
+
+class Add(ChangeRequest):
+    operation: Literal["ADD"]
+    text: str = ""
+
+
+class Wait(ChangeRequest):
+    operation: Literal["WAIT"]
+    text: str = ""
+
+
+class Done(Result):
+    key: str | None
+    length: int
+
+
+waiting: list[tuple[Context, "Future[bytes]"]] = []
+
+
+@operation(Add, Done, pool="edits")
+def add(request: Add, context: Context) -> Done:
+    """Say which key it came with."""
+    return Done(key=context.ask.key.text if context.ask.key else None, length=len(request.text))
+
+
+@operation(Wait, Done, pool="inline")
+def wait(request: Wait, context: Context) -> "Done | Future[bytes]":
+    """Be answered when the test says so."""
+    waiting.append((context, Future()))
+    return waiting[-1][1]
+
+
+class Service:
+    """As much of a service as its edge needs."""
+
+    ready, state = True, "ready"
+
+    def __init__(self, settings: Settings, router: Router) -> None:
+        self.settings = settings
+        self.router = router
+        self.door = http.create(self)
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A service of two operations; requests may hold 64 MiB together, which is 8 MiB of JSON."""
+    waiting.clear()
+    limits = {"FIRN_LIMITS__MEMORY_MB": "64", "FIRN_LIMITS__BODY_MB": "4"}
+    app = App(load({"FIRN_HOME": str(tmp_path), **limits}), [])
+    router = Router([add, wait], app.context)
+    yield Service(app.settings, router)
+    for _, answer in waiting:
+        if not answer.done():
+            answer.set_result(b"")
+    router.close()
+    app.stop()
+
+
+@pytest.fixture
+def door(service: Service) -> Any:
+    """Its ASGI application."""
+    return service.door
+
+
+def asked(door: Any, talk: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
+    """What comes of talking to the application."""
+
+    async def run() -> T:
+        transport = httpx.ASGITransport(door, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://firn", timeout=10) as client:
+            return await talk(client)
+
+    return asyncio.run(run())
+
+
+def body(operation_: str, size: int = 0, **said: Any) -> bytes:
+    return wire.render({"operation": operation_, "tenant_id": "a", "table": "t", "text": "x" * size, **said})
+
+
+def code(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, wire.parse(response.content)["error"]["code"]
+
+
+def test_the_header_makes_a_request_happen_once(door: Any) -> None:
+    async def talk(client: httpx.AsyncClient) -> list[httpx.Response]:
+        headers = [{"Idempotency-Key": "k1", "X-Request-Id": f"r{i}"} for i in range(2)]
+        return [await client.post("/database", content=body("ADD"), headers=h) for h in headers]
+
+    first, second = asked(door, talk)
+    assert (first.status_code, wire.parse(first.content)["key"]) == (200, "k1")
+    assert second.content == first.content
+    assert [r.headers["X-Request-Id"] for r in (first, second)] == ["r0", "r1"]
+
+
+def test_a_key_that_was_used_for_another_request_is_422(door: Any) -> None:
+    async def talk(client: httpx.AsyncClient) -> httpx.Response:
+        headers = {"Idempotency-Key": "k1"}
+        await client.post("/database", content=body("ADD"), headers=headers)
+        return await client.post("/database", content=body("ADD", 1), headers=headers)
+
+    assert code(asked(door, talk)) == (422, "KEY_REUSED")
+
+
+def test_when_the_memory_is_taken_the_next_is_told_to_come_back_at_once_and_others_are_served(door: Any) -> None:
+    async def talk(client: httpx.AsyncClient) -> list[httpx.Response]:
+        large = [asyncio.create_task(client.post("/database", content=body("WAIT", 3 * MIB))) for _ in range(2)]
+        while len(waiting) < 2:
+            await asyncio.sleep(0.005)
+        answers = [
+            await client.post("/database", content=body("ADD", 3 * MIB)),
+            await client.post("/database", content=body("ADD", 10)),
+            await client.get("/health"),
+        ]
+        for context, answer in waiting:
+            answer.set_result(context.reply(Done(key=None, length=0)))
+        assert [r.status_code for r in await asyncio.gather(*large)] == [200, 200]
+        answers.append(await client.post("/database", content=body("ADD", 3 * MIB)))
+        return answers
+
+    refused, small, health, again = asked(door, talk)
+    assert code(refused) == (429, "TOO_MANY_REQUESTS")
+    assert refused.headers["Retry-After"] == "1"
+    assert (small.status_code, health.status_code, again.status_code) == (200, 200, 200)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_body_beyond_the_limit_is_refused_declared_or_not(door: Any, declared: bool) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b"x" * MIB
+
+    async def talk(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post("/database", content=b"x" * (5 * MIB) if declared else chunks())
+
+    assert code(asked(door, talk)) == (413, "BODY_TOO_LARGE")
+
+
+def test_a_body_that_breaks_off_holds_nothing_afterwards(door: Any) -> None:
+    """Clients that hang up in the middle must not use the memory up."""
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/database",
+        "query_string": b"",
+        "headers": [],
+    }
+
+    async def hang_up() -> None:
+        messages = iter(
+            [{"type": "http.request", "body": b"x" * (3 * MIB), "more_body": True}, {"type": "http.disconnect"}]
+        )
+
+        async def receive() -> dict[str, Any]:
+            return next(messages)
+
+        async def send(message: dict[str, Any]) -> None:
+            raise AssertionError("nobody is there")
+
+        await door(scope, receive, send)
+
+    async def talk(client: httpx.AsyncClient) -> httpx.Response:
+        for _ in range(5):
+            await hang_up()
+        return await client.post("/database", content=body("ADD", 3 * MIB))
+
+    assert asked(door, talk).status_code == 200
+
+
+def test_a_caller_who_hangs_up_leaves_nothing_behind(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        call = asyncio.create_task(client.post("/database", content=body("WAIT")))
+        while not waiting:
+            await asyncio.sleep(0.005)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asked(service.door, talk)
+    assert service.router.busy, "what it asked for goes on"
+    context, answer = waiting[0]
+    answer.set_result(context.reply(Done(key=None, length=0)))
+    assert service.router.drain(5)
+    assert "Traceback" not in caplog.text

@@ -1,0 +1,164 @@
+"""The check after WRITEs: each is counted once, the Nth counts small files, and no WRITE fails for it."""
+
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as given_settings
+from hypothesis import strategies as st
+
+from service.catalog.tables import Catalog, Table
+from service.commits.ask import Ask, Key
+from service.commits.commit import Commits
+from service.commits.holds import Holds
+from service.engine.engine import Engine
+from service.ledger.ledger import Begun
+from service.settings import CompactionSettings, IcebergSettings
+from service.upkeep.counts import WriteCounts
+from service.upkeep.expirer import Expirer
+from service.upkeep.report import Check, Wish
+from service.upkeep.upkeep import NOT_CHECKED, Upkeep
+from tests.fakes import MuteLedger
+from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
+
+
+@dataclass(frozen=True)
+class House:
+    """Upkeep over a real catalog, with a ledger that can be mute and no Spark."""
+
+    upkeep: Upkeep
+    catalog: Catalog
+    ledger: MuteLedger
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.load(ORDERS)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    catalog = open_catalog(tmp_path)
+    ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    commits = Commits(catalog, ledger, pauses_s=(0, 0))
+    compaction = CompactionSettings(opportunistic_check_interval=3, min_files_to_compact=3)
+    settings = IcebergSettings(compaction=compaction)
+    nothing = cast(Engine, None)
+    expirer = Expirer(settings.snapshots, nothing, catalog, commits, ())
+    upkeep = Upkeep(settings, nothing, catalog, commits, WriteCounts(ledger), Holds(), expirer)
+    return House(upkeep, catalog, ledger)
+
+
+def test_a_batch_is_counted_whole_and_those_that_are_the_nth_are_told(house: House) -> None:
+    table = make_table(house.catalog)
+    append(table, None, None)
+    assert house.upkeep.check_batch(house.table, 2) == (2, {})
+    # The third and the sixth are numbers 0 and 3 of these.
+    check = Check(False, 2)
+    assert house.upkeep.check_batch(house.table, 4) == (6, {0: check, 3: check})
+    append(house.table, None)
+    check = Check(True, 3)
+    assert house.upkeep.check_batch(house.table, 3) == (9, {2: check})
+
+
+@given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=8), interval=st.integers(1, 9))
+@given_settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_however_writes_are_batched_every_nth_is_checked(house: House, sizes: list[int], interval: int) -> None:
+    if ORDERS.table not in house.catalog.list_tables(ORDERS.tenant, ORDERS.namespace):
+        append(make_table(house.catalog), None)
+    settings = IcebergSettings(compaction=CompactionSettings(opportunistic_check_interval=interval))
+    upkeep = replace(house.upkeep, settings=settings, counts=WriteCounts(house.ledger))
+    table, numbers, checked = house.table, 0, []
+    for size in sizes:
+        total, checks = upkeep.check_batch(table, size)
+        checked += [numbers + i + 1 for i in sorted(checks)]
+        numbers += size
+        assert total == numbers
+        assert set(checks.values()) <= {Check(False, 1)}
+    assert checked == [n for n in range(1, numbers + 1) if n % interval == 0]
+
+
+def test_a_write_that_was_committed_alone_is_counted_and_its_count_kept(house: House) -> None:
+    table = make_table(house.catalog)
+    append(table, None)
+    assert [house.upkeep.check_after_write(house.table) for _ in range(3)] == [
+        NOT_CHECKED,
+        NOT_CHECKED,
+        Check(False, 1),
+    ]
+    assert house.ledger.writes(table.uuid) == 3
+
+
+def test_a_table_whose_compaction_is_off_is_counted_and_not_checked(house: House) -> None:
+    table = make_table(house.catalog, **{"firn.compaction.enabled": "false"})
+    append(table, None)
+    assert house.upkeep.check_batch(house.table, 9) == (9, {})
+
+
+def test_a_check_that_fails_fails_no_write(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    table = make_table(house.catalog)
+    house.catalog.drop(table, purge=True)
+    assert house.upkeep.check_batch(table, 5) == (5, {})
+    assert "could not be counted" in caplog.text
+
+
+class TestCounts:
+    """How many WRITEs a table has had: from where the ledger left off, and no number twice."""
+
+    def test_the_count_goes_on_where_the_ledger_left_off(self, house: House) -> None:
+        house.ledger.count_writes("uuid", 7)
+        counts = WriteCounts(house.ledger)
+        assert [counts.add("uuid", 1), counts.add("uuid", 5), counts.add("other", 2)] == [8, 13, 2]
+        counts.keep("uuid", 13)
+        assert WriteCounts(house.ledger).add("uuid", 1) == 14
+
+    def test_a_ledger_that_is_silent_starts_the_count_anew_and_fails_nobody(self, house: House) -> None:
+        house.ledger.mute = frozenset({"writes", "count_writes"})
+        counts = WriteCounts(house.ledger)
+        assert counts.add("uuid", 2) == 2
+        counts.keep("uuid", 2)
+        house.ledger.mute = frozenset()
+        assert counts.add("uuid", 1) == 3
+
+    def test_writes_counted_side_by_side_are_each_counted_once(self, house: House) -> None:
+        """No two writes may believe to be the fifth."""
+        counts, counted = WriteCounts(house.ledger), []
+
+        def count() -> None:
+            for _ in range(200):
+                counted.append(counts.add("uuid", 1))
+
+        threads = [threading.Thread(target=count) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert sorted(counted) == list(range(1, 1201))
+
+
+class TestCompactAgain:
+    """A COMPACT with a key whose earlier attempt got no answer."""
+
+    key = Key("COMPACT", ORDERS, "k1", "print")
+
+    def test_what_was_merged_is_answered_and_not_that_there_is_nothing_left_to_merge(self, house: House) -> None:
+        append(make_table(house.catalog), None)
+        begun = Begun("b1", ORDERS, house.table.uuid, "COMPACT", ["r1"], keys={self.key.id: self.key.fingerprint})
+        house.ledger.begin(begun)
+        made = append(house.table, None, batch="b1")
+        outcome = house.upkeep.compact(house.table, Wish(expire_snapshots=False), Ask("r2", self.key, "b1"))
+        assert (outcome.compacted, outcome.reason, outcome.snapshot_id) == (True, None, made)
+        assert (outcome.stats.files_before, outcome.stats.files_after) == (1, 2)
+        noted = house.ledger.find("b1")
+        assert noted
+        assert (noted.state, noted.snapshot_id) == ("done", made)
+
+    def test_where_nothing_was_merged_it_is_looked_at_anew(self, house: House) -> None:
+        append(make_table(house.catalog), None)
+        begun = Begun("b1", ORDERS, house.table.uuid, "COMPACT", ["r1"], keys={self.key.id: self.key.fingerprint})
+        house.ledger.begin(begun)
+        outcome = house.upkeep.compact(house.table, Wish(expire_snapshots=False), Ask("r2", self.key, "b1"))
+        assert not outcome.compacted
+        assert "1 small file" in (outcome.reason or "")
