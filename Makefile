@@ -9,7 +9,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all check unit harness jars postman format lock clean moved
+.PHONY: help serve test test-all check unit harness bench jars postman format lock clean moved
 .NOTPARALLEL:
 
 help:  ## Show this
@@ -36,6 +36,9 @@ unit: .venv/dev  ## The tests that need no JVM
 harness: .venv/dev jars postman/node_modules/.installed  ## The tests on a real Spark, catalog and service
 	$(PYTEST) tests/contract tests/integration tests/faults $(if $(LARGE),,-m "not large")
 
+bench: .venv/serve jars bench/.venv/installed  ## Measure beside other tools, into bench/results; PART=2 for one part
+	@$(BIN)/python -m bench.run $(PART)
+
 jars: .venv/serve  ## Fetch the Java libraries that Spark needs
 	@$(BIN)/python -m service jars
 
@@ -50,6 +53,7 @@ lock: .venv/dev  ## Write the lock files anew from pyproject.toml and postman/pa
 	$(COMPILE) --group build -o requirements-build.lock
 	$(COMPILE) pyproject.toml -o requirements.lock
 	$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) bench/requirements.in -o bench/requirements.lock
 	cd postman && npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 # A virtual environment works only where it was made, and only as long as its Python is there.
@@ -73,6 +77,13 @@ lock: .venv/dev  ## Write the lock files anew from pyproject.toml and postman/pa
 	@$(INSTALL) --quiet --no-build-isolation -r requirements-dev.lock
 	@touch $@
 
+# An environment of their own: what we measure beside must not decide what we run on.
+bench/.venv/installed: bench/requirements.lock .venv/made
+	@echo "firn: installing what the measurements compare with"
+	@$(BIN)/python -m venv --clear bench/.venv
+	@bench/.venv/bin/python -m pip install --quiet --require-hashes -r bench/requirements.lock
+	@touch $@
+
 # Without Node.js, or where this fails, the one test that needs it says so.
 postman/node_modules/.installed: postman/package-lock.json
 	@if command -v npm >/dev/null && command -v node >/dev/null; then \
@@ -81,5 +92,5 @@ postman/node_modules/.installed: postman/package-lock.json
 	fi
 
 clean:  ## Remove what make and the tests made, but no data
-	rm -rf .venv postman/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
-	find service handlers tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv bench/.venv bench/.work postman/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find service handlers tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

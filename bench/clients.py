@@ -65,6 +65,14 @@ def write(service: Service, table: str, clients: int, **limits: Any) -> Told:
     )
 
 
+def write_all(service: Service, table: str, clients: int, **limits: Any) -> Told:
+    """The same where each WRITE must succeed."""
+    told = write(service, table, clients, **limits)
+    if told.others:
+        raise RuntimeError(f"not every WRITE succeeded: {told.statuses} {told.refusal}")
+    return told
+
+
 def compare(told: Told, found: list[int]) -> Kept:
     """Acknowledged rows that are not there; rows there once more than once; rows there that nobody was promised."""
     there = Counter(found)

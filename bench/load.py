@@ -110,17 +110,18 @@ class Client(asyncio.Protocol):
         self._transport = transport
 
     def send(self) -> None:
-        if self._transport is None:  # the service closed it while we paused
+        transport = self._transport
+        if transport is None:  # the service closed it while we paused
             return
         following = self._load.next()
         if following is None:
             self._load.left()
-            self._transport, transport = None, self._transport
+            self._transport = None
             transport.close()
             return
         self._waiting_for, request = following
         self._sent_at = time.perf_counter()
-        self._transport.write(request)
+        transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

@@ -53,7 +53,7 @@ def _claim_row(claim: dict[str, Any]) -> str:
     at = "most" if "at_most" in claim else "least"
     met = {True: "yes", False: "**no**", None: "not measured"}[claim["met"]]
     measured = "–" if claim["measured"] is None else f"{claim['measured']:g}"
-    return f"| {_cell(claim['claim'])} | at {at} {claim[f'at_{at}']:g} | {measured} | {met} |"
+    return f"| {_cell(claim['claim'])} | at {at} {claim[f'at_{at}']:.3g} | {measured} | {met} |"
 
 
 def _row(number: str, line: dict[str, Any], lines: list[dict[str, Any]]) -> str:

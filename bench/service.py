@@ -39,7 +39,7 @@ class Service:
         self._log = home.with_name(f"{home.name}.log")
         env = environment(home, self.port) | {f"FIRN_{key}": value for key, value in settings.items()}
         with self._log.open("ab") as log:
-            command = [OURS, "-m", "service", "serve"]
+            command = [str(OURS), "-m", "service", "serve"]
             self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
         self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
 

@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 from service import VERSION
 from service.events import INVOCATIONS
 from service.operation import Operation
+from service.streams.accept import MEDIA_TYPES
 
 Mode = Literal["validation", "serialization"]
 Refs = Mapping[Any, dict[str, Any]]
@@ -34,6 +35,13 @@ _ERROR = {
     },
 }
 _STATUS = {"200": "yes", "503": "not yet, or not any more"}
+_STREAM = {
+    "schema": {
+        "type": "string",
+        "contentEncoding": "binary",
+        "description": "a QUERY's rows, streamed, where Accept asks for them so; all other answers are JSON",
+    }
+}
 _EVENT = {
     "type": "object",
     "description": "an API Gateway event (v1 or v2) whose body is a request, or a scheduled event with it in detail",
@@ -111,7 +119,8 @@ def _answers(operations: list[Operation], refs: Refs) -> dict[str, Any]:
                         for o in operations
                         for i, e in enumerate(o.examples, 1)
                     },
-                }
+                },
+                **{media: _STREAM for form, media in MEDIA_TYPES.items() if form != "json"},
             },
         },
         "default": {

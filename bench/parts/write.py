@@ -9,7 +9,8 @@ from bench.place import folder, say
 from bench.service import Service
 
 TITLE = "WRITE, one client"
-_ROUNDS = 3
+_ROUNDS = 5
+_WARM = 200
 # Rows in each, and how many of them in a round, each round on a new table.
 _SIZES = {1: 40, 100: 20, 10_000: 10}
 
@@ -23,11 +24,13 @@ def _measure(home: Path, service: Service, iceberg: Peer) -> Section:
     ours: dict[int, list[float]] = {rows: [] for rows in _SIZES}
     theirs: dict[int, list[float]] = {rows: [] for rows in _SIZES}
     iceberg.ask("open", home=str(home / "iceberg"))
+    say("part 1: warming up")
+    clients.write_all(service, service.create("warm"), 1, requests=_WARM)
     for turn in range(_ROUNDS + 1):
-        say(f"part 1: round {turn} of {_ROUNDS}" if turn else "part 1: warming up")
+        say(f"part 1: round {turn} of {_ROUNDS}{'' if turn else ' (not counted)'}")
         for rows, count in _SIZES.items():
             table = f"w{rows}r{turn}"
-            told = clients.write(service, service.create(table), 1, requests=count, rows=rows)
+            told = clients.write_all(service, service.create(table), 1, requests=count, rows=rows)
             service.settle()
             iceberg.ask("create", table=table)
             took = iceberg.ask("append", table=table, count=count, each=rows)

@@ -108,7 +108,11 @@ def fill(table: str, count: int) -> int:
 def upsert(table: str, ids: list[int], more: float) -> float:
     target = _catalog.load_table((_NAMESPACE, table))
     data = rows(ids, more)
-    return timed(lambda: target.upsert(data, join_cols=["id"]))
+    results: list[Any] = []
+    took = timed(lambda: results.append(target.upsert(data, join_cols=["id"])))
+    changed = results[0].rows_updated + results[0].rows_inserted
+    assert changed == len(ids), f"{changed} rows, not {len(ids)}"
+    return took
 
 
 if __name__ == "__main__":

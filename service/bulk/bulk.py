@@ -175,6 +175,7 @@ class Bulk:
         files = self._move(table, staging)
         load.progress.phase = "committing"
         effect = self._commit(table, files, ask, tries)
+        load.progress.phase = "done"
         return Loaded(staging.rows, effect.snapshot_id, self._upkeep.check_after_write(effect.after))
 
     def _move(self, table: Table, staging: Staging) -> append.Staged:

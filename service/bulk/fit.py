@@ -97,13 +97,13 @@ def _safe(source: pa.DataType, target: pa.DataType) -> Fit:
 
 def _text(source: pa.DataType, target: pa.DataType) -> Fit | None:
     if kinds.is_string_view(source):
-        return lambda array: _unviewed(array).cast(target)
+        return lambda array: _unviewed(array, target)
     return _safe(source, target) if kinds.is_string(source) or kinds.is_large_string(source) else None
 
 
 def _bytes(source: pa.DataType, target: pa.DataType) -> Fit | None:
     if kinds.is_binary_view(source):
-        return lambda array: _unviewed(array).cast(target)
+        return lambda array: _unviewed(array, target)
     return _safe(source, target) if kinds.is_binary(source) or _is_binary(source) else None
 
 
@@ -111,10 +111,25 @@ def _is_binary(source: pa.DataType) -> bool:
     return bool(kinds.is_large_binary(source) or kinds.is_fixed_size_binary(source))
 
 
-def _unviewed(array: pa.Array) -> pa.Array:
+def _unviewed(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Views as the bytes that they show."""
+    if array.null_count:
+        array = _emptied(array)
     if _view_bytes(array) > _MOST_BYTES:
         raise TooWide
-    return array
+    return array.cast(target)
+
+
+def _emptied(array: pa.Array) -> pa.Array:
+    """The same with nothing to see where a null is: there nothing has been validated, and Arrow's cast follows it."""
+    _, views, *shown_bytes = array.buffers()
+    nulls = array.is_null()
+    changed = bytearray(memoryview(views).cast("B")[16 * array.offset : 16 * (array.offset + len(array))])
+    for place in pc.indices_nonzero(nulls).to_pylist():
+        changed[16 * place : 16 * (place + 1)] = bytes(16)
+    valid = pc.invert(nulls)
+    buffers = [valid.buffers()[1], pa.py_buffer(changed), *shown_bytes]
+    return pa.Array.from_buffers(array.type, len(array), buffers)
 
 
 def _view_bytes(array: pa.Array) -> int:
@@ -256,7 +271,7 @@ def _dictionary(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> F
 
 def _taken(values: pa.Array, indices: pa.Array) -> pa.Array:
     if kinds.is_string_view(values.type) or kinds.is_binary_view(values.type):
-        values = _unviewed(values).cast(pa.large_string() if kinds.is_string_view(values.type) else pa.large_binary())
+        values = _unviewed(values, pa.large_string() if kinds.is_string_view(values.type) else pa.large_binary())
     if len(indices) > _MOST_VALUES:
         raise TooWide
     if kinds.is_binary(values.type) or kinds.is_string(values.type) or _is_large(values.type):
@@ -306,13 +321,15 @@ def _map(source: pa.DataType, kind: Map, target: pa.DataType) -> Fit:
         flat = lists.flatten()
         keys = fit_key(flat.field(0))
         items = fit_item(_at("[]", lambda: _present(flat.field(1), kind.value_required, kind.value)))
-        _refuse_twice(pc.list_parent_indices(lists), keys)
-        return pa.MapArray.from_arrays(_offsets(lists), keys, items, target, mask=array.is_null())
+        offsets = _offsets(lists)
+        _refuse_twice(offsets, keys)
+        return pa.MapArray.from_arrays(offsets, keys, items, target, mask=array.is_null())
 
     return fit
 
 
-def _refuse_twice(parents: pa.Array, keys: pa.Array) -> None:
+def _refuse_twice(offsets: pa.Array, keys: pa.Array) -> None:
+    parents = pc.list_parent_indices(pa.ListArray.from_arrays(offsets, keys))
     counted = pa.table({"map": parents, "key": keys}).group_by(["map", "key"]).aggregate([([], "count_all")])
     if counted.num_rows != len(keys):
         raise Misfit("a key stands twice in one map; send each key once")

@@ -1,6 +1,7 @@
 """An Arrow IPC stream as checked batches of a table's own Arrow schema."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -22,14 +23,14 @@ def read_arrow(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     messages = Messages(body)
     target = arrow_schema(schema)
     reader = _arrow(lambda: pa.ipc.open_stream(pa.PythonFile(messages, mode="r")))
-    columns = _columns(reader.schema, schema, target)
+    columns = _arrow(lambda: _columns(reader.schema, schema, target))  # a name in it may be no text
     done = 0
     while True:
         batch = _arrow(lambda: next(reader, None))
         if batch is None:
             break
         # Offsets that point anywhere would be followed.
-        _arrow(lambda: batch.validate(full=True))  # noqa: B023  # it is called here and now
+        _arrow(partial(batch.validate, full=True), "a record batch of the body is not valid")
         for start in range(0, batch.num_rows, _ROWS):
             yield from _fitted(batch.slice(start, _ROWS), columns, target, done + start)
         done += batch.num_rows
@@ -52,13 +53,13 @@ class _Column:
         return fitted
 
 
-def _arrow(do: Callable[[], T]) -> T:
+def _arrow(do: Callable[[], T], problem: str = "the body is not a whole Arrow IPC stream") -> T:
     """What Arrow makes of the stream; what it throws at a stream that is none, as a refusal."""
     try:
         return do()
-    except (pa.ArrowException, OSError, MemoryError) as e:
+    except (pa.ArrowException, UnicodeError, OSError, MemoryError) as e:
         said = (str(e).strip() or type(e).__name__).partition("\n")[0][:200]
-        raise InvalidRequest(f"the body is not a whole Arrow IPC stream: {said}") from e
+        raise InvalidRequest(f"{problem}: {said}") from e
 
 
 def _columns(sent: pa.Schema, schema: TableSchema, target: pa.Schema) -> list[_Column]:

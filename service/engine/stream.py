@@ -92,7 +92,7 @@ class Batches:
         self._jobs.clear()
 
     def _shuffles(self) -> Iterator[int]:
-        """The shuffles that the rows came through; left to themselves their files stay until the JVM is short of heap."""
+        """The shuffles that the rows came through. Left alone, their files stay until the JVM is short of heap."""
         waiting, seen = [self._rdd], set()
         while waiting:
             rdd = waiting.pop()

@@ -101,7 +101,7 @@ def translated(error: Exception) -> Exception:
             kind, said = _BY_CLASS[name]
             return kind(said)
         if "SPARK_JOB_CANCELLED" in message or "was cancelled" in message or "SparkContext was shut down" in message:
-            return EngineUnavailable("the work was cancelled because the service is stopping; try again")
+            return EngineUnavailable("the work was cancelled, as the service stops or its caller hung up; try again")
         if message.startswith("Cannot find snapshot with ID"):
             return SnapshotNotFound("the snapshot expired while it was asked for; ask again for a newer one")
         if name.startswith(_STORAGE_TOLD) or "No space left on device" in message:

@@ -15,7 +15,7 @@ from service.ledger.jobs import JobNote, JobNotes
 
 log = logging.getLogger("firn.jobs")
 
-State = Literal["queued", "running", "done", "failed"]
+State = Literal["running", "done", "failed"]
 _KEPT_MS = 7 * 24 * 3600 * 1000
 
 
@@ -34,7 +34,7 @@ class Job:
 
     note: JobNote
     progress: Progress
-    state: State = "queued"
+    state: State = "running"
     outcome: bytes = b"null"
     ended_ms: int | None = None
 
@@ -59,10 +59,6 @@ class Jobs:
         with self._lock:
             self._live[note.id] = Job(note, progress)
         return note.id
-
-    def runs(self, job_id: str) -> None:
-        """It has begun."""
-        self._live[job_id].state = "running"
 
     def tries(self, job_id: str, batch: str) -> None:
         """It is about to commit this batch: should the process end, the table's history says whether it did."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, bindparam, create_engine, delete, event, func, insert, select, update
+from sqlalchemy import Connection, Engine, bindparam, case, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.errors import LedgerUnavailable
@@ -210,7 +210,9 @@ def _replace_keys(connection: Connection, fingerprints: Mapping[str, str], batch
 
 
 def _keep_count(connection: Connection, table_uuid: str, total: int) -> None:
-    step = update(write_counts).where(write_counts.c.table_uuid == table_uuid).values(writes=total)
+    known = write_counts.c.writes
+    higher = case((known < total, total), else_=known)  # totals need not come in their order
+    step = update(write_counts).where(write_counts.c.table_uuid == table_uuid).values(writes=higher)
     if connection.execute(step.returning(write_counts.c.writes)).scalar() is None:
         connection.execute(insert(write_counts), {"table_uuid": table_uuid, "writes": total})
 

@@ -4,6 +4,7 @@ import logging
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from service.catalog.tables import Table
@@ -17,6 +18,7 @@ from service.errors import (
     FirnError,
     LedgerUnavailable,
     OutcomeUnknown,
+    ShuttingDown,
     TableNotFound,
     TooManyRequests,
     Unavailable,
@@ -99,8 +101,9 @@ class Batches:
         for entry, body in zip(done.entries, bodies, strict=True):
             entry.answer.set_result(body)
         if not answers:
-            # Nobody waits for this note: without it the table's history is asked.
-            self._commits.end(done.batch, done.snapshot_id, None, (table.uuid, total))
+            # Nobody waits for this note: without it, as after a close, the table's history is asked.
+            with suppress(RuntimeError):
+                self._notes.submit(self._commits.end, done.batch, done.snapshot_id, None, (table.uuid, total))
         self._commits.tell(table)
 
     def close(self) -> None:
@@ -122,7 +125,10 @@ class Batches:
         batch, asks = uuid.uuid4().hex, [entry.ask for entry in entries]
         records = sum(entry.count for entry in entries)
         rows = together(entries)
-        note = self._notes.submit(self._commits.begin, batch, table, "WRITE", asks, records)
+        try:
+            note = self._notes.submit(self._commits.begin, batch, table, "WRITE", asks, records)
+        except RuntimeError as e:  # closed meanwhile
+            raise ShuttingDown("the service is stopping; send this request to it again once it is back") from e
         try:
             snapshot_id = self._engine.run(
                 append,
@@ -173,4 +179,4 @@ def refuse(entries: Sequence[Entry], failure: Exception) -> None:
 def _divisible(failure: Exception) -> bool:
     """Whether a batch may fail because of one of its entries."""
     shared = OutcomeUnknown | CommitConflict | TableNotFound | TooManyRequests
-    return not isinstance(failure, shared | EngineUnavailable | CatalogUnavailable | LedgerUnavailable)
+    return not isinstance(failure, shared | EngineUnavailable | CatalogUnavailable | LedgerUnavailable | ShuttingDown)

@@ -4,6 +4,7 @@ import json
 import math
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from service.errors import (
     InvalidQuery,
     LedgerUnavailable,
     OutcomeUnknown,
+    ShuttingDown,
     StorageUnavailable,
     TableNotFound,
     TooManyRequests,
@@ -43,6 +45,18 @@ def reply(written: Written) -> bytes:
     return json.dumps([*said, check.compaction_recommended, check.small_files_count]).encode()
 
 
+class Notes(ThreadPoolExecutor):
+    """Remembers what it was given, so that a test can wait for what nobody else waits for."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.given: list[Future[Any]] = []
+
+    def submit(self, *args: Any, **kwargs: Any) -> "Future[Any]":
+        self.given.append(super().submit(*args, **kwargs))
+        return self.given[-1]
+
+
 class Bench(Desk):
     """Batches over a desk, an engine in memory, and what became of every entry."""
 
@@ -50,6 +64,7 @@ class Bench(Desk):
         super().__init__(path)
         self.engine = FakeEngine(self.catalog)
         self.batches = Batches(self.engine.as_engine, self.commits, FakeUpkeep(check_every).as_upkeep)
+        self.batches._notes = self.noting = Notes()
 
     def entry(self, *ids: int, key: str | None = None) -> Entry:
         ask = Ask(f"r{ids}", Key("WRITE", ORDERS, key, f"print of {ids}") if key else None)
@@ -64,6 +79,7 @@ class Bench(Desk):
         made = self.batches.commit(entries)
         for done in made:
             self.batches.answer(done)
+        wait(self.noting.given, 10)
         return made
 
     @property
@@ -471,6 +487,26 @@ class TestTogether:
             entry.fit(table)
         rows = [{"id": 1, "note": None}, {"id": None, "note": "n"}, {"id": None, "note": None}]
         assert together(entries).to_pylist() == rows
+
+
+class TestClosed:
+    """What is being committed when it is closed ends as it would; what was not begun is not."""
+
+    def test_what_was_committed_is_answered_though_its_end_is_not_noted(self, bench: Bench) -> None:
+        entries = bench.entries(2)
+        [made] = bench.batches.commit(entries)
+        bench.batches.close()
+        bench.batches.answer(made)
+        assert [told(e)[1] for e in entries] == [made.snapshot_id] * 2
+        assert bench.commits.recover() == 1
+        assert bench.notes() == [("done", made.snapshot_id)]
+
+    def test_what_cannot_be_noted_any_more_is_refused_at_once_and_not_committed(self, bench: Bench) -> None:
+        bench.batches.close()
+        entries = bench.entries(8)
+        assert bench.commit(entries) == []
+        assert all(isinstance(failure(e), ShuttingDown) for e in entries)
+        assert (bench.ids, bench.notes(), bench.engine.tries) == ([], [], [])
 
 
 def test_no_thread_is_left_of_a_closed_one(bench: Bench) -> None:

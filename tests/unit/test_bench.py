@@ -47,6 +47,12 @@ def test_a_ratio_is_of_medians_and_missing_where_one_was_not_measured() -> None:
     assert median([1, 2, 3, 4]) == 2.5
 
 
+def test_p95_is_the_slow_end_of_times_and_of_rates() -> None:
+    values = [*range(101)]
+    assert (Line("x", FIRN, "ms", values).p95, Line("x", FIRN, "rows/s", values).p95) == (95, 5)
+    assert Line("x", FIRN, "ms", []).p95 is None
+
+
 @pytest.mark.parametrize(
     ("measured", "at", "met"),
     [(3.0, "most", True), (3.01, "most", False), (2.99, "least", False), (3.0, "least", True), (None, "most", None)],

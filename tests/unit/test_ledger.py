@@ -182,6 +182,12 @@ class TestWrites:
         ledger.count_writes("a", 4)
         assert (ledger.writes("a"), ledger.writes("b")) == (4, 1)
 
+    def test_totals_may_come_in_any_order(self, ledger: Ledger) -> None:
+        """They are noted on several threads; the count must not go back."""
+        for total in (3, 9, 7):
+            ledger.count_writes("a", total)
+        assert ledger.writes("a") == 9
+
     def test_a_total_may_come_with_the_end_of_a_batch(self, ledger: Ledger) -> None:
         ledger.begin(begun("one"))
         ledger.end("one", 5, None, ("uuid-1", 12))

@@ -102,7 +102,12 @@ def test_a_full_disk_is_the_storages_failure(message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", ["Job 7 was cancelled as part of job group x", "Job cancelled because SparkContext was shut down"]
+    "message",
+    [
+        "Job 7 was cancelled as part of job group x",
+        "[SPARK_JOB_CANCELLED] Job 7 cancelled part of cancelled job tags x SQLSTATE: XXKDA",
+        "Job cancelled because SparkContext was shut down",
+    ],
 )
 def test_cancelled_work_may_be_sent_again(message: str) -> None:
     told = translated(java(SPARK, message=message))
