@@ -186,6 +186,14 @@ class TestTheNote:
         assert all(isinstance(failure(e), LedgerUnavailable) for e in entries)
         assert (bench.notes(), bench.history(), len(bench.engine.tries)) == ([], 0, 1)
 
+    def test_of_what_could_not_be_noted_the_outcome_is_never_unknown(self, bench: Bench) -> None:
+        """It was certainly not committed, whether or not the history can be read."""
+        bench.ledger.mute = frozenset({"begin"})
+        entries = bench.entries(2)
+        bench.catalog.failures = [CatalogUnavailable("silent") for _ in range(3)]
+        bench.commit(entries)
+        assert all(isinstance(failure(e), LedgerUnavailable) for e in entries)
+
     def test_answers_are_stored_under_their_keys_before_anybody_has_them(self, bench: Bench) -> None:
         entries = [bench.entry(1, key="k1"), bench.entry(2), bench.entry(3, key="k3")]
         stored: list[tuple[bytes | None, bytes]] = []
@@ -308,12 +316,13 @@ class TestSharedFailure:
         assert refused == [0]
         assert bench.ids == list(range(1, 32))
 
-    def test_one_that_the_storage_cannot_take_is_refused_alone(self, bench: Bench) -> None:
-        bench.engine.writing = guilty(3, 9, kind=StorageUnavailable)
+    @pytest.mark.parametrize("bad", [(3,), (3, 9), (1, 3, 5, 8, 12)])
+    def test_those_that_the_storage_cannot_take_are_refused_alone(self, bench: Bench, bad: tuple[int, ...]) -> None:
+        bench.engine.writing = guilty(*bad, kind=StorageUnavailable)
         entries = bench.entries(16)
         bench.commit(entries)
-        assert [i for i, e in enumerate(entries) if failure(e)] == [3, 9]
-        assert bench.ids == [i for i in range(16) if i not in (3, 9)]
+        assert [i for i, e in enumerate(entries) if failure(e)] == list(bad)
+        assert bench.ids == [i for i in range(16) if i not in bad]
 
     @pytest.mark.parametrize(
         "failure_",

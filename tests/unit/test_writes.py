@@ -251,6 +251,14 @@ class TestRefusals:
                 shop.write(1).result(5)
         assert shop.ids == []
 
+    def test_a_table_found_to_be_gone_is_not_tried_any_more(self, shop: Shop) -> None:
+        shop.see()
+        shop.catalog.drop(shop.catalog.load(ORDERS), purge=False)
+        for records in ([], [1], [2]):
+            with pytest.raises(TableNotFound):
+                shop.write(*records).result(5)
+        assert shop.engine.tries == []
+
     def test_a_table_made_anew_under_the_same_name_is_written_to(self, shop: Shop) -> None:
         shop.see()
         shop.catalog.drop(shop.catalog.load(ORDERS), purge=False)
