@@ -8,6 +8,7 @@ from pydantic.json_schema import models_json_schema
 
 from service import VERSION
 from service.events import INVOCATIONS
+from service.openapi_bulk import bulk_paths
 from service.operation import Operation
 from service.streams.accept import MEDIA_TYPES
 
@@ -78,6 +79,7 @@ def document(operations: list[Operation]) -> dict[str, Any]:
                     "responses": {"200": {"description": '{"statusCode", "headers", "body": "<json>"}'}},
                 }
             },
+            **bulk_paths(_written(operations, refs), {"$ref": _REF.format(model="Failure")}),
             "/health": _get("health", "Whether the process lives", ("200",)),
             "/ready": _get("ready", "Whether requests are served at full speed", ("200", "503")),
         },
@@ -128,6 +130,11 @@ def _answers(operations: list[Operation], refs: Refs) -> dict[str, Any]:
             "content": {"application/json": {"schema": {"$ref": _REF.format(model="Failure")}}},
         },
     }
+
+
+def _written(operations: list[Operation], refs: Refs) -> dict[str, Any]:
+    """The schema of a WRITE's answer, which a bulk load's is too; anything where there is no WRITE."""
+    return next((refs[(o.result, "serialization")] for o in operations if o.name == "WRITE"), {})
 
 
 def _add_success(result: dict[str, Any]) -> None:

@@ -78,10 +78,13 @@ class Holds:
 
 
 def awaited(ledger: Ledger, table: Table) -> set[int]:
-    """Snapshots whose change has no noted end yet, and those that answers by key are still to be made from."""
+    """Snapshots whose change has no noted end yet, and those that answers by key are still to be made from.
+
+    Their parents too: rows that a change concerned are counted on what it was made on.
+    """
     kept = ledger.awaited_snapshots(table.uuid)
     for begun in ledger.unfinished():
         made = table.committed_by(begun.batch) if begun.table_uuid == table.uuid else None
         if made:
             kept.add(made.snapshot_id)
-    return kept
+    return kept | {s.parent_id for s in table.snapshots() if s.snapshot_id in kept and s.parent_id is not None}

@@ -223,7 +223,9 @@ def _batch(row: Any) -> Batch:
 
 
 def _engine(url: str) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": 30} if url.startswith("sqlite") else {})
+    # A reader never waits for a connection: one of them is the thread that all requests come in on.
+    timeout = {"timeout": 30} if url.startswith("sqlite") else {}
+    engine = create_engine(url, connect_args=timeout, pool_size=8, max_overflow=-1)
     if url.startswith("sqlite"):
 
         @event.listens_for(engine, "connect")

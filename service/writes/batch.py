@@ -15,7 +15,6 @@ from service.errors import (
     CatalogUnavailable,
     CommitConflict,
     EngineUnavailable,
-    FirnError,
     LedgerUnavailable,
     OutcomeUnknown,
     ShuttingDown,
@@ -30,6 +29,8 @@ log = logging.getLogger("firn.writes")
 
 # So many in a row that fail alone, each for want of something they share: the others would fail likewise.
 _HOPELESS = 3
+# So many in a row for another reason: the reason is not theirs, or there are more of them than can be looked for.
+_HOPELESS_REFUSED = 30
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Batches:
         Moved when their table has changed. A batch that fails is split until the guilty are found.
         """
         made: list[Committed] = []
-        failed_alone: list[type[FirnError]] = []
+        failed_alone: list[type[Exception]] = []
         waiting = [entries]
         while waiting:
             part = waiting.pop()
@@ -75,13 +76,14 @@ class Batches:
                     raise PartlyMoved(made, left) from None
                 raise
             except Exception as e:
-                hopeless = failed_alone.count(type(e)) >= _HOPELESS if isinstance(e, Unavailable) else False
+                hopeless = failed_alone.count(type(e)) >= (
+                    _HOPELESS if isinstance(e, Unavailable) else _HOPELESS_REFUSED
+                )
                 if len(part) > 1 and _divisible(e) and not hopeless:
                     half = len(part) // 2
                     waiting += [part[half:], part[:half]]
                     continue
-                if isinstance(e, Unavailable):
-                    failed_alone.append(type(e))
+                failed_alone.append(type(e))
                 refuse(part, e)
         return made
 

@@ -29,7 +29,7 @@ class Written:
 Reply = Callable[[Written], bytes]
 
 # So many records are kept as they came, to be checked again if the table has changed.
-_SMALL = 1000
+SMALL = 1000
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Entry:
 
     @property
     def small(self) -> bool:
-        return self.count <= _SMALL
+        return self.count <= SMALL
 
     def fit(self, table: Table) -> None:
         """Check the records against a table's schema; InvalidRecord says what does not fit."""

@@ -29,8 +29,7 @@ class SeenTables:
         try:
             table = self._catalog.load(name)
         except Exception:
-            with self._lock:
-                self._seen.pop(name, None)
+            self.forget(name)
             raise
         with self._lock:
             self._seen[name] = table
@@ -38,3 +37,7 @@ class SeenTables:
             if len(self._seen) > _KEPT:
                 self._seen.popitem(last=False)
         return table
+
+    def forget(self, name: TableName) -> None:
+        with self._lock:
+            self._seen.pop(name, None)

@@ -19,7 +19,7 @@ from service.records import read_records
 from service.settings import Settings
 from service.upkeep.upkeep import NOT_CHECKED, Upkeep
 from service.writes.batch import Batches, Committed, PartlyMoved, refuse
-from service.writes.entry import Entry, Reply, Written
+from service.writes.entry import SMALL, Entry, Reply, Written
 from service.writes.queue import Queue
 from service.writes.table_cache import SeenTables
 
@@ -50,7 +50,7 @@ class Writes:
         """
         entry = Entry(name, ask, records, size, reply)
         seen = self._tables.seen(name)
-        if seen is None or ask.earlier or not records:
+        if seen is None or ask.earlier or not 0 < len(records) <= SMALL:
             self._aside(self._look, entry)
             return entry.answer
         try:
@@ -59,10 +59,7 @@ class Writes:
             # The table may have changed since.
             self._aside(self._look, entry)
             return entry.answer
-        if entry.small:
-            self._queue(entry)
-        else:
-            self._aside(self._look, entry)
+        self._queue(entry)
         return entry.answer
 
     def overwrite(self, name: TableName, records: list[Any], ask: Ask) -> Effect:
@@ -165,6 +162,8 @@ class Writes:
             refuse([entry for entry in entries if not entry.answer.done()], e)
         finally:
             queue.done(len(entries))
+        if entries and not made:
+            self._tables.forget(entries[0].name)  # whatever was wrong, it is looked at anew
         for entry in moved:
             entry.moves += 1
             if entry.moves > _MOVES:

@@ -152,6 +152,15 @@ def test_the_writes_of_a_batch_are_counted_and_the_one_that_is_due_is_told_of_sm
     assert bench.ledger.writes(bench.catalog.tables[ORDERS].uuid) == 7
 
 
+def test_who_listens_is_told_of_each_commit_when_its_writes_are_answered(bench: Bench) -> None:
+    told_of: list[int] = []
+    entries = bench.entries(4)
+    bench.commits.when_committed(lambda name, uuid: told_of.append(sum(e.answer.done() for e in entries)))
+    bench.engine.writing = guilty(3)
+    bench.commit(entries)
+    assert told_of == [3, 4]
+
+
 class TestTheNote:
     """Nothing is committed before it is noted, nobody is answered before the answer is stored."""
 
@@ -172,7 +181,7 @@ class TestTheNote:
             noted.set()
 
         noted = threading.Event()
-        bench.commits.begin = slowly  # type: ignore[method-assign]  # as a slow disk would
+        bench.commits.begin = slowly  # type: ignore[method-assign, assignment]  # as a slow disk would
         bench.engine.writing = lambda rows: writing.set()
         bench.engine.committing = lambda rows: seen.append(noted.is_set())
         seen: list[bool] = []
@@ -277,11 +286,11 @@ class TestGuilt:
         assert {state for state, _ in bench.notes()} == {"void"}
 
     @given(
-        count=st.integers(1, 12),
-        bad=st.sets(st.integers(0, 11), max_size=12),
+        count=st.integers(1, 10),
+        bad=st.sets(st.integers(0, 9)),
         kind=st.sampled_from([InvalidQuery, RuntimeError]),
     )
-    @given_settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given_settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_whoever_is_guilty_the_innocent_are_written_once_and_in_order(
         self, tmp_path: Path, count: int, bad: set[int], kind: Callable[[str], Exception]
     ) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from service.catalog.tables import Table
 from service.commits.ask import Ask
-from service.commits.commit import DROP, MAKE, TRIES
+from service.commits.commit import DROP, MAKE, TRIES, Change
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -69,6 +69,24 @@ def test_anothers_commit_meanwhile_is_not_taken_for_ours(desk: Desk) -> None:
 
     ours = desk.run(change)
     assert desk.catalog.tables[ORDERS].history[0].snapshot_id == ours
+
+
+def test_who_listens_is_told_of_every_commit_and_of_nothing_else(desk: Desk) -> None:
+    told: list[tuple[TableName, str]] = []
+    desk.commits.when_committed(lambda name, uuid: told.append((name, uuid)))
+    desk.run(desk.append)
+    desk.run(lambda table, batch: None)
+    with pytest.raises(InvalidQuery):
+        desk.run(fail_with(InvalidQuery("no")))
+    desk.run(desk.append, OTHERS)
+    assert told == [(name, desk.catalog.tables[name].uuid) for name in (ORDERS, OTHERS)]
+
+
+def fail_with(failure: Exception) -> Change:
+    def change(table: Table, batch: str) -> None:
+        raise failure
+
+    return change
 
 
 @pytest.mark.parametrize("failure", [InvalidQuery("no"), EngineUnavailable("gone"), RuntimeError("a defect")])

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,6 +16,7 @@ from service.context import Context
 from service.operation import ChangeRequest, Result, operation
 from service.router import Router
 from service.settings import Settings, load
+from tests.fakes import MuteLedger
 
 MIB = 1024 * 1024
 T = TypeVar("T")
@@ -65,19 +67,26 @@ class Service:
     def stop(self) -> None: ...
 
 
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """The real parts of a service whose Spark was never started."""
+    limits = {"FIRN_LIMITS__MEMORY_MB": "64", "FIRN_LIMITS__BODY_MB": "4"}
+    app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home")), **limits}), [])
+    yield app
+    app.stop()
+
+
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
+def service(app: App, tmp_path: Path) -> Iterator[Service]:
     """A service of two operations; requests may hold 64 MiB together, which is 8 MiB of JSON."""
     waiting.clear()
-    limits = {"FIRN_LIMITS__MEMORY_MB": "64", "FIRN_LIMITS__BODY_MB": "4"}
-    app = App(load({"FIRN_HOME": str(tmp_path), **limits}), [])
-    router = Router([add, wait], app.context)
+    ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    router = Router([add, wait], replace(app.context, ledger=ledger))
     yield Service(app.settings, router)
     for _, answer in waiting:
         if not answer.done():
             answer.set_result(b"")
     router.close()
-    app.stop()
 
 
 @pytest.fixture
@@ -171,9 +180,8 @@ def test_a_body_that_breaks_off_holds_nothing_afterwards(door: Any) -> None:
     }
 
     async def hang_up() -> None:
-        messages = iter(
-            [{"type": "http.request", "body": b"x" * (3 * MIB), "more_body": True}, {"type": "http.disconnect"}]
-        )
+        part = {"type": "http.request", "body": b"x" * (3 * MIB), "more_body": True}
+        messages: Iterator[dict[str, Any]] = iter([part, {"type": "http.disconnect"}])
 
         async def receive() -> dict[str, Any]:
             return next(messages)

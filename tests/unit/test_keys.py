@@ -102,7 +102,7 @@ def test_a_long_key_is_quoted_shortly(keys: Keys[str]) -> None:
 
 def test_a_ledger_that_cannot_be_asked_leaves_no_key_behind(keys: Keys[str], ledger: MuteLedger) -> None:
     """Whoever waited meanwhile is told the same, and the key can be claimed when the ledger is back."""
-    waiting = []
+    waiting: list[Any] = []
 
     class Asked(MuteLedger):
         def key(self, key_id: str) -> Any:
@@ -118,7 +118,8 @@ def test_a_ledger_that_cannot_be_asked_leaves_no_key_behind(keys: Keys[str], led
 
 def test_of_many_at_once_one_owns_the_key(keys: Keys[str]) -> None:
     for turn in range(10):
-        wanted, claims = key(f"k{turn}"), []
+        wanted = key(f"k{turn}")
+        claims: list[Any] = []
         barrier = threading.Barrier(8)
 
         def claim(wanted: Key = wanted, claims: list[Any] = claims, barrier: threading.Barrier = barrier) -> None:

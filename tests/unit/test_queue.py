@@ -206,7 +206,9 @@ class TestLinger:
 
 def test_threads_that_add_and_one_that_takes_lose_nothing() -> None:
     """Each waits for its answer before it sends the next, as clients do; a small linger makes batches of them."""
-    turns, taken, sizes = threading.Semaphore(0), [], []
+    turns = threading.Semaphore(0)
+    taken: list[str] = []
+    sizes: list[int] = []
     queue = Queue(WriteQueueSettings(linger_ms=2, batch_requests=5), turns.release)
 
     def client(number: int) -> None:

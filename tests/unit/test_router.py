@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -95,19 +94,24 @@ def later(request: Later, context: Context) -> "Said | Future[bytes]":
     return deferred[-1]
 
 
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """The real parts of a service whose Spark was never started."""
+    limits = {"FIRN_LIMITS__EDIT_THREADS": "1", "FIRN_LIMITS__WAITING_REQUESTS": "2"}
+    app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home")), **limits}), [])
+    yield app
+    app.stop()
+
+
 @pytest.fixture
-def router(tmp_path: Path) -> Iterator[Router]:
-    """A router over the real parts of a service whose Spark was never started."""
+def router(app: App) -> Iterator[Router]:
     held.clear()
     released.clear()
     deferred.clear()
-    limits = {"FIRN_LIMITS__EDIT_THREADS": "1", "FIRN_LIMITS__WAITING_REQUESTS": "2"}
-    app = App(load({"FIRN_HOME": str(tmp_path), **limits}), [])
     made = Router([echo, refuse, break_, hold, later], app.context)
     yield made
     released.set()
     made.close()
-    app.stop()
 
 
 def ask(router: Router, body: Any, request_id: str | None = "r1") -> tuple[int, dict[str, Any]]:

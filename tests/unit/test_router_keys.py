@@ -91,16 +91,11 @@ KEYED = {**ADD, "idempotency_key": "k1"}
 PROMISE = {"operation": "PROMISE", **ADDRESS, "idempotency_key": "k1"}
 
 
-@pytest.fixture
-def app(tmp_path: Path) -> Iterator[App]:
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     """The real parts of a service whose Spark was never started."""
-    runs.clear()
-    promised.clear()
-    inside.clear()
-    go_on.clear()
-    app = App(load({"FIRN_HOME": str(tmp_path)}), [])
+    app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home"))}), [])
     yield app
-    go_on.set()
     app.stop()
 
 
@@ -111,9 +106,22 @@ def ledger(tmp_path: Path) -> MuteLedger:
 
 @pytest.fixture
 def router(app: App, ledger: MuteLedger) -> Iterator[Router]:
+    runs.clear()
+    promised.clear()
+    inside.clear()
+    go_on.clear()
     made = Router(OPERATIONS, replace(app.context, ledger=ledger))
     yield made
     go_on.set()
+    made.close()
+
+
+@pytest.fixture
+def again(router: Router, app: App, tmp_path: Path) -> Iterator[Router]:
+    """The service after a restart: a router of its own on the same ledger's file."""
+    ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    made = Router(OPERATIONS, replace(app.context, ledger=ledger))
+    yield made
     made.close()
 
 
@@ -142,12 +150,10 @@ def test_without_a_key_it_is_run_as_often_as_it_is_sent(router: Router) -> None:
     assert len(runs) == 3
 
 
-def test_it_is_the_same_after_a_restart(router: Router, app: App) -> None:
+def test_it_is_the_same_after_a_restart(router: Router, again: Router) -> None:
     first = send(router, KEYED)
-    again = Router(OPERATIONS, app.context)
     assert send(again, KEYED) == first
     assert len(runs) == 1
-    again.close()
 
 
 def test_the_handler_is_told_the_key_and_what_is_known_of_it(router: Router) -> None:
@@ -312,12 +318,11 @@ class TestFailures:
         assert send(router, KEYED).status == 200
         assert not router.busy
 
-    def test_a_key_of_a_request_that_was_given_up_is_free_again(self, router: Router, app: App) -> None:
+    def test_a_key_of_a_request_that_was_given_up_is_free_again(self, router: Router, again: Router) -> None:
         router.close()
-        assert error(send(router, KEYED))[1] == "SHUTTING_DOWN"
-        again = Router(OPERATIONS, app.context)
+        for _ in range(2):
+            assert error(send(router, KEYED))[1] == "SHUTTING_DOWN"
         assert send(again, KEYED).status == 200
-        again.close()
         assert router.drain(0)
 
 

@@ -92,7 +92,7 @@ def test_a_write_that_was_committed_alone_is_counted_and_its_count_kept(house: H
 
 
 def test_a_table_whose_compaction_is_off_is_counted_and_not_checked(house: House) -> None:
-    table = make_table(house.catalog, **{"firn.compaction.enabled": "false"})
+    table = make_table(house.catalog, partitioned=False, **{"firn.compaction.enabled": "false"})
     append(table, None)
     assert house.upkeep.check_batch(house.table, 9) == (9, {})
 

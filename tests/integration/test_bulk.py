@@ -1,0 +1,473 @@
+"""Bodies of any size become one commit or none, in the three forms they come in, and leave nothing behind."""
+
+import itertools
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.bulk.decode import ARROW, CSV, NDJSON
+from service.catalog.files import list_files
+from service.catalog.staging import Staging, sweep
+from service.engine.rows import arrow_schema, to_arrow
+from service.names import TableName
+from service.partition import parse_partition
+from service.records import read_records
+from service.schema import Field, Primitive, TableSchema, describe_schema
+from tests.faults.process import Process
+from tests.harness import Firn, wait_until
+from tests.strategies import json_text, partitions, records, same, schemas
+
+PEOPLE = {"fields": {"id": {"type": "long", "required": True}, "name": {"type": "string"}, "at": {"type": "timestamp"}}}
+_tables = itertools.count(1)
+
+
+def create(firn: Firn, tenant: str, table: str = "t", schema: dict[str, Any] = PEOPLE, **fields: Any) -> None:
+    firn.ok({"operation": "CREATE_TABLE", "tenant_id": tenant, "table": table, "schema": schema, **fields})
+
+
+def load(
+    firn: Firn, tenant: str, content: Any, kind: str = NDJSON, table: str = "t", query: str = "", **headers: str
+) -> httpx.Response:
+    path = f"/tables/{tenant}/default/{table}/records{query}"
+    return firn.client.post(path, content=content, headers={"Content-Type": kind, **headers})
+
+
+def loaded(firn: Firn, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    response = load(firn, *args, **kwargs)
+    body = firn.parsed(response)
+    assert (response.status_code, body["success"]) == (200, True), body
+    return body
+
+
+def refused(firn: Firn, code: str, status: int, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    response = load(firn, *args, **kwargs)
+    body = firn.parsed(response)
+    assert (response.status_code, body.get("error", {}).get("code")) == (status, code), body
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+def stream(table: pa.Table, rows: int = 65_536) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows)
+    raw: bytes = sink.getvalue().to_pybytes()
+    return raw
+
+
+def numbers(count: int) -> pa.Table:
+    return pa.table({"id": pa.array(range(count)), "name": pa.array([f"n{i % 97}" for i in range(count)])})
+
+
+def history(firn: Firn, tenant: str, table: str = "t") -> list[Any]:
+    return firn.app.context.catalog.load(TableName(tenant, "default", table)).snapshots()
+
+
+def staged(firn: Firn) -> list[str]:
+    """What loads have under the warehouse, on disk and in the catalog."""
+    kept = firn.app.context.catalog.list_tables("_firn", "bulk")
+    return [*kept, *(str(path) for path in firn.home.glob("warehouse/_5ffirn__bulk/**/*.parquet"))]
+
+
+def ids(firn: Firn, tenant: str, table: str = "t") -> list[int]:
+    return sorted(row["id"] for row in firn.rows(tenant, table, select=["id"]))
+
+
+class Slow:
+    """A body that begins and then waits to be let go on."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts = parts
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._parts[0]
+        self.begun.set()
+        assert self.go_on.wait(60)
+        yield from self._parts[1:]
+
+
+class Sending:
+    """A load that another thread sends."""
+
+    def __init__(self, firn: Firn, tenant: str, body: Slow, **kwargs: Any) -> None:
+        self.body = body
+        self._client = Firn(firn.base_url)
+        self._thread = threading.Thread(target=self._send, args=(tenant,), kwargs=kwargs, daemon=True)
+        self._thread.start()
+        assert body.begun.wait(10)
+
+    def _send(self, tenant: str, **kwargs: Any) -> None:
+        self._response = load(self._client, tenant, iter(self.body), **kwargs)
+
+    def finish(self) -> httpx.Response:
+        self.body.go_on.set()
+        self._thread.join(60)
+        self._client.client.close()
+        return self._response
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(firn: Firn) -> Iterator[None]:
+    yield
+    wait_until(lambda: staged(firn) == [], 10)
+
+
+ANN_AND_NOBODY = {"name": ["Ann", None], "id": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        (NDJSON, b'{"id": 1, "name": "Ann", "at": "2024-01-01T00:00:00"}\n\n{"name": null, "id": 2}\n'),
+        (CSV, b"at,name,id\n2024-01-01T00:00:00,Ann,1\n,,2\n"),
+        (ARROW, stream(pa.table({"at": pa.array([1_704_067_200, None], pa.timestamp("s")), **ANN_AND_NOBODY}))),
+    ],
+    ids=["ndjson", "csv", "arrow"],
+)
+def test_each_form_says_the_same(firn: Firn, tenant: str, kind: str, content: bytes) -> None:
+    create(firn, tenant)
+    answer = loaded(firn, tenant, content, kind)
+    [snapshot] = history(firn, tenant)
+    assert {k: v for k, v in answer.items() if k != "metadata"} == {
+        "success": True,
+        "records_written": 2,
+        "compaction_recommended": False,
+        "small_files_count": None,
+    }
+    assert answer["metadata"]["snapshot_id"] == snapshot.snapshot_id
+    assert answer["metadata"]["batch"] == {"requests": 1, "records": 2}
+    assert firn.rows(tenant, "t", sort=["id"]) == [
+        {"id": 1, "name": "Ann", "at": "2024-01-01T00:00:00"},
+        {"id": 2, "name": None, "at": None},
+    ]
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)
+@given(st.data(), st.booleans())
+def test_every_type_in_any_partitioning_is_read_back_equal(
+    firn: Firn, tenant: str, data: st.DataObject, arrow: bool
+) -> None:
+    schema = data.draw(schemas(max_columns=4).filter(lambda s: "row number" not in s.names))
+    by = data.draw(partitions(schema))
+    assert len(parse_partition(by, schema)) == len(by["partitions"])
+    numbered = TableSchema((Field("row number", Primitive("long"), True), *schema.fields))
+    sent = [{"row number": i, **row} for i, row in enumerate(data.draw(records(schema, min_size=1)))]
+    name = f"types-{next(_tables)}"
+    create(firn, tenant, name, describe_schema(numbered), partition=by)
+    if arrow:
+        content, kind = stream(to_arrow(numbered, read_records(numbered, sent)), 3), ARROW
+    else:
+        content, kind = "\n".join(map(json_text, sent)).encode(), NDJSON
+    assert loaded(firn, tenant, content, kind, name)["records_written"] == len(sent)
+    got = firn.rows(tenant, name, sort=[{"field": "row number"}])
+    assert same(read_records(numbered, got), read_records(numbered, sent))
+
+
+def test_a_load_is_one_commit_of_few_files_a_partition(firn: Firn, tenant: str) -> None:
+    by = {"partitions": [{"field": "id", "transform": "bucket", "num_buckets": 5, "name": "b"}]}
+    create(firn, tenant, partition=by)
+    assert loaded(firn, tenant, stream(numbers(300_000)), ARROW)["records_written"] == 300_000
+    [snapshot] = history(firn, tenant)
+    assert snapshot.counted("added-records") == 300_000
+    files = list_files(firn.app.context.catalog.load(TableName(tenant, "default", "t"))).data
+    assert len({file.group for file in files}) == 5
+    assert len(files) <= 10
+    asked = [{"op": "count"}, {"op": "sum", "field": "id"}]
+    [counted] = firn.ok({"operation": "QUERY", "tenant_id": tenant, "table": "t", "aggregations": asked})["data"]
+    assert sorted(counted.values()) == [300_000, 300_000 * 299_999 // 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "said"),
+    [
+        (NDJSON, b'{"id": 1}\n' * 50_000 + b'{"id": "x"}\n', "line 50001: id: 'x' is not a long"),
+        (CSV, b"id\n" + b"1\n" * 400_000 + b"x\n", "line 400002: id: 'x' is not a long"),
+        (ARROW, stream(numbers(200_000))[:-2000], "not a whole Arrow IPC stream"),
+    ],
+    ids=["ndjson", "csv", "arrow"],
+)
+def test_one_record_that_does_not_fit_refuses_all(
+    firn: Firn, tenant: str, kind: str, content: bytes, said: str
+) -> None:
+    create(firn, tenant)
+    code = "INVALID_REQUEST" if kind == ARROW else "INVALID_RECORD"
+    assert said in refused(firn, code, 400, tenant, content, kind)["message"]
+    assert history(firn, tenant) == []
+    assert staged(firn) == []
+
+
+def test_a_refusal_reaches_a_client_that_still_sends(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+
+    def body() -> Iterator[bytes]:
+        yield b'{"id": "x"}\n'
+        for _ in range(200):
+            yield b'{"id": 1}\n' * 10_000
+
+    assert refused(firn, "INVALID_RECORD", 400, tenant, body())["details"]["line"] == 1
+
+
+def test_nothing_to_write_commits_nothing(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    for kind, content in ((NDJSON, b""), (CSV, b"id\n"), (ARROW, stream(numbers(0)))):
+        answer = loaded(firn, tenant, content, kind)
+        assert (answer["records_written"], "batch" in answer["metadata"]) == (0, False)
+    assert history(firn, tenant) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said", "how"),
+    [
+        ("INVALID_REQUEST", 400, "Content-Type is 'application/json'", {"kind": "application/json"}),
+        ("INVALID_REQUEST", 400, "Content-Encoding is 'gzip'", {"Content-Encoding": "gzip"}),
+        ("INVALID_REQUEST", 400, "did you mean async?", {"query": "?asyn=true"}),
+        ("INVALID_REQUEST", 400, "async is 'yes'", {"query": "?async=yes"}),
+        ("INVALID_REQUEST", 400, "mode is 'overwrite'", {"query": "?mode=overwrite"}),
+        ("INVALID_REQUEST", 400, "Idempotency-Key has 201 characters", {"Idempotency-Key": "k" * 201}),
+        ("INVALID_REQUEST", 400, "table '_x' is not a name", {"table": "_x"}),
+        ("TABLE_NOT_FOUND", 404, "there is no table 'tt'", {"table": "tt"}),
+    ],
+)
+def test_what_a_request_says_beside_its_body_is_checked(
+    firn: Firn, tenant: str, code: str, status: int, said: str, how: dict[str, str]
+) -> None:
+    create(firn, tenant)
+    assert said in refused(firn, code, status, tenant, b'{"id": 1}', **how)["message"]
+    assert history(firn, tenant) == []
+
+
+def test_firns_own_tables_cannot_be_named(firn: Firn) -> None:
+    assert "tenant_id '_firn' is not a name" in refused(firn, "INVALID_REQUEST", 400, "_firn", b"")["message"]
+
+
+def test_the_records_route_takes_post_and_the_job_route_get(firn: Firn, tenant: str) -> None:
+    read, posted = firn.client.get(f"/tables/{tenant}/default/t/records"), firn.client.post("/jobs/x")
+    assert (read.status_code, posted.status_code) == (405, 405)
+    assert "takes POST, not GET" in firn.parsed(read)["error"]["message"]
+    assert "takes GET, not POST" in firn.parsed(posted)["error"]["message"]
+
+
+def test_a_load_counts_as_one_write(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    counts = [loaded(firn, tenant, stream(numbers(1000)), ARROW)["small_files_count"] for _ in range(5)]
+    assert counts[:4] == [None] * 4
+    assert counts[4] >= 5
+
+
+def test_a_job_tells_of_a_load_in_the_background(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    response = load(firn, tenant, stream(numbers(100_000)), ARROW, query="?async=true")
+    answer = firn.parsed(response)
+    assert (response.status_code, answer["status_url"]) == (202, f"/jobs/{answer['job_id']}")
+    seen: list[dict[str, Any]] = []
+
+    def ended() -> bool:
+        seen.append(firn.parsed(firn.client.get(answer["status_url"]))["job"])
+        return seen[-1]["state"] != "running"
+
+    wait_until(ended, 60, every=0.02)
+    job = seen[-1]
+    assert (job["state"], job["kind"], job["progress"]["records"]) == ("done", "BULK", 100_000)
+    assert job["result"]["records_written"] == 100_000
+    assert job["result"]["metadata"]["request_id"] == answer["metadata"]["request_id"]
+    assert job["result"]["metadata"]["snapshot_id"] == history(firn, tenant)[0].snapshot_id
+    assert {"staged", "writing", "committing", "done"} >= {s["progress"]["phase"] for s in seen}
+    assert firn.client.get("/jobs/none").status_code == 404
+
+
+def test_a_job_whose_table_is_dropped_fails_and_says_so(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    body = Slow(b'{"id": 1}\n', b'{"id": 2}\n')
+    sending = Sending(firn, tenant, body, query="?async=true")
+    firn.ok({"operation": "DROP_TABLE", "tenant_id": tenant, "table": "t"})
+    answer = firn.parsed(sending.finish())
+
+    def job() -> dict[str, Any]:
+        found: dict[str, Any] = firn.parsed(firn.client.get(answer["status_url"]))["job"]
+        return found
+
+    wait_until(lambda: job()["state"] != "running", 30)
+    assert (job()["state"], job()["error"]["code"]) == ("failed", "TABLE_NOT_FOUND")
+
+
+def test_what_is_wrong_with_a_body_is_said_at_once_also_in_the_background(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    refused(firn, "INVALID_RECORD", 400, tenant, b'{"id": "x"}', query="?async=true")
+
+
+def test_one_load_too_many_is_refused_at_once_and_there_is_room_again_after(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    most = firn.app.settings.limits.bulk_at_once
+    under_way = [Sending(firn, tenant, Slow(b'{"id": %d}\n' % i, b"")) for i in range(most)]
+    wait_until(lambda: load(firn, tenant, b'{"id": "x"}').status_code == 429, 10)
+    started = time.monotonic()
+    response = load(firn, tenant, b'{"id": 7}\n')
+    assert time.monotonic() - started < 1
+    assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+    assert firn.parsed(response)["error"]["code"] == "TOO_MANY_REQUESTS"
+    assert [sending.finish().status_code for sending in under_way] == [200] * most
+    loaded(firn, tenant, b'{"id": 7}\n')
+    assert ids(firn, tenant) == [*range(most), 7]
+
+
+def test_writes_do_not_wait_for_a_body(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    sending = Sending(firn, tenant, Slow(b'{"id": 1}\n', b'{"id": 2}\n'))
+    firn.ok({"operation": "WRITE", "tenant_id": tenant, "table": "t", "records": [{"id": 3}]})
+    assert ids(firn, tenant) == [3]
+    assert sending.finish().status_code == 200
+    assert ids(firn, tenant) == [1, 2, 3]
+
+
+def test_a_client_that_vanishes_has_written_nothing(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    address = httpx.URL(firn.base_url)
+    for declared in ("Content-Length: 5000000", "Transfer-Encoding: chunked"):
+        with socket.create_connection((address.host, address.port or 80)) as connection:
+            head = (
+                f"POST /tables/{tenant}/default/t/records HTTP/1.1\r\nHost: x\r\nContent-Type: {NDJSON}\r\n{declared}"
+            )
+            rows = b'{"id": 1}\n' * 200_000
+            sent = rows if "Length" in declared else b"%x\r\n%s\r\n" % (len(rows), rows)
+            connection.sendall(head.encode() + b"\r\n\r\n" + sent)
+            wait_until(lambda: staged(firn) != [], 10)
+        wait_until(lambda: staged(firn) == [], 10)
+    assert history(firn, tenant) == []
+    wait_until(lambda: load(firn, tenant, b'{"id": 1}\n').status_code == 200, 10)
+
+
+def test_a_table_that_another_took_the_place_of_gets_nothing(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    sending = Sending(firn, tenant, Slow(b'{"id": 1}\n', b'{"id": 2}\n'))
+    firn.ok({"operation": "DROP_TABLE", "tenant_id": tenant, "table": "t"})
+    create(firn, tenant)
+    assert firn.parsed(sending.finish())["error"]["code"] in ("COMMIT_CONFLICT", "TABLE_NOT_FOUND")
+    assert history(firn, tenant) == []
+
+
+def test_a_schema_that_changed_meanwhile_is_a_conflict_and_leaves_no_files(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    table = firn.app.context.catalog.load(TableName(tenant, "default", "t"))
+    sending = Sending(firn, tenant, Slow(b'{"id": 1}\n', b'{"id": 2}\n'))
+    with table.iceberg.update_schema() as change:
+        change.rename_column("name", "called")
+    error = firn.parsed(sending.finish())["error"]
+    assert (error["code"], error["retryable"]) == ("COMMIT_CONFLICT", True)
+    assert history(firn, tenant) == []
+    assert list(Path(table.location.removeprefix("file://")).rglob("*.parquet")) == []
+
+
+def test_the_same_key_and_body_have_one_effect_and_one_answer(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    key = {"Idempotency-Key": "k1"}
+    first = load(firn, tenant, b'{"id": 1}\n', **key)
+    assert load(firn, tenant, iter([b'{"id"', b": 1}\n"]), **key).content == first.content
+    refused(firn, "KEY_REUSED", 422, tenant, b'{"id": 2}\n', **key)
+    refused(firn, "KEY_REUSED", 422, tenant, b"id\n1\n", CSV, **key)
+    in_background = {"query": "?async=true", "Idempotency-Key": "k2"}
+    jobs = {firn.parsed(load(firn, tenant, b'{"id": 3}\n', **in_background))["job_id"] for _ in range(3)}
+    assert len(jobs) == 1
+    wait_until(lambda: len(history(firn, tenant)) == 2, 30)
+    assert ids(firn, tenant) == [1, 3]
+
+
+def test_a_key_of_a_refused_load_is_free(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    refused(firn, "INVALID_RECORD", 400, tenant, b'{"id": "x"}\n', **{"Idempotency-Key": "k"})
+    loaded(firn, tenant, b'{"id": 1}\n', **{"Idempotency-Key": "k"})
+
+
+def test_equal_loads_with_one_key_at_once_have_one_effect(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    sending = [
+        Sending(firn, tenant, Slow(b'{"id": 1}\n', b'{"id": 2}\n'), **{"Idempotency-Key": "both"}) for _ in range(2)
+    ]
+    for one in sending:
+        one.body.go_on.set()
+    answers = [one.finish() for one in sending]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].content == answers[1].content
+    assert ids(firn, tenant) == [1, 2]
+
+
+def test_what_a_crash_left_is_swept(firn: Firn) -> None:
+    schema = TableSchema((Field("id", Primitive("long")),))
+    left = Staging(firn.app.context.catalog, schema, arrow_schema(schema))
+    left.write(pa.record_batch({"id": [1, 2]}, arrow_schema(schema)))
+    left.finish()
+    assert len(staged(firn)) == 2
+    sweep(firn.app.context.catalog)
+    assert staged(firn) == []
+
+
+# It makes 2.5 GB of rows and sends them, in a process of its own.
+_CLIENT = """
+import sys, httpx, pyarrow as pa
+rows = 50_000
+batch = pa.record_batch({"id": pa.array(range(rows)), "name": pa.array([f"name-{i}" * 3 for i in range(rows)])})
+class Sink:
+    closed = False
+    parts = []
+    def write(self, data): self.parts.append(bytes(data)); return len(data)
+    def flush(self): pass
+    def close(self): pass
+def body():
+    sink = Sink()
+    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), batch.schema) as writer:
+        for _ in range(int(sys.argv[2]) // batch.nbytes):
+            writer.write_batch(batch)
+            yield b"".join(sink.parts)
+            sink.parts.clear()
+    yield b"".join(sink.parts)
+headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
+print(httpx.post(sys.argv[1], content=body(), headers=headers, timeout=600).text)
+"""
+
+
+def resident_mb(process: int) -> int:
+    status = (Path("/proc") / str(process) / "status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) // 1024
+
+
+@pytest.mark.large
+@pytest.mark.timeout(600)
+def test_gigabytes_pass_through_bounded_memory(tmp_path: Path) -> None:
+    size = 2_500_000_000
+    with Process(tmp_path / "home") as service:
+        service.wait_until_ready()
+        firn = service.firn
+        fields = {"id": {"type": "long"}, "name": {"type": "string"}}
+        create(firn, "a", schema={"fields": fields})
+        idle = peak = resident_mb(service.id)
+        url = f"{firn.base_url}/tables/a/default/t/records"
+        client = subprocess.Popen([sys.executable, "-c", _CLIENT, url, str(size)], stdout=subprocess.PIPE, text=True)
+        while client.poll() is None:
+            peak = max(peak, resident_mb(service.id))
+            time.sleep(0.05)
+        answer = json.loads(client.communicate()[0])
+        assert answer["success"], answer
+        assert answer["records_written"] > 60_000_000
+        [counted] = firn.ok({"operation": "QUERY", "tenant_id": "a", "table": "t", "aggregations": [{"op": "count"}]})[
+            "data"
+        ]
+        assert list(counted.values()) == [answer["records_written"]]
+        assert peak - idle < 600, f"{peak} MiB at most, {idle} MiB idle"
