@@ -20,7 +20,6 @@ from service.engine.rows import arrow_schema
 from service.errors import (
     BodyTooLarge,
     CommitConflict,
-    FirnError,
     InternalError,
     OutcomeUnknown,
     TableNotFound,
@@ -183,7 +182,7 @@ class Bulk:
         partitioned = bool(table.partition)
         try:
             files = self._engine.run(move, staging.spark_name, table.spark_name, staging.bytes, partitioned=partitioned)
-        except FirnError as e:
+        except Exception as e:
             now = self._catalog.load(table.name)
             if (now.uuid, now.schema_id) != (table.uuid, table.schema_id):
                 raise _moved(table) from e
@@ -208,10 +207,9 @@ class Bulk:
 
         try:
             effect = self._commits.commit(table, "WRITE", ask, change)
-        except (OutcomeUnknown, TableNotFound):
-            # The files may be somebody's by now.
-            raise
         except Exception as e:
+            if tried and isinstance(e, OutcomeUnknown | TableNotFound):
+                raise  # the files may be a snapshot's by now
             self._discard(table, files)
             if isinstance(e, append.Moved):
                 raise _moved(table) from e

@@ -122,12 +122,15 @@ class Ledger:
     def awaited_snapshots(self, table_uuid: str) -> set[int]:
         """Snapshots that answers not yet stored will be made from."""
         with self._reading() as connection:
-            found = connection.execute(
-                select(batches.c.snapshot_id)
-                .join(keys, keys.c.batch == batches.c.batch)
-                .where(batches.c.table_uuid == table_uuid, batches.c.state == "done", keys.c.answer.is_(None))
-            ).scalars()
-            return {int(snapshot_id) for snapshot_id in found}
+            unanswered = select(keys.c.batch).where(keys.c.answer.is_(None), keys.c.batch.is_not(None)).distinct()
+            waiting = list(connection.execute(unanswered).scalars())
+            found: set[int] = set()
+            for i in range(0, len(waiting), _AT_ONCE):
+                # The batches by their keys: of one table there may be a great many.
+                asked = select(batches.c.table_uuid, batches.c.state, batches.c.snapshot_id)
+                rows = connection.execute(asked.where(batches.c.batch.in_(waiting[i : i + _AT_ONCE]))).all()
+                found |= {int(r.snapshot_id) for r in rows if (r.table_uuid, r.state) == (table_uuid, "done")}
+            return found
 
     def undecided(self, table_uuid: str) -> bool:
         """Whether a change of the table was begun and nobody knows yet whether it happened."""

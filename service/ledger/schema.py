@@ -1,6 +1,6 @@
 """The ledger's tables."""
 
-from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 metadata = MetaData()
 
@@ -31,6 +31,9 @@ keys = Table(
     Column("answer", LargeBinary),  # null until it is known
     Column("noted_ms", BigInteger, nullable=False, index=True),
 )
+
+# Few keys have no answer, and those are asked for often.
+Index("keys_unanswered", keys.c.batch, sqlite_where=keys.c.answer.is_(None))
 
 write_counts = Table(
     "write_counts",

@@ -48,6 +48,7 @@ class Stream:
         self._pool = pool
         self._cancel = cancel
         self._held = held
+        self._told: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._whole = self._closed = False
         self._bytes = 0
@@ -63,7 +64,7 @@ class Stream:
 
     def when_closed(self, tell: Callable[[], None]) -> None:
         """Call `tell` when nothing of it is left; to be said before the first `advance`."""
-        self._held.callback(tell)
+        self._told.append(tell)
 
     def _next(self) -> bytes | None:
         with self._lock:
@@ -94,7 +95,11 @@ class Stream:
         elapsed = round((time.monotonic() - self._opened) * 1000)
         end = "sent whole" if self._whole else "given up"
         log.info("%s stream %s: %d bytes in %d ms", self._request_id, end, self._bytes, elapsed)
-        self._held.close()
+        try:
+            self._held.close()
+        finally:
+            for tell in self._told:
+                tell()
 
 
 class Streams:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from service.bulk.decode import ARROW, CSV, NDJSON
 from service.catalog.files import list_files
 from service.catalog.staging import Staging, sweep
+from service.catalog.tables import Table
 from service.engine.rows import arrow_schema, to_arrow
 from service.names import TableName
 from service.partition import parse_partition
@@ -71,8 +72,17 @@ def numbers(count: int) -> pa.Table:
     return pa.table({"id": pa.array(range(count)), "name": pa.array([f"n{i % 97}" for i in range(count)])})
 
 
+def kept(firn: Firn, tenant: str, table: str = "t") -> Table:
+    return firn.app.context.catalog.load(TableName(tenant, "default", table))
+
+
 def history(firn: Firn, tenant: str, table: str = "t") -> list[Any]:
-    return firn.app.context.catalog.load(TableName(tenant, "default", table)).snapshots()
+    return kept(firn, tenant, table).snapshots()
+
+
+def files(firn: Firn, tenant: str) -> list[Path]:
+    """What is on disk, whether or not a snapshot holds it."""
+    return list(Path(kept(firn, tenant).location.removeprefix("file://")).rglob("*.parquet"))
 
 
 def staged(firn: Firn) -> list[str]:
@@ -82,7 +92,7 @@ def staged(firn: Firn) -> list[str]:
 
 
 def ids(firn: Firn, tenant: str, table: str = "t") -> list[int]:
-    return sorted(row["id"] for row in firn.rows(tenant, table, select=["id"]))
+    return sorted(row["id"] for row in firn.rows(tenant, table, projection=["id"]))
 
 
 class Slow:
@@ -188,9 +198,9 @@ def test_a_load_is_one_commit_of_few_files_a_partition(firn: Firn, tenant: str) 
     assert loaded(firn, tenant, stream(numbers(300_000)), ARROW)["records_written"] == 300_000
     [snapshot] = history(firn, tenant)
     assert snapshot.counted("added-records") == 300_000
-    files = list_files(firn.app.context.catalog.load(TableName(tenant, "default", "t"))).data
-    assert len({file.group for file in files}) == 5
-    assert len(files) <= 10
+    made = list_files(kept(firn, tenant)).data
+    assert len({file.group for file in made}) == 5
+    assert len(made) <= 10
     asked = [{"op": "count"}, {"op": "sum", "field": "id"}]
     [counted] = firn.ok({"operation": "QUERY", "tenant_id": tenant, "table": "t", "aggregations": asked})["data"]
     assert sorted(counted.values()) == [300_000, 300_000 * 299_999 // 2]
@@ -362,18 +372,18 @@ def test_a_table_that_another_took_the_place_of_gets_nothing(firn: Firn, tenant:
     create(firn, tenant)
     assert firn.parsed(sending.finish())["error"]["code"] in ("COMMIT_CONFLICT", "TABLE_NOT_FOUND")
     assert history(firn, tenant) == []
+    assert files(firn, tenant) == []
 
 
 def test_a_schema_that_changed_meanwhile_is_a_conflict_and_leaves_no_files(firn: Firn, tenant: str) -> None:
     create(firn, tenant)
-    table = firn.app.context.catalog.load(TableName(tenant, "default", "t"))
     sending = Sending(firn, tenant, Slow(b'{"id": 1}\n', b'{"id": 2}\n'))
-    with table.iceberg.update_schema() as change:
+    with kept(firn, tenant).iceberg.update_schema() as change:
         change.rename_column("name", "called")
     error = firn.parsed(sending.finish())["error"]
     assert (error["code"], error["retryable"]) == ("COMMIT_CONFLICT", True)
     assert history(firn, tenant) == []
-    assert list(Path(table.location.removeprefix("file://")).rglob("*.parquet")) == []
+    assert files(firn, tenant) == []
 
 
 def test_the_same_key_and_body_have_one_effect_and_one_answer(firn: Firn, tenant: str) -> None:

@@ -190,7 +190,14 @@ def test_without_rows_there_are_still_the_columns(firn: Firn, big: dict[str, Any
     assert csv(firn, TENANT, **none) == [["id", "name", "group"]]
     table = arrow(firn, TENANT, **none)
     assert (table.num_rows, table.column_names) == (0, ["id", "name", "group"])
-    firn.ok({"operation": "CREATE_TABLE", "tenant_id": TENANT, "table": "empty", "schema": {"fields": {"a": "long"}}})
+    firn.ok(
+        {
+            "operation": "CREATE_TABLE",
+            "tenant_id": TENANT,
+            "table": "empty",
+            "schema": {"fields": {"a": {"type": "long"}}},
+        }
+    )
     assert csv(firn, TENANT, table="empty") == [["a"]]
 
 
@@ -275,9 +282,7 @@ def test_a_client_that_goes_before_the_first_byte_ends_its_query(
         client.post("/database", **asked(TENANT, CSV, sql=endless))
 
 
-def test_a_slow_client_holds_its_snapshot_and_no_session(
-    firn: Firn, big: dict[str, Any], tenant: str, nothing_left: None
-) -> None:
+def test_a_slow_client_holds_its_snapshot_and_no_session(firn: Firn, big: dict[str, Any], tenant: str) -> None:
     context = firn.app.context
     table = context.catalog.load(TableName(TENANT, "default", "big"))
     with firn.client.stream("POST", "/database", **asked(TENANT, ARROW, table="big", sort="id")) as answer:
