@@ -13,11 +13,6 @@ from service.names import BATCH_PROPERTY
 STAMP = f"snapshot-property.{BATCH_PROPERTY}"
 
 
-def append(session: SparkSession, table: str, rows: pa.Table, batch: str) -> None:
-    """Add rows."""
-    frame(session, rows).writeTo(table).option(STAMP, batch).append()
-
-
 def overwrite(session: SparkSession, table: str, rows: pa.Table, batch: str) -> None:
     """Replace every row, in one commit: readers see the old table or the new one."""
     frame(session, rows).writeTo(table).option(STAMP, batch).overwrite(lit(True))

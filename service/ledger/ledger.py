@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, bindparam, case, create_engine, delete, event, func, insert, select, update
+from sqlalchemy import Connection, Engine, bindparam, case, create_engine, delete, event, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.errors import LedgerUnavailable
@@ -131,12 +131,6 @@ class Ledger:
                 rows = connection.execute(asked.where(batches.c.batch.in_(waiting[i : i + _AT_ONCE]))).all()
                 found |= {int(r.snapshot_id) for r in rows if (r.table_uuid, r.state) == (table_uuid, "done")}
             return found
-
-    def undecided(self, table_uuid: str) -> bool:
-        """Whether a change of the table was begun and nobody knows yet whether it happened."""
-        with self._reading() as connection:
-            asked = select(func.count()).where(batches.c.table_uuid == table_uuid, batches.c.state == "begun")
-            return bool(connection.execute(asked).scalar())
 
     def key(self, key_id: str) -> KeyNote | None:
         """What is noted of an idempotency key."""

@@ -139,7 +139,7 @@ class TestKeys:
 
 
 class TestWhatMustStay:
-    """Which snapshots of a table answers are still made from, and whether something is undecided."""
+    """Which snapshots of a table answers are still made from."""
 
     def test_a_snapshot_is_awaited_until_every_key_of_its_batch_is_answered(self, ledger: Ledger) -> None:
         ledger.begin(begun("one", keys={"k1": "p", "k2": "p"}))
@@ -162,14 +162,6 @@ class TestWhatMustStay:
         ledger.end("elsewhere", 7)
         assert ledger.awaited_snapshots("uuid-1") == set()
         assert ledger.awaited_snapshots("uuid-2") == {7}
-
-    def test_a_table_is_undecided_while_a_change_of_it_is_begun(self, ledger: Ledger) -> None:
-        assert not ledger.undecided("uuid-1")
-        ledger.begin(begun("one"))
-        assert ledger.undecided("uuid-1")
-        assert not ledger.undecided("uuid-2")
-        ledger.end("one", None)
-        assert not ledger.undecided("uuid-1")
 
 
 class TestWrites:
