@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from service.bulk.body import Body
 from service.bulk.decode import Decoder
+from service.bulk.target import target_schema
 from service.catalog.staging import Staging
 from service.catalog.tables import Catalog, Table
 from service.commits.ask import Ask
@@ -16,7 +17,6 @@ from service.commits.commit import Commits, Effect
 from service.engine import append
 from service.engine.bulk import move
 from service.engine.engine import Engine
-from service.engine.rows import arrow_schema
 from service.errors import (
     BodyTooLarge,
     CommitConflict,
@@ -152,7 +152,7 @@ class Bulk:
         most = self.most_bytes * _UNPACKED
         for batch in decode(load.body, schema):
             if load.staging is None:
-                load.staging = Staging(self._catalog, schema, arrow_schema(schema))
+                load.staging = Staging(self._catalog, schema, target_schema(schema))
             load.staging.write(batch)
             progress.records, progress.bytes = load.staging.rows, load.body.size
             if load.staging.bytes > most:

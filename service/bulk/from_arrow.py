@@ -9,7 +9,7 @@ import pyarrow as pa
 from service.bulk.body import Body
 from service.bulk.fit import Fit, TooWide, first, fitter, match_names
 from service.bulk.ipc import Messages
-from service.engine.rows import arrow_schema
+from service.bulk.target import target_schema
 from service.errors import InvalidRecord, InvalidRequest
 from service.records import Misfit
 from service.schema import TableSchema
@@ -21,7 +21,7 @@ _ROWS = 65_536
 def read_arrow(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     """Every row, in order. The columns may come in any order, and in any type that carries the table's without loss."""
     messages = Messages(body)
-    target = arrow_schema(schema)
+    target = target_schema(schema)
     reader = _arrow(lambda: pa.ipc.open_stream(pa.PythonFile(messages, mode="r")))
     columns = _arrow(lambda: _columns(reader.schema, schema, target))  # a name in it may be no text
     done = 0

@@ -11,7 +11,7 @@ from service.bulk.body import Body
 from service.bulk.fit import match_names
 from service.bulk.from_text import Unfit, read_texts
 from service.bulk.lines import Block, blocks, decoded
-from service.engine.rows import arrow_schema
+from service.bulk.target import target_schema
 from service.errors import InvalidRecord
 from service.records import Misfit
 from service.schema import Array, Field, Map, Struct, TableSchema
@@ -55,7 +55,7 @@ class _Reader:
             raise InvalidRecord(
                 f"line {line}: {name}: {e.problem}", field=name, suggestion=e.suggestion, details={"line": line}
             ) from e
-        self._target = arrow_schema(schema)
+        self._target = target_schema(schema)
         self._columns = list(zip(schema.fields, places, self._target, strict=True))
         self._names = [str(i) for i in range(len(names))]
         self._done = 0

@@ -10,7 +10,7 @@ import pyarrow as pa
 from service import wire
 from service.bulk.body import Body
 from service.bulk.lines import Block, after_last_line, blocks, decoded
-from service.engine.rows import to_arrow
+from service.bulk.target import target_schema
 from service.errors import FirnError, InvalidRecord, InvalidRequest
 from service.records import read_records
 from service.schema import Primitive, TableSchema
@@ -25,23 +25,24 @@ def read_ndjson(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     for block in blocks(body, after_last_line):
         batch = reader.read(block, done)
         done += batch.num_rows
-        yield from batch.to_batches()
+        yield batch
 
 
 class _Reader:
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
+        self._target = target_schema(schema)
         # What is read as floats is exact in these, once no whole number was written as 1.0.
         self._flat = all(isinstance(f.type, Primitive) for f in schema.fields)
         self._whole = [f.name for f in schema.fields if f.type in [Primitive(name) for name in _WHOLE]]
 
-    def read(self, block: Block, done: int) -> pa.Table:
+    def read(self, block: Block, done: int) -> pa.RecordBatch:
         lines = [(block.line + i, line) for i, line in enumerate(block.text.split(b"\n")) if line.strip()]
         if self._flat:
             try:
                 records = [orjson.loads(line) for _, line in lines]
                 if not any(type(record.get(name)) is float for record in records for name in self._whole):
-                    return to_arrow(self._schema, read_records(self._schema, records))
+                    return self._rows(records)
             except (ValueError, AttributeError, FirnError):
                 pass  # read again, slowly: exact, and with the words of a refusal
         records, refusal = [], None
@@ -52,12 +53,16 @@ class _Reader:
                 refusal = e
                 break
         try:
-            table = to_arrow(self._schema, read_records(self._schema, records))
+            batch = self._rows(records)
         except InvalidRecord as e:
             raise _of_line(e, [number for number, _ in lines], done) from e
         if refusal:
             raise refusal
-        return table
+        return batch
+
+    def _rows(self, records: list[Any]) -> pa.RecordBatch:
+        values = read_records(self._schema, records)
+        return pa.RecordBatch.from_arrays([pa.array(values[f.name], f.type) for f in self._target], schema=self._target)
 
 
 def _record(raw: bytes, line: int) -> Any:

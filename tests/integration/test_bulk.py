@@ -18,10 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.bulk.decode import ARROW, CSV, NDJSON
+from service.bulk.target import target_schema
 from service.catalog.files import list_files
 from service.catalog.staging import Staging, sweep
 from service.catalog.tables import Table
-from service.engine.rows import arrow_schema, to_arrow
+from service.engine.rows import to_arrow
 from service.names import TableName
 from service.partition import parse_partition
 from service.records import read_records
@@ -167,7 +168,7 @@ def test_each_form_says_the_same(firn: Firn, tenant: str, kind: str, content: by
 
 
 @settings(
-    max_examples=12,
+    max_examples=6,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
@@ -421,8 +422,8 @@ def test_equal_loads_with_one_key_at_once_have_one_effect(firn: Firn, tenant: st
 
 def test_what_a_crash_left_is_swept(firn: Firn) -> None:
     schema = TableSchema((Field("id", Primitive("long")),))
-    left = Staging(firn.app.context.catalog, schema, arrow_schema(schema))
-    left.write(pa.record_batch({"id": [1, 2]}, arrow_schema(schema)))
+    left = Staging(firn.app.context.catalog, schema, target_schema(schema))
+    left.write(pa.record_batch({"id": [1, 2]}, target_schema(schema)))
     left.finish()
     assert len(staged(firn)) == 2
     sweep(firn.app.context.catalog)

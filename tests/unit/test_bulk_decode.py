@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from service.bulk.body import Body, Gone
 from service.bulk.decode import ARROW, CSV, DECODERS, NDJSON, decoder
 from service.bulk.ipc import MOST_BYTES
-from service.engine.rows import arrow_schema, to_arrow
+from service.bulk.target import target_schema
+from service.engine.rows import to_arrow
 from service.errors import BodyTooLarge, FirnError, InvalidRecord, InvalidRequest
 from service.records import read_records
 from service.schema import Field, TableSchema, parse_schema
@@ -64,8 +65,8 @@ def read(kind: str, raw: bytes | str, schema: TableSchema = PERSON, piece: int =
         batches = list(DECODERS[kind](source, schema))
     finally:
         source.close()
-    assert all(batch.schema == arrow_schema(schema) for batch in batches)
-    return pa.Table.from_batches(batches, arrow_schema(schema))
+    assert all(batch.schema == target_schema(schema) for batch in batches)
+    return pa.Table.from_batches(batches, target_schema(schema))
 
 
 def refused(kind: str, raw: bytes | str, schema: TableSchema = PERSON) -> FirnError:
