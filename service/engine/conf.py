@@ -1,5 +1,7 @@
 """Spark's configuration, from the service's. Pure: the tests read it without a JVM."""
 
+import hashlib
+import tempfile
 from pathlib import Path
 
 from service.names import CATALOG
@@ -10,6 +12,11 @@ _IMPLEMENTATIONS = {
     "rest": ("rest", None),
     "glue": (None, "org.apache.iceberg.aws.glue.GlueCatalog"),
 }
+
+
+def spool(home: Path) -> Path:
+    """The folder that Spark works in, for the service whose home this is and for no other."""
+    return Path(tempfile.gettempdir()) / f"firn-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
 
 
 def spark_conf(settings: Settings, jars: list[Path]) -> dict[str, str]:
@@ -30,8 +37,8 @@ def spark_conf(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": f"{settings.home}/spark",
-        # Shuffles, and streamed answers that nobody has read yet.
-        "spark.local.dir": f"{settings.home}/spool",
+        # Shuffles, and streamed answers that nobody has read yet: not where the data is, whose disk may be full.
+        "spark.local.dir": str(spool(settings.home)),
         # Iceberg sets this on the one session it meets first; compaction needs it on each.
         "spark.sql.catalog.default_rewrite_catalog": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
         # A delete that only touches metadata takes no snapshot properties, so it could not be found by its batch id.

@@ -14,6 +14,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from service.engine.conf import spool
+
 
 def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
     """A new JVM with a new Spark in it, also after an earlier one died in this process.
@@ -38,8 +40,8 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
 def _sweep(conf: dict[str, str]) -> None:
     """Remove what a JVM before this one, if it was killed, left in a folder that is ours alone."""
     home = Path(conf.get("spark.sql.warehouse.dir", "")).parent
-    if conf.get("spark.local.dir") == str(home / "spool"):
-        shutil.rmtree(home / "spool", ignore_errors=True)
+    if conf.get("spark.local.dir") == str(spool(home)):
+        shutil.rmtree(spool(home), ignore_errors=True)
 
 
 def activate(session: SparkSession) -> None:
