@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import partial
+from typing import Any
 
 from service.catalog.tables import Table
 from service.commits.holds import Holds
 from service.engine import stream
 from service.engine.engine import Engine
 from service.engine.stream import Batches
-from service.errors import FirnError, TooManyRequests
+from service.errors import EngineUnavailable, FirnError, TooManyRequests
 from service.settings import LimitSettings
 from service.streams.accept import MEDIA_TYPES, Form
 from service.streams.caller import Caller
@@ -125,14 +126,20 @@ class Streams:
         """Start a job of `engine.stream` that reads tables at snapshots, and wait for its first rows."""
         tag = f"firn-stream-{uuid.uuid4().hex}"
         cancel = partial(stream.cancel, tag)
+
+        def begin(session: Any) -> Batches:
+            _check_waiting(caller)
+            return job(session, rows=_rows_per_batch(reads), tag=tag)
+
         with ExitStack() as held:
             self._enter()
             held.callback(self._leave)
             for table, snapshot_id in reads:
                 held.enter_context(self._holds.reading(table.uuid, snapshot_id))
             held.enter_context(caller.telling(cancel))
-            batches = self._engine.run(job, rows=_rows_per_batch(reads), tag=tag)
+            batches = self._engine.run(begin)
             held.callback(batches.close)
+            _check_waiting(caller)
             chunks = held.enter_context(closing(encoded(form, batches.schema, batches)))
             whole = itertools.chain([next(chunks)], chunks)
             return Stream(MEDIA_TYPES[form], request_id, whole, self._pool, cancel, held.pop_all())
@@ -148,6 +155,12 @@ class Streams:
     def _leave(self) -> None:
         with self._lock:
             self._open -= 1
+
+
+def _check_waiting(caller: Caller) -> None:
+    """What is called off while it has no job yet must not begin one."""
+    if caller.gone:
+        raise EngineUnavailable("the query was called off, as its caller hung up")
 
 
 def _rows_per_batch(reads: Sequence[tuple[Table, int | None]]) -> int:
