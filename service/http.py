@@ -3,11 +3,8 @@
 import asyncio
 import logging
 import re
-import signal
-import threading
 import uuid
 from collections.abc import Callable
-from types import FrameType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import uvicorn
@@ -21,6 +18,7 @@ from service import envelope, events, http_bulk, http_stream
 from service.budget import Budget, Held
 from service.docs_page import page
 from service.errors import BodyTooLarge, FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
+from service.http_server import Server
 from service.loads import JOB, RECORDS
 from service.openapi import document
 from service.router import Answer, Router
@@ -191,29 +189,6 @@ def _response(answer: Answer, request_id: str) -> Response:
     return Response(answer.body, answer.status, headers, media_type="application/json")
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn, but a stop first finishes what is under way, answering 503 to what comes meanwhile."""
-
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
-        super().__init__(config)
-        self._service = service
-        self._asked = False
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._asked:
-            self.should_exit = self.force_exit = True
-            return
-        self._asked = True
-        log.info("stopping on %s", signal.Signals(sig).name)
-        threading.Thread(target=self._stop, name="firn-stop").start()
-
-    def _stop(self) -> None:
-        try:
-            self._service.stop()
-        finally:
-            self.should_exit = True
-
-
 def serve(service: Service) -> int:
     """Listen at once, start the service in the background, return when it has stopped."""
     settings = service.settings
@@ -227,7 +202,7 @@ def serve(service: Service) -> int:
         timeout_graceful_shutdown=3,
         timeout_keep_alive=75,
     )
-    server = _Server(config, service)
+    server = Server(config, service.stop)
     service.start()
     log.info("listening on http://%s:%d, data under %s", settings.host, settings.port, settings.home)
     try:

@@ -1,0 +1,100 @@
+"""The listening server: whoever reached it before it closed is answered."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from service.http_server import Server
+
+ASK = b"GET / HTTP/1.1\r\nHost: firn\r\n\r\n"
+
+
+class Site:
+    """A server of one page, whose loop stands still from `blocked` until `go`."""
+
+    def __init__(self) -> None:
+        self.blocked = threading.Event()
+        self.go = threading.Event()
+        config: Any = uvicorn.Config(
+            self.page, "127.0.0.1", 0, interface="asgi3", log_config=None, timeout_graceful_shutdown=1
+        )
+        self.server = Server(config, lambda: None)
+        self.thread = threading.Thread(target=self.server.run)
+
+    async def page(self, scope: Any, _: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        if scope["path"] == "/block":
+            self.blocked.set()
+            self.go.wait(10)
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    @property
+    def port(self) -> int:
+        number: int = self.server.servers[0].sockets[0].getsockname()[1]
+        return number
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    made.thread.start()
+    while not made.server.started:
+        time.sleep(0.01)
+    yield made
+    made.go.set()
+    made.server.should_exit = True
+    made.thread.join(10)
+    assert not made.thread.is_alive()
+
+
+def connect(site: Site) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", site.port), timeout=5)
+
+
+def answer(connection: socket.socket) -> bytes:
+    return connection.recv(1000).split(b"\r\n")[0]
+
+
+def test_connections_nobody_took_before_the_stop_are_answered(site: Site) -> None:
+    blocker = connect(site)
+    blocker.sendall(ASK.replace(b"/ ", b"/block "))
+    assert site.blocked.wait(5)
+    site.server.should_exit = True
+    late = [connect(site) for _ in range(5)]
+    for connection in late:
+        connection.sendall(ASK)
+    time.sleep(0.15)  # the loop's own look at the flag is due before its next look at the door
+    site.go.set()
+    assert [answer(connection) for connection in [blocker, *late]] == [b"HTTP/1.1 200 OK"] * 6
+
+
+def test_a_connection_that_has_not_asked_yet_is_heard_for_a_moment(site: Site) -> None:
+    early = connect(site)
+    early.sendall(ASK)
+    assert answer(early) == b"HTTP/1.1 200 OK"
+    port = site.port
+    site.server.should_exit = True
+    while True:
+        try:
+            httpx.get(f"http://127.0.0.1:{port}", timeout=5)
+        except httpx.ConnectError:
+            break
+    early.sendall(ASK)
+    assert answer(early) == b"HTTP/1.1 200 OK"
+
+
+def test_connections_that_say_nothing_do_not_keep_it(site: Site) -> None:
+    silent = connect(site)
+    site.server.should_exit = True
+    site.thread.join(5)
+    assert not site.thread.is_alive()
+    assert silent.recv(1) == b""
