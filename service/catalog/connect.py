@@ -1,15 +1,22 @@
 """The catalog connection."""
 
 import sqlite3
+import threading
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 from pyiceberg.catalog import load_catalog
+from pyiceberg.io import InputFile
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table.metadata import TableMetadata
 
 from service.catalog.tables import Catalog
 from service.catalog.translate import translated
 from service.names import CATALOG
 from service.settings import Settings
+
+_METADATA_KEPT = 64
 
 
 def connect(settings: Settings) -> Catalog:
@@ -24,5 +31,34 @@ def connect(settings: Settings) -> Catalog:
         properties |= {"type": "sql", "uri": f"sqlite:///{path}?timeout=30"}
     elif settings.catalog.uri:
         properties["uri"] = settings.catalog.uri
+    _keep_metadata()
     with translated():
         return Catalog(load_catalog(CATALOG, **properties), warehouse)
+
+
+def _keep_metadata() -> None:
+    """Have PyIceberg parse a table's metadata file once: it never changes, and each commit writes another one."""
+    parse = FromInputFile.table_metadata
+    if isinstance(parse, _Kept):
+        return
+    # The one function by which every catalog but REST's, which is sent the metadata itself, reads it.
+    FromInputFile.table_metadata = _Kept(parse)  # type: ignore[method-assign, assignment]
+
+
+class _Kept:
+    """A function of a file, whose latest answers are kept by the file's address."""
+
+    def __init__(self, parse: Callable[..., TableMetadata]) -> None:
+        self._parse = parse
+        self._lock = threading.Lock()
+        self._answers: dict[str, TableMetadata] = {}
+
+    def __call__(self, file: InputFile, *args: Any, **kwargs: Any) -> TableMetadata:
+        with self._lock:
+            found = self._answers.pop(file.location, None)
+        answer = found or self._parse(file, *args, **kwargs)
+        with self._lock:
+            self._answers[file.location] = answer
+            while len(self._answers) > _METADATA_KEPT:
+                del self._answers[next(iter(self._answers))]
+        return answer

@@ -6,29 +6,25 @@ made.
 
 import uuid as uuids
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from service.engine.compaction import load_table
+from service.engine.jvm import java_class
 from service.engine.rows import frame
+from service.engine.tables import current, same_thread
 from service.names import BATCH_PROPERTY
 
 # Where Iceberg's compaction finds the tables it rewrites: a write there leaves its files for someone else to commit.
 _STAGING = "default_rewrite_catalog"
 _ICEBERG = "org.apache.iceberg"
 _SPARK = f"{_ICEBERG}.spark"
-_EXECUTORS = f"{_ICEBERG}.relocated.com.google.common.util.concurrent.MoreExecutors"
 _PYTHON = "org.apache.spark.sql.api.python.PythonSQLUtils"
 # Py4J carries bytes as base64 text; more go through a file, as createDataFrame sends them.
 _SMALL_BYTES = 256 * 1024
-_TABLES_KEPT = 16
 
 
 class Moved(Exception):
@@ -65,7 +61,7 @@ def append(
 
     `before_commit` runs when the files are written; what it raises keeps them from being committed.
     """
-    iceberg = _current(session, table)
+    iceberg = current(session, table)
     _check(iceberg, table, uuid, schema_id)
     staged = _stage(session, iceberg, _frame(session, rows))
     try:
@@ -81,14 +77,14 @@ def stage(session: SparkSession, table: str, df: DataFrame, options: Mapping[str
 
     `options` are Iceberg's write options.
     """
-    return _stage(session, _current(session, table), df._jdf, options)
+    return _stage(session, current(session, table), df._jdf, options)
 
 
 def commit(
     session: SparkSession, table: str, staged: Staged, batch: str, *, uuid: str, schema_id: int | None = None
 ) -> int:
     """Add staged files in one commit; the snapshot it made. Moved when the table is another one by now."""
-    iceberg = _current(session, table)
+    iceberg = current(session, table)
     _check(iceberg, table, uuid, schema_id)
     return _commit(session, iceberg, staged, batch)
 
@@ -97,39 +93,6 @@ def discard(session: SparkSession, table: str, staged: Staged) -> None:
     """Delete staged files; only those that certainly no snapshot holds."""
     for path in staged.paths:
         staged.io.deleteFile(path)
-
-
-def _current(session: SparkSession, table: str) -> Any:
-    """Iceberg's table as it is now; metadata that the session has read before is read again only if there is newer."""
-    kept: dict[str, Any] = session.__dict__.setdefault("_firn_tables", {})
-    operations = kept.pop(table, None)
-    if operations is not None:
-        try:
-            operations.refresh()
-        except Py4JJavaError:  # dropped, or another one by now: whatever it is, loading says
-            operations = None
-    if operations is None:
-        operations = load_table(session, table).operations()
-        if str(operations.current().location()).startswith("file:"):
-            _delete_at_once(session)
-    kept[table] = operations
-    if len(kept) > _TABLES_KEPT:
-        kept.pop(next(iter(kept)))
-    # A table object gathers a reporter with each write, so each write gets a new one.
-    return _class(session, f"{_ICEBERG}.BaseTable")(operations, table)
-
-
-def _delete_at_once(session: SparkSession) -> None:
-    """Let Hadoop's file access delete on the thread that asks, as each commit does with one old metadata file.
-
-    It has a pool for it, and Iceberg sleeps 10 ms until the pool is done; on local disks that is most of a commit.
-    There is no setting for it, only this field.
-    """
-    with suppress(Py4JError):
-        files = _class(session, "java.lang.Class").forName(f"{_ICEBERG}.hadoop.HadoopFileIO")
-        pool = files.getDeclaredField("executorService")
-        pool.setAccessible(True)
-        pool.set(None, _same_thread(session))
 
 
 def _check(iceberg: Any, table: str, uuid: str, schema_id: int | None) -> None:
@@ -145,19 +108,17 @@ def _frame(session: SparkSession, rows: pa.Table) -> Any:
         return frame(session, rows)._jdf
     schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
     batches = rows.combine_chunks().to_batches()
-    messages = _class(session, "java.util.ArrayList")()
+    messages = java_class("java.util.ArrayList")()
     for batch in batches:
         messages.add(batch.serialize().to_pybytes())
-    scala = _class(session, "scala.jdk.javaapi.CollectionConverters")
-    return _class(session, _PYTHON).toDataFrame(
-        scala.asScala(messages.iterator()), schema.json(), session._jsparkSession
-    )
+    scala = java_class("scala.jdk.javaapi.CollectionConverters")
+    return java_class(_PYTHON).toDataFrame(scala.asScala(messages.iterator()), schema.json(), session._jsparkSession)
 
 
 def _stage(session: SparkSession, iceberg: Any, jdf: Any, options: Mapping[str, str] | None = None) -> Staged:
     name = uuids.uuid4().hex
-    tables = _class(session, f"{_SPARK}.SparkTableCache").get()
-    staging = _class(session, f"{_SPARK}.FileRewriteCoordinator").get()
+    tables = java_class(f"{_SPARK}.SparkTableCache").get()
+    staging = java_class(f"{_SPARK}.FileRewriteCoordinator").get()
     tables.add(name, iceberg)
     try:
         writer = jdf.writeTo(f"{_STAGING}.`{name}`")
@@ -172,7 +133,7 @@ def _stage(session: SparkSession, iceberg: Any, jdf: Any, options: Mapping[str, 
 
 def _commit(session: SparkSession, iceberg: Any, staged: Staged, batch: str) -> int:
     # With a pool, Iceberg sleeps 10 ms at a time until it is done, several times in one commit.
-    here = _same_thread(session)
+    here = same_thread()
     update = iceberg.newAppend().scanManifestsWith(here).writeManifestsWith(here, 1).set(BATCH_PROPERTY, batch)
     for file in staged.files:
         update.appendFile(file)
@@ -180,18 +141,8 @@ def _commit(session: SparkSession, iceberg: Any, staged: Staged, batch: str) -> 
     return int(update.updateEvent().snapshotId())
 
 
-def _same_thread(session: SparkSession) -> Any:
-    return _class(session, _EXECUTORS).newDirectExecutorService()
-
-
 def _each(items: Any) -> Iterator[Any]:
     """Py4J's own loop ends with an exception, whose translation takes longer than a commit."""
     iterator = items.iterator()
     while iterator.hasNext():
         yield iterator.next()
-
-
-def _class(session: SparkSession, name: str) -> Any:
-    """A class by its name; looked for package by package, as Py4J does, it would be searched for in every jar."""
-    jvm: Any = session._jvm
-    return JavaClass(name, jvm._gateway_client)

@@ -5,6 +5,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from service.engine.jvm import java_class
+from service.engine.tables import load_table
 from service.names import BATCH_PROPERTY
 
 _GROUP_BYTES = 1 << 30
@@ -27,7 +29,7 @@ def rewrite(session: SparkSession, table: str, how: Rewrite, batch: str) -> None
     iceberg = load_table(session, table)
     action = _actions(session).rewriteDataFiles(iceberg).binPack().snapshotProperty(BATCH_PROPERTY, batch)
     if how.filter_json is not None:
-        parser = _jvm(session).org.apache.iceberg.expressions.ExpressionParser
+        parser = java_class("org.apache.iceberg.expressions.ExpressionParser")
         action = action.filter(parser.fromJson(how.filter_json, iceberg.schema()))
     options = {
         "min-file-size-bytes": how.small_bytes,
@@ -42,14 +44,5 @@ def rewrite(session: SparkSession, table: str, how: Rewrite, batch: str) -> None
     action.execute()
 
 
-def load_table(session: SparkSession, table: str) -> Any:
-    """Iceberg's own table object, in the JVM."""
-    return _jvm(session).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
-
-
 def _actions(session: SparkSession) -> Any:
-    return _jvm(session).org.apache.iceberg.spark.actions.SparkActions.get(session._jsparkSession)
-
-
-def _jvm(session: SparkSession) -> Any:
-    return session._jvm
+    return java_class("org.apache.iceberg.spark.actions.SparkActions").get(session._jsparkSession)

@@ -6,9 +6,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from service.engine.compaction import load_table
+from service.engine.jvm import java_class
 from service.engine.rows import frame
 from service.engine.sql import Parameters, identifier, literal, run, where
+from service.engine.tables import load_table
 from service.engine.write import stamped
 from service.names import BATCH_PROPERTY
 from service.predicates import EVERY_ROW, Predicate
@@ -82,9 +83,8 @@ def _always(schema: TableSchema) -> str:
 
 def _delete_all(session: SparkSession, table: str, batch: str) -> None:
     """Let go of every file without reading any."""
-    jvm: Any = session._jvm
     iceberg = load_table(session, table)
-    every_row = jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+    every_row = java_class("org.apache.iceberg.expressions.Expressions").alwaysTrue()
     iceberg.newDelete().deleteFromRowFilter(every_row).set(BATCH_PROPERTY, batch).commit()
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.java_gateway import JavaClass
 from pyspark.sql import SparkSession
 
-from service.engine.compaction import load_table
+from service.engine.jvm import java_class
+from service.engine.tables import load_table
 from service.errors import CommitConflict
 
 _ICEBERG = "org.apache.iceberg"
@@ -42,11 +42,11 @@ def remove(
         raise CommitConflict("the table was changed while its old snapshots were looked for")
     changes: list[dict[str, Any]] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in refs]
     changes.append({"action": "remove-snapshots", "snapshot-ids": list(snapshots)})
-    builder = _class(session, f"{_ICEBERG}.TableMetadata").buildFrom(before)
+    builder = java_class(f"{_ICEBERG}.TableMetadata").buildFrom(before)
     for change in changes:
-        _class(session, f"{_ICEBERG}.MetadataUpdateParser").fromJson(json.dumps(change)).applyTo(builder)
+        java_class(f"{_ICEBERG}.MetadataUpdateParser").fromJson(json.dumps(change)).applyTo(builder)
     operations.commit(before, builder.build())
-    all_files = _class(session, f"{_ICEBERG}.ExpireSnapshots$CleanupLevel").ALL
+    all_files = java_class(f"{_ICEBERG}.ExpireSnapshots$CleanupLevel").ALL
     return Removed(_cleanup(session, iceberg.io()), before, operations.refresh(), all_files)
 
 
@@ -57,17 +57,11 @@ def clean(session: SparkSession, removed: Removed) -> None:
 
 def _cleanup(session: SparkSession, io: Any) -> Any:
     """What `ExpireSnapshots` deletes files with: not a public class, so its constructor is asked for by reflection."""
-    kind = _class(session, "java.lang.Class").forName(f"{_ICEBERG}.ReachableFileCleanup")
+    kind = java_class("java.lang.Class").forName(f"{_ICEBERG}.ReachableFileCleanup")
     [constructor] = kind.getDeclaredConstructors()
     constructor.setAccessible(True)
-    workers = _class(session, f"{_ICEBERG}.util.ThreadPools").getWorkerPool()
+    workers = java_class(f"{_ICEBERG}.util.ThreadPools").getWorkerPool()
     gateway: Any = session.sparkContext._gateway
-    arguments = gateway.new_array(_class(session, "java.lang.Object"), 4)
+    arguments = gateway.new_array(java_class("java.lang.Object"), 4)
     arguments[0], arguments[1], arguments[2] = io, workers, workers
     return constructor.newInstance(arguments)
-
-
-def _class(session: SparkSession, name: str) -> Any:
-    """A class by its name; looked for package by package, as Py4J does, it would be searched for in every jar."""
-    jvm: Any = session._jvm
-    return JavaClass(name, jvm._gateway_client)

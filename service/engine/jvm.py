@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from py4j.java_gateway import JavaClass
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -44,10 +45,15 @@ def _sweep(conf: dict[str, str]) -> None:
         shutil.rmtree(spool(home), ignore_errors=True)
 
 
+def java_class(name: str) -> Any:
+    """A class by its name; looked for package by package, as Py4J does, it would be searched for in every jar."""
+    gateway: Any = SparkContext._gateway
+    return JavaClass(name, gateway._gateway_client)
+
+
 def activate(session: SparkSession) -> None:
     """Make this the session that the JVM's thread for ours works in; Iceberg's actions ask for it."""
-    virtual_machine: Any = session._jvm
-    virtual_machine.SparkSession.setActiveSession(session._jsparkSession)
+    java_class("org.apache.spark.sql.classic.SparkSession").setActiveSession(session._jsparkSession)
 
 
 def process() -> "subprocess.Popen[bytes] | None":

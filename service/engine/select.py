@@ -1,16 +1,20 @@
 """A query as Spark SQL, run once: its rows, whether there are more, and what was read for them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from service.columns import Column
 from service.engine import sql
+from service.engine.jvm import java_class
 from service.engine.rows import collect, json_rows
 from service.engine.sql import Parameters, identifier, reference
+from service.engine.tables import Pinned, Place, reading
+from service.predicates import And, Compare, In, Predicate
 from service.query.model import Aggregate, Computed, Grouping, Join, Query, Sort, Source, aggregate_column, group_column
-from service.schema import has_uuid
+from service.schema import Primitive, has_uuid
 
 _AGGREGATES = {
     "count": "count",
@@ -23,6 +27,7 @@ _AGGREGATES = {
     "variance": "var_samp",
     "median": "median",
 }
+_COMPILED_IN = ("integer", "long", "date", "timestamp", "timestamptz")
 _FILES = {"resultDataFiles": 0, "totalDataFileSize": 1}
 
 
@@ -39,14 +44,17 @@ class Selected:
 
 def select(session: SparkSession, query: Query, explain: bool) -> Selected:
     """Run the query, or say how it would be run."""
-    df = framed(session, query)
-    return explained(df) if explain else selected(df, [output.name for output in query.outputs], query.limit)
+    with reading(session, [(source.spark_name, source.snapshot_id) for source in query.sources]) as pinned:
+        df = framed(session, query, pinned)
+        return explained(df) if explain else selected(df, [output.name for output in query.outputs], query.limit)
 
 
-def framed(session: SparkSession, query: Query, *, paged: bool = True) -> DataFrame:
+def framed(
+    session: SparkSession, query: Query, pinned: Mapping[Place, Pinned] | None = None, *, paged: bool = True
+) -> DataFrame:
     """The query as a frame, without its limit and offset where it is not `paged`."""
     parameters = Parameters()
-    text = statement(query, parameters, paged=paged)
+    text = statement(query, parameters, pinned or {}, paged=paged)
     aggregate_from_metadata(session, allowed=not any(has_uuid(source.schema) for source in query.sources))
     return sql.run(session, text, parameters.values)
 
@@ -67,10 +75,10 @@ def explained(df: DataFrame) -> Selected:
     return Selected([], plan=df._jdf.queryExecution().explainString(_formatted(df)))
 
 
-def statement(query: Query, parameters: Parameters, *, paged: bool = True) -> str:
+def statement(query: Query, parameters: Parameters, pinned: Mapping[Place, Pinned], *, paged: bool = True) -> str:
     """The query's text. Its outputs are called c0, c1, … so that no name a user chose can mean anything to Spark."""
-    source = _from(query, parameters)
-    condition = query.where
+    source = _from(query, parameters, pinned)
+    condition = _selection(query.where)
     if query.grouping:
         source, condition = _grouped(query, query.grouping, source, parameters), query.grouping.having
     outputs = ", ".join(f"{_value(o.value, parameters)} AS c{i}" for i, o in enumerate(query.outputs))
@@ -82,14 +90,31 @@ def statement(query: Query, parameters: Parameters, *, paged: bool = True) -> st
     return f"{text} LIMIT {query.limit + 1} OFFSET {query.offset}" if paged else text
 
 
-def _from(query: Query, parameters: Parameters) -> str:
-    text = _source(query.source)
+def _selection(where: Predicate) -> Predicate:
+    """A predicate that is true of the same rows, for which Spark need not compile anew when only the value differs.
+
+    Spark writes a number that a column is compared with into the code it generates, which takes longer to compile
+    than a point query takes to run; a set of values it hands over beside the code. The null makes the value a set.
+    """
+    match where:
+        case And(children):
+            return And(tuple(_selection(child) for child in children))
+        case Compare(Column(type=Primitive(kind)) as column, "eq", operand) if kind in _COMPILED_IN:
+            return where if isinstance(operand, Column) else In(column, (operand,), or_null=True)
+    return where
+
+
+def _from(query: Query, parameters: Parameters, pinned: Mapping[Place, Pinned]) -> str:
+    text = _source(query.source, pinned)
     for join in query.joins:
-        text += f" {join.kind.upper()} JOIN {_source(join.source)} ON {_on(join, parameters)}"
+        text += f" {join.kind.upper()} JOIN {_source(join.source, pinned)} ON {_on(join, parameters)}"
     return text
 
 
-def _source(source: Source) -> str:
+def _source(source: Source, pinned: Mapping[Place, Pinned]) -> str:
+    found = pinned.get((source.spark_name, source.snapshot_id))
+    if found is not None:
+        return f"{identifier(found.view)} AS {identifier(source.alias)}"
     version = "" if source.snapshot_id is None else f" VERSION AS OF {source.snapshot_id}"
     return f"{source.spark_name}{version} AS {identifier(source.alias)}"
 
@@ -103,7 +128,7 @@ def _on(join: Join, parameters: Parameters) -> str:
 def _grouped(query: Query, grouping: Grouping, source: str, parameters: Parameters) -> str:
     columns = [f"{_value(g, parameters)} AS {group_column(i)}" for i, g in enumerate(grouping.groups)]
     columns += [f"{_aggregate(a, parameters)} AS {aggregate_column(i)}" for i, a in enumerate(grouping.aggregates)]
-    text = f"SELECT {', '.join(columns)} FROM {source} WHERE {sql.where(query.where, parameters)}"
+    text = f"SELECT {', '.join(columns)} FROM {source} WHERE {sql.where(_selection(query.where), parameters)}"
     if grouping.groups:
         text += f" GROUP BY {', '.join(str(i + 1) for i in range(len(grouping.groups)))}"
     return f"({text})"
@@ -139,31 +164,27 @@ def _value(value: Computed, parameters: Parameters) -> str:
 def _scanned(df: DataFrame) -> tuple[int, int]:
     """Data files that the scans of a finished query were planned to read, and their bytes."""
     counted = [0, 0]
-    for leaf in _leaves(df._jdf.queryExecution().executedPlan()):
-        if leaf.nodeName().startswith("BatchScan"):
-            metrics = leaf.metrics()
-            for name, place in _FILES.items():
-                found = metrics.get(name)
-                if found.isDefined():
-                    counted[place] += found.get().value()
+    for scan in _scans(df._jdf.queryExecution().executedPlan()):
+        metrics = scan.metrics()
+        for name, place in _FILES.items():
+            if metrics.contains(name):
+                counted[place] += metrics.apply(name).value()
     return counted[0], counted[1]
 
 
-def _leaves(plan: Any) -> Iterator[Any]:
-    """The plan's leaves, each once: adaptive execution hides them in stages, and a reused stage stands for another."""
-    kind = plan.getClass().getSimpleName()
-    if kind == "AdaptiveSparkPlanExec":
-        yield from _leaves(plan.executedPlan())
-    elif kind.endswith("QueryStageExec"):
-        yield from _leaves(plan.plan())
-    elif not kind.startswith("Reused"):
-        children = plan.children()
-        if children.isEmpty():
-            yield plan
-        for i in range(children.size()):
-            yield from _leaves(children.apply(i))
+def _scans(plan: Any) -> Iterator[Any]:
+    """The plan's scans, each once: adaptive execution hides them in stages, and a reused stage stands for another."""
+    leaves = plan.collectLeaves()
+    for i in range(leaves.size()):
+        leaf = leaves.apply(i)
+        name = leaf.nodeName()
+        if name.startswith("BatchScan"):
+            yield leaf
+        elif name == "AdaptiveSparkPlan":
+            yield from _scans(leaf.executedPlan())
+        elif name.endswith("QueryStage"):
+            yield from _scans(leaf.plan())
 
 
 def _formatted(df: DataFrame) -> Any:
-    jvm: Any = df.sparkSession._jvm
-    return jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
+    return java_class("org.apache.spark.sql.execution.ExplainMode").fromString("formatted")

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from service.columns import Column, Key
+from service.engine.jvm import java_class
 from service.predicates import Always, And, Compare, HasElement, In, IsNull, Matches, Not, Or, Predicate
 from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct
 
@@ -44,9 +45,8 @@ class Parameters:
 
 def run(session: SparkSession, text: str, values: Mapping[str, str | int | bool]) -> DataFrame:
     """The statement's result. `session.sql(text, args)` does the same with two calls to the JVM per value."""
-    jvm: Any = session._jvm
-    mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
-    arguments = mapper.readValue(json.dumps(values), jvm.java.lang.Class.forName("java.util.HashMap"))
+    mapper = java_class("com.fasterxml.jackson.databind.ObjectMapper")()
+    arguments = mapper.readValue(json.dumps(values), java_class("java.util.HashMap")._java_lang_class)
     return DataFrame(session._jsparkSession.sql(text, arguments), session)
 
 

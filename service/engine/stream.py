@@ -6,7 +6,7 @@ core, only the disk that these few take.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.util import local_connect_and_auth
 
 from service.engine import jvm, tenant_sql
+from service.engine.jvm import java_class
 from service.engine.select import framed
 from service.engine.tenant_sql import Statement
 from service.engine.translate import is_lost, is_odd, translated
@@ -53,10 +54,8 @@ class Batches:
 
     def __init__(self, session: SparkSession, rdd: Any, schema: pa.Schema, window: Window, properties: Any) -> None:
         self.schema = schema
-        virtual_machine: Any = session._jvm
-        self._jvm = virtual_machine
         self._context: Any = session._jsparkSession.sparkContext()
-        self._rdd = rdd.persist(virtual_machine.org.apache.spark.storage.StorageLevel.DISK_ONLY())
+        self._rdd = rdd.persist(java_class("org.apache.spark.storage.StorageLevel").DISK_ONLY())
         self._window = window
         self._properties = properties
         self._jobs: dict[int, Any] = {}
@@ -86,49 +85,32 @@ class Batches:
             if self._jobs:
                 self._context.cancelJobsWithTag(self._properties.getProperty(_TAGS))
             self._rdd.unpersist(False)
-            cleaner = self._context.cleaner().get()
-            for shuffle in self._shuffles():
-                cleaner.doCleanupShuffle(shuffle, False)
+            _clean(self._context, _shuffles_of(self._rdd))
         self._jobs.clear()
-
-    def _shuffles(self) -> Iterator[int]:
-        """The shuffles that the rows came through. Left alone, their files stay until the JVM is short of heap."""
-        waiting, seen = [self._rdd], set()
-        while waiting:
-            rdd = waiting.pop()
-            if rdd.id() in seen:
-                continue
-            seen.add(rdd.id())
-            dependencies = rdd.dependencies()
-            for i in range(dependencies.size()):
-                dependency = dependencies.apply(i)
-                waiting.append(dependency.rdd())
-                if dependency.getClass().getSimpleName() == "ShuffleDependency":
-                    yield dependency.shuffleId()
 
     def _ahead(self) -> int:
         return max(2, int(self._context.defaultParallelism()))
 
     def _ask(self, end: int) -> None:
         """Have the partitions before `end` computed."""
-        convert = self._jvm.scala.jdk.javaapi.CollectionConverters
+        convert = java_class("scala.jdk.javaapi.CollectionConverters")
         with _properties(self._context, self._properties):
             for place in range(self._asked, end):
                 # A Scala set is the function that says what is in it.
-                only = convert.asScala(self._jvm.java.util.Collections.singleton(place)).toSet()
-                one = self._jvm.org.apache.spark.rdd.PartitionPruningRDD.create(self._rdd, only)
+                only = convert.asScala(java_class("java.util.Collections").singleton(place)).toSet()
+                one = java_class("org.apache.spark.rdd.PartitionPruningRDD").create(self._rdd, only)
                 # A task stores its partition whole before it gives the first batch.
                 self._jobs[place] = one.toJavaRDD().takeAsync(1)
         self._asked = max(self._asked, end)
 
     def _stored(self, place: int) -> Iterator[pa.RecordBatch]:
         """A computed partition's batches, and its room given back."""
-        manager = self._jvm.org.apache.spark.SparkEnv.get().blockManager()
-        block = self._jvm.org.apache.spark.storage.RDDBlockId(self._rdd.id(), place)
+        manager = java_class("org.apache.spark.SparkEnv").get().blockManager()
+        block = java_class("org.apache.spark.storage.RDDBlockId")(self._rdd.id(), place)
         found = manager.get(block, self._rdd.elementClassTag())
         if found.isEmpty():
             raise EngineUnavailable("a part of the answer was lost with the executor that held it; try again")
-        serve = self._jvm.org.apache.spark.api.python.PythonRDD.serveIterator
+        serve = java_class("org.apache.spark.api.python.PythonRDD").serveIterator
         port, secret, server = serve(found.get().data(), "firn-stream")
         done = False
         try:
@@ -151,25 +133,68 @@ class Batches:
             server.getResult()
         except Exception:
             with contextlib.suppress(Exception):
-                manager.releaseLock(block, self._jvm.scala.Option.empty())
+                manager.releaseLock(block, java_class("scala.Option").empty())
 
 
 def _open(df: DataFrame, names: list[str], window: Window, rows: int, tag: str) -> Batches:
     session = df.sparkSession
-    virtual_machine: Any = session._jvm
     context = session._jsparkSession.sparkContext()
-    properties = virtual_machine.java.util.Properties()
+    properties = java_class("java.util.Properties")()
     properties.putAll(context.getLocalProperties())
     # What Spark does for its own actions: tasks read the session's settings from their job's properties.
     settings = session._jsparkSession.sessionState().conf().getAllConfs()
-    properties.putAll(virtual_machine.scala.jdk.javaapi.CollectionConverters.asJava(settings))
+    properties.putAll(java_class("scala.jdk.javaapi.CollectionConverters").asJava(settings))
     properties.setProperty(_TAGS, tag)
     df, remaining = windowed(df, window)
     with _properties(context, properties), _setting(session, _BATCH_ROWS, str(rows)):
-        rdd = df._jdf.toArrowBatchRdd()
-        rdd.getNumPartitions()
+        try:
+            rdd = df._jdf.toArrowBatchRdd()
+            rdd.getNumPartitions()
+        except Exception:
+            with contextlib.suppress(Exception):
+                _clean(context, _shuffles_begun(df._jdf.queryExecution().executedPlan()))
+            raise
     schema = pa.schema([f.with_name(n) for f, n in zip(to_arrow_schema(df.schema), names, strict=True)])
     return Batches(session, rdd, schema, remaining, properties)
+
+
+def _clean(context: Any, shuffles: Iterable[int]) -> None:
+    """Delete shuffles' files. Left alone, they stay until the JVM is short of heap."""
+    cleaner = context.cleaner().get()
+    for shuffle in shuffles:
+        cleaner.doCleanupShuffle(shuffle, False)
+
+
+def _shuffles_of(rdd: Any) -> Iterator[int]:
+    """The shuffles that rows came through."""
+    waiting, seen = [rdd], set()
+    while waiting:
+        rdd = waiting.pop()
+        if rdd.id() in seen:
+            continue
+        seen.add(rdd.id())
+        dependencies = rdd.dependencies()
+        for i in range(dependencies.size()):
+            dependency = dependencies.apply(i)
+            waiting.append(dependency.rdd())
+            if dependency.getClass().getSimpleName() == "ShuffleDependency":
+                yield dependency.shuffleId()
+
+
+def _shuffles_begun(plan: Any) -> Iterator[int]:
+    """The shuffles of a plan that broke off while Spark still adapted it."""
+    match plan.getClass().getSimpleName():
+        case "AdaptiveSparkPlanExec":
+            yield from _shuffles_begun(plan.executedPlan())
+        case "ShuffleQueryStageExec":
+            yield plan.shuffle().shuffleId()
+            yield from _shuffles_begun(plan.shuffle())
+        case "BroadcastQueryStageExec":
+            yield from _shuffles_begun(plan.broadcast())
+        case _:
+            children = plan.children()
+            for i in range(children.size()):
+                yield from _shuffles_begun(children.apply(i))
 
 
 @contextlib.contextmanager

@@ -23,8 +23,10 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+from service.engine.jvm import java_class
 from service.engine.select import Selected, aggregate_from_metadata, explained, selected
 from service.engine.sql import identifier
+from service.engine.tables import Pinned, Place, reading
 from service.errors import InvalidQuery
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
@@ -85,7 +87,8 @@ def mentions(session: SparkSession, text: str) -> list[Mention]:
 
 def run(session: SparkSession, statement: Statement, check: Callable[[str], int]) -> Selected:
     """The statement's answer. `check` is shown the analysed plan before anything runs, and counts its tables."""
-    with framed(session, statement, check) as (df, names):
+    places = [(view.spark_name, view.snapshot_id) for view in statement.views]
+    with reading(session, places) as pinned, framed(session, statement, check, pinned) as (df, names):
         if statement.offset:
             df = df.offset(statement.offset)
         df = df.limit(statement.limit + 1)
@@ -94,29 +97,37 @@ def run(session: SparkSession, statement: Statement, check: Callable[[str], int]
 
 @contextmanager
 def framed(
-    session: SparkSession, statement: Statement, check: Callable[[str], int]
+    session: SparkSession,
+    statement: Statement,
+    check: Callable[[str], int],
+    pinned: Mapping[Place, Pinned] | None = None,
 ) -> Iterator[tuple[DataFrame, list[str]]]:
     """The statement as a frame that can be planned during the block, all its rows, and what its columns are called."""
     aggregate_from_metadata(session, allowed=not any(view.has_uuid for view in statement.views))
-    with _views(session, statement.views):
+    with _views(session, statement.views, pinned or {}):
         df = _analysed(session, statement)
         _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)
         yield df, _names(df)
 
 
 @contextmanager
-def _views(session: SparkSession, views: Sequence[View]) -> Iterator[None]:
+def _views(session: SparkSession, views: Sequence[View], pinned: Mapping[Place, Pinned]) -> Iterator[None]:
     made = []
     try:
         for view in views:
-            version = "" if view.snapshot_id is None else f" VERSION AS OF {view.snapshot_id}"
-            table = session.sql(f"SELECT * FROM {view.spark_name}{version}")
-            table.createOrReplaceTempView(identifier(view.name))
+            found = pinned.get((view.spark_name, view.snapshot_id))
+            frame = found.frame if found else _at(session, view)
+            frame.createOrReplaceTempView(identifier(view.name))
             made.append(view.name)
         yield
     finally:
         for name in made:
             session.catalog.dropTempView(name)
+
+
+def _at(session: SparkSession, view: View) -> Any:
+    version = "" if view.snapshot_id is None else f" VERSION AS OF {view.snapshot_id}"
+    return session.sql(f"SELECT * FROM {view.spark_name}{version}")._jdf
 
 
 def _check_tables(df: DataFrame, allowed: set[str], check: Callable[[str], int]) -> None:
@@ -192,12 +203,12 @@ def _relations(session: SparkSession, plan: Any) -> Iterator[Any]:
 
 def _walk(session: SparkSession, plan: Any) -> Iterator[Any]:
     """Every plan inside a plan, each once: its children, its WITH clauses and the subqueries of its expressions."""
-    jvm: Any = session._jvm
+    system = java_class("java.lang.System")
     seen: set[int] = set()
     waiting = [plan]
     while waiting:
         node = waiting.pop()
-        identity = jvm.java.lang.System.identityHashCode(node)
+        identity = system.identityHashCode(node)
         if identity in seen:
             continue
         seen.add(identity)

@@ -9,6 +9,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from service.engine.jvm import java_class
+
 # So many rows Spark may keep in memory; a JSON answer has no more.
 _FEW = 100_000
 
@@ -56,5 +58,5 @@ def _peeled(plan: Any, window: Window) -> tuple[Any, Window]:
 
 
 def _frame(session: SparkSession, plan: Any) -> DataFrame:
-    jvm: Any = session._jvm
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+    dataset = java_class("org.apache.spark.sql.classic.Dataset")
+    return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)

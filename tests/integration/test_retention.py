@@ -7,9 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from service.catalog.tables import Table
-from service.engine.expire import remove
-from service.errors import CommitConflict
+from service.engine.expire import clean, remove
+from service.engine.select import select
+from service.errors import CommitConflict, SnapshotNotFound
 from service.names import TableName
+from service.query.model import Source
+from service.query.plan import Asked, plan
 from service.upkeep.expiry import SLACK
 from tests.harness import Firn, wait_until
 
@@ -119,3 +122,22 @@ def test_what_was_decided_by_older_metadata_is_not_done(firn: Firn, tenant: str)
     with pytest.raises(CommitConflict):
         firn.app.engine.run(remove, seen.spark_name, seen.metadata_location, [first], [])
     assert first in shop.snapshots()
+
+
+def test_a_snapshot_that_is_kept_for_the_next_query_is_not_missed_when_it_has_expired(firn: Firn, tenant: str) -> None:
+    """What a session remembers of it outlives it; that its files are gone is then told as what it is."""
+    shop = Shop(firn, tenant)
+    first = shop.write(0)
+    query = plan(Asked(), Source(shop.load().spark_name, "t", shop.load().schema, first), [])
+
+    def read() -> list[Any]:
+        return firn.app.engine.run(select, query=query, explain=False).rows
+
+    assert read() == [{"id": 0}]
+    firn.ok({"operation": "WRITE", **shop.address, "mode": "overwrite", "records": [{"id": 1}]})
+    assert read() == [{"id": 0}]
+    table = shop.load()
+    firn.app.engine.run(clean, firn.app.engine.run(remove, table.spark_name, table.metadata_location, [first], []))
+    with pytest.raises(SnapshotNotFound):
+        read()
+    assert shop.rows() == [1]

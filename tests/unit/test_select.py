@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 
 from service.engine.select import statement
 from service.engine.sql import Parameters
+from service.engine.tables import Pinned
 from service.errors import FirnError, InvalidFilter, InvalidQuery, UnknownField
 from service.query.items import Aggregations, Joins, Projection, Sorts
 from service.query.model import Query, Source
@@ -56,7 +57,7 @@ def planned(**parts: Any) -> Query:
 
 
 def text(**parts: Any) -> str:
-    return statement(planned(**parts), Parameters())
+    return statement(planned(**parts), Parameters(), {})
 
 
 def names(**parts: Any) -> list[str]:
@@ -97,6 +98,34 @@ def test_an_output_is_called_what_was_asked_for() -> None:
 )
 def test_a_projection_s_steps_stand_in_their_order(item: dict[str, Any], expression: str) -> None:
     assert text(projection=[item]) == f"SELECT {expression} AS c0 {FROM} WHERE TRUE {TAIL}"
+
+
+@pytest.mark.parametrize(
+    ("filter_", "condition"),
+    [
+        ({"id": 5}, "`people`.`id` IN (:p0, NULL)"),
+        (
+            {"day": "2024-01-31", "age": 3},
+            "(`people`.`day` IN (CAST(:p0 AS DATE), NULL) AND `people`.`age` IN (:p1, NULL))",
+        ),
+        ({"name": "Ann"}, "`people`.`name` = :p0"),
+        ({"price": 2}, "`people`.`price` = CAST(:p0 AS DECIMAL(10,2))"),
+        ({"id": {"gt": 5}}, "`people`.`id` > :p0"),
+        # Beyond the conjunction a null is not the same as false.
+        ({"not": {"id": 5}}, "(NOT `people`.`id` = :p0)"),
+        ({"or": [{"id": 5}, {"id": 6}]}, "(`people`.`id` = :p0 OR `people`.`id` = :p1)"),
+    ],
+)
+def test_a_number_that_is_looked_for_stands_beside_spark_s_code_and_not_in_it(
+    filter_: dict[str, Any], condition: str
+) -> None:
+    assert text(projection="id", filter=filter_) == f"SELECT `people`.`id` AS c0 {FROM} WHERE {condition} {TAIL}"
+
+
+def test_a_snapshot_that_the_session_keeps_is_read_by_its_view() -> None:
+    kept = {(PEOPLE.spark_name, 7): Pinned("_firn_1", None)}
+    read = statement(planned(projection="id"), Parameters(), kept)
+    assert read == f"SELECT `people`.`id` AS c0 FROM `_firn_1` AS `people` WHERE TRUE {TAIL}"
 
 
 def test_groups_are_made_inside_and_having_and_sort_apply_to_them() -> None:
