@@ -67,6 +67,9 @@ def spark_conf(settings: Settings, jars: list[Path]) -> dict[str, str]:
     }
     if settings.spark.master.startswith("local"):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
+        # What a job is sent stays in this process; a block of the usual 4 MiB for each is garbage to collect.
+        conf |= {"spark.broadcast.blockSize": "256k", "spark.broadcast.compress": "false"}
+        conf["spark.broadcast.checksum"] = "false"
     else:
         conf["spark.jars"] = ",".join(str(jar) for jar in jars)
     return {**conf, **settings.spark.conf}
