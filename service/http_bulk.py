@@ -118,7 +118,8 @@ async def _received(request: Request, bulk: Bulk, name: TableName, decode: Decod
             raise BodyTooLarge(
                 f"the body is larger than {bulk.most_bytes >> 20} MiB; send it in parts, or raise FIRN_LIMITS__BULK_MB"
             )
-        load = await asyncio.to_thread(bulk.open, name, decode)
+        keyed = "idempotency-key" in request.headers
+        load = await asyncio.to_thread(bulk.open, name, decode, keyed=keyed)
     except FirnError:
         await _drain(request)
         raise

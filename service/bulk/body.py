@@ -1,4 +1,4 @@
-"""A body on its way from the loop that receives it to the thread that reads it: bounded, counted, hashed."""
+"""A body on its way from the loop that receives it to the thread that reads it: bounded, counted, hashed if need be."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ class Gone(Exception):
 class Body:
     """One request's body. It holds at most some megabytes, whatever its size; a client faster than the reader waits."""
 
-    def __init__(self, limit_mb: int, silence_s: float = _SILENCE_S) -> None:
+    def __init__(self, limit_mb: int, silence_s: float = _SILENCE_S, *, hashed: bool = False) -> None:
         self._limit_mb = limit_mb
         self._silence_s = silence_s
         self._changed = threading.Condition()
@@ -28,7 +28,7 @@ class Body:
         self._ended = False
         self._failure: Exception | None = None
         self._closed = False
-        self._hash = hashlib.sha256()
+        self._hash = hashlib.sha256() if hashed else None
         self.size = 0
 
     async def put(self, chunk: bytes) -> bool:
@@ -69,7 +69,8 @@ class Body:
         return memoryview(whole)[:filled]
 
     def digest(self) -> str:
-        """SHA-256 of what was read, in hexadecimal."""
+        """SHA-256 of what was read, in hexadecimal, of a body that is hashed."""
+        assert self._hash is not None
         return self._hash.hexdigest()
 
     def close(self) -> None:
@@ -117,5 +118,6 @@ class Body:
                 chunk = chunk[:most]
             self._held -= len(chunk)
             self._changed.notify_all()
-        self._hash.update(chunk)
+        if self._hash is not None:
+            self._hash.update(chunk)
         return chunk

@@ -97,8 +97,9 @@ class Bulk:
         """How large a body may be."""
         return self._limits.bulk_mb << 20
 
-    def open(self, name: TableName, decode: Decoder) -> Load:
+    def open(self, name: TableName, decode: Decoder, *, keyed: bool = False) -> Load:
         """Begin a load into a table: its body can be fed now. Whoever opens it closes it, or hands it to `finish`.
+        `keyed` says that the body's digest will be asked for.
 
         TooManyRequests, at once, where as many as may be are under way.
         """
@@ -108,7 +109,7 @@ class Bulk:
             )
         try:
             table = self._catalog.load(name)
-            load = Load(table, Body(self._limits.bulk_mb), Progress(), self._room.release)
+            load = Load(table, Body(self._limits.bulk_mb, hashed=keyed), Progress(), self._room.release)
             self._threads.submit(self._stage, load, decode)
         except BaseException:
             self._room.release()

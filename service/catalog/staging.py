@@ -22,7 +22,7 @@ log = logging.getLogger("firn.staging")
 # No request can name this tenant: its name is not a valid one.
 _TENANT, _NAMESPACE = "_firn", "bulk"
 # Small enough that the tasks of one job can share the rows evenly.
-_GROUP_BYTES = 8 << 20
+_GROUP_BYTES = 4 << 20
 _GROUP_ROWS = 1 << 20
 _FILE_BYTES = 128 << 20
 _FIELD_ID = b"PARQUET:field_id"

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from service.engine.append import Staged, stage
 
 # Splits end where row groups do; without room for one more, the last few would make a task of their own.
-_GROUP_BYTES = 9 << 20
+_GROUP_BYTES = 5 << 20
 
 
 def move(session: SparkSession, source: str, target: str, size: int, *, partitioned: bool) -> Staged:

@@ -43,7 +43,7 @@ PERSON = parse_schema(
 
 def body(raw: bytes, piece: int = 1 << 20) -> Body:
     """A body that comes in pieces, as fast as it is read."""
-    coming = Body(limit_mb=1000)
+    coming = Body(limit_mb=1000, hashed=True)
 
     async def feed() -> None:
         for start in range(0, len(raw), piece):
