@@ -30,7 +30,7 @@ check: .venv/dev  ## Format, lint, strict types, import arrows
 	$(BIN)/lint-imports --no-logo
 
 unit: .venv/dev  ## The tests that need no JVM
-	$(PYTEST) tests/unit
+	$(PYTEST) tests/unit -n 2
 
 # One process, so that Spark starts once.
 harness: .venv/dev jars postman/node_modules/.installed  ## The tests on a real Spark, catalog and service
