@@ -25,7 +25,7 @@ from service.operation import Example, Metadata, Request, Result, operation
 from service.query.items import Aggregations, JoinItem, Joins, Projection, Sorts
 from service.query.model import Source
 from service.query.plan import Asked, plan
-from service.schema import MAX_DEPTH, has_uuid
+from service.schema import MAX_DEPTH
 from service.streams.accept import Form, wanted
 from service.streams.streams import Stream
 
@@ -318,7 +318,7 @@ def _by_sql(request: Query, sql: str, context: Context) -> _Reading:
         namespace = check_name(reference.namespace or request.namespace, "sql")
         table = _load(TableName(request.tenant_id, namespace, check_name(reference.table, "sql")), "sql", context)
         source = _source(table, view, as_of)
-        views.append(View(view, source.spark_name, source.snapshot_id, has_uuid(source.schema)))
+        views.append(View(view, source.spark_name, source.snapshot_id, source.schema))
         tables.append((table, _snapshot_of(source, table)))
     statement = Statement(named.text, params, views, request.limit, request.offset, request.explain)
     return _Reading(

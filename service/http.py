@@ -199,7 +199,7 @@ def serve(service: Service) -> int:
         log_config=None,
         access_log=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=3,
+        timeout_graceful_shutdown=2,
         timeout_keep_alive=75,
     )
     server = Server(config, service.stop)

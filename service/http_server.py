@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 
 log = logging.getLogger("firn.http")
-_LAST_WORDS_S = 1.0
+_LAST_WORDS_S = 0.5
 
 
 class Server(uvicorn.Server):

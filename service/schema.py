@@ -148,8 +148,15 @@ def resolve(schema: TableSchema, name: str, *, error: type[FirnError] = UnknownF
 
 
 def has_uuid(schema: TableSchema) -> bool:
-    """Whether a top-level column is a uuid."""
-    return any(field.type == Primitive("uuid") for field in schema.fields)
+    """Whether a column is a uuid, or a struct that holds one."""
+    return any(holds_uuid(field.type) for field in schema.fields)
+
+
+def holds_uuid(kind: ColumnType) -> bool:
+    """Whether values of the type are uuids, or structs that hold one."""
+    if isinstance(kind, Struct):
+        return any(holds_uuid(field.type) for field in kind.fields)
+    return kind == Primitive("uuid")
 
 
 def parse_schema(value: Any, path: str = "schema") -> TableSchema:

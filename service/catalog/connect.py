@@ -46,19 +46,21 @@ def _keep_metadata() -> None:
 
 
 class _Kept:
-    """A function of a file, whose latest answers are kept by the file's address."""
+    """A function of a file, whose latest answer is kept for each folder."""
 
     def __init__(self, parse: Callable[..., TableMetadata]) -> None:
         self._parse = parse
         self._lock = threading.Lock()
-        self._answers: dict[str, TableMetadata] = {}
+        self._answers: dict[str, tuple[str, TableMetadata]] = {}
 
     def __call__(self, file: InputFile, *args: Any, **kwargs: Any) -> TableMetadata:
+        folder = file.location.rpartition("/")[0]
         with self._lock:
-            found = self._answers.pop(file.location, None)
-        answer = found or self._parse(file, *args, **kwargs)
+            location, answer = self._answers.pop(folder, (None, None))
+        if answer is None or location != file.location:
+            answer = self._parse(file, *args, **kwargs)
         with self._lock:
-            self._answers[file.location] = answer
+            self._answers[folder] = file.location, answer
             while len(self._answers) > _METADATA_KEPT:
                 del self._answers[next(iter(self._answers))]
         return answer

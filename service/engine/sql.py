@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from service.columns import Column, Key
 from service.engine.jvm import java_class
 from service.predicates import Always, And, Compare, HasElement, In, IsNull, Matches, Not, Or, Predicate
-from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct
+from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct, holds_uuid
 
 _TYPES = {
     "string": "STRING",
@@ -26,6 +26,7 @@ _TYPES = {
     "binary": "BINARY",
     "uuid": "STRING",
 }
+_UUID = Primitive("uuid")
 COMPARE = {"eq": "=", "ne": "<>", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _MATCH = {"like": "LIKE", "ilike": "ILIKE", "regex": "RLIKE"}
 _CALL = {"starts_with": "startswith", "ends_with": "endswith", "contains": "contains"}
@@ -71,10 +72,10 @@ def where(predicate: Predicate, parameters: Parameters) -> str:
             known = "IS NOT NULL OR" if answer else "IS NULL AND"
             return f"({reference(column, parameters)} {known} CAST(NULL AS BOOLEAN))"
         case Compare(column, operator, operand):
-            return f"{reference(column, parameters)} {COMPARE[operator]} {_operand(column, operand, parameters)}"
+            return f"{_tested(column, parameters)} {COMPARE[operator]} {_operand(column, operand, parameters)}"
         case In(column, values, or_null):
             listed = [literal(column.type, value, parameters) for value in values] + ["NULL"] * or_null
-            return f"{reference(column, parameters)} IN ({', '.join(listed)})"
+            return f"{_tested(column, parameters)} IN ({', '.join(listed)})"
         case Matches():
             return _matches(predicate, parameters)
         case HasElement(column, value):
@@ -132,10 +133,24 @@ def spark_type(kind: ColumnType) -> str:
             return _TYPES[name]
 
 
+def opaque(text: str, kind: ColumnType) -> str:
+    """The same value of a uuid, or of a struct that holds one, for Spark to compare by itself.
+
+    Iceberg would leave out files and row groups by their smallest and greatest uuid, and Java orders uuids otherwise
+    than files do: as two signed numbers.
+    """
+    return f"concat({text}, '')" if kind == _UUID else f"element_at(transform(array({text}), same -> same), 1)"
+
+
+def _tested(column: Column, parameters: Parameters) -> str:
+    text = reference(column, parameters)
+    return opaque(text, column.type) if holds_uuid(column.type) else text
+
+
 def _matches(test: Matches, parameters: Parameters) -> str:
-    column = reference(test.column, parameters)
+    column = _tested(test.column, parameters)
     if isinstance(test.operand, Column):
-        operand = reference(test.operand, parameters)
+        operand = _tested(test.operand, parameters)
     else:
         operand = parameters.add(test.operand)
     if test.operator in _CALL:
@@ -147,7 +162,7 @@ def _matches(test: Matches, parameters: Parameters) -> str:
 
 def _operand(column: Column, operand: Any, parameters: Parameters) -> str:
     if isinstance(operand, Column):
-        return reference(operand, parameters)
+        return _tested(operand, parameters)
     return literal(column.type, operand, parameters)
 
 

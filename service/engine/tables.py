@@ -9,12 +9,15 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from service.engine.jvm import java_class
-from service.errors import FirnError, SnapshotNotFound
+from service.engine.translate import translated
+from service.errors import FirnError, InvalidFilter, InvalidQuery, SnapshotNotFound
+from service.names import CATALOG
 
 _ICEBERG = "org.apache.iceberg"
 _EXECUTORS = f"{_ICEBERG}.relocated.com.google.common.util.concurrent.MoreExecutors"
 _LOCAL_IO = f"{_ICEBERG}.hadoop.HadoopFileIO"
-_HADOOP = "spark.hadoop."
+# Later ones have the last word.
+_HADOOP = ("spark.hadoop.", f"spark.sql.catalog.{CATALOG}.hadoop.")
 _KEPT = 16
 # A table in Spark SQL, and its snapshot; without one it is whatever the table holds by then.
 Place = tuple[str, int | None]
@@ -48,12 +51,19 @@ def reading(session: SparkSession, places: Iterable[Place]) -> Iterator[Mapping[
     """
     wanted = [place for place in dict.fromkeys(places) if place[1] is not None]
     try:
-        yield {place: _pin(session, *place) for place in wanted}
+        pinned = {place: _pin(session, *place) for place in wanted}
+        # Only now: a query may read more tables than are kept.
+        for place in list(_pins(session))[: -max(_KEPT, len(wanted))]:
+            _unpin(session, place)
+        yield pinned
     except FirnError:
         raise
-    except Exception:
+    except Exception as e:
+        if isinstance(translated(e), InvalidQuery | InvalidFilter):
+            raise
         for table, snapshot_id in wanted:
             _unpin(session, (table, snapshot_id))
+            _kept(session).pop(table, None)
             with suppress(Py4JJavaError):  # what is wrong with the table, the first error says
                 if load_table(session, table).snapshot(snapshot_id) is None:
                     raise SnapshotNotFound(
@@ -67,8 +77,6 @@ def _pin(session: SparkSession, table: str, snapshot_id: int | None) -> Pinned:
     place = (table, snapshot_id)
     pinned = pins.pop(place, None) or _pinned(session, table, snapshot_id)
     pins[place] = pinned  # the latest used is the last
-    if len(pins) > _KEPT:
-        _unpin(session, next(iter(pins)))
     return pinned
 
 
@@ -139,8 +147,9 @@ def _quicken(session: SparkSession, io: Any) -> None:
     # Each job is sent the whole of it, and most of its thousand settings are of file systems that are not local.
     settings = java_class("org.apache.hadoop.conf.Configuration")(False)
     for name, value in session.sparkContext.getConf().getAll():
-        if name.startswith(_HADOOP):
-            settings.set(name.removeprefix(_HADOOP), value)
+        for prefix in _HADOOP:
+            if name.startswith(prefix):
+                settings.set(name.removeprefix(prefix), value)
     io.setConf(settings)
 
 

@@ -25,9 +25,10 @@ from pyspark.sql.types import (
 
 from service.engine.jvm import java_class
 from service.engine.select import Selected, aggregate_from_metadata, explained, selected
-from service.engine.sql import identifier
+from service.engine.sql import identifier, opaque
 from service.engine.tables import Pinned, Place, reading
 from service.errors import InvalidQuery
+from service.schema import TableSchema, has_uuid, holds_uuid
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _REASON = re.compile(r"\[[A-Z_.]+\] (.*?)(?: SQLSTATE:|$)", re.DOTALL)
@@ -51,8 +52,8 @@ class View:
 
     name: str
     spark_name: str
-    snapshot_id: int | None = None
-    has_uuid: bool = False
+    snapshot_id: int | None
+    schema: TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def framed(
     pinned: Mapping[Place, Pinned] | None = None,
 ) -> Iterator[tuple[DataFrame, list[str]]]:
     """The statement as a frame that can be planned during the block, all its rows, and what its columns are called."""
-    aggregate_from_metadata(session, allowed=not any(view.has_uuid for view in statement.views))
+    aggregate_from_metadata(session, allowed=not any(has_uuid(view.schema) for view in statement.views))
     with _views(session, statement.views, pinned or {}):
         df = _analysed(session, statement)
         _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)
@@ -117,12 +118,20 @@ def _views(session: SparkSession, views: Sequence[View], pinned: Mapping[Place, 
         for view in views:
             found = pinned.get((view.spark_name, view.snapshot_id))
             frame = found.frame if found else _at(session, view)
+            if has_uuid(view.schema):
+                frame = DataFrame(frame, session).selectExpr(*_opaque(view.schema))._jdf
             frame.createOrReplaceTempView(identifier(view.name))
             made.append(view.name)
         yield
     finally:
         for name in made:
             session.catalog.dropTempView(name)
+
+
+def _opaque(schema: TableSchema) -> Iterator[str]:
+    for field in schema.fields:
+        name = identifier(field.name)
+        yield f"{opaque(name, field.type)} AS {name}" if holds_uuid(field.type) else name
 
 
 def _at(session: SparkSession, view: View) -> Any:
@@ -134,7 +143,9 @@ def _check_tables(df: DataFrame, allowed: set[str], check: Callable[[str], int])
     plan = df._jdf.queryExecution().analyzed()
     expected = check(plan.toJSON())
     names = [
-        leaf.name() for leaf in _plan_leaves(df, plan) if leaf.getClass().getSimpleName() == "DataSourceV2Relation"
+        leaf.name().replace("`", "")
+        for leaf in _plan_leaves(df, plan)
+        if leaf.getClass().getSimpleName() == "DataSourceV2Relation"
     ]
     if len(names) != expected or not set(names) <= allowed:
         raise InvalidQuery("sql must be one SELECT over your own tables; it reads something else", field="sql")

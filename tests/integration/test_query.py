@@ -185,7 +185,6 @@ def test_a_filter_keeps_the_rows_that_sql_would(data: Ask, filter: Any, ids: lis
         ({"name": {"starts_with": "A"}}, "name LIKE 'A%'"),
         ({"d": {"gt": 1.234}}, "d > 1.23"),
         ({"f": "NaN"}, "is_nan(f)"),
-        ({"u": UUID}, f"u = '{UUID}'"),
         ({"bin": "AP8="}, "bin = X'00FF'"),
         ({"address.city": "Oslo"}, "address.city = 'Oslo'"),
         ({"not": {"age": {"in": [1, 2]}}}, "age NOT IN (1, 2)"),
@@ -553,6 +552,53 @@ def test_what_is_kept_of_a_snapshot_cannot_be_named(firn: Firn, sql: Ask, people
     sql("SELECT id FROM people")
     for name in {name for names in views(firn) for name in names}:
         firn.fail({"operation": "QUERY", "tenant_id": people, "sql": f"SELECT * FROM {name}"}, "INVALID_REQUEST", 400)
+
+
+def test_uuids_are_found_whatever_they_begin_with(firn: Firn, tenant: str) -> None:
+    """Files are not left out by their smallest and greatest uuid, of which Java has another idea than files have."""
+    address = {"tenant_id": tenant, "table": "ids"}
+    inner = {"type": "struct", "fields": {"u": {"type": "uuid"}}}
+    create(firn, tenant, "ids", {"u": {"type": "uuid"}, "s": inner, "n": {"type": "long"}})
+    known = [f"{first}79c0000-0000-4000-8000-000000000000" for first in "f059"]
+    rows = [{"u": u, "s": {"u": u}, "n": i} for i, u in enumerate(known)]
+    firn.ok({"operation": "WRITE", **address, "records": [*rows, {"n": 4}]})
+
+    def found(**asked: Any) -> list[int]:
+        return sorted(row["n"] for row in firn.ok({"operation": "QUERY", "tenant_id": tenant, **asked})["data"])
+
+    for i, u in enumerate(known):
+        for where in ({"u": u}, {"u": {"in": [u]}}, {"s.u": u}, {"u": {"gte": u, "lte": u}}):
+            assert found(table="ids", filter=where) == [i], where
+        for where in (f"u = '{u}'", f"s.u = '{u}'", f"u IN ('{u}', 'x')", f"s = named_struct('u', '{u}')"):
+            assert found(sql=f"SELECT n FROM ids WHERE {where}") == [i], where
+    assert found(table="ids", filter={"u": {"gt": known[1]}}) == [0, 2, 3]
+    assert found(table="ids", filter={"u": {"ne": known[1]}}) == [0, 2, 3]
+    assert found(table="ids", filter={"u": None}) == found(sql="SELECT n FROM ids WHERE s.u IS NULL") == [4]
+    assert firn.ok({"operation": "UPDATE", **address, "updates": {"n": 10}, "filter": {"u": known[0]}}) | {
+        "metadata": None
+    } == {"success": True, "records_updated": 1, "metadata": None}
+    assert firn.ok({"operation": "DELETE", **address, "filter": {"u": {"in": known[1:3]}}})["records_deleted"] == 2
+    assert found(table="ids") == [3, 4, 10]
+
+
+def test_a_query_reads_more_tables_than_are_kept(firn: Firn, tenant: str) -> None:
+    joins = []
+    for number in range(18):
+        create(firn, tenant, f"t{number}", {"id": {"type": "long"}})
+        firn.ok({"operation": "WRITE", "tenant_id": tenant, "table": f"t{number}", "records": [{"id": 1}]})
+        joins.append({"table": f"t{number}", "on": {"t0.id": "id"}})
+    ask = {"operation": "QUERY", "tenant_id": tenant, "table": "t0", "join": joins[1:], "projection": ["t17.id"]}
+    assert firn.ok(ask)["data"] == [{"t17.id": 1}]
+    assert firn.rows(tenant, "t0") == [{"id": 1}]
+    assert all(len(names) <= 18 for names in views(firn))
+
+
+def test_sql_reads_a_table_whose_name_begins_with_a_digit(firn: Firn, tenant: str) -> None:
+    create(firn, tenant, "7x", {"id": {"type": "long"}})
+    ask = {"operation": "QUERY", "tenant_id": tenant, "sql": "SELECT id FROM `7x`"}
+    assert firn.ok(ask)["data"] == []
+    firn.ok({"operation": "WRITE", "tenant_id": tenant, "table": "7x", "records": [{"id": 1}]})
+    assert firn.ok(ask)["data"] == [{"id": 1}]
 
 
 def views(firn: Firn) -> list[list[str]]:

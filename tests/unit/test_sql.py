@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from service.columns import Column, columns_of
 from service.engine.sql import Parameters, identifier, literal, reference, where
 from service.filters import parse_filter
+from service.predicates import Compare, In, IsNull, Matches
 from service.schema import Array, DecimalType, Field, Map, Primitive, Struct, parse_schema
 
 SCHEMA = parse_schema(
@@ -123,3 +124,13 @@ def test_a_literal_is_of_its_column_s_type(kind: Any, value: Any, text: str, val
     parameters = Parameters()
     assert literal(kind, value, parameters) == text
     assert list(parameters.values.values()) == values
+
+
+def test_a_uuid_is_compared_by_spark_alone() -> None:
+    column = Column("u", ("u",), Primitive("uuid"))
+    nested = Column("s", ("s",), Struct((Field("u", Primitive("uuid")),)))
+    assert where(Compare(column, "eq", "x"), Parameters()) == "concat(`u`, '') = :p0"
+    assert where(In(column, ("x",)), Parameters()) == "concat(`u`, '') IN (:p0)"
+    assert where(Matches(column, "starts_with", "x"), Parameters()) == "startswith(concat(`u`, ''), :p0)"
+    assert where(IsNull(column), Parameters()) == "`u` IS NULL"
+    assert where(Compare(nested, "eq", nested), Parameters()).startswith("element_at(transform(array(`s`)")
