@@ -103,7 +103,7 @@ class LimitSettings(_Section):
     stream_stall_s: Annotated[int, Field(ge=1, le=86_400)] = 300
     waiting_requests: Count = 1000
     start_wait_s: Annotated[int, Field(ge=1, le=3600)] = 120
-    stop_wait_s: Annotated[int, Field(ge=1, le=22)] = 20
+    stop_wait_s: Annotated[int, Field(ge=1, le=21)] = 20
 
 
 class Settings(_Section):
