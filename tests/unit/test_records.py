@@ -1,4 +1,3 @@
-import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import inf, isnan
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from service.errors import InvalidFilter, InvalidRecord, UnknownField
 from service.records import read_literal, read_records
 from service.schema import ColumnType, TableSchema, parse_schema
-from service.wire import parse
 from tests.strategies import quick, records, schemas
 
 HUGE = Decimal("1E+1000000000")
@@ -176,9 +174,7 @@ def test_a_value_that_fits_is_read_exactly(definition: Any, value: Any, expected
     ("definition", "value"), REFUSED, ids=lambda v: str(v)[:40] if not isinstance(v, str) else None
 )
 def test_a_value_that_does_not_fit_is_refused_where_it_stands(definition: Any, value: Any) -> None:
-    started = time.perf_counter()
     error = refused(table(c=definition), {}, {"c": value})
-    assert time.perf_counter() - started < 0.5
     assert str(error.field).startswith("records[1].c")
     assert error.details is not None
     assert error.details["record"] == 1
@@ -325,17 +321,3 @@ def test_no_json_value_breaks_the_reader(data: st.DataObject) -> None:
     else:
         named = "records[0]"
     assert named.startswith("records[0]")
-
-
-def test_ten_thousand_records_take_well_under_a_fifth_of_a_second() -> None:
-    schema = table(id="long", name="string", x="double", price="decimal(10,2)", at="timestamptz", day="date")
-    body = (
-        '{"id": 1, "name": "Zo", "x": 1.5, "price": "12.50", "at": "2024-01-01T10:00:00.1+01:30", "day": "2024-02-29"}'
-    )
-    rows = [parse(body)] * 10_000
-    best = 9.9
-    for _ in range(5):
-        started = time.perf_counter()
-        read_records(schema, rows)
-        best = min(best, time.perf_counter() - started)
-    assert best < 0.2
