@@ -15,6 +15,16 @@ def success(result: Result, request_id: str, execution_time_ms: int) -> bytes:
     return wire.render({"success": True, **fields, "metadata": metadata})
 
 
+def schema(success: bool, **fields: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of either shape with these fields between `success` and `metadata`."""
+    metadata = {"type": "object", "properties": {"request_id": {"type": "string"}}}
+    return {
+        "type": "object",
+        "required": ["success", *fields, "metadata"],
+        "properties": {"success": {"const": success}, **fields, "metadata": metadata},
+    }
+
+
 def _one_line(text: str, longest: int) -> str:
     """A text that may quote what a caller sent, without its line breaks and not at any length."""
     if len(text) > longest:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from service import VERSION
+from service import VERSION, envelope
 from service.events import INVOCATIONS
 from service.openapi_bulk import bulk_paths
 from service.operation import Operation
@@ -15,26 +15,21 @@ from service.streams.accept import MEDIA_TYPES
 Mode = Literal["validation", "serialization"]
 Refs = Mapping[Any, dict[str, Any]]
 _REF = "#/components/schemas/{model}"
-_ERROR = {
-    "type": "object",
-    "required": ["success", "error", "metadata"],
-    "properties": {
-        "success": {"const": False},
-        "error": {
-            "type": "object",
-            "required": ["code", "message", "retryable"],
-            "properties": {
-                "code": {"type": "string"},
-                "message": {"type": "string"},
-                "field": {"type": "string"},
-                "suggestion": {"type": "string"},
-                "retryable": {"type": "boolean"},
-                "details": {"type": "object"},
-            },
+_ERROR = envelope.schema(
+    False,
+    error={
+        "type": "object",
+        "required": ["code", "message", "retryable"],
+        "properties": {
+            "code": {"type": "string"},
+            "message": {"type": "string"},
+            "field": {"type": "string"},
+            "suggestion": {"type": "string"},
+            "retryable": {"type": "boolean"},
+            "details": {"type": "object"},
         },
-        "metadata": {"type": "object", "properties": {"request_id": {"type": "string"}}},
     },
-}
+)
 _STATUS = {"200": "yes", "503": "not yet, or not any more"}
 _STREAM = {
     "schema": {

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from service import envelope
 from service.bulk.decode import DECODERS
 from service.loads import JOB, RECORDS
 
@@ -10,46 +11,31 @@ _BODIES = {
     "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"name": "Ann", "age": 31}\n{"name": "Bo"}\n'},
     "text/csv": {"schema": {"type": "string"}, "example": "name,age\nAnn,31\nBo,\n"},
 }
-_METADATA = {"type": "object", "properties": {"request_id": {"type": "string"}}}
-_ACCEPTED = {
-    "type": "object",
-    "required": ["success", "job_id", "status_url", "metadata"],
-    "properties": {
-        "success": {"const": True},
-        "job_id": {"type": "string"},
-        "status_url": {"type": "string"},
-        "metadata": _METADATA,
-    },
-}
-_JOB = {
-    "type": "object",
-    "required": ["success", "job", "metadata"],
-    "properties": {
-        "success": {"const": True},
-        "job": {
-            "type": "object",
-            "required": ["id", "kind", "state", "progress", "created_at"],
-            "properties": {
-                "id": {"type": "string"},
-                "kind": {"const": "BULK"},
-                "state": {"enum": ["running", "done", "failed"]},
-                "progress": {
-                    "type": "object",
-                    "properties": {
-                        "phase": {"type": "string", "description": "staged, writing, committing, done"},
-                        "records": {"type": "integer"},
-                        "bytes": {"type": "integer", "description": "of the body"},
-                    },
+_ACCEPTED = envelope.schema(True, job_id={"type": "string"}, status_url={"type": "string"})
+_JOB = envelope.schema(
+    True,
+    job={
+        "type": "object",
+        "required": ["id", "kind", "state", "progress", "created_at"],
+        "properties": {
+            "id": {"type": "string"},
+            "kind": {"const": "BULK"},
+            "state": {"enum": ["running", "done", "failed"]},
+            "progress": {
+                "type": "object",
+                "properties": {
+                    "phase": {"type": "string", "description": "staged, writing, committing, done"},
+                    "records": {"type": "integer"},
+                    "bytes": {"type": "integer", "description": "of the body"},
                 },
-                "created_at": {"type": "string", "format": "date-time"},
-                "ended_at": {"type": "string", "format": "date-time"},
-                "result": {"type": "object", "description": "once done: the answer, as without async"},
-                "error": {"type": "object", "description": "once failed: as in a failure"},
             },
+            "created_at": {"type": "string", "format": "date-time"},
+            "ended_at": {"type": "string", "format": "date-time"},
+            "result": {"type": "object", "description": "once done: the answer, as without async"},
+            "error": {"type": "object", "description": "once failed: as in a failure"},
         },
-        "metadata": _METADATA,
     },
-}
+)
 
 
 def bulk_paths(written: dict[str, Any], failure: dict[str, Any]) -> dict[str, Any]:

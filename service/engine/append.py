@@ -69,7 +69,7 @@ def append(
     except BaseException:
         discard(session, table, staged)
         raise
-    return _commit(session, iceberg, staged, batch)
+    return _commit(iceberg, staged, batch)
 
 
 def stage(session: SparkSession, table: str, df: DataFrame, options: Mapping[str, str] | None = None) -> Staged:
@@ -86,7 +86,7 @@ def commit(
     """Add staged files in one commit; the snapshot it made. Moved when the table is another one by now."""
     iceberg = current(session, table)
     _check(iceberg, table, uuid, schema_id)
-    return _commit(session, iceberg, staged, batch)
+    return _commit(iceberg, staged, batch)
 
 
 def discard(session: SparkSession, table: str, staged: Staged) -> None:
@@ -131,7 +131,7 @@ def _stage(session: SparkSession, iceberg: Any, jdf: Any, options: Mapping[str, 
         staging.clearRewrite(iceberg, name)
 
 
-def _commit(session: SparkSession, iceberg: Any, staged: Staged, batch: str) -> int:
+def _commit(iceberg: Any, staged: Staged, batch: str) -> int:
     # With a pool, Iceberg sleeps 10 ms at a time until it is done, several times in one commit.
     here = same_thread()
     update = iceberg.newAppend().scanManifestsWith(here).writeManifestsWith(here, 1).set(BATCH_PROPERTY, batch)

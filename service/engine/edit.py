@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from service.engine.jvm import java_class
 from service.engine.rows import frame
-from service.engine.sql import Parameters, identifier, literal, run, where
+from service.engine.sql import Parameters, at_snapshot, identifier, literal, run, where
 from service.engine.tables import load_table
 from service.engine.write import stamped
 from service.names import BATCH_PROPERTY
@@ -43,8 +43,7 @@ class Merge:
 def count(session: SparkSession, table: str, predicate: Predicate, snapshot_id: int | None) -> int:
     """How many rows of a snapshot a predicate is true of."""
     parameters = Parameters()
-    version = "" if snapshot_id is None else f" VERSION AS OF {int(snapshot_id)}"
-    text = f"SELECT count(*) FROM {table}{version} AS t WHERE {where(predicate, parameters)}"
+    text = f"SELECT count(*) FROM {at_snapshot(table, snapshot_id)} AS t WHERE {where(predicate, parameters)}"
     return int(run(session, text, parameters.values).collect()[0][0])
 
 

@@ -115,8 +115,7 @@ def _source(source: Source, pinned: Mapping[Place, Pinned]) -> str:
     found = pinned.get((source.spark_name, source.snapshot_id))
     if found is not None:
         return f"{identifier(found.view)} AS {identifier(source.alias)}"
-    version = "" if source.snapshot_id is None else f" VERSION AS OF {source.snapshot_id}"
-    return f"{source.spark_name}{version} AS {identifier(source.alias)}"
+    return f"{sql.at_snapshot(source.spark_name, source.snapshot_id)} AS {identifier(source.alias)}"
 
 
 def _on(join: Join, parameters: Parameters) -> str:

@@ -133,6 +133,11 @@ def spark_type(kind: ColumnType) -> str:
             return _TYPES[name]
 
 
+def at_snapshot(table: str, snapshot_id: int | None) -> str:
+    """A table as it was at a snapshot; without one, as it is."""
+    return table if snapshot_id is None else f"{table} VERSION AS OF {int(snapshot_id)}"
+
+
 def opaque(text: str, kind: ColumnType) -> str:
     """The same value of a uuid, or of a struct that holds one, for Spark to compare by itself.
 

@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from service.engine.jvm import java_class
-from service.engine.translate import translated
+from service.engine.translate import EXPIRED, translated
 from service.errors import FirnError, InvalidFilter, InvalidQuery, SnapshotNotFound
 from service.names import CATALOG
 
@@ -66,9 +66,7 @@ def reading(session: SparkSession, places: Iterable[Place]) -> Iterator[Mapping[
             _kept(session).pop(table, None)
             with suppress(Py4JJavaError):  # what is wrong with the table, the first error says
                 if load_table(session, table).snapshot(snapshot_id) is None:
-                    raise SnapshotNotFound(
-                        "the snapshot expired while it was asked for; ask again for a newer one"
-                    ) from None
+                    raise SnapshotNotFound(EXPIRED) from None
         raise
 
 
@@ -140,7 +138,7 @@ def _table(operations: Any, table: str) -> Any:
 
 def _quicken(session: SparkSession, io: Any) -> None:
     """Make a session's access to local files cheaper, for all its tables; nothing else but its speed changes."""
-    if session.__dict__.setdefault("_firn_quickened", False):
+    if "_firn_quickened" in session.__dict__:
         return
     session.__dict__["_firn_quickened"] = True
     _delete_at_once()

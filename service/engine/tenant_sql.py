@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from service.engine.jvm import java_class
 from service.engine.select import Selected, aggregate_from_metadata, explained, selected
-from service.engine.sql import identifier, opaque
+from service.engine.sql import at_snapshot, identifier, opaque
 from service.engine.tables import Pinned, Place, reading
 from service.errors import InvalidQuery
 from service.schema import TableSchema, has_uuid, holds_uuid
@@ -117,10 +117,13 @@ def _views(session: SparkSession, views: Sequence[View], pinned: Mapping[Place, 
     try:
         for view in views:
             found = pinned.get((view.spark_name, view.snapshot_id))
-            frame = found.frame if found else _at(session, view)
+            if found:
+                table = DataFrame(found.frame, session)
+            else:
+                table = session.sql(f"SELECT * FROM {at_snapshot(view.spark_name, view.snapshot_id)}")
             if has_uuid(view.schema):
-                frame = DataFrame(frame, session).selectExpr(*_opaque(view.schema))._jdf
-            frame.createOrReplaceTempView(identifier(view.name))
+                table = table.selectExpr(*_opaque(view.schema))
+            table.createOrReplaceTempView(identifier(view.name))
             made.append(view.name)
         yield
     finally:
@@ -132,11 +135,6 @@ def _opaque(schema: TableSchema) -> Iterator[str]:
     for field in schema.fields:
         name = identifier(field.name)
         yield f"{opaque(name, field.type)} AS {name}" if holds_uuid(field.type) else name
-
-
-def _at(session: SparkSession, view: View) -> Any:
-    version = "" if view.snapshot_id is None else f" VERSION AS OF {view.snapshot_id}"
-    return session.sql(f"SELECT * FROM {view.spark_name}{version}")._jdf
 
 
 def _check_tables(df: DataFrame, allowed: set[str], check: Callable[[str], int]) -> None:

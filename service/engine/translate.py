@@ -24,6 +24,7 @@ from service.errors import (
     TableNotFound,
 )
 
+EXPIRED = "the snapshot expired while it was asked for; ask again for a newer one"
 _BY_CLASS: dict[str, tuple[type[FirnError], str]] = {
     "org.apache.iceberg.exceptions.CommitStateUnknownException": (
         OutcomeUnknown,
@@ -103,7 +104,7 @@ def translated(error: Exception) -> Exception:
         if "SPARK_JOB_CANCELLED" in message or "was cancelled" in message or "SparkContext was shut down" in message:
             return EngineUnavailable("the work was cancelled, as the service stops or its caller hung up; try again")
         if message.startswith("Cannot find snapshot with ID"):
-            return SnapshotNotFound("the snapshot expired while it was asked for; ask again for a newer one")
+            return SnapshotNotFound(EXPIRED)
         if name.startswith(_STORAGE_TOLD) or "No space left on device" in message:
             return StorageUnavailable(f"the storage refused: {_first_line(message)}")
     if any(name.startswith(_STORAGE) for name, _ in chain):
