@@ -9,6 +9,7 @@ import os
 import pkgutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -26,7 +27,8 @@ from service.router import Router
 from service.settings import ROOT, Settings, SettingsError, load
 
 log = logging.getLogger("firn")
-_TIDY_EVERY_S = 3600
+_LOOK_EVERY_S = 10
+_TIDY_EVERY = 360  # looks
 
 
 class App:
@@ -40,7 +42,7 @@ class App:
             catalog = connect(settings)
             ledger = open_ledger(settings)
         except FirnError as e:
-            raise SettingsError(f"{e.message} (FIRN_CATALOG__… and FIRN_HOME say where it is)") from e
+            raise SettingsError(f"{e.message} (FIRN_CATALOG__…, FIRN_LEDGER__URL and FIRN_HOME say where it is)") from e
         self.engine = Engine(
             spark_conf(settings, jar_paths),
             settings.spark.sessions,
@@ -72,10 +74,18 @@ class App:
 
     def _start(self) -> None:
         started = time.monotonic()
+        for step in (self._look_back, self._start_engine, self._warm_up):
+            self._until_done(step)
+        if not self._stopping.is_set():
+            self._warm.set()
+            log.info("ready after %.1f s", time.monotonic() - started)
+
+    def _until_done(self, step: Callable[[], None]) -> None:
+        """Take a step of the start, again and again until it succeeds."""
         pauses = itertools.chain((1, 5, 15), itertools.repeat(60))
         while not self._stopping.is_set():
             try:
-                self._prepare()
+                return step()
             except Exception as e:
                 pause = next(pauses)
                 if not self._stopping.wait(0):
@@ -83,20 +93,24 @@ class App:
                         "start-up failed, trying again in %d s: %s", pause, e, exc_info=not isinstance(e, FirnError)
                     )
                 self._stopping.wait(pause)
-            else:
-                self._warm.set()
-                log.info("ready after %.1f s", time.monotonic() - started)
-                return
 
     def _tidy(self) -> None:
-        """Let go of old notes now and then, as long as the service lives."""
-        while not self._stopping.wait(_TIDY_EVERY_S):
+        """Look for changes whose end could not be noted; now and then finish those of instances that are gone, too."""
+        for look in itertools.count(1):
+            if self._stopping.wait(_LOOK_EVERY_S):
+                return
+            self.context.commits.find_out()
+            if look % _TIDY_EVERY:
+                continue
             try:
                 tidy(self.context.ledger, self.settings)
+                self.context.commits.recover()
+                self.context.jobs.recover()
             except FirnError as e:
-                log.error("old notes of the ledger could not be let go: %s", e.message)
+                log.error("the ledger's notes could not be tidied: %s", e.message)
 
-    def _prepare(self) -> None:
+    def _look_back(self) -> None:
+        """Finish and remove what earlier processes left; only before Spark is there, so that nothing of ours is met."""
         left = self.context.commits.recover()
         if left:
             log.warning("looked up %d changes that an earlier stop left unfinished", left)
@@ -104,8 +118,12 @@ class App:
             warm.leftovers(self.context.catalog)
             sweep(self.context.catalog)
         self.context.jobs.recover()
+
+    def _start_engine(self) -> None:
         if not self.engine.up:
             self.engine.start()
+
+    def _warm_up(self) -> None:
         warm.warm(self.router, self.engine, self.context.catalog)
 
     def stop(self) -> None:

@@ -69,7 +69,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         edits=Edits(engine, commits),
         upkeep=upkeep,
         bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
-        jobs=Jobs(JobNotes(ledger), catalog),
+        jobs=Jobs(JobNotes(ledger), commits),
         holds=holds,
         expiry=expiry,
         streams=Streams(settings.limits, engine, holds),

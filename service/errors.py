@@ -24,6 +24,7 @@ FirnError                      code                    status  retryable
 │   ├── LedgerUnavailable      LEDGER_UNAVAILABLE      503     yes
 │   ├── StorageUnavailable     STORAGE_UNAVAILABLE     503     yes
 │   ├── ShuttingDown           SHUTTING_DOWN           503     yes
+│   ├── KeyBusy                KEY_BUSY                503     yes
 │   └── OutcomeUnknown         OUTCOME_UNKNOWN         503     yes
 └── InternalError              INTERNAL_ERROR          500
 
@@ -147,6 +148,16 @@ class StorageUnavailable(Unavailable):
 
 class ShuttingDown(Unavailable):
     code = "SHUTTING_DOWN"
+
+
+class KeyBusy(Unavailable):
+    """Another instance works on a request with the same key. Callers wait for its answer; few see this."""
+
+    code = "KEY_BUSY"
+
+    def __init__(self, message: str, keys: frozenset[str] = frozenset()) -> None:
+        super().__init__(f"{message}; send it again with the same key", field="idempotency_key")
+        self.keys = keys
 
 
 class OutcomeUnknown(Unavailable):

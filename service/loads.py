@@ -14,7 +14,8 @@ from handlers.write import Batch, WriteMetadata, WriteResult
 from service import envelope
 from service.bulk.bulk import Load, Loaded
 from service.commits.ask import Ask, Key
-from service.errors import FirnError, LedgerUnavailable
+from service.commits.keys import Claim
+from service.errors import FirnError, KeyBusy
 from service.operation import Result
 from service.router import Answer, Router
 from service.upkeep.upkeep import NOT_CHECKED
@@ -87,6 +88,8 @@ class Loads:
     def _once(self, load: Load, asked: Asked, key: Key, ended: Callable[[], None]) -> "Future[Answer]":
         with self._lock:
             claim = self._keys.claim(key, asked.request_id)
+            if claim.elsewhere:
+                return self._wait(load, asked, key, ended)
             if claim.under_way is None and claim.answer is None:
                 try:
                     return self._begin(load, asked, claim.ask, ended)
@@ -100,6 +103,32 @@ class Loads:
         answer = Answer(asked.status, claim.answer or b"")
         self._keys.release(key, answer)
         return _done(answer)
+
+    def _wait(self, load: Load, asked: Asked, key: Key, ended: Callable[[], None]) -> "Future[Answer]":
+        """Answer as another instance does that works on a load with this key; begin where that comes to nothing."""
+        answer: Future[Answer] = Future()
+
+        def begin(ask: Ask) -> None:
+            try:
+                self._begin(load, asked, ask, ended).add_done_callback(lambda done: answer.set_result(done.result()))
+            except BaseException as e:
+                give_up(self._failed(e, asked.request_id))
+
+        def give_up(outcome: Answer) -> None:
+            self._give_up(load, ended)
+            self._keys.release(key, outcome)
+            answer.set_result(outcome)
+
+        def look_again(found: "Claim[Answer] | FirnError") -> None:
+            if isinstance(found, FirnError):
+                give_up(self._failed(found, asked.request_id))
+            elif found.answer is not None:
+                give_up(Answer(asked.status, found.answer))
+            else:
+                begin(found.ask)
+
+        self._keys.wait(key, asked.request_id, look_again)
+        return answer
 
     def _begin(self, load: Load, asked: Asked, ask: Ask, ended: Callable[[], None]) -> "Future[Answer]":
         job_id, answer = None, Future[Answer]()
@@ -156,7 +185,7 @@ class Loads:
         if outcome.status == 200:
             try:
                 self._keys.store(key, body)
-            except LedgerUnavailable as e:  # what it says has happened all the same
+            except KeyBusy as e:  # what it says has happened all the same
                 log.error("the answer under key %s could not be stored: %s", key.id, e.message)
         self._accepted.pop(key.id, None)
         self._keys.release(key, outcome)

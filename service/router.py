@@ -14,13 +14,13 @@ from pydantic import ValidationError
 
 from service import envelope, wire
 from service.commits.ask import Ask, Key, fingerprint
-from service.commits.keys import Keys
+from service.commits.keys import Claim, Keys
 from service.context import Context
 from service.errors import (
     FirnError,
     InternalError,
     InvalidRequest,
-    LedgerUnavailable,
+    KeyBusy,
     ShuttingDown,
     TooManyRequests,
     UnknownOperation,
@@ -33,6 +33,7 @@ from service.streams.caller import Caller
 from service.streams.streams import Stream
 
 log = logging.getLogger("firn.router")
+_CLAIMS = 8
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Answer:
     status: int
     body: bytes
     retry_after_s: int | None = None
+    busy: bool = False
+    """Whether it only says that another instance works on a request with the same key."""
     stream: Stream | None = None
     """What to send instead of the body; whoever gets it closes it."""
 
@@ -55,6 +58,7 @@ class Router:
         self._keys: Keys[Answer] = Keys(context.ledger)
         limits = context.settings.limits
         self._pools = {pool: _pool(pool, limits) for pool in get_args(Pool) if pool != "inline"}
+        self._claims = ThreadPoolExecutor(_CLAIMS, thread_name_prefix="firn-claims")
         self._limit = limits.waiting_requests
         self._lock = threading.Condition()
         self._under_way = 0
@@ -111,8 +115,15 @@ class Router:
         if not isinstance(request, ChangeRequest) or request.idempotency_key is None:
             self._start(pool, asked, Ask(request_id), finish)
         else:
-            self._start_once(pool, asked, _key(found, request, request.idempotency_key, value), finish)
+            once = _key(found, request, request.idempotency_key, value)
+            self._claiming(lambda: self._start_once(pool, asked, once, finish), asked, finish)
         return answer
+
+    def _claiming(self, start: Callable[[], None], asked: "_Asked", finish: "Finish") -> None:
+        """Look a key up, which may take a moment where the ledger is on another machine."""
+        if not self._context.ledger.owners.shared:
+            return start()
+        _submit(self._claims, start, lambda: finish(_failed(_stopping(), asked.request_id)))
 
     def _start_once(self, pool: Pool, asked: "_Asked", key: Key, finish: "Finish") -> None:
         """Start a keyed request unless it is under way or was answered."""
@@ -127,10 +138,40 @@ class Router:
 
         if claim.under_way is not None:
             claim.under_way.add_done_callback(lambda done: finish(self._outcome(done, asked.request_id)))
-        elif claim.answer is not None:
-            release(Answer(200, claim.answer))
         else:
-            self._start(pool, asked, claim.ask, release)
+            self._go_on(pool, asked, key, claim, release)
+
+    def _go_on(self, pool: Pool, asked: "_Asked", key: Key, claim: "Claim[Answer]", release: "Finish") -> None:
+        """Answer a request whose key is claimed, start it, or wait for another instance that is at it."""
+
+        def look_again(found: "Claim[Answer] | FirnError") -> None:
+            if isinstance(found, FirnError):
+                release(_failed(found, asked.request_id))
+            else:
+                self._go_on(pool, asked, key, found, release)
+
+        def end(outcome: Answer) -> None:
+            if self._is_elsewhere(key, asked, outcome):
+                self._keys.wait(key, asked.request_id, look_again)
+            else:
+                release(outcome)
+
+        if claim.answer is not None:
+            release(Answer(200, claim.answer))
+        elif claim.elsewhere:
+            self._keys.wait(key, asked.request_id, look_again)
+        else:
+            self._start(pool, asked, claim.ask, end)
+
+    def _is_elsewhere(self, key: Key, asked: "_Asked", outcome: Answer) -> bool:
+        """Whether another instance has the key: also a refusal, as of what is there already, may be of its making."""
+        if outcome.busy or outcome.status == 200 or not self._context.ledger.owners.shared:
+            return outcome.busy
+        try:
+            claim = self._keys.look(key, asked.request_id)
+        except FirnError:
+            return False
+        return claim.elsewhere or claim.answer is not None
 
     def _start(self, pool: Pool, asked: "_Asked", ask: Ask, finish: "Finish") -> None:
         if pool == "inline":
@@ -139,15 +180,7 @@ class Router:
         def run() -> None:
             self._answer(asked, ask, finish)
 
-        def given_up(work: "Future[None]") -> None:
-            if work.cancelled():
-                finish(_failed(_stopping(), asked.request_id))
-
-        try:
-            work = self._pools[pool].submit(run)
-        except RuntimeError:  # the pool was closed meanwhile
-            return finish(_failed(_stopping(), asked.request_id))
-        work.add_done_callback(given_up)
+        _submit(self._pools[pool], run, lambda: finish(_failed(_stopping(), asked.request_id)))
 
     def parse(self, body: Any, *, trusted: bool = False) -> tuple[Operation, Request]:
         """The operation a request names and its checked model. `body` is JSON text or its value."""
@@ -198,8 +231,7 @@ class Router:
             if isinstance(result, Stream):
                 return finish(self._streaming(result))
             body = reply(result)
-            self._keep(ask, body)
-            answer = self._told(asked, _done(body))
+            answer = self._told(asked, _done(self._keys.store(ask.key, body) if ask.key else body))
         except BaseException as e:
             answer = self._told(asked, _broken(e))
         finish(answer)
@@ -210,15 +242,6 @@ class Router:
             self._under_way += 1
         stream.when_closed(lambda: self._leave("inline"))
         return Answer(200, b"", stream=stream)
-
-    def _keep(self, ask: Ask, body: bytes) -> None:
-        """Store the answer of a keyed request. What it says has happened: it is sent though it could not be stored."""
-        if ask.key is None:
-            return
-        try:
-            self._keys.store(ask.key, body)
-        except LedgerUnavailable as e:
-            log.error("%s: its answer could not be stored under its key: %s", ask.request_id, e.message)
 
     def _told(self, asked: "_Asked", done: "Future[bytes]") -> Answer:
         """The answer that a handler's end means, logged."""
@@ -252,6 +275,7 @@ class Router:
         """Take no more requests and wait for those under way; true when none is left."""
         with self._lock:
             self._draining = True
+            self._keys.stop_waiting(_stopping())
             return self._lock.wait_for(lambda: self._under_way == 0, timeout=seconds)
 
     @property
@@ -262,7 +286,7 @@ class Router:
 
     def close(self) -> None:
         """Give up what has not begun; its callers are told that the service is stopping."""
-        for pool in self._pools.values():
+        for pool in (self._claims, *self._pools.values()):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _enter(self, pool: Pool) -> None:
@@ -317,13 +341,22 @@ def _pool(pool: Pool, limits: LimitSettings) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(sizes[pool], thread_name_prefix=f"firn-{pool}")
 
 
+def _submit(pool: ThreadPoolExecutor, work: Callable[[], None], given_up: Callable[[], None]) -> None:
+    """Have a pool do some work; if it is closed before, `given_up` is called."""
+    try:
+        done = pool.submit(work)
+    except RuntimeError:
+        return given_up()
+    done.add_done_callback(lambda ended: given_up() if ended.cancelled() else None)
+
+
 def _stopping() -> ShuttingDown:
     return ShuttingDown("the service is stopping and takes no new requests; send this one to it again once it is back")
 
 
 def _failed(error: FirnError, request_id: str) -> Answer:
     wait = 1 if error.status in (429, 503) else None
-    return Answer(error.status, envelope.failure(error, request_id), wait)
+    return Answer(error.status, envelope.failure(error, request_id), wait, busy=isinstance(error, KeyBusy))
 
 
 def _done(body: bytes) -> "Future[bytes]":

@@ -5,6 +5,7 @@ A variable is named after its setting: `FIRN_PORT`, `FIRN_ICEBERG__COMPACTION__S
 
 import difflib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -21,6 +22,15 @@ Hours = Annotated[int, Field(ge=0, le=1_000_000)]
 Threads = Annotated[int, Field(ge=1, le=1000)]
 Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
 Codec = Literal["zstd", "snappy", "gzip", "uncompressed"]
+
+_POSTGRESQL = re.compile(
+    r"postgresql://([^\s:@/?#]+(:[^\s:@/?#]*)?@)?([\w.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/[^\s/?#]+"
+    # What libpq and the JDBC driver both know by these names.
+    r"(\?(sslmode|sslrootcert)=[^\s&#]+(&(sslmode|sslrootcert)=[^\s&#]+)?)?"
+)
+_POSTGRESQL_FORM = (
+    "postgresql://user:password@host:port/database (special characters as %-codes; ?sslmode=… may follow)"
+)
 
 
 class SettingsError(Exception):
@@ -66,10 +76,16 @@ class SparkSettings(_Section):
     conf: dict[str, str] = Field(default_factory=dict, description="further Spark settings, as they are")
 
 
+class LedgerSettings(_Section):
+    """Where the ledger is: SQLite under FIRN_HOME unless said otherwise."""
+
+    url: str | None = None
+
+
 class CatalogSettings(_Section):
     """Where tables are registered: SQLite under FIRN_HOME unless said otherwise."""
 
-    type: Literal["sqlite", "rest", "glue"] = "sqlite"
+    type: Literal["sqlite", "rest", "glue", "postgresql"] = "sqlite"
     uri: str | None = None
     warehouse: str | None = None
     properties: dict[str, str] = Field(default_factory=dict, description="passed to PyIceberg and to Spark's catalog")
@@ -115,6 +131,7 @@ class Settings(_Section):
     iceberg: IcebergSettings = IcebergSettings()
     spark: SparkSettings = SparkSettings()
     catalog: CatalogSettings = CatalogSettings()
+    ledger: LedgerSettings = LedgerSettings()
     writes: WriteQueueSettings = WriteQueueSettings()
     limits: LimitSettings = LimitSettings()
 
@@ -210,7 +227,12 @@ def _explain(error: ValidationError, environ: Mapping[str, str], path: Path, env
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(".".join(keys), [".".join(k) for k in _leaves(Settings)], n=1)
         return f"{source} is not a setting" + (f"; did you mean {near[0]}?" if near else "; remove it")
-    return f"{source} is {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    return f"{source} is {_shown(first['input'])}: {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def _shown(value: Any) -> str:
+    """A value as an error may quote it: an address without who uses it."""
+    return re.sub(r"://\S*@", "://…@", repr(value))
 
 
 def _check_together(settings: Settings) -> None:
@@ -223,5 +245,19 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.catalog.type != "sqlite" and not settings.catalog.warehouse:
         raise SettingsError(f"catalog.warehouse is not set; a {settings.catalog.type} catalog needs it, as s3://…")
-    if settings.catalog.type == "rest" and not settings.catalog.uri:
-        raise SettingsError("catalog.uri is not set; a rest catalog needs it")
+    if settings.catalog.type in ("rest", "postgresql") and not settings.catalog.uri:
+        raise SettingsError(f"catalog.uri is not set; a {settings.catalog.type} catalog needs it")
+    if settings.catalog.type == "postgresql" and not _POSTGRESQL.fullmatch(settings.catalog.uri or ""):
+        raise SettingsError(f"catalog.uri is no address of a PostgreSQL database; write it as {_POSTGRESQL_FORM}")
+    if settings.ledger.url is None:
+        return
+    if not _POSTGRESQL.fullmatch(settings.ledger.url):
+        raise SettingsError(
+            f"ledger.url is no address of a PostgreSQL database; write it as {_POSTGRESQL_FORM}, "
+            "or leave it unset for SQLite under FIRN_HOME"
+        )
+    if settings.catalog.type == "sqlite":
+        raise SettingsError(
+            "ledger.url is set, but catalog.type is sqlite: instances would share a ledger and no tables; "
+            "set catalog.type to postgresql, rest or glue, or leave ledger.url unset"
+        )

@@ -7,6 +7,7 @@ import pytest
 
 from service.settings import load
 from tests.harness import Firn, Running, free_port
+from tests.postgres import PostgresServer
 
 _numbers = itertools.count(1)
 
@@ -20,6 +21,13 @@ def firn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firn]:
         yield running.start()
     finally:
         running.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The one PostgreSQL server of a test run, started when a test first asks for it."""
+    with PostgresServer() as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A catalog, an engine and a ledger that can be told to fail.
+"""A catalog, an engine and a ledger that can be told to fail, and instances that can be told to go away.
 
 `unit/test_fakes.py` holds the catalog to what the real one does.
 """
@@ -7,9 +7,10 @@ import itertools
 import threading
 import time
 import uuid as uuids
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pyarrow as pa
 from sqlalchemy import event
@@ -18,9 +19,9 @@ from service.catalog.tables import Catalog, Snapshot, Table
 from service.engine.append import Moved, append
 from service.engine.engine import Engine
 from service.engine.write import overwrite
-from service.errors import LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
-from service.ledger.ledger import Begun, KeyNote, Ledger
-from service.names import BATCH_PROPERTY, TableName
+from service.errors import CommitConflict, LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
+from service.ledger.ledger import Batch, Begun, KeyNote, Ledger
+from service.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
 from service.partition import PartitionField
 from service.schema import TableSchema
 from service.upkeep.report import Check
@@ -66,6 +67,8 @@ class FakeCatalog:
     tables: dict[TableName, FakeTable] = field(default_factory=dict)
     failures: list[Exception | None] = field(default_factory=list)
     loads: int = 0
+    fences: list[str] = field(default_factory=list)
+    """The batches for which a table was fenced."""
     _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -111,13 +114,28 @@ class FakeCatalog:
     def append(self, name: TableName, batch: str) -> int:
         """What Spark does: a commit stamped with the batch."""
         with self._lock:
-            table = self.tables[name]
-            summary = {"operation": "append", BATCH_PROPERTY: batch}
-            made = Snapshot(
-                next(self._ids), table.current_snapshot_id, time.time_ns() // 1_000_000, table.schema, summary
-            )
-            self.tables[name] = replace(table, history=(*table.history, made))
-            return made.snapshot_id
+            return self._commit(name, BATCH_PROPERTY, batch)
+
+    def fence(self, table: Table, batch: str) -> None:
+        with self._lock:
+            current = self.tables.get(table.name)
+            if current is None:
+                raise TableNotFound(f"there is no table {table.name.table!r}", field="table")
+            if current.uuid == table.uuid:
+                self.fences.append(batch)
+                self._commit(table.name, FENCE_PROPERTY, batch)
+
+    def _commit(self, name: TableName, stamp: str, batch: str) -> int:
+        table = self.tables[name]
+        made = Snapshot(
+            next(self._ids),
+            table.current_snapshot_id,
+            time.time_ns() // 1_000_000,
+            table.schema,
+            {"operation": "append", stamp: batch},
+        )
+        self.tables[name] = replace(table, history=(*table.history, made))
+        return made.snapshot_id
 
 
 Rows = list[dict[str, Any]]
@@ -178,11 +196,51 @@ class FakeUpkeep:
     def as_upkeep(self) -> Upkeep:
         return cast(Upkeep, self)
 
-    def check_batch(self, table: Table, writes: int) -> tuple[int, dict[int, Check]]:
+    def check_batch(self, table: Table, writes: int) -> dict[int, Check]:
         before = self.totals.get(table.uuid, 0)
         self.totals[table.uuid] = before + writes
         due = [i for i in range(writes) if (before + i + 1) % self.every == 0]
-        return before + writes, dict.fromkeys(due, Check(True, 2))
+        return dict.fromkeys(due, Check(True, 2))
+
+
+@dataclass
+class FakeOwners:
+    """One of several instances on a ledger. `present` holds those that are seen; all of them share it, and a lock."""
+
+    me: str
+    shared: bool = True
+    present: set[str] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """For every table the same one."""
+    wait_s: float = 1
+    held: threading.local = field(default_factory=threading.local, init=False)
+
+    def __post_init__(self) -> None:
+        self.present.add(self.me)
+
+    def beside(self, me: str) -> Self:
+        """Another instance."""
+        return replace(self, me=me)
+
+    def gone(self, owner: str) -> bool:
+        return owner != self.me and owner not in self.present
+
+    @contextmanager
+    def table(self, table_uuid: str) -> Iterator[None]:
+        if getattr(self.held, "it", False):  # by this thread, further out
+            yield
+            return
+        if not self.lock.acquire(timeout=self.wait_s):
+            raise CommitConflict("another instance has been changing this table for long; try again later")
+        self.held.it = True
+        try:
+            yield
+        finally:
+            self.held.it = False
+            self.lock.release()
+
+    def close(self) -> None:
+        self.present.discard(self.me)
 
 
 class MuteLedger(Ledger):
@@ -214,18 +272,22 @@ class MuteLedger(Ledger):
         self._asked("end")
         super().end(batch, snapshot_id, answers, writes)
 
+    def find(self, batch: str) -> Batch | None:
+        self._asked("find")
+        return super().find(batch)
+
     def key(self, key_id: str) -> KeyNote | None:
         self._asked("key")
         return super().key(key_id)
 
-    def answer(self, key_id: str, fingerprint: str, body: bytes) -> None:
+    def answer(self, key_id: str, fingerprint: str, body: bytes) -> bytes:
         self._asked("answer")
-        super().answer(key_id, fingerprint, body)
+        return super().answer(key_id, fingerprint, body)
 
     def writes(self, table_uuid: str) -> int:
         self._asked("writes")
         return super().writes(table_uuid)
 
-    def count_writes(self, table_uuid: str, total: int) -> None:
+    def count_writes(self, table_uuid: str, writes: int) -> None:
         self._asked("count_writes")
-        super().count_writes(table_uuid, total)
+        super().count_writes(table_uuid, writes)

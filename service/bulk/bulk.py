@@ -203,7 +203,13 @@ class Bulk:
             tries(batch)
             tried = True
             self._engine.run(
-                append.commit, current.spark_name, files, batch, uuid=table.uuid, schema_id=table.schema_id
+                append.commit,
+                current.spark_name,
+                files,
+                batch,
+                uuid=table.uuid,
+                schema_id=table.schema_id,
+                before_commit=lambda: self._commits.must_be_ours(batch),
             )
 
         try:

@@ -6,21 +6,47 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import psycopg
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io import InputFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
+from service import postgres
 from service.catalog.tables import Catalog
 from service.catalog.translate import translated
 from service.names import CATALOG
 from service.settings import Settings
 
 _METADATA_KEPT = 64
+# Names of any length, where PyIceberg's and Iceberg's own tables take 255 characters.
+_TABLES = """
+    SELECT pg_advisory_xact_lock(hashtextextended('firn catalog', 0));
+    CREATE TABLE IF NOT EXISTS iceberg_tables (
+        catalog_name TEXT NOT NULL,
+        table_namespace TEXT NOT NULL,
+        table_name TEXT NOT NULL,
+        metadata_location TEXT,
+        previous_metadata_location TEXT,
+        iceberg_type VARCHAR(5),
+        PRIMARY KEY (catalog_name, table_namespace, table_name)
+    );
+    CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
+        catalog_name TEXT NOT NULL,
+        namespace TEXT NOT NULL,
+        property_key TEXT NOT NULL,
+        property_value TEXT,
+        PRIMARY KEY (catalog_name, namespace, property_key)
+    );
+"""
+_MISSING = """
+    SELECT name FROM unnest(ARRAY['iceberg_tables', 'iceberg_namespace_properties']) AS name
+    WHERE to_regclass(name) IS NULL
+"""
 
 
 def connect(settings: Settings) -> Catalog:
-    """The catalog that Spark uses too; the embedded one is made if it is not there."""
+    """The catalog that Spark uses too; one in a database of our own is made if it is not there."""
     warehouse = settings.catalog.warehouse or ""
     properties: dict[str, Any] = {"type": settings.catalog.type, "warehouse": warehouse, **settings.catalog.properties}
     if settings.catalog.type == "sqlite":
@@ -29,11 +55,23 @@ def connect(settings: Settings) -> Catalog:
             connection.execute("PRAGMA journal_mode=WAL")
         # Wait for another writer rather than fail at once.
         properties |= {"type": "sql", "uri": f"sqlite:///{path}?timeout=30"}
+    elif settings.catalog.type == "postgresql":
+        url = settings.catalog.uri or ""
+        _make_tables(url)
+        properties |= {"type": "sql", "uri": postgres.sqlalchemy(url), "pool_pre_ping": "true"}
     elif settings.catalog.uri:
         properties["uri"] = settings.catalog.uri
     _keep_metadata()
     with translated():
         return Catalog(load_catalog(CATALOG, **properties), warehouse)
+
+
+def _make_tables(url: str) -> None:
+    """Make the catalog's tables if they are not there, also where several instances do at the same moment."""
+    with translated(), psycopg.connect(postgres.libpq(url)) as connection:
+        # Only who makes tables needs the right to.
+        if connection.execute(_MISSING).fetchall():
+            connection.execute(_TABLES)
 
 
 def _keep_metadata() -> None:

@@ -12,17 +12,19 @@ from functools import cached_property
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.exceptions import TableAlreadyExistsError as IcebergTableExists
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from service.catalog import types
 from service.catalog.translate import translated
-from service.errors import SnapshotNotFound, TableExists, TableNotFound, nearest
-from service.names import BATCH_PROPERTY, CATALOG, TableName, decode, namespace_identifier
+from service.errors import CommitConflict, SnapshotNotFound, TableExists, TableNotFound, nearest
+from service.names import BATCH_PROPERTY, CATALOG, FENCE_PROPERTY, TableName, decode, namespace_identifier
 from service.partition import PartitionField
 from service.schema import TableSchema
+
+_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,21 @@ class Catalog:
                 return
             self._catalog.purge_table(table.name.identifier)
         _remove_folder(table.location)
+
+    def fence(self, table: Table, batch: str) -> None:
+        """Give a table a snapshot that adds nothing: what was built on an earlier one can no longer be committed."""
+        with translated(), self._gone_is(table.name):
+            for attempt in range(_TRIES):
+                current = self._catalog.load_table(table.name.identifier)
+                if str(current.metadata.table_uuid) != table.uuid:
+                    return
+                try:
+                    with current.transaction() as change:
+                        change.update_snapshot({FENCE_PROPERTY: batch}).fast_append().commit()
+                    return
+                except CommitFailedException as e:
+                    if attempt + 1 == _TRIES:
+                        raise CommitConflict("other writers changed the table first, several times in a row") from e
 
     @contextmanager
     def _gone_is(self, name: TableName) -> Iterator[None]:

@@ -43,7 +43,9 @@ def translated() -> Iterator[None]:
     except OSError as e:
         raise StorageUnavailable(f"the table's storage failed: {_first_line(e)}") from e
     except Exception as e:
-        if any(base.__module__.startswith(("sqlalchemy.", "sqlite3", "botocore.")) for base in type(e).__mro__):
+        if any(
+            base.__module__.startswith(("sqlalchemy.", "sqlite3", "psycopg", "botocore.")) for base in type(e).__mro__
+        ):
             raise CatalogUnavailable(f"the catalog does not answer: {_first_line(e)}") from e
         raise
 

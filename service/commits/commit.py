@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.ask import Ask
 from service.commits.order import Order
-from service.errors import CommitConflict, FirnError, LedgerUnavailable, OutcomeUnknown, TableExists, TableNotFound
-from service.ledger.ledger import Batch, Begun, Ledger
+from service.errors import (
+    CommitConflict,
+    FirnError,
+    KeyBusy,
+    LedgerUnavailable,
+    OutcomeUnknown,
+    TableExists,
+    TableNotFound,
+)
+from service.ledger.ledger import TAKEN, UNFINISHED, Batch, Begun, Ledger
 from service.names import BATCH_PROPERTY, TableName
 from service.partition import PartitionField
 from service.schema import TableSchema
@@ -49,6 +57,7 @@ class Commits:
         self._ledger = ledger
         self.order = Order()
         self._listeners: list[Callable[[TableName, str], None]] = []
+        self._unknown: set[str] = set()
 
     def when_committed(self, listener: Callable[[TableName, str], None]) -> None:
         """Have a listener called with a table's name and UUID after each commit; it must be quick and never fail."""
@@ -67,7 +76,7 @@ class Commits:
         effect is given and nothing is run. With `in_order=False` it does not wait for other changes of the table: for
         long work that yields to them.
         """
-        with self.order.hold(table.uuid) if in_order else nullcontext():
+        with self._alone_with(table) if in_order else nullcontext():
             happened = self.happened(ask)
             if happened and happened.snapshot_id is not None:
                 current = self._same(table)
@@ -82,14 +91,24 @@ class Commits:
         raise AssertionError("unreachable")
 
     def happened(self, ask: Ask) -> Batch | None:
-        """The batch of an earlier attempt with the same key, if that attempt had its effect."""
-        noted = self._ledger.find(ask.earlier) if ask.earlier else None
-        if noted is None or noted.state == "void":
-            return None
-        if noted.state == "begun":
-            self._settle(noted)
-            noted = self._ledger.find(noted.batch)
-        return noted if noted and noted.state == "done" else None
+        """The batch of an earlier attempt with the same key, if that attempt had its effect.
+
+        KeyBusy while another instance is at it.
+        """
+        return self.outcome(ask.earlier) if ask.earlier else None
+
+    def outcome(self, batch: str) -> Batch | None:
+        """A batch that has ended, if it had its effect; what became of it is found out where that is not noted."""
+        noted = self._ledger.find(batch)
+        if noted is not None and noted.state in UNFINISHED:
+            self._find_out(noted)
+            noted = self._ledger.find(batch)
+        return noted if noted is not None and noted.state == "done" else None
+
+    def must_be_ours(self, batch: str) -> None:
+        """Refuse to commit what another instance has taken over; asked when nothing but the commit is left to do."""
+        if self._ledger.owners.shared and not self._ledger.is_ours(batch):
+            raise CommitConflict("another instance took this change over, as it could not see us; send it again")
 
     def begin(self, batch: str, table: Table, operation: str, asks: Sequence[Ask], records: int = 0) -> None:
         """Note a batch and the keys in it; before this, nothing of it may be committed."""
@@ -101,8 +120,8 @@ class Commits:
         Without one it is noted void, or OutcomeUnknown says that nobody can tell.
         """
         snapshot = self._look(batch, name, failure).committed_by(batch)
-        if snapshot is None and not isinstance(failure, OutcomeUnknown):
-            self.end(batch, None)
+        if snapshot is None:
+            self._not_found(batch, failure)
         return snapshot
 
     def end(
@@ -112,20 +131,25 @@ class Commits:
         answers: dict[str, bytes] | None = None,
         writes: tuple[str, int] | None = None,
     ) -> None:
-        """The commit decides what happened, not the note: a ledger that fails now must not make a success a failure."""
+        """Note what a batch came to, its answers, and of which table it was how many WRITEs.
+
+        The commit decides what happened, not the note: a ledger that fails now must not make a success a failure.
+        """
         try:
             self._ledger.end(batch, snapshot_id, answers, writes)
         except LedgerUnavailable as e:
-            log.error("the end of batch %s could not be noted; a retry or the next start will: %s", batch, e.message)
+            self._unknown.add(batch)
+            log.error("the end of batch %s could not be noted; it will be: %s", batch, e.message)
 
-    def keep(self, ask: Ask, answer: bytes) -> None:
-        """Keep the answer to a request that needed no change, if it has a key."""
+    def keep(self, ask: Ask, answer: bytes) -> bytes:
+        """Keep the answer to a request that needed no change, if it has a key; what is to be answered."""
         if ask.key is None:
-            return
+            return answer
         try:
-            self._ledger.answer(ask.key.id, ask.key.fingerprint, answer)
+            return self._ledger.answer(ask.key.id, ask.key.fingerprint, answer)
         except LedgerUnavailable as e:
             log.error("%s: its answer could not be stored under its key: %s", ask.request_id, e.message)
+            return answer
 
     def in_turn(self, table: Table) -> AbstractContextManager[None]:
         """Hold the table's turn: no change of it is being made, or looked for, meanwhile."""
@@ -154,7 +178,7 @@ class Commits:
         if self.happened(ask):
             return
         table = self._catalog.load(name)
-        with self.order.hold(table.uuid):
+        with self._alone_with(table):
             current = self._same(table)
             if ask.key is None:
                 self._catalog.drop(current, purge=purge)
@@ -172,14 +196,29 @@ class Commits:
         except refusal:
             self.end(batch, None)
             raise
+        except BaseException:
+            self._unknown.add(batch)
+            raise
         self.end(batch, NO_SNAPSHOT)
 
+    def find_out(self) -> None:
+        """Look again for batches of ours of which nobody could tell what became of them."""
+        for batch in list(self._unknown):
+            try:
+                self.outcome(batch)
+            except FirnError as e:
+                log.info("what became of batch %s still cannot be found out: %s", batch, e.message)
+            else:
+                self._unknown.discard(batch)
+
     def recover(self) -> int:
-        """Finish the notes that a crash left unfinished; safe because one process owns them."""
-        left = self._ledger.unfinished()
+        """Finish the notes that instances left unfinished which are gone."""
+        left = [noted for noted in self._ledger.unfinished() if self._ledger.owners.gone(noted.owner)]
         for noted in left:
             try:
-                self._settle(noted)
+                self._find_out(noted)
+            except KeyBusy:
+                log.info("batch %s of %s is looked after by another instance", noted.batch, noted.table)
             except Exception as e:  # one unreadable table must not keep the others from being served
                 log.error("what became of batch %s of %s cannot be read: %s", noted.batch, noted.table, e)
         return len(left)
@@ -209,8 +248,7 @@ class Commits:
         after = self._look(batch, table.name, failure)
         snapshot = after.committed_by(batch)
         if failure is not None and snapshot is None:
-            if not isinstance(failure, OutcomeUnknown):
-                self.end(batch, None)
+            self._not_found(batch, failure)
             raise failure
         if failure is not None:
             log.warning(
@@ -238,6 +276,7 @@ class Commits:
                 raise
             except Exception as e:
                 if pause is None:
+                    self._unknown.add(batch)
                     raise OutcomeUnknown(
                         f"whether the change happened could not be found out ({e}); sent again with its idempotency "
                         "key it happens once, without one look before sending it again",
@@ -245,6 +284,49 @@ class Commits:
                     ) from (failure or e)
                 time.sleep(pause)
         raise AssertionError("unreachable")
+
+    @contextmanager
+    def _alone_with(self, table: Table) -> Iterator[None]:
+        """Hold the table's turn, here and among instances."""
+        with self.order.hold(table.uuid), self._ledger.owners.table(table.uuid):
+            yield
+
+    def _find_out(self, noted: Batch) -> None:
+        """Note what became of a batch that has no end noted."""
+        owners = self._ledger.owners
+        if noted.owner != owners.me and not owners.gone(noted.owner):
+            raise KeyBusy("another instance works on a request with this key")
+        if owners.shared and (noted.owner != owners.me or noted.state == TAKEN):
+            self._take_over(noted)
+        else:
+            self._settle(noted)
+
+    def _take_over(self, noted: Batch) -> None:
+        """Find out what became of a batch whose owner we cannot see, though its JVM may still be about to commit.
+
+        The owner looks whether the batch is its own after it has built its commit on the newest snapshot. So first
+        the batch is made ours, then the table gets a snapshot of ours: what the owner has built before is refused for
+        not being built on that one, and what it builds after it does not commit. Only then can the history tell.
+        """
+        with self._ledger.owners.table(noted.table_uuid):
+            if not self._ledger.take_over(noted):
+                raise KeyBusy("another instance looks after a request with this key")
+            self._unknown.add(noted.batch)
+            if noted.operation not in (MAKE, DROP):
+                with suppress(TableNotFound):
+                    table = self._catalog.load(noted.table)
+                    if table.uuid == noted.table_uuid:
+                        self._catalog.fence(table, noted.batch)
+            self._settle(noted)
+        self._unknown.discard(noted.batch)
+        log.warning("took over batch %s of %s from an instance that is gone", noted.batch, noted.table)
+
+    def _not_found(self, batch: str, failure: Exception) -> None:
+        """A batch that failed is not in the table: void, unless it may still come."""
+        if isinstance(failure, OutcomeUnknown):
+            self._unknown.add(batch)
+        else:
+            self.end(batch, None)
 
     def _settle(self, noted: Batch) -> None:
         """Find out what became of a batch that was begun, and note it."""

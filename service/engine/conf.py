@@ -4,11 +4,13 @@ import hashlib
 import tempfile
 from pathlib import Path
 
+from service import postgres
 from service.names import CATALOG
 from service.settings import ROOT, Settings
 
 _IMPLEMENTATIONS = {
     "sqlite": ("jdbc", None),
+    "postgresql": ("jdbc", None),
     "rest": ("rest", None),
     "glue": (None, "org.apache.iceberg.aws.glue.GlueCatalog"),
 }
@@ -94,6 +96,8 @@ def _catalog(settings: Settings) -> dict[str, str]:
     if settings.catalog.type == "sqlite":
         values |= {"uri": f"jdbc:sqlite:{settings.home / 'catalog.db'}", "jdbc.busy_timeout": "30000"}
         values |= {"jdbc.synchronous": "FULL", "jdbc.journal_mode": "WAL", "jdbc.schema-version": "V1"}
+    elif settings.catalog.type == "postgresql":
+        values |= postgres.jdbc(settings.catalog.uri or "")
     elif settings.catalog.uri:
         values["uri"] = settings.catalog.uri
     name = f"spark.sql.catalog.{CATALOG}"

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -16,6 +17,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from service.engine.conf import spool
+
+_SECRET = re.compile(r"(?i)password|secret|token|access[.-]?key")
 
 
 def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
@@ -34,7 +37,9 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
     # In a session of its own, so that a signal for our process group lets it finish what we wait for.
     popen = {"pass_fds": held, "start_new_session": True}
     launch: Any = launch_gateway  # PySpark gives it no types
-    SparkContext._ensure_initialized(gateway=launch(settings, popen_kwargs=popen))
+    # Everybody on this machine can read a command line: what is secret is set once the JVM is there.
+    shown = SparkConf().setAll([(name, value) for name, value in conf.items() if not _SECRET.search(name)])
+    SparkContext._ensure_initialized(gateway=launch(shown, popen_kwargs=popen))
     return SparkSession.builder.config(conf=settings).getOrCreate()
 
 

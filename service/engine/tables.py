@@ -80,7 +80,8 @@ def _pin(session: SparkSession, table: str, snapshot_id: int | None) -> Pinned:
 
 def _pinned(session: SparkSession, table: str, snapshot_id: int | None) -> Pinned:
     operations = _kept(session).get(table)
-    if operations is None or operations.current().snapshot(snapshot_id) is None:
+    metadata = operations and operations.current()
+    if metadata is None or metadata.snapshot(snapshot_id) is None:
         operations = _operations(session, table)
     version = java_class(f"{_ICEBERG}.spark.TimeTravel").version(str(snapshot_id))
     at = java_class(f"{_ICEBERG}.spark.source.SparkTable").create(_table(operations, table), version)
@@ -118,9 +119,10 @@ def _operations(session: SparkSession, table: str) -> Any:
     operations = kept.pop(table, None)
     if operations is not None:
         try:
-            operations.refresh()
+            gone = operations.refresh() is None
         except Py4JJavaError:  # dropped, or another one by now: whatever it is, loading says
-            operations = None
+            gone = True
+        operations = None if gone else operations
     if operations is None:
         operations = load_table(session, table).operations()
         io, location = operations.io(), str(operations.current().location())

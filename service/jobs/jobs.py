@@ -5,12 +5,14 @@ import logging
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from service.catalog.tables import Catalog, Table
-from service.errors import FirnError, LedgerUnavailable, NotFound, TableNotFound
+from service.catalog.tables import Table
+from service.commits.commit import Commits
+from service.errors import FirnError, KeyBusy, LedgerUnavailable, NotFound
 from service.ledger.jobs import JobNote, JobNotes
 
 log = logging.getLogger("firn.jobs")
@@ -40,11 +42,11 @@ class Job:
 
 
 class Jobs:
-    """Every job of this process, and the notes of those of earlier ones."""
+    """Every job of this process, and the notes of those of others."""
 
-    def __init__(self, notes: JobNotes, catalog: Catalog) -> None:
+    def __init__(self, notes: JobNotes, commits: Commits) -> None:
         self._notes = notes
-        self._catalog = catalog
+        self._commits = commits
         self._lock = threading.Lock()
         self._live: dict[str, Job] = {}
 
@@ -79,8 +81,9 @@ class Jobs:
         if job is not None:
             return _described(job.note, job.state, asdict(job.progress), job.outcome, job.ended_ms)
         note = self._notes.find(job_id)
-        if note is not None and note.state == "running":
-            self._settle(note)
+        if note is not None and note.state == "running" and self._notes.left(note):
+            with suppress(KeyBusy):  # somebody else is at it
+                self._settle(note)
             note = self._notes.find(job_id)
         if note is None:
             raise NotFound(f"there is no job {job_id[:80]!r}; it may have ended more than a week ago")
@@ -88,7 +91,7 @@ class Jobs:
 
     def recover(self) -> int:
         """Find out what became of jobs that an earlier process did not finish; how many there were."""
-        left = [note for note in self._notes.unfinished() if note.id not in self._live]
+        left = [note for note in self._notes.unfinished() if self._notes.left(note)]
         for note in left:
             try:
                 self._settle(note)
@@ -97,18 +100,12 @@ class Jobs:
         return len(left)
 
     def _settle(self, note: JobNote) -> None:
-        snapshot = None
-        if note.batch is not None:
-            try:
-                table = self._catalog.load(note.table)
-                snapshot = table.committed_by(note.batch) if table.uuid == note.table_uuid else None
-            except TableNotFound:
-                pass
-        if snapshot is None:
+        committed = self._commits.outcome(note.batch) if note.batch is not None else None
+        if committed is None:
             self._notes.end(note.id, "failed", None, json.dumps(_INTERRUPTED).encode(), _now_ms())
             return
         answer = json.loads(note.outcome)
-        answer["metadata"]["snapshot_id"] = snapshot.snapshot_id
+        answer["metadata"]["snapshot_id"] = committed.snapshot_id
         self._notes.end(note.id, "done", None, json.dumps(answer).encode(), _now_ms())
 
     def _end(self, job_id: str, state: State, outcome: bytes) -> None:

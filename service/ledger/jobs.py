@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, LargeBinary, String, Table, Text, delete, insert, select, update
 
+from service.errors import CommitConflict
 from service.ledger.ledger import Ledger
 from service.ledger.schema import metadata
 from service.names import TableName
@@ -24,6 +25,7 @@ jobs = Table(
     Column("outcome", LargeBinary, nullable=False),  # JSON: the answer, or the error; while it runs, the answer to be
     Column("begun_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger, index=True),
+    Column("owner", String(40), nullable=False, server_default=""),
 )
 
 
@@ -41,6 +43,8 @@ class JobNote:
     outcome: bytes
     begun_ms: int
     ended_ms: int | None = None
+    owner: str = ""
+    """The instance that works on it."""
 
 
 class JobNotes:
@@ -62,14 +66,18 @@ class JobNotes:
             "progress": note.progress,
             "outcome": note.outcome,
             "begun_ms": note.begun_ms,
+            "owner": self._ledger.owners.me,
         }
         with self._ledger._writing() as connection:
             connection.execute(insert(jobs), values)
 
     def try_batch(self, job: str, batch: str) -> None:
-        """Note the batch that is about to be committed."""
+        """Note the batch that is about to be committed; CommitConflict if others have given the job up meanwhile."""
+        ours = (jobs.c.id == job, jobs.c.state == "running")
         with self._ledger._writing() as connection:
-            connection.execute(update(jobs).where(jobs.c.id == job).values(batch=batch))
+            noted = update(jobs).where(*ours).values(batch=batch).returning(jobs.c.id)
+            if connection.execute(noted).scalar() is None:
+                raise CommitConflict("another instance gave this job up, as it could not see us; send it again")
 
     def end(self, job: str, state: str, progress: str | None, outcome: bytes, ended_ms: int) -> None:
         values: dict[str, Any] = {"state": state, "outcome": outcome, "ended_ms": ended_ms}
@@ -82,6 +90,10 @@ class JobNotes:
         with self._ledger._reading() as connection:
             row = connection.execute(select(jobs).where(jobs.c.id == job)).one_or_none()
         return None if row is None else _note(row)
+
+    def left(self, job: JobNote) -> bool:
+        """Whether a job's instance has left it behind."""
+        return self._ledger.owners.gone(job.owner)
 
     def unfinished(self) -> list[JobNote]:
         """Jobs whose end is not noted: under way, or left behind by a crash."""
@@ -107,4 +119,5 @@ def _note(row: Any) -> JobNote:
         row.outcome,
         row.begun_ms,
         row.ended_ms,
+        row.owner,
     )

@@ -4,23 +4,43 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
-from sqlalchemy import Connection, Engine, bindparam, case, create_engine, delete, event, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    insert,
+    inspect,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.schema import CreateColumn
 
-from service.errors import LedgerUnavailable
+from service import postgres
+from service.errors import KeyBusy, LedgerUnavailable
+from service.ledger.owners import Alone, Owners, Together
 from service.ledger.schema import batches, keys, metadata, write_counts
 from service.names import TableName
 from service.settings import Settings
 
 _KEPT_DAYS = 30
+BEGUN, TAKEN = "begun", "taken"
+UNFINISHED = (BEGUN, TAKEN)
 _AT_ONCE = 500  # values in one IN (…)
+_insert_new: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A change as the ledger knows it; `state` is begun, done or void."""
+    """A change as the ledger knows it; `state` is begun, taken (over by another instance), done or void."""
 
     batch: str
     table: TableName
@@ -30,6 +50,8 @@ class Batch:
     snapshot_id: int | None
     requests: int
     records: int
+    owner: str = ""
+    """The instance that began it, or took it over."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +61,9 @@ class KeyNote:
     fingerprint: str
     batch: str | None
     answer: bytes | None
+    state: str | None = None
+    owner: str | None = None
+    """The state and the owner of the batch, if that is known."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +85,16 @@ class Ledger:
 
     def __init__(self, url: str) -> None:
         self._engine = _engine(url)
-        with _translated():
+        with _translated(), _making_tables(self._engine):
             metadata.create_all(self._engine)
+            _add_what_is_new(self._engine)
+            self.owners: Owners = Together(self._engine) if self._engine.dialect.name == "postgresql" else Alone()
 
     def begin(self, change: Begun) -> None:
-        """Note a change, and the keys of those who asked for it, in one transaction."""
+        """Note a change, and the keys of those who asked for it, in one transaction.
+
+        KeyBusy, and nothing is noted, where another instance has begun or answered a request with one of the keys.
+        """
         values = {
             "batch": change.batch,
             "tenant": change.table.tenant,
@@ -75,13 +105,14 @@ class Ledger:
             "requests": len(change.request_ids),
             "records": change.records,
             "request_ids": "\n".join(change.request_ids),
-            "state": "begun",
+            "state": BEGUN,
+            "owner": self.owners.me,
             "begun_ms": _now_ms(),
         }
         with self._writing() as connection:
             connection.execute(insert(batches), values)
             if change.keys:
-                _replace_keys(connection, change.keys, change.batch)
+                self._take_keys(connection, change.keys, change.batch)
 
     def end(
         self,
@@ -92,7 +123,7 @@ class Ledger:
     ) -> None:
         """Note what a change came to: the snapshot it made, or that it made none.
 
-        With it, in one transaction, its answers by key id, and how many WRITEs its table has had.
+        With it, in one transaction, its answers by key id, and of which table it was how many WRITEs.
         """
         state = "void" if snapshot_id is None else "done"
         with self._writing() as connection:
@@ -105,7 +136,21 @@ class Ledger:
                 step = update(keys).where(keys.c.id == bindparam("key_id")).values(answer=bindparam("body"))
                 connection.execute(step, [{"key_id": key, "body": body} for key, body in answers.items()])
             if writes:
-                _keep_count(connection, *writes)
+                _count(connection, *writes)
+
+    def take_over(self, noted: Batch) -> bool:
+        """Make a change that another instance began ours; false where somebody else was first, or it has ended."""
+        same = (batches.c.batch == noted.batch, batches.c.owner == noted.owner, batches.c.state == noted.state)
+        ours = {"owner": self.owners.me, "state": TAKEN}
+        with self._writing() as connection:
+            taken = update(batches).where(*same).values(**ours).returning(batches.c.batch)
+            return connection.execute(taken).scalar() is not None
+
+    def is_ours(self, batch: str) -> bool:
+        """Whether a change is still ours to make: begun, and taken over by nobody."""
+        ours = (batches.c.batch == batch, batches.c.owner == self.owners.me, batches.c.state == BEGUN)
+        with self._reading() as connection:
+            return connection.execute(select(batches.c.batch).where(*ours)).scalar() is not None
 
     def find(self, batch: str) -> Batch | None:
         """What is noted of a change."""
@@ -114,9 +159,9 @@ class Ledger:
         return None if row is None else _batch(row)
 
     def unfinished(self) -> list[Batch]:
-        """Changes whose end is not noted: what a crash left behind."""
+        """Changes whose end is not noted: under way, or left behind by a crash."""
         with self._reading() as connection:
-            rows = connection.execute(select(batches).where(batches.c.state == "begun")).all()
+            rows = connection.execute(select(batches).where(batches.c.state.in_(UNFINISHED))).all()
         return [_batch(row) for row in rows]
 
     def awaited_snapshots(self, table_uuid: str) -> set[int]:
@@ -134,17 +179,30 @@ class Ledger:
 
     def key(self, key_id: str) -> KeyNote | None:
         """What is noted of an idempotency key."""
+        noted = select(keys, batches.c.state, batches.c.owner).outerjoin(batches, batches.c.batch == keys.c.batch)
         with self._reading() as connection:
-            row = connection.execute(select(keys).where(keys.c.id == key_id)).one_or_none()
-        return None if row is None else KeyNote(row.fingerprint, row.batch, row.answer)
+            row = connection.execute(noted.where(keys.c.id == key_id)).one_or_none()
+        return None if row is None else KeyNote(row.fingerprint, row.batch, row.answer, row.state, row.owner)
 
-    def answer(self, key_id: str, fingerprint: str, body: bytes) -> None:
-        """Keep the answer of a request by its key, whether or not a batch was noted with it."""
+    def answer(self, key_id: str, fingerprint: str, body: bytes) -> bytes:
+        """Keep the answer of a request by its key, whether or not a batch was noted with it.
+
+        Returns the one that is kept: the first. KeyBusy while another instance works on a request with this key.
+        """
+        values = {"id": key_id, "fingerprint": fingerprint, "answer": body, "noted_ms": _now_ms()}
+        this = keys.c.id == key_id
         with self._writing() as connection:
-            known = update(keys).where(keys.c.id == key_id).values(answer=body).returning(keys.c.id)
-            if connection.execute(known).scalar() is None:
-                values = {"id": key_id, "fingerprint": fingerprint, "answer": body, "noted_ms": _now_ms()}
-                connection.execute(insert(keys), values)
+            new = _insert_new[connection.dialect.name](keys).values(**values).on_conflict_do_nothing()
+            if connection.execute(new.returning(keys.c.id)).scalar() is not None:
+                return body
+            known = connection.execute(select(keys).where(this).with_for_update()).one()
+            if known.answer is not None:
+                return bytes(known.answer)
+            noted = connection.execute(select(batches).where(batches.c.batch == known.batch)).one_or_none()
+            if self._is_anothers(noted) and noted.state in UNFINISHED:
+                raise _busy(key_id)
+            connection.execute(update(keys).where(this).values(answer=body))
+            return body
 
     def writes(self, table_uuid: str) -> int:
         """How many WRITEs of a table have been counted."""
@@ -152,21 +210,49 @@ class Ledger:
             asked = select(write_counts.c.writes).where(write_counts.c.table_uuid == table_uuid)
             return int(connection.execute(asked).scalar() or 0)
 
-    def count_writes(self, table_uuid: str, total: int) -> None:
-        """Keep how many WRITEs of a table there have been."""
+    def count_writes(self, table_uuid: str, writes: int) -> None:
+        """Count so many WRITEs of a table more."""
         with self._writing() as connection:
-            _keep_count(connection, table_uuid, total)
+            _count(connection, table_uuid, writes)
 
     def forget(self, batches_before_ms: int, keys_before_ms: int) -> None:
         """Let go of the notes of changes that ended before a time, and of keys noted before one."""
         with self._writing() as connection:
             connection.execute(delete(batches).where(batches.c.ended_ms < batches_before_ms))
-            undecided = select(batches.c.batch).where(batches.c.state == "begun")
+            undecided = select(batches.c.batch).where(batches.c.state.in_(UNFINISHED))
             old = keys.c.noted_ms < keys_before_ms
             connection.execute(delete(keys).where(old, keys.c.batch.is_(None) | keys.c.batch.not_in(undecided)))
 
     def close(self) -> None:
+        self.owners.close()
         self._engine.dispose()
+
+    def _take_keys(self, connection: Connection, fingerprints: Mapping[str, str], batch: str) -> None:
+        """Note keys with a batch. One that was noted before is ours if the attempt was, or if it came to nothing."""
+        now, ids = _now_ms(), sorted(fingerprints)  # in one order everywhere, so that no two wait for each other
+        rows = [{"id": k, "fingerprint": fingerprints[k], "batch": batch, "noted_ms": now} for k in ids]
+        insert_new = _insert_new[connection.dialect.name](keys).on_conflict_do_nothing()
+        connection.execute(insert_new, rows)
+        known: list[Any] = []
+        states: dict[str, Any] = {}
+        for i in range(0, len(ids), _AT_ONCE):
+            others = select(keys).where(keys.c.id.in_(ids[i : i + _AT_ONCE]), _other_than(batch))
+            known += connection.execute(others.order_by(keys.c.id).with_for_update()).all()
+        for i in range(0, len(known), _AT_ONCE):
+            # Asked only now that nobody else can change them.
+            earlier = [row.batch for row in known[i : i + _AT_ONCE] if row.batch]
+            found = connection.execute(select(batches).where(batches.c.batch.in_(earlier)))
+            states |= {row.batch: row for row in found}
+        taken = {row.id for row in known if row.answer is not None or self._is_anothers(states.get(row.batch))}
+        if taken:
+            raise _busy(*taken)
+        if known:
+            again = update(keys).where(keys.c.id == bindparam("key_id"))
+            again = again.values(fingerprint=bindparam("print"), batch=batch, noted_ms=now)
+            connection.execute(again, [{"key_id": row.id, "print": fingerprints[row.id]} for row in known])
+
+    def _is_anothers(self, noted: Row[Any] | None) -> TypeGuard[Row[Any]]:
+        return noted is not None and noted.state != "void" and noted.owner != self.owners.me
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
@@ -181,8 +267,8 @@ class Ledger:
 
 
 def open_ledger(settings: Settings) -> Ledger:
-    """The ledger under FIRN_HOME."""
-    ledger = Ledger(f"sqlite:///{settings.home / 'ledger.db'}")
+    """The ledger that the settings name, or the one under FIRN_HOME."""
+    ledger = Ledger(settings.ledger.url or f"sqlite:///{settings.home / 'ledger.db'}")
     tidy(ledger, settings)
     return ledger
 
@@ -196,30 +282,44 @@ def tidy(ledger: Ledger, settings: Settings) -> None:
     ledger.forget(_now_ms() - batches_hours * hour, _now_ms() - keys_hours * hour)
 
 
-def _replace_keys(connection: Connection, fingerprints: Mapping[str, str], batch: str) -> None:
-    """An earlier note of a key is of an attempt that came to nothing."""
-    ids = list(fingerprints)
-    for i in range(0, len(ids), _AT_ONCE):
-        connection.execute(delete(keys).where(keys.c.id.in_(ids[i : i + _AT_ONCE])))
-    now = _now_ms()
-    rows = [{"id": k, "fingerprint": f, "batch": batch, "noted_ms": now} for k, f in fingerprints.items()]
-    connection.execute(insert(keys), rows)
-
-
-def _keep_count(connection: Connection, table_uuid: str, total: int) -> None:
-    known = write_counts.c.writes
-    higher = case((known < total, total), else_=known)  # totals need not come in their order
-    step = update(write_counts).where(write_counts.c.table_uuid == table_uuid).values(writes=higher)
-    if connection.execute(step.returning(write_counts.c.writes)).scalar() is None:
-        connection.execute(insert(write_counts), {"table_uuid": table_uuid, "writes": total})
+def _count(connection: Connection, table_uuid: str, writes: int) -> None:
+    new = _insert_new[connection.dialect.name](write_counts).values(table_uuid=table_uuid, writes=writes)
+    more = {"writes": write_counts.c.writes + new.excluded.writes}
+    connection.execute(new.on_conflict_do_update(index_elements=[write_counts.c.table_uuid], set_=more))
 
 
 def _batch(row: Any) -> Batch:
     table = TableName(row.tenant, row.namespace, row.table_name)
-    return Batch(row.batch, table, row.table_uuid, row.operation, row.state, row.snapshot_id, row.requests, row.records)
+    return Batch(
+        row.batch,
+        table,
+        row.table_uuid,
+        row.operation,
+        row.state,
+        row.snapshot_id,
+        row.requests,
+        row.records,
+        row.owner,
+    )
+
+
+def _busy(*taken: str) -> KeyBusy:
+    return KeyBusy("another instance works on a request with this key", keys=frozenset(taken))
+
+
+def _other_than(batch: str) -> ColumnElement[bool]:
+    return keys.c.batch.is_(None) | (keys.c.batch != batch)
 
 
 def _engine(url: str) -> Engine:
+    if url.startswith("postgresql:"):
+        return create_engine(
+            postgres.sqlalchemy(url),
+            pool_size=8,
+            max_overflow=-1,
+            pool_pre_ping=True,
+            isolation_level="READ COMMITTED",
+        )
     # A reader never waits for a connection: one of them is the thread that all requests come in on.
     timeout = {"timeout": 30} if url.startswith("sqlite") else {}
     engine = create_engine(url, connect_args=timeout, pool_size=8, max_overflow=-1)
@@ -238,6 +338,29 @@ def _engine(url: str) -> Engine:
             connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return engine
+
+
+@contextmanager
+def _making_tables(engine: Engine) -> Iterator[None]:
+    """Instances that open an empty ledger at the same moment make its tables one after the other."""
+    if engine.dialect.name != "postgresql":
+        yield
+        return
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtextextended('firn ledger', 0))")
+        yield
+
+
+def _add_what_is_new(engine: Engine) -> None:
+    """Bring a ledger that an earlier version made up to date: columns are only ever added."""
+    known = inspect(engine)
+    for table in metadata.sorted_tables:
+        there = {column["name"] for column in known.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in there:
+                added = CreateColumn(column).compile(dialect=engine.dialect)
+                with engine.begin() as connection:
+                    connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {added}")
 
 
 @contextmanager

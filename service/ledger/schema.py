@@ -16,10 +16,11 @@ batches = Table(
     Column("requests", Integer, nullable=False),
     Column("records", BigInteger, nullable=False),
     Column("request_ids", Text, nullable=False),  # one a line
-    Column("state", String(10), nullable=False, index=True),  # begun, done, void
+    Column("state", String(10), nullable=False, index=True),  # begun, taken, done, void
     Column("snapshot_id", BigInteger),
     Column("begun_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger, index=True),
+    Column("owner", String(40), nullable=False, server_default=""),  # the instance that began it, or took it over
 )
 
 keys = Table(
@@ -33,7 +34,8 @@ keys = Table(
 )
 
 # Few keys have no answer, and those are asked for often.
-Index("keys_unanswered", keys.c.batch, sqlite_where=keys.c.answer.is_(None))
+_unanswered = keys.c.answer.is_(None)
+Index("keys_unanswered", keys.c.batch, sqlite_where=_unanswered, postgresql_where=_unanswered)
 
 write_counts = Table(
     "write_counts",

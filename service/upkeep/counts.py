@@ -10,7 +10,7 @@ log = logging.getLogger("firn.upkeep")
 
 
 class WriteCounts:
-    """Counted in memory from where the ledger left off; one process owns a ledger."""
+    """Counted in memory from where the ledger left off, without what other instances add to it meanwhile."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -29,9 +29,9 @@ class WriteCounts:
             self._totals[table_uuid] = known + writes
             return known + writes
 
-    def keep(self, table_uuid: str, total: int) -> None:
-        """Note a total; a write never fails for want of it."""
+    def keep(self, table_uuid: str, writes: int) -> None:
+        """Note so many more; a write never fails for want of it."""
         try:
-            self._ledger.count_writes(table_uuid, total)
+            self._ledger.count_writes(table_uuid, writes)
         except LedgerUnavailable as e:
             log.error("the writes of table %s could not be noted: %s", table_uuid, e.message)

@@ -44,12 +44,12 @@ class Upkeep:
 
     def check_after_write(self, table: Table) -> Check:
         """Count a WRITE of the table that was committed alone, and its small files if it is the Nth."""
-        total, checks = self.check_batch(table, 1)
-        self.counts.keep(table.uuid, total)
+        checks = self.check_batch(table, 1)
+        self.counts.keep(table.uuid, 1)
         return checks.get(0, NOT_CHECKED)
 
-    def check_batch(self, table: Table, writes: int) -> tuple[int, dict[int, Check]]:
-        """Count WRITEs that share a commit: how many the table has had by now, and what those that are the Nth found.
+    def check_batch(self, table: Table, writes: int) -> dict[int, Check]:
+        """Count WRITEs that share a commit: what those found that are the Nth of the table.
 
         It never fails the writes before it. The caller keeps the count.
         """
@@ -59,14 +59,14 @@ class Upkeep:
             interval = policy.opportunistic_check_interval
             due = [i for i in range(writes) if (total - writes + i + 1) % interval == 0] if policy.enabled else []
             if not due:
-                return total, {}
+                return {}
             now = self.catalog.load(table.name)
             found = plan(list_files(now).data, self.small_bytes(now), policy.min_files_to_compact)
             check = Check(bool(found.worth_merging), len(found.small))
-            return total, dict.fromkeys(due, check)
+            return dict.fromkeys(due, check)
         except Exception:
             log.exception("the small files of %s could not be counted", table.name)
-            return total, {}
+            return {}
 
     def compact(self, table: Table, wish: Wish, ask: Ask) -> Outcome:
         """Merge the small files of a table where it is worth it, then let old snapshots go."""

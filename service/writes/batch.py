@@ -15,6 +15,7 @@ from service.errors import (
     CatalogUnavailable,
     CommitConflict,
     EngineUnavailable,
+    KeyBusy,
     LedgerUnavailable,
     OutcomeUnknown,
     ShuttingDown,
@@ -75,6 +76,11 @@ class Batches:
                     # Some were committed or refused; the others go with what the table is now.
                     raise PartlyMoved(made, left) from None
                 raise
+            except KeyBusy as e:
+                busy = [entry for entry in part if entry.ask.key and entry.ask.key.id in e.keys]
+                refuse(busy or part, e)
+                others = [entry for entry in part if entry not in busy] if busy else []
+                waiting += [others] if others else []
             except Exception as e:
                 hopeless = failed_alone.count(type(e)) >= (
                     _HOPELESS if isinstance(e, Unavailable) else _HOPELESS_REFUSED
@@ -91,7 +97,7 @@ class Batches:
         """Note what the entries are answered, then answer them."""
         table = done.entries[0].table
         assert table is not None
-        total, checks = self._upkeep.check_batch(table, len(done.entries))
+        checks = self._upkeep.check_batch(table, len(done.entries))
         count, records = len(done.entries), done.records
         bodies: list[bytes] = []
         for i, entry in enumerate(done.entries):
@@ -99,13 +105,13 @@ class Batches:
             bodies.append(entry.reply(Written(entry.count, done.snapshot_id, count, records, check)))
         answers = {e.ask.key.id: body for e, body in zip(done.entries, bodies, strict=True) if e.ask.key}
         if answers:
-            self._commits.end(done.batch, done.snapshot_id, answers, (table.uuid, total))
+            self._commits.end(done.batch, done.snapshot_id, answers, (table.uuid, count))
         for entry, body in zip(done.entries, bodies, strict=True):
             entry.answer.set_result(body)
         if not answers:
             # Nobody waits for this note: without it, as after a close, the table's history is asked.
             with suppress(RuntimeError):
-                self._notes.submit(self._commits.end, done.batch, done.snapshot_id, None, (table.uuid, total))
+                self._notes.submit(self._commits.end, done.batch, done.snapshot_id, None, (table.uuid, count))
         self._commits.tell(table)
 
     def close(self) -> None:
@@ -131,6 +137,11 @@ class Batches:
             note = self._notes.submit(self._commits.begin, batch, table, "WRITE", asks, records)
         except RuntimeError as e:  # closed meanwhile
             raise ShuttingDown("the service is stopping; send this request to it again once it is back") from e
+
+        def before_commit() -> None:
+            note.result()
+            self._commits.must_be_ours(batch)
+
         try:
             snapshot_id = self._engine.run(
                 append,
@@ -139,7 +150,7 @@ class Batches:
                 batch,
                 uuid=table.uuid,
                 schema_id=table.schema_id,
-                before_commit=note.result,
+                before_commit=before_commit,
             )
         except Exception as e:
             snapshot_id = self._despite(batch, table, note_failed=note.exception() is not None, failure=e)

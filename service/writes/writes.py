@@ -102,8 +102,7 @@ class Writes:
         entry.table = table
         if not entry.count:
             body = entry.reply(Written(0, table.current_snapshot_id, 0, 0, NOT_CHECKED))
-            self._commits.keep(entry.ask, body)
-            entry.answer.set_result(body)
+            entry.answer.set_result(self._commits.keep(entry.ask, body))
         else:
             self._queue(entry)
 

@@ -70,7 +70,8 @@ class Load:
         deadline = time.monotonic() + seconds
         goal = len(self.told.acknowledged) + acknowledged
         while len(self.told.acknowledged) < goal:
-            assert time.monotonic() < deadline, f"{len(self.told.acknowledged)} of {goal}: {self.told.refused}"
+            codes = Counter(self.told.refused.values())
+            assert time.monotonic() < deadline, f"{len(self.told.acknowledged)} of {goal}: {codes}"
             time.sleep(0.02)
 
     def _write(self) -> None:

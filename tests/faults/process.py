@@ -1,6 +1,7 @@
 """A Firn in a process of its own, as `make serve` runs it: to be killed, starved and started again."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,6 +49,20 @@ class Process:
     @property
     def ended(self) -> bool:
         return self._popen.poll() is not None
+
+    def defects(self) -> list[str]:
+        """What went wrong unforeseen, as the log says: the last line of each trace that an error id leads to."""
+        found: list[str] = []
+        seeking = False
+        for line in self.log.splitlines():
+            if "failed unexpectedly; error id" in line:
+                seeking = True
+                found.append("")
+            elif seeking and re.match(r"\d{4}-\d\d-\d\d[ T]", line):
+                seeking = False
+            elif seeking and re.match(r"[\w.]+(Error|Exception)\b", line):
+                found[-1] = line[:300]
+        return found
 
     def ready(self) -> bool:
         assert not self.ended, self.log[-4000:]

@@ -119,7 +119,7 @@ def test_a_change_of_any_kind_whose_answer_a_crash_lost_happens_once_and_is_answ
         batch = begun[change.table]
         first = victim.firn.send(change.request).content
         said = wire.parse(first)
-        assert {name: said.get(name) for name in change.answer} == change.answer, said
+        assert {name: said.get(name) for name in change.answer} == change.answer, (said, victim.process.defects())
         assert victim.firn.send(change.request).content == first
         assert disk.noted(batch)[0] == "done"
         assert change.happened(disk, batch)
@@ -178,6 +178,7 @@ def killed_under_load(victim: Victim, point: Point, *, jvm_only: bool) -> None:
                 load.wait_for(CLIENTS, 90)
         load.wait_for(CLIENTS, 90)
         told = load.stop()
+    assert not victim.process.defects()
     assert "INVALID_RECORD" in told.refused.values()
     assert told.unknown or jvm_only, "nobody gave up"
     state, snapshot_id, _ = victim.disk.noted(batch)

@@ -1,6 +1,7 @@
 """Commits over a catalog in memory and a ledger of its own."""
 
 from pathlib import Path
+from typing import Self
 
 from sqlalchemy import select
 
@@ -11,7 +12,7 @@ from service.ledger.ledger import Begun
 from service.ledger.schema import batches
 from service.names import TableName
 from service.schema import parse_schema
-from tests.fakes import FakeCatalog, MuteLedger
+from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
 ORDERS = TableName("acme", "shop", "orders")
@@ -23,12 +24,24 @@ ASK = Ask("request-1")
 class Desk:
     """Two tables, and what the ledger says of their changes."""
 
-    def __init__(self, path: Path) -> None:
-        self.catalog = FakeCatalog()
+    def __init__(self, path: Path, *, catalog: FakeCatalog | None = None) -> None:
+        self.path = path
+        self.catalog = catalog or FakeCatalog()
         self.ledger = MuteLedger(f"sqlite:///{path}")
         self.commits = Commits(self.catalog.as_catalog, self.ledger, pauses_s=(0, 0))
-        for name in (ORDERS, OTHERS):
-            self.catalog.create(name, SCHEMA, (), {})
+        if catalog is None:
+            for name in (ORDERS, OTHERS):
+                self.catalog.create(name, SCHEMA, (), {})
+
+    def restarted(self) -> Self:
+        """What the next process finds when this one has crashed."""
+        return type(self)(self.path, catalog=self.catalog)
+
+    def instance(self, owners: FakeOwners) -> Self:
+        """One of several instances on the same tables and notes."""
+        made = self.restarted()
+        made.ledger.owners = owners
+        return made
 
     def append(self, table: Table, batch: str) -> None:
         self.catalog.append(table.name, batch)

@@ -22,6 +22,7 @@ from service.errors import (
     EngineUnavailable,
     FirnError,
     InvalidQuery,
+    KeyBusy,
     LedgerUnavailable,
     OutcomeUnknown,
     ShuttingDown,
@@ -32,7 +33,7 @@ from service.errors import (
 from service.schema import parse_schema
 from service.writes.batch import Batches, Committed, PartlyMoved
 from service.writes.entry import Entry, Written, together
-from tests.fakes import FakeEngine, FakeUpkeep, Rows
+from tests.fakes import FakeCatalog, FakeEngine, FakeOwners, FakeUpkeep, Rows
 from tests.harness import wait_until
 from tests.unit.desk import ORDERS, SCHEMA, Desk
 
@@ -60,8 +61,8 @@ class Notes(ThreadPoolExecutor):
 class Bench(Desk):
     """Batches over a desk, an engine in memory, and what became of every entry."""
 
-    def __init__(self, path: Path, check_every: int = 1_000_000) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, check_every: int = 1_000_000, *, catalog: FakeCatalog | None = None) -> None:
+        super().__init__(path, catalog=catalog)
         self.engine = FakeEngine(self.catalog)
         self.batches = Batches(self.engine.as_engine, self.commits, FakeUpkeep(check_every).as_upkeep)
         self.batches._notes = self.noting = Notes()
@@ -416,7 +417,8 @@ class TestAfterTheCommit:
             assert isinstance(unknown, OutcomeUnknown)
             assert unknown.details == {"batch": left.batch}
         assert len(bench.engine.tries) == 1
-        assert bench.commits.recover() == 1
+        assert bench.commits.recover() == 0, "it may still be committed by whoever was asked to"
+        assert bench.restarted().commits.recover() == 1
         assert bench.notes() == [("done", bench.catalog.tables[ORDERS].current_snapshot_id) if came else ("void", None)]
 
     def test_a_table_that_was_dropped_meanwhile_is_not_found(self, bench: Bench) -> None:
@@ -483,6 +485,116 @@ class TestMoved:
         assert (bench.ids, moved.value.left) == ([7, 8], old)
 
 
+class TestKeysElsewhere:
+    """Some keys of a batch are another instance's: those entries are refused, the others are committed."""
+
+    @pytest.fixture
+    def both(self, bench: Bench) -> tuple[Bench, Bench]:
+        owners = FakeOwners("here")
+        here, there = bench.instance(owners), bench.instance(owners.beside("there"))
+        return here, there
+
+    def begin(self, there: Bench, *keys: str, batch: str = "theirs") -> None:
+        asks = [Ask("r", Key("WRITE", ORDERS, key, "print")) for key in keys]
+        there.commits.begin(batch, there.catalog.load(ORDERS), "WRITE", asks)
+
+    @pytest.mark.parametrize("taken", [(0,), (3,), (1, 2), (0, 2, 4)])
+    def test_only_those_are_refused(self, both: tuple[Bench, Bench], taken: tuple[int, ...]) -> None:
+        here, there = both
+        self.begin(there, *(f"k{i}" for i in taken))
+        entries = [here.entry(i, key=f"k{i}") for i in range(5)] + [here.entry(5)]
+        [made] = here.commit(entries)
+        assert [i for i, entry in enumerate(entries) if isinstance(failure(entry), KeyBusy)] == list(taken)
+        assert here.ids == [i for i in range(6) if i not in taken]
+        assert made.entries == [entry for i, entry in enumerate(entries) if i not in taken]
+        assert (here.history(), len(here.engine.tries)) == (1, 2)
+        assert sorted(here.notes(), key=str) == [("begun", None), ("done", made.snapshot_id)]
+
+    def test_all_may_be(self, both: tuple[Bench, Bench]) -> None:
+        here, there = both
+        self.begin(there, "k0", "k1")
+        entries = [here.entry(i, key=f"k{i}") for i in range(2)]
+        assert here.commit(entries) == []
+        assert all(isinstance(failure(entry), KeyBusy) for entry in entries)
+        assert (here.history(), len(here.engine.tries), here.notes()) == (0, 1, [("begun", None)])
+
+    def test_also_those_that_were_answered_there(self, both: tuple[Bench, Bench]) -> None:
+        here, there = both
+        there.commit([there.entry(0, key="k0")])
+        entries = [here.entry(0, key="k0"), here.entry(1, key="k1")]
+        here.commit(entries)
+        assert isinstance(failure(entries[0]), KeyBusy)
+        assert (told(entries[1])[0], here.ids, there.ids) == (1, [1], [0])
+
+    def test_the_guilty_among_the_others_are_still_found(self, both: tuple[Bench, Bench]) -> None:
+        here, there = both
+        self.begin(there, "k1", "k6")
+        here.engine.writing = guilty(4)
+        entries = [here.entry(i, key=f"k{i}") for i in range(8)]
+        here.commit(entries)
+        refused = {i: type(e) for i, entry in enumerate(entries) if (e := failure(entry))}
+        assert refused == {1: KeyBusy, 4: InvalidQuery, 6: KeyBusy}
+        assert sorted(here.ids) == [0, 2, 3, 5, 7]
+
+    def test_of_two_that_commit_the_same_at_once_each_entry_is_written_once(self, both: tuple[Bench, Bench]) -> None:
+        """Their batches overlap; what one is refused the other has written."""
+        for turn in range(5):
+            meet = threading.Barrier(2, timeout=5)
+            ids = range(turn * 10, turn * 10 + 6)
+            halves = (ids[:4], ids[2:])
+            parts = [[bench.entry(i, key=f"k{i}") for i in wanted] for bench, wanted in zip(both, halves, strict=True)]
+
+            def commit(bench: Bench, part: list[Entry], meet: threading.Barrier = meet) -> None:
+                meet.wait()
+                bench.commit(part)
+
+            threads = [threading.Thread(target=commit, args=(b, p)) for b, p in zip(both, parts, strict=True)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(10)
+            failures = [failure(entry) for part in parts for entry in part]
+            assert sum(isinstance(f, KeyBusy) for f in failures) == 2
+            assert sum(f is None for f in failures) == 6
+            assert sorted(i for bench in both for i in bench.ids if i >= turn * 10) == list(ids)
+
+    @pytest.mark.parametrize("when", ["writing", "committing"])
+    def test_a_batch_that_was_taken_over_while_it_was_written_is_not_committed(
+        self, both: tuple[Bench, Bench], when: str
+    ) -> None:
+        """It is begun anew as another batch, unless its keys were used by then."""
+        here, there = both
+        taken: list[str] = []
+
+        def take_over(rows: Rows) -> None:
+            if taken:
+                return
+            wait_until(lambda: bool(here.ledger.unfinished()), 5, every=0.001)
+            here.ledger.owners.close()
+            [noted] = here.ledger.unfinished()
+            taken.append(noted.batch)
+            assert there.commits.recover() == 1
+
+        entries = [here.entry(1, key="k1"), here.entry(2)]
+        if when == "writing":
+            here.engine.writing = take_over
+        else:
+            begin = here.commits.begin
+
+            def and_lose(*args: Any) -> None:
+                begin(*args)
+                take_over([])
+
+            here.commits.begin = and_lose  # type: ignore[method-assign, assignment]  # just before the commit
+        [made] = here.commit(entries)
+        assert made.batch != taken[0]
+        assert (here.ids, there.catalog.fences) == ([1, 2], taken)
+        assert here.catalog.load(ORDERS).committed_by(taken[0]) is None
+        noted = here.ledger.find(taken[0])
+        assert noted
+        assert noted.state == "void"
+
+
 class TestTogether:
     """The rows of a batch: all of them, in order, in one piece, which one task writes into one file per partition."""
 
@@ -516,7 +628,7 @@ class TestClosed:
         bench.batches.close()
         bench.batches.answer(made)
         assert [told(e)[1] for e in entries] == [made.snapshot_id] * 2
-        assert bench.commits.recover() == 1
+        assert bench.restarted().commits.recover() == 1
         assert bench.notes() == [("done", made.snapshot_id)]
 
     def test_what_cannot_be_noted_any_more_is_refused_at_once_and_not_committed(self, bench: Bench) -> None:

@@ -183,18 +183,18 @@ def test_a_catalog_that_is_silent_after_a_change_makes_its_outcome_unknown(
         desk.run(change)
     [left] = desk.ledger.unfinished()
     assert unknown.value.details == {"batch": left.batch}
-    assert desk.commits.recover() == 1
+    assert desk.restarted().commits.recover() == 1
     assert desk.notes() == [("done", desk.catalog.tables[ORDERS].current_snapshot_id)]
 
 
 def test_a_ledger_that_is_silent_after_the_commit_does_not_make_a_failure_of_it(desk: Desk) -> None:
-    """The commit is the effect and nothing else decides; the note is finished by the next recovery."""
+    """The commit is the effect and nothing else decides; the note is finished by the next start."""
     desk.ledger.mute = frozenset({"end"})
     made = desk.run(desk.append)
     assert made is not None
     assert desk.notes() == [("begun", None)]
     desk.ledger.mute = frozenset()
-    assert desk.commits.recover() == 1
+    assert desk.restarted().commits.recover() == 1
     assert desk.notes() == [("done", made)]
 
 
@@ -349,9 +349,17 @@ def test_recovery_asks_the_history_what_became_of_each_note(desk: Desk) -> None:
     for batch, name in (("came", ORDERS), ("did not", ORDERS), ("elsewhere", OTHERS)):
         desk.begin(batch, name, desk.catalog.tables[name].uuid)
     came = desk.catalog.append(ORDERS, "came")
-    assert desk.commits.recover() == 3
+    later = desk.restarted()
+    assert later.commits.recover() == 3
     assert sorted(desk.notes(), key=str) == [("done", came), ("void", None), ("void", None)]
+    assert later.commits.recover() == 0
+
+
+def test_recovery_leaves_alone_what_this_process_is_at(desk: Desk) -> None:
+    """It may be committed at any moment: nothing may be said of it yet."""
+    desk.begin("b1", ORDERS, desk.catalog.tables[ORDERS].uuid)
     assert desk.commits.recover() == 0
+    assert desk.notes() == [("begun", None)]
 
 
 def test_recovery_knows_that_a_table_of_the_same_name_is_another(desk: Desk) -> None:
@@ -360,7 +368,7 @@ def test_recovery_knows_that_a_table_of_the_same_name_is_another(desk: Desk) -> 
     desk.catalog.drop(desk.catalog.load(ORDERS), purge=False)
     desk.catalog.create(ORDERS, SCHEMA, (), {})
     desk.catalog.append(ORDERS, "came")
-    assert desk.commits.recover() == 2
+    assert desk.restarted().commits.recover() == 2
     assert desk.notes() == [("void", None)] * 2
 
 
@@ -369,7 +377,7 @@ def test_recovery_leaves_a_note_it_cannot_ask_about(desk: Desk) -> None:
     for batch in ("b1", "b2"):
         desk.begin(batch, ORDERS, desk.catalog.tables[ORDERS].uuid)
     desk.catalog.failures = [CatalogUnavailable("silent")]
-    assert desk.commits.recover() == 2
+    assert desk.restarted().commits.recover() == 2
     assert len(desk.ledger.unfinished()) == 1
 
 
@@ -378,7 +386,7 @@ def test_recovery_knows_a_table_by_the_batch_it_was_made_in(desk: Desk) -> None:
     desk.begin("not made", ORDERS, "", MAKE)
     desk.begin("nor this", TableName("acme", "shop", "never"), "", MAKE)
     desk.catalog.create(NEW, SCHEMA, (), {BATCH_PROPERTY: "made"})
-    assert desk.commits.recover() == 3
+    assert desk.restarted().commits.recover() == 3
     found = {batch: desk.ledger.find(batch) for batch in ("made", "not made", "nor this")}
     assert {batch: noted and noted.state for batch, noted in found.items()} == {
         "made": "done",
@@ -391,7 +399,7 @@ def test_recovery_knows_that_a_drop_happened_by_the_table_being_gone_or_another(
     desk.begin("dropped", NEW, "its-uuid", DROP)
     desk.begin("dropped and made again", OTHERS, "its-uuid", DROP)
     desk.begin("still there", ORDERS, desk.catalog.tables[ORDERS].uuid, DROP)
-    assert desk.commits.recover() == 3
+    assert desk.restarted().commits.recover() == 3
     states = []
     for batch in ("dropped", "dropped and made again", "still there"):
         noted = desk.ledger.find(batch)

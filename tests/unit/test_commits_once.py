@@ -59,34 +59,41 @@ def test_what_an_earlier_attempt_did_is_given_and_nothing_is_run(desk: Desk) -> 
     assert desk.history() == 2
 
 
-def test_what_an_earlier_attempt_did_before_a_crash_is_found_in_the_history(desk: Desk) -> None:
+@pytest.mark.parametrize("crashed", [False, True])
+def test_what_an_earlier_attempt_did_is_found_in_the_history_where_its_end_is_not_noted(
+    desk: Desk, crashed: bool
+) -> None:
     key = key_of("WRITE")
     desk.ledger.mute = frozenset({"end"})
     first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), desk.append)
     desk.ledger.mute = frozenset()
     assert desk.notes() == [("begun", None)]
+    desk = desk.restarted() if crashed else desk
     again = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", desk.retry(key), desk.append)
     assert again.snapshot == first.snapshot
     assert (desk.notes(), desk.history()) == ([("done", first.snapshot_id)], 1)
 
 
-@pytest.mark.parametrize("crashed", [False, True])
-def test_what_an_earlier_attempt_did_not_do_is_tried_anew_and_known_by_the_new_batch(desk: Desk, crashed: bool) -> None:
+@pytest.mark.parametrize(("noted", "crashed"), [(True, False), (False, False), (False, True)])
+def test_what_an_earlier_attempt_did_not_do_is_tried_anew_and_known_by_the_new_batch(
+    desk: Desk, noted: bool, crashed: bool
+) -> None:
     key = key_of("WRITE")
 
     def fail(table: Table, batch: str) -> None:
         raise StorageUnavailable("full")
 
-    desk.ledger.mute = frozenset({"end"} if crashed else ())
+    desk.ledger.mute = frozenset(() if noted else {"end"})
     with pytest.raises(StorageUnavailable):
         desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), fail)
     desk.ledger.mute = frozenset()
+    desk = desk.restarted() if crashed else desk
     ask = desk.retry(key)
     effect = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", ask, desk.append)
     assert desk.history() == 1
-    noted = desk.ledger.key(key.id)
-    assert noted
-    assert noted.batch != ask.earlier
+    known = desk.ledger.key(key.id)
+    assert known
+    assert known.batch != ask.earlier
     happened = desk.commits.happened(desk.retry(key))
     assert happened
     assert happened.snapshot_id == effect.snapshot_id
@@ -151,11 +158,13 @@ class TestCreate:
         assert desk.commits.create(NEW, SCHEMA, (), {}, desk.retry(self.key)).uuid == made.uuid
         assert desk.notes() == [("done", 0)]
 
-    def test_also_when_the_end_could_not_be_noted(self, desk: Desk) -> None:
+    @pytest.mark.parametrize("crashed", [False, True])
+    def test_also_when_the_end_could_not_be_noted(self, desk: Desk, crashed: bool) -> None:
         desk.ledger.mute = frozenset({"end"})
         made = desk.commits.create(NEW, SCHEMA, (), {}, Ask("r", self.key))
         desk.ledger.mute = frozenset()
         assert desk.notes() == [("begun", None)]
+        desk = desk.restarted() if crashed else desk
         assert desk.commits.create(NEW, SCHEMA, (), {}, desk.retry(self.key)).uuid == made.uuid
         assert desk.notes() == [("done", 0)]
 
@@ -200,21 +209,25 @@ class TestDrop:
             desk.commits.drop(NEW, Ask("r", key_of(DROP, NEW)), purge=False)
         assert desk.notes() == []
 
+    @pytest.mark.parametrize("crashed", [False, True])
     @pytest.mark.parametrize("mute", [frozenset[str](), frozenset({"end"})])
     def test_the_same_again_has_happened_and_leaves_a_new_table_of_that_name_alone(
-        self, desk: Desk, mute: frozenset[str]
+        self, desk: Desk, mute: frozenset[str], crashed: bool
     ) -> None:
         desk.ledger.mute = mute
         desk.commits.drop(ORDERS, Ask("r", self.key), purge=False)
         desk.ledger.mute = frozenset()
+        desk = desk.restarted() if crashed else desk
         desk.catalog.create(ORDERS, SCHEMA, (), {})
         desk.commits.drop(ORDERS, desk.retry(self.key), purge=False)
         assert ORDERS in desk.catalog.tables
         assert desk.notes() == [("done", 0)]
 
-    def test_what_was_begun_and_did_not_happen_is_done_by_the_retry(self, desk: Desk) -> None:
+    @pytest.mark.parametrize("crashed", [False, True])
+    def test_what_was_begun_and_did_not_happen_is_done_by_the_retry(self, desk: Desk, crashed: bool) -> None:
         uuid = desk.catalog.tables[ORDERS].uuid
         desk.ledger.begin(Begun("b1", ORDERS, uuid, DROP, ["r"], keys={self.key.id: self.key.fingerprint}))
+        desk = desk.restarted() if crashed else desk
         desk.commits.drop(ORDERS, desk.retry(self.key), purge=False)
         assert ORDERS not in desk.catalog.tables
         assert sorted(desk.notes(), key=str) == [("done", 0), ("void", None)]

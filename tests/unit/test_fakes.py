@@ -1,4 +1,4 @@
-"""One behaviour suite for the catalog in memory and the real one, PyIceberg on SQLite."""
+"""One behaviour suite for the catalog in memory and the real one, PyIceberg on SQLite; and instances in memory."""
 
 import itertools
 from collections.abc import Callable
@@ -6,17 +6,21 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table as IcebergTable
 
 from service.catalog.connect import connect
 from service.catalog.tables import Catalog
-from service.errors import SnapshotNotFound, TableExists, TableNotFound
+from service.errors import CommitConflict, SnapshotNotFound, TableExists, TableNotFound
+from service.ledger.owners import Alone
 from service.names import TableName
 from service.schema import parse_schema
 from service.settings import load
-from tests.fakes import FakeCatalog
+from tests.fakes import FakeCatalog, FakeOwners
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
 ORDERS = TableName("acme", "shop", "orders")
+ONE_TRY = {"commit.retry.num-retries": "0"}
 Append = Callable[[TableName, str], int]
 
 _batches = itertools.count(1)
@@ -113,3 +117,105 @@ def test_tables_have_names_in_sql_of_their_own(both: tuple[Catalog, Append]) -> 
     catalog, _ = both
     names = [TableName("acme", "shop", "a"), TableName("acme", "b", "a"), TableName("b", "shop", "a")]
     assert len({catalog.create(name, SCHEMA, (), {}).spark_name for name in names}) == 3
+
+
+class TestFence:
+    """A snapshot that adds nothing: what was built before it can no longer be committed."""
+
+    def test_it_is_the_newest_and_nobodys_batch(self, both: tuple[Catalog, Append]) -> None:
+        catalog, append = both
+        catalog.create(ORDERS, SCHEMA, (), {})
+        made = append(ORDERS, "b1")
+        catalog.fence(catalog.load(ORDERS), "b2")
+        table = catalog.load(ORDERS)
+        fence = table.snapshots()[-1]
+        assert (len(table.snapshots()), fence.parent_id, table.current_snapshot_id) == (2, made, fence.snapshot_id)
+        assert fence.summary["firn-fence"] == "b2"
+        assert "firn-batch" not in fence.summary
+        assert table.committed_by("b2") is None
+        found = table.committed_by("b1")
+        assert found
+        assert found.snapshot_id == made
+
+    def test_also_of_a_table_without_any(self, both: tuple[Catalog, Append]) -> None:
+        catalog, append = both
+        table = catalog.create(ORDERS, SCHEMA, (), {})
+        catalog.fence(table, "b1")
+        assert [s.summary.get("firn-fence") for s in catalog.load(ORDERS).snapshots()] == ["b1"]
+        append(ORDERS, "b1")
+        assert catalog.load(ORDERS).committed_by("b1")
+
+    def test_a_table_made_anew_is_left_alone(self, both: tuple[Catalog, Append]) -> None:
+        catalog, _ = both
+        old = catalog.create(ORDERS, SCHEMA, (), {})
+        catalog.drop(old, purge=False)
+        catalog.create(ORDERS, SCHEMA, (), {})
+        catalog.fence(old, "b1")
+        assert catalog.load(ORDERS).snapshots() == []
+
+    def test_a_table_that_is_gone_is_not_found(self, both: tuple[Catalog, Append]) -> None:
+        catalog, _ = both
+        old = catalog.create(ORDERS, SCHEMA, (), {})
+        catalog.drop(old, purge=False)
+        with pytest.raises(TableNotFound):
+            catalog.fence(old, "b1")
+
+    def test_what_was_built_on_the_table_before_is_refused_and_what_is_built_on_it_now_is_not(
+        self, tmp_path: Path
+    ) -> None:
+        """Of the real catalog only: what Iceberg commits names the snapshot that it was built on."""
+        catalog = connect(load({"FIRN_HOME": str(tmp_path)}))
+        catalog.create(ORDERS, SCHEMA, (), ONE_TRY)
+        row = pa.table({"id": [1]})
+        for _ in range(2):  # a table without snapshots, and one with some
+            before = catalog.load(ORDERS)
+            catalog.fence(before, "b1")
+            with pytest.raises(CommitFailedException):
+                before.iceberg.append(row)
+            catalog.load(ORDERS).iceberg.append(row)
+        assert catalog.load(ORDERS).iceberg.scan().to_arrow().num_rows == 2
+
+    def test_writers_who_are_quicker_do_not_keep_it_from_being_made(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, others = (connect(load({"FIRN_HOME": str(tmp_path)})) for _ in range(2))
+        table = real.create(ORDERS, SCHEMA, (), ONE_TRY)
+        beaten = 0
+        load_table = real._catalog.load_table
+
+        def and_is_beaten(identifier: tuple[str, ...]) -> IcebergTable:
+            nonlocal beaten
+            loaded = load_table(identifier)
+            if beaten < 3:
+                beaten += 1
+                others.load(ORDERS).iceberg.append(pa.table({"id": [1]}))
+            return loaded
+
+        monkeypatch.setattr(real._catalog, "load_table", and_is_beaten)
+        real.fence(table, "b1")
+        stamps = [s.summary.get("firn-fence") for s in real.load(ORDERS).snapshots()]
+        assert stamps == [None, None, None, "b1"]
+
+
+class TestOwners:
+    """The one instance of a home, and those in memory that stand for several on one ledger."""
+
+    def test_alone_every_other_owner_is_gone(self) -> None:
+        one, other = Alone(), Alone()
+        assert (one.shared, one.me != other.me) == (False, True)
+        assert (one.gone(one.me), one.gone(other.me), one.gone("")) == (False, True, True)
+
+    def test_several_see_each_other_until_one_goes_away(self) -> None:
+        one = FakeOwners("one")
+        other = one.beside("other")
+        assert (one.gone("other"), other.gone("one"), one.gone("third"), one.gone("")) == (False, False, True, True)
+        one.close()
+        assert (other.gone("one"), one.gone("one"), one.gone("other")) == (True, False, False)
+
+    def test_one_at_a_time_edits_a_table(self) -> None:
+        one = FakeOwners("one", wait_s=0.01)
+        other = one.beside("other")
+        with one.table("uuid"), pytest.raises(CommitConflict), other.table("uuid"):
+            pass
+        with other.table("uuid"):
+            pass

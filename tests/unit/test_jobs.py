@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from service.catalog.tables import Table
+from service.commits.ask import Ask
+from service.commits.commit import Commits
 from service.errors import CatalogUnavailable, NotFound
 from service.jobs.jobs import Jobs, Progress
 from service.ledger.jobs import JobNotes
-from service.ledger.ledger import Ledger
 from service.names import TableName
 from service.schema import Field, Primitive, TableSchema
-from tests.fakes import FakeCatalog
+from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
 
 NAME = TableName("acme", "shop", "orders")
 SCHEMA = TableSchema((Field("id", Primitive("long")),))
@@ -30,8 +31,26 @@ class World:
         self.catalog = FakeCatalog()
         self.table: Table = self.catalog.create(NAME, SCHEMA, (), {})
 
-    def process(self) -> Jobs:
-        return Jobs(JobNotes(Ledger(f"sqlite:///{self.path}")), self.catalog.as_catalog)
+    def process(self, owners: FakeOwners | None = None) -> "Process":
+        return Process(self, owners)
+
+
+class Process(Jobs):
+    """The jobs of one process, or of one of several instances."""
+
+    def __init__(self, world: World, owners: FakeOwners | None = None) -> None:
+        self.ledger = MuteLedger(f"sqlite:///{world.path}")
+        if owners is not None:
+            self.ledger.owners = owners
+        self.notes = JobNotes(self.ledger)
+        self.commits = Commits(world.catalog.as_catalog, self.ledger, pauses_s=(0, 0))
+        self._table = world.table
+        super().__init__(self.notes, self.commits)
+
+    def tries(self, job_id: str, batch: str) -> None:
+        """As a load does: the batch is noted before."""
+        self.commits.begin(batch, self._table, "WRITE", [Ask("r")])
+        super().tries(job_id, batch)
 
 
 @pytest.fixture
@@ -149,14 +168,13 @@ def test_recovery_leaves_alone_what_runs_in_this_process(world: World) -> None:
 
 
 def test_a_job_is_forgotten_a_week_after_its_end(world: World) -> None:
-    notes = JobNotes(Ledger(f"sqlite:///{world.path}"))
-    jobs = Jobs(notes, world.catalog.as_catalog)
+    jobs = world.process()
     old, young, running = begun(jobs, world), begun(jobs, world), begun(jobs, world)
     jobs.done(old, b"{}")
     jobs.done(young, b"{}")
     now = time.time_ns() // 1_000_000
-    notes.end(old, "done", None, b"{}", now - WEEK_MS - 1000)
-    notes.end(young, "done", None, b"{}", now - WEEK_MS + 60_000)
+    jobs.notes.end(old, "done", None, b"{}", now - WEEK_MS - 1000)
+    jobs.notes.end(young, "done", None, b"{}", now - WEEK_MS + 60_000)
     begun(jobs, world)
     with pytest.raises(NotFound):
         jobs.describe(old)
@@ -165,11 +183,71 @@ def test_a_job_is_forgotten_a_week_after_its_end(world: World) -> None:
 
 
 def test_an_end_that_the_ledger_could_not_note_is_still_told(world: World) -> None:
-    ledger = Ledger(f"sqlite:///{world.path}")
-    jobs = Jobs(JobNotes(ledger), world.catalog.as_catalog)
+    jobs = world.process()
     job = begun(jobs, world)
     world.path.rename(world.path.with_suffix(".away"))
-    ledger.close()
+    jobs.ledger.close()
     world.path.mkdir()
     jobs.done(job, b'{"success": true}')
     assert outcome(jobs.describe(job)) == {"state": "done", "result": {"success": True}}
+
+
+class TestSeveralInstances:
+    """A job is its instance's as long as that is there; then anybody finds out what became of it."""
+
+    @pytest.fixture
+    def there(self) -> FakeOwners:
+        return FakeOwners("there")
+
+    def test_anothers_running_job_is_shown_as_its_note_says_and_left_alone(
+        self, world: World, there: FakeOwners
+    ) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        job = begun(other, world, Progress("writing", 3, 50))
+        other.tries(job, "batch-1")
+        world.catalog.append(NAME, "batch-1")
+        assert here.recover() == 0
+        described = here.describe(job)
+        assert described["state"] == "running"
+        assert described["progress"] == {"phase": "writing", "records": 3, "bytes": 50}
+        assert not {"ended_at", "result", "error"} & set(described)
+        assert (world.catalog.fences, here.ledger.is_ours("batch-1"), other.ledger.is_ours("batch-1")) == (
+            [],
+            False,
+            True,
+        )
+        other.done(job, b'{"success": true}')
+        assert outcome(here.describe(job)) == {"state": "done", "result": {"success": True}}
+
+    @pytest.mark.parametrize("by", ["recovery", "who asks"])
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_the_job_of_an_instance_that_is_gone_is_settled(
+        self, world: World, there: FakeOwners, committed: bool, by: str
+    ) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        job = begun(other, world)
+        other.tries(job, "batch-1")
+        if committed:
+            world.catalog.append(NAME, "batch-1")
+        there.close()
+        if by == "recovery":
+            assert here.recover() == 1
+            assert here.notes.unfinished() == []
+        assert here.describe(job)["state"] == ("done" if committed else "failed")
+        assert world.catalog.fences == ["batch-1"]
+        assert here.recover() == 0
+
+    def test_one_that_had_tried_nothing_yet_has_failed(self, world: World, there: FakeOwners) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        job = begun(other, world)
+        there.close()
+        assert here.describe(job)["error"]["code"] == "UNAVAILABLE"
+        assert world.catalog.fences == []
+
+    def test_a_note_that_an_earlier_version_made_belongs_to_nobody(self, world: World, there: FakeOwners) -> None:
+        other = world.process(there)
+        job = begun(other, world)
+        with other.ledger._writing() as connection:
+            connection.exec_driver_sql("UPDATE jobs SET owner = ''")
+        assert world.process(there.beside("here")).recover() == 1
+        assert world.process(there.beside("here")).describe(job)["state"] == "failed"

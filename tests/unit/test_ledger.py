@@ -56,8 +56,9 @@ def aged(path: Path, table: str, column: str, hours: int) -> None:
 def test_what_was_begun_is_unfinished_until_its_end_is_noted(ledger: Ledger, path: Path) -> None:
     ledger.begin(begun("one", request_ids=["r1", "r2"], records=7))
     ledger.begin(Begun("two", ORDERS, "uuid-1", "DELETE", ["r3"]))
-    one = Batch("one", ORDERS, "uuid-1", "WRITE", "begun", None, 2, 7)
-    assert ledger.unfinished() == [one, Batch("two", ORDERS, "uuid-1", "DELETE", "begun", None, 1, 0)]
+    me = ledger.owners.me
+    one = Batch("one", ORDERS, "uuid-1", "WRITE", "begun", None, 2, 7, me)
+    assert ledger.unfinished() == [one, Batch("two", ORDERS, "uuid-1", "DELETE", "begun", None, 1, 0, me)]
     ledger.end("one", 2**63 - 1)
     ledger.end("two", None)
     assert ledger.unfinished() == []
@@ -66,9 +67,10 @@ def test_what_was_begun_is_unfinished_until_its_end_is_noted(ledger: Ledger, pat
 
 def test_a_batch_is_found_as_it_was_noted(ledger: Ledger) -> None:
     ledger.begin(begun("one", request_ids=["r1", "r2"], records=2**40))
-    assert ledger.find("one") == Batch("one", ORDERS, "uuid-1", "WRITE", "begun", None, 2, 2**40)
+    me = ledger.owners.me
+    assert ledger.find("one") == Batch("one", ORDERS, "uuid-1", "WRITE", "begun", None, 2, 2**40, me)
     ledger.end("one", 5)
-    assert ledger.find("one") == Batch("one", ORDERS, "uuid-1", "WRITE", "done", 5, 2, 2**40)
+    assert ledger.find("one") == Batch("one", ORDERS, "uuid-1", "WRITE", "done", 5, 2, 2**40, me)
     assert ledger.find("two") is None
 
 
@@ -78,8 +80,9 @@ def test_notes_outlive_the_ledger_that_wrote_them(path: Path) -> None:
     first.count_writes("uuid-1", 4)
     first.close()
     second = opened(path)
-    assert [left.batch for left in second.unfinished()] == ["one"]
-    assert second.key("k") == KeyNote("print", "one", None)
+    assert [(left.batch, left.owner) for left in second.unfinished()] == [("one", first.owners.me)]
+    assert second.owners.gone(first.owners.me)
+    assert second.key("k") == KeyNote("print", "one", None, "begun", first.owners.me)
     assert second.writes("uuid-1") == 4
 
 
@@ -101,11 +104,12 @@ class TestKeys:
     """A key is noted with its batch and answered with its end; a new attempt takes it over from one that failed."""
 
     def test_a_key_is_noted_with_its_batch_and_its_answer_with_the_end(self, ledger: Ledger) -> None:
+        me = ledger.owners.me
         ledger.begin(begun("one", keys={"k1": "print 1", "k2": "print 2"}))
-        assert ledger.key("k1") == KeyNote("print 1", "one", None)
+        assert ledger.key("k1") == KeyNote("print 1", "one", None, "begun", me)
         ledger.end("one", 5, {"k2": b'{"success": true}\n'})
-        assert ledger.key("k1") == KeyNote("print 1", "one", None)
-        assert ledger.key("k2") == KeyNote("print 2", "one", b'{"success": true}\n')
+        assert ledger.key("k1") == KeyNote("print 1", "one", None, "done", me)
+        assert ledger.key("k2") == KeyNote("print 2", "one", b'{"success": true}\n', "done", me)
         assert ledger.key("k3") is None
 
     def test_a_batch_may_hold_more_keys_than_a_statement_takes_values(self, ledger: Ledger) -> None:
@@ -114,21 +118,28 @@ class TestKeys:
         ledger.begin(begun("two", keys=prints))
         ledger.end("two", 5, {key: key.encode() for key in prints})
         for i in (0, 500, 1200):
-            assert ledger.key(f"k{i}") == KeyNote(f"print {i}", "two", f"k{i}".encode())
+            assert ledger.key(f"k{i}") == KeyNote(f"print {i}", "two", f"k{i}".encode(), "done", ledger.owners.me)
 
     def test_a_key_goes_with_its_next_attempt(self, ledger: Ledger) -> None:
         ledger.begin(begun("one", keys={"k1": "print 1", "k2": "print 2"}))
         ledger.end("one", None)
         ledger.begin(begun("two", keys={"k1": "print 1"}))
-        assert ledger.key("k1") == KeyNote("print 1", "two", None)
-        assert ledger.key("k2") == KeyNote("print 2", "one", None)
+        assert ledger.key("k1") == KeyNote("print 1", "two", None, "begun", ledger.owners.me)
+        assert ledger.key("k2") == KeyNote("print 2", "one", None, "void", ledger.owners.me)
 
     def test_an_answer_is_kept_whether_or_not_its_key_was_noted_before(self, ledger: Ledger) -> None:
         ledger.begin(begun("one", keys={"k1": "print 1"}))
         ledger.answer("k1", "print 1", b"first")
         ledger.answer("k2", "print 2", b"second")
-        assert ledger.key("k1") == KeyNote("print 1", "one", b"first")
-        assert ledger.key("k2") == KeyNote("print 2", None, b"second")
+        assert ledger.key("k1") == KeyNote("print 1", "one", b"first", "begun", ledger.owners.me)
+        assert ledger.key("k2") == KeyNote("print 2", None, b"second", None, None)
+
+    def test_the_first_answer_is_kept_and_given(self, ledger: Ledger) -> None:
+        """Whoever comes to another one says what was said before."""
+        assert [ledger.answer("k", "print", body) for body in (b"first", b"second")] == [b"first", b"first"]
+        known = ledger.key("k")
+        assert known
+        assert known.answer == b"first"
 
     def test_an_answer_of_any_bytes_and_size_is_kept_as_it_was(self, ledger: Ledger) -> None:
         body = bytes(range(256)) * 8192
@@ -165,25 +176,34 @@ class TestWhatMustStay:
 
 
 class TestWrites:
-    """How many WRITEs a table has had: the last total that was noted."""
+    """How many WRITEs a table has had: all that were noted, by whomever."""
 
-    def test_a_total_is_kept_by_table(self, ledger: Ledger) -> None:
+    def test_they_are_counted_by_table(self, ledger: Ledger) -> None:
         assert ledger.writes("a") == 0
         ledger.count_writes("a", 3)
         ledger.count_writes("b", 1)
         ledger.count_writes("a", 4)
-        assert (ledger.writes("a"), ledger.writes("b")) == (4, 1)
+        assert (ledger.writes("a"), ledger.writes("b")) == (7, 1)
 
-    def test_totals_may_come_in_any_order(self, ledger: Ledger) -> None:
-        """They are noted on several threads; the count must not go back."""
-        for total in (3, 9, 7):
-            ledger.count_writes("a", total)
-        assert ledger.writes("a") == 9
+    def test_they_may_come_with_the_end_of_a_batch(self, ledger: Ledger) -> None:
+        for batch, writes in (("one", 12), ("two", 3)):
+            ledger.begin(begun(batch))
+            ledger.end(batch, 5, None, ("uuid-1", writes))
+        assert ledger.writes("uuid-1") == 15
 
-    def test_a_total_may_come_with_the_end_of_a_batch(self, ledger: Ledger) -> None:
-        ledger.begin(begun("one"))
-        ledger.end("one", 5, None, ("uuid-1", 12))
-        assert ledger.writes("uuid-1") == 12
+    def test_those_of_several_threads_and_instances_add_up(self, path: Path) -> None:
+        ledgers = [opened(path), opened(path)]
+
+        def count(thread: int) -> None:
+            for i in range(10):
+                ledgers[thread % 2].count_writes("a", i)
+
+        threads = [threading.Thread(target=count, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert [ledger.writes("a") for ledger in ledgers] == [4 * 45] * 2
 
 
 class TestForgetting:
@@ -268,7 +288,7 @@ def test_a_reader_does_not_wait_for_a_writer(ledger: Ledger) -> None:
     ledger.begin(begun("one", keys={"k": "p"}))
     with ledger._writing() as connection:
         connection.exec_driver_sql("DELETE FROM keys")
-        assert ledger.key("k") == KeyNote("p", "one", None)
+        assert ledger.key("k") == KeyNote("p", "one", None, "begun", ledger.owners.me)
     assert ledger.key("k") is None
 
 

@@ -37,11 +37,16 @@ def test_nothing_is_read_but_what_is_given(monkeypatch: pytest.MonkeyPatch) -> N
     assert load({}).port == 8080
 
 
+ADDRESS = "postgresql://firn:secret@db:5432/firn"
+SHARED = {
+    "FIRN_CATALOG__TYPE": "postgresql",
+    "FIRN_CATALOG__URI": ADDRESS,
+    "FIRN_CATALOG__WAREHOUSE": "file:///srv/lake",
+}
 VALUES = {
     "host": "0.0.0.0",
     "home": "/srv/firn",
     "log_level": "debug",
-    "ledger_url": "sqlite:///x",
     "compression_codec": "snappy",
     "enabled": "false",
     "group_commit": "false",
@@ -52,6 +57,7 @@ VALUES = {
     "conf": '{"spark.ui.enabled": "false"}',
     "type": "glue",
     "uri": "http://catalog.example.com",
+    "url": "postgresql://firn:secret@db.example.com:5432/firn",
     "warehouse": "s3://lake/warehouse",
     "properties": '{"s3.region": "eu-west-1"}',
 }
@@ -60,7 +66,7 @@ VALUES = {
 @pytest.mark.parametrize(("variable", "keys"), variables().items(), ids=lambda v: v if isinstance(v, str) else "")
 def test_every_setting_can_be_set_by_its_variable(variable: str, keys: tuple[str, ...]) -> None:
     text = VALUES.get(keys[-1], "7" if keys[-1] != "target_file_size_mb" else "77")
-    environ = {"FIRN_CATALOG__WAREHOUSE": "s3://lake/warehouse", variable: text}
+    environ = {"FIRN_CATALOG__TYPE": "glue", "FIRN_CATALOG__WAREHOUSE": "s3://lake/warehouse", variable: text}
     value: Any = load(environ)
     for key in keys:
         value = getattr(value, key)
@@ -102,6 +108,11 @@ def test_a_variable_goes_over_the_file_and_the_file_over_the_default(tmp_path: P
         ({"FIRN_WRITES__GROUP_COMIT": "true"}, "did you mean FIRN_WRITES__GROUP_COMMIT?"),
         ({"FIRN_CATALOG__TYPE": "glue"}, "catalog.warehouse is not set"),
         ({"FIRN_CATALOG__TYPE": "rest", "FIRN_CATALOG__WAREHOUSE": "s3://a"}, "catalog.uri is not set"),
+        ({"FIRN_CATALOG__TYPE": "postgresql", "FIRN_CATALOG__URI": ADDRESS}, "catalog.warehouse is not set"),
+        ({"FIRN_CATALOG__TYPE": "postgresql", "FIRN_CATALOG__WAREHOUSE": "s3://a"}, "catalog.uri is not set"),
+        ({**SHARED, "FIRN_CATALOG__URI": "http://u:secret@db"}, "catalog.uri is no address of a PostgreSQL database"),
+        ({"FIRN_LEDGER__URL": ADDRESS}, "ledger.url is set, but catalog.type is sqlite"),
+        ({"FIRN_LEDGER__URI": ADDRESS}, "did you mean FIRN_LEDGER__URL?"),
         ({"FIRN_CONFIG": "/nowhere/config.json"}, "cannot read /nowhere/config.json"),
     ],
 )
@@ -110,6 +121,57 @@ def test_a_bad_setting_is_named_in_one_line(environ: dict[str, str], says: str) 
         load(environ)
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        ADDRESS,
+        "postgresql://db/firn",
+        "postgresql://firn@[::1]:5433/firn",
+        "postgresql://firn:p%40ss%2Fword@db/firn?sslmode=verify-full&sslrootcert=/etc/ca.pem",
+    ],
+)
+def test_a_ledger_and_a_catalog_can_be_shared_in_postgresql(address: str) -> None:
+    settings = load({**SHARED, "FIRN_CATALOG__URI": address, "FIRN_LEDGER__URL": address})
+    assert (settings.ledger.url, settings.catalog.uri) == (address, address)
+    assert settings.catalog.warehouse == "file:///srv/lake"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "sqlite:///u:secret@ledger.db",
+        "mysql://u:secret@db/firn",
+        "postgres://u:secret@db/firn",
+        "postgresql+psycopg://u:secret@db/firn",
+        "postgresql://u:secret@db",
+        "postgresql://u:secret@db:port/firn",
+        "postgresql://u:sec/ret@db/firn",
+        "postgresql://u:sec@ret@db/firn",
+        "postgresql://u:secret@one,two/firn",
+        "postgresql://u:secret@db/firn?options=-csearch_path%3Dx",
+        "postgresql://u:secret@db/firn\n",
+    ],
+)
+@pytest.mark.parametrize("variable", ["FIRN_LEDGER__URL", "FIRN_CATALOG__URI"])
+def test_any_other_address_is_refused_without_repeating_its_password(address: str, variable: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load({**SHARED, variable: address})
+    said = str(refused.value)
+    assert said.startswith("ledger.url is " if variable == "FIRN_LEDGER__URL" else "catalog.uri is ")
+    assert "postgresql://user:password@host:port/database" in said or not address
+    assert "\n" not in said
+    assert "sec" not in said
+
+
+def test_an_address_in_the_wrong_place_is_shown_without_its_password(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"development": {"ledger": ADDRESS}}))
+    with pytest.raises(SettingsError, match="ledger is 'postgresql://…@db:5432/firn'") as refused:
+        load({"FIRN_CONFIG": str(path)})
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

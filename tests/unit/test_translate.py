@@ -5,12 +5,13 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import psycopg
 import pyiceberg.exceptions
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from service import errors
 from service.catalog.translate import translated as catalog_translated
@@ -265,6 +266,9 @@ class Case:
         Case(lambda: TimeoutError(), "CATALOG_UNAVAILABLE"),
         Case(lambda: sqlite3.OperationalError("database is locked"), "CATALOG_UNAVAILABLE"),
         Case(lambda: OperationalError("x", {}, sqlite3.OperationalError("locked")), "CATALOG_UNAVAILABLE"),
+        Case(lambda: psycopg.OperationalError("connection refused"), "CATALOG_UNAVAILABLE"),
+        Case(lambda: psycopg.errors.LockNotAvailable("lock timeout"), "CATALOG_UNAVAILABLE"),
+        Case(lambda: DBAPIError("x", {}, psycopg.errors.AdminShutdown("ended")), "CATALOG_UNAVAILABLE"),
         Case(lambda: EndpointConnectionError(endpoint_url="http://glue"), "CATALOG_UNAVAILABLE"),
         Case(lambda: ClientError({"Error": {"Code": "Throttling"}}, "GetTable"), "CATALOG_UNAVAILABLE"),
     ],

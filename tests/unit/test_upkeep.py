@@ -54,13 +54,13 @@ def house(tmp_path: Path) -> House:
 def test_a_batch_is_counted_whole_and_those_that_are_the_nth_are_told(house: House) -> None:
     table = make_table(house.catalog)
     append(table, None, None)
-    assert house.upkeep.check_batch(house.table, 2) == (2, {})
+    assert house.upkeep.check_batch(house.table, 2) == {}
     # The third and the sixth are numbers 0 and 3 of these.
     check = Check(False, 2)
-    assert house.upkeep.check_batch(house.table, 4) == (6, {0: check, 3: check})
+    assert house.upkeep.check_batch(house.table, 4) == {0: check, 3: check}
     append(house.table, None)
     check = Check(True, 3)
-    assert house.upkeep.check_batch(house.table, 3) == (9, {2: check})
+    assert house.upkeep.check_batch(house.table, 3) == {2: check}
 
 
 @given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=8), interval=st.integers(1, 9))
@@ -72,12 +72,12 @@ def test_however_writes_are_batched_every_nth_is_checked(house: House, sizes: li
     upkeep = replace(house.upkeep, settings=settings, counts=WriteCounts(house.ledger))
     table, numbers, checked = house.table, 0, []
     for size in sizes:
-        total, checks = upkeep.check_batch(table, size)
+        checks = upkeep.check_batch(table, size)
         checked += [numbers + i + 1 for i in sorted(checks)]
         numbers += size
-        assert total == numbers
         assert set(checks.values()) <= {Check(False, 1)}
     assert checked == [n for n in range(1, numbers + 1) if n % interval == 0]
+    assert upkeep.counts.add(table.uuid, 0) == numbers
 
 
 def test_a_write_that_was_committed_alone_is_counted_and_its_count_kept(house: House) -> None:
@@ -94,13 +94,15 @@ def test_a_write_that_was_committed_alone_is_counted_and_its_count_kept(house: H
 def test_a_table_whose_compaction_is_off_is_counted_and_not_checked(house: House) -> None:
     table = make_table(house.catalog, partitioned=False, **{"firn.compaction.enabled": "false"})
     append(table, None)
-    assert house.upkeep.check_batch(house.table, 9) == (9, {})
+    assert house.upkeep.check_batch(house.table, 9) == {}
+    assert house.upkeep.counts.add(table.uuid, 0) == 9
 
 
 def test_a_check_that_fails_fails_no_write(house: House, caplog: pytest.LogCaptureFixture) -> None:
     table = make_table(house.catalog)
     house.catalog.drop(table, purge=True)
-    assert house.upkeep.check_batch(table, 5) == (5, {})
+    assert house.upkeep.check_batch(table, 5) == {}
+    assert house.upkeep.counts.add(table.uuid, 0) == 5
     assert "could not be counted" in caplog.text
 
 
@@ -111,8 +113,17 @@ class TestCounts:
         house.ledger.count_writes("uuid", 7)
         counts = WriteCounts(house.ledger)
         assert [counts.add("uuid", 1), counts.add("uuid", 5), counts.add("other", 2)] == [8, 13, 2]
-        counts.keep("uuid", 13)
+        counts.keep("uuid", 6)
         assert WriteCounts(house.ledger).add("uuid", 1) == 14
+
+    def test_those_of_two_instances_add_up(self, house: House) -> None:
+        """Each goes on with its own from what it found; who comes next finds those of both."""
+        one, other = WriteCounts(house.ledger), WriteCounts(MuteLedger(str(house.ledger._engine.url)))
+        for counts, writes in ((one, 3), (other, 5), (one, 2), (other, 1)):
+            counts.add("uuid", writes)
+            counts.keep("uuid", writes)
+        assert (one.add("uuid", 1), other.add("uuid", 1)) == (6, 10)
+        assert WriteCounts(house.ledger).add("uuid", 0) == 11
 
     def test_a_ledger_that_is_silent_starts_the_count_anew_and_fails_nobody(self, house: House) -> None:
         house.ledger.mute = frozenset({"writes", "count_writes"})

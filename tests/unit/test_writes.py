@@ -26,7 +26,7 @@ from service.settings import Settings, WriteQueueSettings
 from service.writes import writes as module
 from service.writes.entry import Written
 from service.writes.writes import Writes
-from tests.fakes import FakeEngine, FakeUpkeep, Rows
+from tests.fakes import FakeCatalog, FakeEngine, FakeUpkeep, Rows
 from tests.harness import wait_until
 from tests.unit.desk import NEW, ORDERS, OTHERS, SCHEMA, Desk
 
@@ -43,8 +43,8 @@ def reply(written: Written) -> bytes:
 class Shop(Desk):
     """Writes over a desk and an engine in memory, whose commits can be held up."""
 
-    def __init__(self, path: Path, **settings: Any) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, *, catalog: FakeCatalog | None = None, **settings: Any) -> None:
+        super().__init__(path, catalog=catalog)
         self.engine = FakeEngine(self.catalog)
         self.writes = Writes(
             Settings(writes=WriteQueueSettings(**{"linger_ms": 0, **settings})),
@@ -379,7 +379,7 @@ class TestAgain:
 
     def test_also_when_the_table_has_changed_since_or_is_gone(self, shop: Shop) -> None:
         self.lost(shop, 1)
-        shop.commits.recover()
+        assert shop.restarted().commits.recover() == 2
         shop.catalog.evolve(ORDERS, OTHER)
         shop.catalog.drop(shop.catalog.load(ORDERS), purge=False)
         assert told(shop.write(1, ask=shop.retry(self.key)))[:2] == [1, 2]

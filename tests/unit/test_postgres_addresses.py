@@ -1,0 +1,41 @@
+"""One address in the settings, and what PyIceberg, the ledger and Spark are each told of it."""
+
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+
+from service import postgres
+from service.engine.conf import spark_conf
+from service.settings import load
+
+URL = "postgresql://fi%40rn:p%2Fw%20%25@db.example.com:5433/lake?sslmode=require"
+
+
+def test_sqlalchemy_is_told_the_same_place_its_driver_and_how_long_to_wait() -> None:
+    told = make_url(postgres.sqlalchemy(URL))
+    assert (told.drivername, told.host, told.port, told.database) == (
+        "postgresql+psycopg",
+        "db.example.com",
+        5433,
+        "lake",
+    )
+    assert (told.username, told.password) == ("fi@rn", "p/w %")
+    assert (told.query["sslmode"], told.query["connect_timeout"]) == ("require", "5")
+    assert told.query["options"] == "-c statement_timeout=30000 -c lock_timeout=30000"
+
+
+def test_spark_is_told_the_same_place_and_the_password_beside_it() -> None:
+    environ = {"FIRN_CATALOG__TYPE": "postgresql", "FIRN_CATALOG__URI": URL, "FIRN_CATALOG__WAREHOUSE": "file:///lake"}
+    conf = spark_conf(load(environ), [Path("a.jar")])
+    catalog = {k.removeprefix("spark.sql.catalog.firn."): v for k, v in conf.items() if "catalog.firn." in k}
+    assert catalog["type"] == "jdbc"
+    assert catalog["uri"] == "jdbc:postgresql://db.example.com:5433/lake?sslmode=require"
+    assert (catalog["jdbc.user"], catalog["jdbc.password"]) == ("fi@rn", "p/w %")
+    assert catalog["jdbc.schema-version"] == "V1"
+    assert catalog["warehouse"] == "file:///lake"
+
+
+def test_where_no_user_is_named_the_driver_takes_its_own_default() -> None:
+    told = postgres.jdbc("postgresql://[::1]/lake")
+    assert told["uri"] == "jdbc:postgresql://[::1]/lake"
+    assert not {"jdbc.user", "jdbc.password"} & told.keys()
