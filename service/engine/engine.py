@@ -72,7 +72,8 @@ class Engine:
         except FirnError:
             raise
         except Exception as e:
-            if is_lost(e) or (is_odd(e) and not jvm.answers()):
+            # What a job meets when its JVM ended while it was not looking can be anything.
+            if is_lost(e) or self._over(life) or (is_odd(e) and not jvm.answers()):
                 self._end(life)
                 raise EngineUnavailable(
                     "Spark ended while it worked on this request; it is being started anew, try again"
@@ -112,6 +113,11 @@ class Engine:
             cancelling = threading.Thread(target=jvm.cancel_quietly, args=(root,), daemon=True)
             cancelling.start()
             cancelling.join(seconds)
+
+    def _over(self, life: int) -> bool:
+        """Whether the JVM of a session that was lent has ended."""
+        with self._changed:
+            return life != self._life or self._state != "up"
 
     def _stopped(self) -> bool:
         return self._state == "stopped"

@@ -37,7 +37,7 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
     # In a session of its own, so that a signal for our process group lets it finish what we wait for.
     popen = {"pass_fds": held, "start_new_session": True}
     launch: Any = launch_gateway  # PySpark gives it no types
-    # Everybody on this machine can read a command line: what is secret is set once the JVM is there.
+    # Everybody on this machine can read a command line; what is secret is told the JVM once it is there.
     shown = SparkConf().setAll([(name, value) for name, value in conf.items() if not _SECRET.search(name)])
     SparkContext._ensure_initialized(gateway=launch(shown, popen_kwargs=popen))
     return SparkSession.builder.config(conf=settings).getOrCreate()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, TextClause, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.errors import CommitConflict, LedgerUnavailable
@@ -76,10 +76,11 @@ class Together:
     def gone(self, owner: str) -> bool:
         if owner == self.me:
             return False
+        number = lock_of("instance", owner)
         with self._session() as connection:
-            had = bool(connection.execute(_TRY, {"lock": lock_of("instance", owner)}).scalar())
+            had = _asked(connection, _TRY, number)
             if had:
-                connection.execute(_LET_GO, {"lock": lock_of("instance", owner)})
+                _asked(connection, _LET_GO, number)
             return had
 
     @contextmanager
@@ -97,10 +98,9 @@ class Together:
 
     @contextmanager
     def _locked(self, number: int) -> Iterator[None]:
-        lock = {"lock": number}
         with self._session() as connection:
             deadline = time.monotonic() + _TABLE_WAIT_S
-            while not connection.execute(_TRY, lock).scalar():
+            while not _asked(connection, _TRY, number):
                 if time.monotonic() > deadline:
                     raise CommitConflict("another instance has been changing this table for long; try again later")
                 time.sleep(_ASK_EVERY_S)
@@ -108,8 +108,8 @@ class Together:
                 yield
             finally:
                 # A connection that broke has let go of it already.
-                with suppress(SQLAlchemyError):
-                    connection.execute(_LET_GO, lock)
+                with suppress(LedgerUnavailable):
+                    _asked(connection, _LET_GO, number)
 
     def close(self) -> None:
         self._closed.set()
@@ -130,31 +130,43 @@ class Together:
     def _stay(self) -> None:
         """A lock is gone with its connection; it is had again as soon as the ledger can be reached."""
         while not self._closed.wait(_LOOK_EVERY_S):
+            presence = self._presence
             try:
-                if self._presence is None:
+                if presence is None:
                     self._appear()
                 else:
-                    self._presence.execute(text("SELECT 1"))
+                    presence.execute(text("SELECT 1"))
             except SQLAlchemyError as e:
                 log.warning("the ledger does not answer; others may take over what this instance has begun: %s", e)
-                lost, self._presence = self._presence, None
-                if lost is not None:
+                self._presence = None
+                if presence is not None:
                     with suppress(SQLAlchemyError):
-                        lost.close()
+                        presence.close()
 
     @contextmanager
     def _session(self) -> Iterator[Connection]:
         """A connection that holds what it locks until it is told otherwise."""
-        try:
+        with _translated():
             connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        except SQLAlchemyError as e:
-            raise LedgerUnavailable("the ledger does not answer; try again") from e
         with connection:
             yield connection
 
 
 _TRY = text("SELECT pg_try_advisory_lock(:lock)")
 _LET_GO = text("SELECT pg_advisory_unlock(:lock)")
+
+
+def _asked(connection: Connection, question: TextClause, number: int) -> bool:
+    with _translated():
+        return bool(connection.execute(question, {"lock": number}).scalar())
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as e:
+        raise LedgerUnavailable("the ledger does not answer; try again") from e
 
 
 def lock_of(kind: str, name: str) -> int:

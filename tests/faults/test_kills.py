@@ -167,6 +167,7 @@ def test_a_jvm_that_outlives_its_service_is_waited_for(victim: Victim) -> None:
 def killed_under_load(victim: Victim, point: Point, *, jvm_only: bool) -> None:
     """One round: a kill at the point, and what the clients, the ledger and the answers say of it in the end."""
     kill = victim.kill_jvm if jvm_only else victim.kill_process
+    defects = victim.process.defects()
     with clients(victim) as (proxy, load):
         load.wait_for(CLIENTS, 90)
         for tried in range(1, TRIES + 1):
@@ -178,7 +179,7 @@ def killed_under_load(victim: Victim, point: Point, *, jvm_only: bool) -> None:
                 load.wait_for(CLIENTS, 90)
         load.wait_for(CLIENTS, 90)
         told = load.stop()
-    assert not victim.process.defects()
+    assert victim.process.defects() == defects
     assert "INVALID_RECORD" in told.refused.values()
     assert told.unknown or jvm_only, "nobody gave up"
     state, snapshot_id, _ = victim.disk.noted(batch)

@@ -194,6 +194,8 @@ def test_every_kind_of_change_works_and_a_key_has_one_answer_on_another_instance
         process.wait_until_ready()
         firn = process.firn
         firn.ok({"operation": "CREATE_TABLE", **TABLE, "schema": schema})
+        [jvm] = process.jvms()
+        assert PASSWORD.encode() not in Path(f"/proc/{jvm}/cmdline").read_bytes(), "everybody can read that"
         written, upserted = firn.ok(write), firn.ok(upsert)
         assert (upserted["records_inserted"], upserted["records_updated"]) == (1, 1)
         for n in (3, 4, 5):
