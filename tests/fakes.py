@@ -16,8 +16,9 @@ import pyarrow as pa
 from sqlalchemy import event
 
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.engine.append import Moved, append
+from service.engine.append import append
 from service.engine.engine import Engine
+from service.engine.swap import Moved
 from service.engine.write import overwrite
 from service.errors import CommitConflict, LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
 from service.ledger.ledger import Batch, Begun, KeyNote, Ledger

@@ -17,6 +17,7 @@ from service.commits.commit import Commits, Effect
 from service.engine import append
 from service.engine.bulk import move
 from service.engine.engine import Engine
+from service.engine.swap import Moved, Staged
 from service.errors import (
     BodyTooLarge,
     CommitConflict,
@@ -178,7 +179,7 @@ class Bulk:
         load.progress.phase = "done"
         return Loaded(staging.rows, effect.snapshot_id, self._upkeep.check_after_write(effect.after))
 
-    def _move(self, table: Table, staging: Staging) -> append.Staged:
+    def _move(self, table: Table, staging: Staging) -> Staged:
         """Spark writes the table's files; this takes long, and nobody waits for the table meanwhile."""
         partitioned = bool(table.partition)
         try:
@@ -195,7 +196,7 @@ class Bulk:
             )
         return files
 
-    def _commit(self, table: Table, files: append.Staged, ask: Ask, tries: Callable[[str], object]) -> Effect:
+    def _commit(self, table: Table, files: Staged, ask: Ask, tries: Callable[[str], object]) -> Effect:
         tried = False
 
         def change(current: Table, batch: str) -> None:
@@ -218,14 +219,14 @@ class Bulk:
             if tried and isinstance(e, OutcomeUnknown | TableNotFound):
                 raise  # the files may be a snapshot's by now
             self._discard(table, files)
-            if isinstance(e, append.Moved):
+            if isinstance(e, Moved):
                 raise _moved(table) from e
             raise
         if not tried:
             self._discard(table, files)
         return effect
 
-    def _discard(self, table: Table, files: append.Staged) -> None:
+    def _discard(self, table: Table, files: Staged) -> None:
         """Delete files that certainly no snapshot holds."""
         try:
             self._engine.run(append.discard, table.spark_name, files)

@@ -2,7 +2,8 @@
 
 from pyspark.sql import SparkSession
 
-from service.engine.append import Staged, stage
+from service.engine.append import stage
+from service.engine.swap import Staged
 
 # Splits end where row groups do; without room for one more, the last few would make a task of their own.
 _GROUP_BYTES = 5 << 20

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from service.catalog.tables import Table
 from service.commits.commit import TRIES, Commits
-from service.engine.append import Moved, append
+from service.engine.append import append
 from service.engine.engine import Engine
+from service.engine.swap import Moved
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,

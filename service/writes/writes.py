@@ -8,9 +8,9 @@ from typing import Any
 from service.catalog.tables import Catalog, Table
 from service.commits.ask import Ask
 from service.commits.commit import Commits, Effect
-from service.engine.append import Moved
 from service.engine.engine import Engine
 from service.engine.rows import to_arrow
+from service.engine.swap import Moved
 from service.engine.write import overwrite
 from service.errors import CommitConflict, FirnError, ShuttingDown
 from service.ledger.ledger import Batch

@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 
 from service.catalog.tables import Table
 from service.engine import append as appends
+from service.engine import swap as swaps
 from service.engine.jvm import java_class
 from service.engine.rows import arrow_schema, frame
+from service.engine.swap import Moved, Staged
 from service.engine.tables import load_table
 from service.errors import CommitConflict, OutcomeUnknown, TableNotFound
 from service.names import BATCH_PROPERTY, TableName
@@ -57,7 +59,7 @@ def append(firn: Firn, table: Table, *ids: int, before_commit: Callable[[], obje
     )
 
 
-def stage(firn: Firn, table: Table, *ids: int) -> appends.Staged:
+def stage(firn: Firn, table: Table, *ids: int) -> Staged:
     data = rows(table, *ids)
     return firn.app.engine.run(lambda s: appends.stage(s, table.spark_name, frame(s, data)))
 
@@ -70,7 +72,7 @@ def path(location: str) -> Path:
     return Path(location.removeprefix("file://").removeprefix("file:"))
 
 
-def on_disk(staged: appends.Staged) -> list[bool]:
+def on_disk(staged: Staged) -> list[bool]:
     return [path(location).exists() for location in staged.paths]
 
 
@@ -241,7 +243,7 @@ def test_an_append_that_is_beaten_too_often_is_a_conflict_and_leaves_no_files(fi
 def test_a_schema_that_changes_just_before_the_swap_keeps_the_rows_out(firn: Firn, tenant: str) -> None:
     table = made(firn, tenant)
     append(firn, table, 1)
-    with pytest.raises(appends.Moved, match="schema"):
+    with pytest.raises(Moved, match="schema"):
         append(firn, table, 2, before_commit=Once(lambda: alter(firn, table, "ADD COLUMN more int")))
     after = now(firn, tenant)
     assert ids_in(firn, tenant) == [1]
@@ -256,7 +258,7 @@ def test_a_table_made_anew_just_before_the_swap_takes_no_rows_meant_for_the_old_
         drop(firn, tenant)
         new.append(made(firn, tenant))
 
-    with pytest.raises(appends.Moved, match="anew"):
+    with pytest.raises(Moved, match="anew"):
         append(firn, old, 1, before_commit=Once(renew))
     assert ids_in(firn, tenant) == []
     assert files(old) == files(new[0]) == set()
@@ -291,7 +293,7 @@ def test_nothing_is_deleted_when_nobody_knows_whether_the_swap_happened(
     def loaded(session: SparkSession, name: str) -> Any:
         return Swapping(load_table(session, name), swap)
 
-    monkeypatch.setattr(appends, "current", loaded)
+    monkeypatch.setattr(swaps, "current", loaded)
     with pytest.raises(OutcomeUnknown):
         firn.app.engine.run(appends.commit, table.spark_name, staged, "b", uuid=table.uuid)
     after = now(firn, tenant)
@@ -315,7 +317,7 @@ def test_a_swap_that_a_broken_connection_made_twice_is_one_commit(
     def loaded(session: SparkSession, name: str) -> Any:
         return Swapping(load_table(session, name), swap)
 
-    monkeypatch.setattr(appends, "current", loaded)
+    monkeypatch.setattr(swaps, "current", loaded)
     made_by = firn.app.engine.run(appends.commit, table.spark_name, staged, "b", uuid=table.uuid)
     after = now(firn, tenant)
     assert (len(swaps), after.current_snapshot_id, after.snapshot_count) == (1, made_by, 1)
@@ -354,9 +356,9 @@ def test_a_table_made_anew_under_the_same_name_takes_no_rows_meant_for_the_old_o
     staged = stage(firn, old, 10)
     drop(firn, tenant)
     new = made(firn, tenant)
-    with pytest.raises(appends.Moved):
+    with pytest.raises(Moved):
         append(firn, old, 9)
-    with pytest.raises(appends.Moved):
+    with pytest.raises(Moved):
         firn.app.engine.run(appends.commit, old.spark_name, staged, "b", uuid=old.uuid)
     assert ids_in(firn, tenant) == []
     append(firn, new, 1)
@@ -367,7 +369,7 @@ def test_rows_for_an_older_schema_are_not_appended(firn: Firn, tenant: str) -> N
     table = made(firn, tenant)
     append(firn, table, 1)
     alter(firn, table, "ADD COLUMN more int")
-    with pytest.raises(appends.Moved):
+    with pytest.raises(Moved):
         append(firn, table, 2)
     assert ids_in(firn, tenant) == [1]
 

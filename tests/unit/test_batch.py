@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from service.commits.ask import Ask, Key
 from service.commits.commit import TRIES
-from service.engine.append import Moved
+from service.engine.swap import Moved
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,
