@@ -308,10 +308,10 @@ def test_a_swap_that_a_broken_connection_made_twice_is_one_commit(
     """The second attempt finds the first one's metadata, takes it for another writer's, and says it was beaten."""
     table = made(firn, tenant)
     staged = stage(firn, table, 1)
-    swaps: list[None] = []
+    calls: list[None] = []
 
     def swap(really: Callable[[], None]) -> None:
-        swaps.append(really())
+        calls.append(really())
         raise thrown("CommitFailedException")
 
     def loaded(session: SparkSession, name: str) -> Any:
@@ -320,7 +320,7 @@ def test_a_swap_that_a_broken_connection_made_twice_is_one_commit(
     monkeypatch.setattr(swaps, "current", loaded)
     made_by = firn.app.engine.run(appends.commit, table.spark_name, staged, "b", uuid=table.uuid)
     after = now(firn, tenant)
-    assert (len(swaps), after.current_snapshot_id, after.snapshot_count) == (1, made_by, 1)
+    assert (len(calls), after.current_snapshot_id, after.snapshot_count) == (1, made_by, 1)
     assert ids_in(firn, tenant) == [1]
     assert held(after) == files(after)
 
