@@ -7,6 +7,9 @@ from contextlib import closing
 from typing import Any
 
 import psycopg
+
+# PyIceberg imports this with the first table, which several threads may load at once.
+import pyiceberg.io.pyarrow  # noqa: F401  # so that it is there
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io import InputFile
 from pyiceberg.serializers import FromInputFile

@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+
+# PySpark imports these with the first jobs, which run side by side: none may meet what another has half imported.
+import pyspark.sql.classic.column
+import pyspark.sql.classic.dataframe
+import pyspark.sql.pandas.map_ops
 from py4j.java_gateway import JavaClass
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
