@@ -16,7 +16,8 @@ import pyspark
 import pyspark.sql.classic.column
 import pyspark.sql.classic.dataframe
 import pyspark.sql.pandas.map_ops
-from py4j.java_gateway import JavaClass
+from py4j.java_gateway import JavaClass, JavaMember, is_magic_member
+from py4j.protocol import STATIC_PREFIX
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -58,7 +59,20 @@ def _sweep(conf: dict[str, str]) -> None:
 def java_class(name: str) -> Any:
     """A class by its name; looked for package by package, as Py4J does, it would be searched for in every jar."""
     gateway: Any = SparkContext._gateway
-    return JavaClass(name, gateway._gateway_client)
+    return _Statics(name, gateway._gateway_client)
+
+
+class _Statics(JavaClass):  # type: ignore[misc]  # Py4J ships no types
+    """A class whose static methods are called without asking first what their names mean.
+
+    Py4J asks for the first method of that name, in an order that differs from one JVM to the next. Where that is not a
+    static one, as `get` of Iceberg's SparkTableCache sometimes, it says as long as that JVM lives that there is none.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.isupper() or is_magic_member(name):  # a constant, perhaps
+            return super().__getattr__(name)
+        return JavaMember(name, None, STATIC_PREFIX + self._fqn, self._gateway_client)
 
 
 def activate(session: SparkSession) -> None:
