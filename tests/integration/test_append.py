@@ -415,10 +415,9 @@ def test_appends_leave_nothing_behind_in_the_jvm(firn: Firn, tenant: str) -> Non
     append(firn, table, 2)
 
     def left(session: SparkSession) -> tuple[int, int]:
-        spark = _jvm(session).org.apache.iceberg.spark
         iceberg = load_table(session, table.spark_name)
-        staged = spark.FileRewriteCoordinator.get().fetchSetIds(iceberg)
-        return spark.SparkTableCache.get().size(), staged.size()
+        staged = java_class(f"{_ICEBERG}.spark.FileRewriteCoordinator").get().fetchSetIds(iceberg)
+        return java_class(f"{_ICEBERG}.spark.SparkTableCache").get().size(), staged.size()
 
     assert firn.app.engine.run(left) == (0, 0)
 
@@ -428,13 +427,10 @@ def test_a_commit_does_not_wait_for_the_pool_that_deletes_old_metadata(firn: Fir
     append(firn, made(firn, tenant), 1)
 
     def pool(session: SparkSession) -> str:
-        jvm = _jvm(session)
-        field = jvm.java.lang.Class.forName(f"{_ICEBERG}.hadoop.HadoopFileIO").getDeclaredField("executorService")
+        field = (
+            java_class("java.lang.Class").forName(f"{_ICEBERG}.hadoop.HadoopFileIO").getDeclaredField("executorService")
+        )
         field.setAccessible(True)
         return str(field.get(None).getClass().getSimpleName())
 
     assert firn.app.engine.run(pool) == "DirectExecutorService"
-
-
-def _jvm(session: SparkSession) -> Any:
-    return session._jvm

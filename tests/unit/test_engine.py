@@ -1,8 +1,11 @@
-"""What a job's failure means when the JVM that it worked with has ended meanwhile; nothing here starts one."""
+"""What a job's failure means when its JVM has ended meanwhile, and how a JVM is asked; nothing here starts one."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from py4j.protocol import STATIC_PREFIX
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from service.engine import jvm
@@ -45,3 +48,17 @@ def test_what_a_job_says_itself_is_told_whatever_became_of_the_jvm(engine: Engin
 
     with pytest.raises(StorageUnavailable):
         engine.run(job)
+
+
+def test_a_static_method_is_called_without_asking_what_its_name_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked, Py4J looks at one method of that name, which in some JVMs is not the static one."""
+
+    def asked(command: str) -> str:
+        raise AssertionError(f"asked: {command}")
+
+    client = SimpleNamespace(gateway_property=SimpleNamespace(pool=None), converters=[], send_command=asked)
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(_gateway_client=client))
+    method = jvm.java_class("a.B").get
+    assert (method.name, method.target_id) == ("get", f"{STATIC_PREFIX}a.B")
+    with pytest.raises(AssertionError, match="asked"):
+        assert jvm.java_class("a.B").A_CONSTANT
