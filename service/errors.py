@@ -155,7 +155,9 @@ class KeyBusy(Unavailable):
 
     code = "KEY_BUSY"
 
-    def __init__(self, message: str, keys: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, message: str = "another instance works on a request with this key", keys: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__(f"{message}; send it again with the same key", field="idempotency_key")
         self.keys = keys
 

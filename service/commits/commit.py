@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.ask import Ask
+from service.commits.keys import store
 from service.commits.order import Order
 from service.errors import (
     CommitConflict,
@@ -143,13 +144,7 @@ class Commits:
 
     def keep(self, ask: Ask, answer: bytes) -> bytes:
         """Keep the answer to a request that needed no change, if it has a key; what is to be answered."""
-        if ask.key is None:
-            return answer
-        try:
-            return self._ledger.answer(ask.key.id, ask.key.fingerprint, answer)
-        except LedgerUnavailable as e:
-            log.error("%s: its answer could not be stored under its key: %s", ask.request_id, e.message)
-            return answer
+        return answer if ask.key is None else store(self._ledger, ask.key, answer)
 
     def in_turn(self, table: Table) -> AbstractContextManager[None]:
         """Hold the table's turn: no change of it is being made, or looked for, meanwhile."""
@@ -295,7 +290,7 @@ class Commits:
         """Note what became of a batch that has no end noted."""
         owners = self._ledger.owners
         if noted.owner != owners.me and not owners.gone(noted.owner):
-            raise KeyBusy("another instance works on a request with this key")
+            raise KeyBusy
         if owners.shared and (noted.owner != owners.me or noted.state == TAKEN):
             self._take_over(noted)
         else:

@@ -70,16 +70,8 @@ class Keys(Generic[A]):
                 threading.Thread(target=self._watch, name="firn-keys", daemon=True).start()
 
     def store(self, key: Key, answer: bytes) -> bytes:
-        """Keep a success; what is to be answered: another instance may have been quicker to store.
-
-        KeyBusy where another instance has the key. What a success says has happened: it is sent though it could not
-        be stored.
-        """
-        try:
-            return self._ledger.answer(key.id, key.fingerprint, answer)
-        except LedgerUnavailable as e:
-            log.error("the answer under a key of %s could not be stored: %s", key.table, e.message)
-            return answer
+        """Keep a success; what is to be answered."""
+        return store(self._ledger, key, answer)
 
     def look(self, key: Key, request_id: str) -> "Claim[A]":
         """What a key that is claimed here means by now."""
@@ -153,6 +145,19 @@ class _Waiting(Generic[A]):
     request_id: str
     then: "Callable[[Claim[A] | FirnError], None]"
     until: float
+
+
+def store(ledger: Ledger, key: Key, answer: bytes) -> bytes:
+    """Keep a success; what is to be answered: another instance may have been quicker to store.
+
+    KeyBusy where another instance has the key. What a success says has happened: it is sent though it could not be
+    stored.
+    """
+    try:
+        return ledger.answer(key.id, key.fingerprint, answer)
+    except LedgerUnavailable as e:
+        log.error("the answer under a key of %s could not be stored: %s", key.table, e.message)
+        return answer
 
 
 def _check(key: Key, fingerprint: str) -> None:

@@ -21,13 +21,13 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.schema import CreateColumn
 
 from service import postgres
-from service.errors import KeyBusy, LedgerUnavailable
+from service.errors import KeyBusy
 from service.ledger.owners import Alone, Owners, Together
 from service.ledger.schema import batches, keys, metadata, write_counts
+from service.ledger.translate import translated
 from service.names import TableName
 from service.settings import Settings
 
@@ -85,7 +85,7 @@ class Ledger:
 
     def __init__(self, url: str) -> None:
         self._engine = _engine(url)
-        with _translated(), _making_tables(self._engine):
+        with translated(), _making_tables(self._engine):
             metadata.create_all(self._engine)
             _add_what_is_new(self._engine)
             self.owners: Owners = Together(self._engine) if self._engine.dialect.name == "postgresql" else Alone()
@@ -200,7 +200,7 @@ class Ledger:
                 return bytes(known.answer)
             noted = connection.execute(select(batches).where(batches.c.batch == known.batch)).one_or_none()
             if self._is_anothers(noted) and noted.state in UNFINISHED:
-                raise _busy(key_id)
+                raise KeyBusy(keys=frozenset({key_id}))
             connection.execute(update(keys).where(this).values(answer=body))
             return body
 
@@ -245,7 +245,7 @@ class Ledger:
             states |= {row.batch: row for row in found}
         taken = {row.id for row in known if row.answer is not None or self._is_anothers(states.get(row.batch))}
         if taken:
-            raise _busy(*taken)
+            raise KeyBusy(keys=frozenset(taken))
         if known:
             again = update(keys).where(keys.c.id == bindparam("key_id"))
             again = again.values(fingerprint=bindparam("print"), batch=batch, noted_ms=now)
@@ -256,13 +256,13 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        with _translated(), self._engine.begin() as connection:
+        with translated(), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         """Readers wait for no writer."""
-        with _translated(), self._engine.connect().execution_options(reads=True) as connection:
+        with translated(), self._engine.connect().execution_options(reads=True) as connection:
             yield connection
 
 
@@ -301,10 +301,6 @@ def _batch(row: Any) -> Batch:
         row.records,
         row.owner,
     )
-
-
-def _busy(*taken: str) -> KeyBusy:
-    return KeyBusy("another instance works on a request with this key", keys=frozenset(taken))
 
 
 def _other_than(batch: str) -> ColumnElement[bool]:
@@ -361,15 +357,6 @@ def _add_what_is_new(engine: Engine) -> None:
                 added = CreateColumn(column).compile(dialect=engine.dialect)
                 with engine.begin() as connection:
                     connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {added}")
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except SQLAlchemyError as e:
-        said = str(e.__cause__ or e).partition("\n")[0]
-        raise LedgerUnavailable(f"the ledger does not answer: {said}; try again") from e
 
 
 def _now_ms() -> int:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, TextClause, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.errors import CommitConflict, LedgerUnavailable
+from service.ledger.translate import translated
 
 log = logging.getLogger("firn.ledger")
 
@@ -146,7 +147,7 @@ class Together:
     @contextmanager
     def _session(self) -> Iterator[Connection]:
         """A connection that holds what it locks until it is told otherwise."""
-        with _translated():
+        with translated():
             connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         with connection:
             yield connection
@@ -157,16 +158,8 @@ _LET_GO = text("SELECT pg_advisory_unlock(:lock)")
 
 
 def _asked(connection: Connection, question: TextClause, number: int) -> bool:
-    with _translated():
+    with translated():
         return bool(connection.execute(question, {"lock": number}).scalar())
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except SQLAlchemyError as e:
-        raise LedgerUnavailable("the ledger does not answer; try again") from e
 
 
 def lock_of(kind: str, name: str) -> int:

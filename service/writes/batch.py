@@ -78,10 +78,11 @@ class Batches:
                     raise PartlyMoved(made, left) from None
                 raise
             except KeyBusy as e:
-                busy = [entry for entry in part if entry.ask.key and entry.ask.key.id in e.keys]
-                refuse(busy or part, e)
-                others = [entry for entry in part if entry not in busy] if busy else []
-                waiting += [others] if others else []
+                # Whose key it is goes; without one that is named, it is the whole part's failure.
+                free = [entry for entry in part if not entry.has_one_of(e.keys)]
+                refuse([entry for entry in part if entry.has_one_of(e.keys)] or part, e)
+                if 0 < len(free) < len(part):
+                    waiting.append(free)
             except Exception as e:
                 hopeless = failed_alone.count(type(e)) >= (
                     _HOPELESS if isinstance(e, Unavailable) else _HOPELESS_REFUSED

@@ -51,6 +51,10 @@ class Entry:
     def small(self) -> bool:
         return self.count <= SMALL
 
+    def has_one_of(self, keys: frozenset[str]) -> bool:
+        """Whether its idempotency key is among these, by key id."""
+        return self.ask.key is not None and self.ask.key.id in keys
+
     def fit(self, table: Table) -> None:
         """Check the records against a table's schema; InvalidRecord says what does not fit."""
         self.count = len(self.records)
