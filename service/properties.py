@@ -1,5 +1,6 @@
 """A table's properties: what CREATE_TABLE accepts, and how Iceberg and Firn keep it."""
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,10 @@ from service.settings import (
     Hours,
     IcebergSettings,
     Megabytes,
+    Mode,
     SnapshotSettings,
+    Strategy,
+    Window,
 )
 
 _CODEC = "write.parquet.compression-codec"
@@ -29,6 +33,10 @@ class CompactionOverrides(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     enabled: bool | None = Field(default=None, description="whether writes check and COMPACT merges unforced")
+    mode: Mode | None = Field(
+        default=None,
+        description="`off`: as `enabled: false`; `recommend`: say when compaction is worth it; `auto`: do it by itself",
+    )
     small_file_threshold_mb: Megabytes | None = Field(default=None, description="below this size a file is small")
     min_files_to_compact: FileCount | None = Field(
         default=None, description="so many small files in one partition are worth merging"
@@ -39,6 +47,28 @@ class CompactionOverrides(BaseModel):
     max_files_per_compaction: FileCount | None = Field(
         default=None, description="at most so many files are merged at once"
     )
+    snapshot_retention_hours: Hours | None = Field(
+        default=None, description="how old a snapshot must be for a compaction to let it go"
+    )
+    strategy: Strategy | None = Field(
+        default=None, description="`binpack` keeps the rows' order, `sort` and `zorder` sort them by `sort_by`"
+    )
+    sort_by: tuple[str, ...] | None = Field(
+        default=None, max_length=16, description="the columns that `sort` and `zorder` sort by", strict=False
+    )
+    window: Window | None = Field(
+        default=None,
+        description="when scheduled and automatic compactions may begin, such as `01:00-05:30 Europe/Zurich`; UTC "
+        "where no place is named",
+    )
+
+
+class CompactionPolicy(CompactionSettings):
+    """What holds for one table: the service's settings, the table's overrides over them, and what only a table has."""
+
+    strategy: Strategy = "binpack"
+    sort_by: tuple[str, ...] = ()
+    window: Window | None = None
 
 
 class SnapshotOverrides(BaseModel):
@@ -133,22 +163,17 @@ def describe(properties: Mapping[str, str]) -> dict[str, Any]:
     return described
 
 
-def compaction_policy(properties: Mapping[str, str], settings: CompactionSettings) -> CompactionSettings:
+def compaction_policy(properties: Mapping[str, str], settings: CompactionSettings) -> CompactionPolicy:
     """The service's compaction settings with this table's overrides over them."""
     overrides = _read(_COMPACTION, CompactionOverrides, properties)
-    try:
-        return CompactionSettings.model_validate({**settings.model_dump(), **overrides})
-    except ValidationError:  # another program wrote them
-        return settings
+    return CompactionPolicy.model_validate({**settings.model_dump(), **overrides})
 
 
 def snapshot_policy(properties: Mapping[str, str], settings: SnapshotSettings) -> SnapshotSettings:
     """Which old snapshots stay: the service's settings with this table's overrides over them."""
-    overrides = _read(_SNAPSHOTS, SnapshotOverrides, properties)
-    try:
-        return SnapshotSettings.model_validate({**settings.model_dump(), **overrides})
-    except ValidationError:  # another program wrote them
-        return settings
+    return SnapshotSettings.model_validate(
+        {**settings.model_dump(), **_read(_SNAPSHOTS, SnapshotOverrides, properties)}
+    )
 
 
 def target_file_size_mb(properties: Mapping[str, str], settings: IcebergSettings) -> int:
@@ -156,16 +181,30 @@ def target_file_size_mb(properties: Mapping[str, str], settings: IcebergSettings
     return max(1, int(text) // _MIB) if text.isdecimal() else settings.write.target_file_size_mb
 
 
+def written_compaction(overrides: CompactionOverrides) -> dict[str, str | None]:
+    """The Iceberg properties that hold a table's compaction policy; None for one that is to be removed."""
+    written = _written(_COMPACTION, overrides)
+    return {_COMPACTION + key: written.get(_COMPACTION + key) for key in overrides.model_fields_set}
+
+
 def _written(prefix: str, overrides: BaseModel) -> dict[str, str]:
-    return {prefix + key: str(value).lower() for key, value in overrides.model_dump(exclude_none=True).items()}
+    values = overrides.model_dump(exclude_none=True)
+    return {prefix + key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 
 def _read(prefix: str, model: type[BaseModel], properties: Mapping[str, str]) -> dict[str, Any]:
+    """What a model's fields are by the properties; one that another program wrote and that cannot be is left out."""
     found: dict[str, Any] = {}
     for key in model.model_fields:
         text = properties.get(prefix + key)
-        if text in ("true", "false"):
-            found[key] = text == "true"
-        elif text is not None and text.isdecimal():
-            found[key] = int(text)
+        if text is None:
+            continue
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        try:
+            found[key] = getattr(model.model_validate({key: value}), key)
+        except ValidationError:
+            continue
     return found

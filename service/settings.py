@@ -21,6 +21,10 @@ FileCount = Annotated[int, Field(ge=2, le=1_000_000)]
 Hours = Annotated[int, Field(ge=0, le=1_000_000)]
 Threads = Annotated[int, Field(ge=1, le=1000)]
 Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
+Mode = Literal["off", "recommend", "auto"]
+Strategy = Literal["binpack", "sort", "zorder"]
+# When scheduled and automatic upkeep may begin, by the clock of a place: "01:00-05:30 Europe/Zurich".
+Window = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d( [A-Za-z0-9_+/-]+)?$")]
 Codec = Literal["zstd", "snappy", "gzip", "uncompressed"]
 
 _POSTGRESQL = re.compile(
@@ -49,10 +53,21 @@ class WriteSettings(_Section):
 
 class CompactionSettings(_Section):
     enabled: bool = True
+    # "auto" compacts by itself where what queries pay for small files is more than what merging them costs.
+    mode: Mode = "recommend"
     small_file_threshold_mb: Megabytes = 64
     min_files_to_compact: FileCount = 3
     opportunistic_check_interval: Count = 5
     max_files_per_compaction: FileCount = 100
+    # What bounds the memory of a compaction: so much is read and written at a time, so many times side by side.
+    group_mb: Megabytes = 256
+    groups_at_once: Annotated[int, Field(ge=1, le=64)] = 2
+    snapshot_retention_hours: Hours = 168
+
+    @property
+    def active(self) -> bool:
+        """Whether small files are looked for and merged without being told to."""
+        return self.enabled and self.mode != "off"
 
 
 class SnapshotSettings(_Section):

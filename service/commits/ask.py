@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -34,6 +35,8 @@ class Ask:
     request_id: str
     key: Key | None = None
     earlier: str | None = None
+    still_ours: Callable[[], None] = lambda: None
+    """Called when nothing but a commit is left to do: raises if the work was given to somebody else meanwhile."""
 
 
 def fingerprint(request: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds
 from service.engine.compaction import Rewrite, rewrite
 from service.engine.engine import Engine
-from service.properties import compaction_policy, target_file_size_mb
+from service.properties import CompactionPolicy, compaction_policy, target_file_size_mb
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
@@ -34,7 +34,7 @@ class Upkeep:
     holds: Holds
     expirer: Expirer
 
-    def policy(self, table: Table) -> CompactionSettings:
+    def policy(self, table: Table) -> CompactionPolicy:
         """The compaction settings that hold for a table."""
         return compaction_policy(table.properties, self.settings.compaction)
 
@@ -57,7 +57,7 @@ class Upkeep:
         try:
             policy = self.policy(table)
             interval = policy.opportunistic_check_interval
-            due = [i for i in range(writes) if (total - writes + i + 1) % interval == 0] if policy.enabled else []
+            due = [i for i in range(writes) if (total - writes + i + 1) % interval == 0] if policy.active else []
             if not due:
                 return {}
             now = self.catalog.load(table.name)
@@ -131,7 +131,7 @@ class _Merged:
 
 def _why_not(found: Plan, policy: CompactionSettings, how: Rewrite, wish: Wish) -> str | None:
     if found.worth_merging:
-        if policy.enabled or wish.force:
+        if policy.active or wish.force:
             return None
         return "compaction is disabled for this table; force: true compacts it all the same"
     if not found.small:

@@ -50,6 +50,7 @@ VALUES = {
     "compression_codec": "snappy",
     "enabled": "false",
     "group_commit": "false",
+    "mode": "auto",
     "memory_mb": "77",
     "small_file_threshold_mb": "33",
     "master": "local[1]",
