@@ -13,11 +13,13 @@ from service.commits.holds import Holds, awaited
 from service.edits.edits import Edits
 from service.engine.engine import Engine
 from service.jobs.jobs import Jobs
+from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
 from service.settings import Settings
 from service.streams.caller import Caller
 from service.streams.streams import Streams
+from service.upkeep.compaction import Compactions
 from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
@@ -37,6 +39,7 @@ class Context:
     writes: Writes
     edits: Edits
     upkeep: Upkeep
+    compactions: Compactions
     bulk: Bulk
     jobs: Jobs
     holds: Holds
@@ -58,7 +61,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     expirer = Expirer(settings.iceberg.snapshots, engine, catalog, commits, keepers)
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
-    upkeep = Upkeep(settings.iceberg, engine, catalog, commits, WriteCounts(ledger), holds, expirer)
+    upkeep = Upkeep(settings.iceberg, catalog, WriteCounts(ledger))
+    notes = CompactionNotes(ledger)
     return Context(
         settings,
         engine,
@@ -68,6 +72,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         writes=Writes(settings, engine, catalog, commits, upkeep),
         edits=Edits(engine, commits),
         upkeep=upkeep,
+        compactions=Compactions(engine, catalog, commits, upkeep, holds, expirer, notes),
         bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
         jobs=Jobs(JobNotes(ledger), commits),
         holds=holds,
