@@ -12,6 +12,7 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds, awaited
 from service.edits.edits import Edits
 from service.engine.engine import Engine
+from service.jobs.background import Background
 from service.jobs.jobs import Jobs
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
@@ -39,6 +40,7 @@ class Context:
     upkeep: Upkeep
     bulk: Bulk
     jobs: Jobs
+    background: Background
     holds: Holds
     expiry: Expiry
     streams: Streams
@@ -59,6 +61,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
     upkeep = Upkeep(settings.iceberg, engine, catalog, commits, WriteCounts(ledger), holds, expirer)
+    jobs = Jobs(JobNotes(ledger), commits)
     return Context(
         settings,
         engine,
@@ -69,7 +72,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         edits=Edits(engine, commits),
         upkeep=upkeep,
         bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
-        jobs=Jobs(JobNotes(ledger), commits),
+        jobs=jobs,
+        background=Background(jobs, settings.limits.upkeep_threads),
         holds=holds,
         expiry=expiry,
         streams=Streams(settings.limits, engine, holds),
