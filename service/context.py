@@ -12,6 +12,7 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds, awaited
 from service.edits.edits import Edits
 from service.engine.engine import Engine
+from service.jobs.background import Background
 from service.jobs.jobs import Jobs
 from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
@@ -42,6 +43,7 @@ class Context:
     compactions: Compactions
     bulk: Bulk
     jobs: Jobs
+    background: Background
     holds: Holds
     expiry: Expiry
     streams: Streams
@@ -63,6 +65,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     commits.when_committed(expiry.after_commit)
     upkeep = Upkeep(settings.iceberg, catalog, WriteCounts(ledger))
     notes = CompactionNotes(ledger)
+    jobs = Jobs(JobNotes(ledger), commits)
     return Context(
         settings,
         engine,
@@ -74,7 +77,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         upkeep=upkeep,
         compactions=Compactions(engine, catalog, commits, upkeep, holds, expirer, notes),
         bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
-        jobs=Jobs(JobNotes(ledger), commits),
+        jobs=jobs,
+        background=Background(jobs, settings.limits.upkeep_threads),
         holds=holds,
         expiry=expiry,
         streams=Streams(settings.limits, engine, holds),
