@@ -38,9 +38,12 @@ EXAMPLES = (
                 "bytes_after": "<any>",
                 "bytes_saved": "<any>",
                 "snapshots_expired": 0,
+                "expired_files_deleted": 0,
+                "old_snapshots_kept": 0,
                 "compaction_time_ms": "<any>",
                 "small_files_remaining": 1,
             },
+            "snapshots_kept": [],
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
         },
         given=GIVEN,
@@ -74,14 +77,24 @@ class CompactionStats(BaseModel):
     bytes_after: int = Field(description="and after")
     bytes_saved: int = Field(description="the difference; below 0 where merging made them larger")
     snapshots_expired: int = Field(description="old snapshots that were let go")
+    expired_files_deleted: int = Field(description="files deleted because only these needed them: data and metadata")
+    old_snapshots_kept: int = Field(description="snapshots old enough to go that stay; `snapshots_kept` says why")
     compaction_time_ms: int = Field(description="how long all of it took")
     small_files_remaining: int = Field(description="files that still count as small")
+
+
+class KeptSnapshot(BaseModel):
+    snapshot_id: int = Field(description="its id")
+    reason: str = Field(description="who needs it: a tag or branch by its name, a query, a change that is under way")
 
 
 class CompactResult(Result):
     compacted: bool = Field(description="whether any files were merged")
     reason: str | None = Field(description="why not, where it was not")
     stats: CompactionStats = Field(description="what was counted before and after")
+    snapshots_kept: list[KeptSnapshot] = Field(
+        description="snapshots old enough to go that stay, oldest first; the first hundred"
+    )
 
 
 @operation(Compact, CompactResult, pool="upkeep", examples=EXAMPLES)
@@ -104,6 +117,7 @@ def compact(request: Compact, context: Context) -> CompactResult:
         compacted=outcome.compacted,
         reason=outcome.reason,
         stats=CompactionStats(**asdict(outcome.stats)),
+        snapshots_kept=[KeptSnapshot(**asdict(kept)) for kept in outcome.kept[:100]],
         metadata=Metadata(snapshot_id=outcome.snapshot_id),
     )
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from service.catalog.files import TableFiles
 from service.catalog.tables import Snapshot
 from service.engine.compaction import Rewrite
+from service.upkeep.expirer import Expired
 from service.upkeep.plan import plan
+from service.upkeep.retention import Kept
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Stats:
     bytes_after: int
     bytes_saved: int
     snapshots_expired: int
+    expired_files_deleted: int
+    old_snapshots_kept: int
     compaction_time_ms: int
     small_files_remaining: int
 
@@ -51,10 +55,12 @@ class Outcome:
     reason: str | None
     stats: Stats
     snapshot_id: int | None
+    kept: tuple[Kept, ...] = ()
+    """Snapshots that are old enough to go, and stay."""
 
 
 def stats(
-    before: TableFiles, after: TableFiles, snapshot: Snapshot | None, expired: int, elapsed_ms: int, how: Rewrite
+    before: TableFiles, after: TableFiles, snapshot: Snapshot | None, expired: Expired, elapsed_ms: int, how: Rewrite
 ) -> Stats:
     """The figures of a compaction, from the files before and after it and from what its commit says."""
     compacted = snapshot.counted("deleted-data-files") if snapshot else 0
@@ -67,7 +73,9 @@ def stats(
         bytes_before=before.bytes,
         bytes_after=after.bytes,
         bytes_saved=before.bytes - after.bytes,
-        snapshots_expired=expired,
+        snapshots_expired=expired.snapshots,
+        expired_files_deleted=expired.files,
+        old_snapshots_kept=len(expired.kept),
         compaction_time_ms=elapsed_ms,
         small_files_remaining=len(plan(after.data, how.small_bytes, how.min_files).small),
     )

@@ -14,7 +14,7 @@ from service.engine.engine import Engine
 from service.properties import CompactionPolicy, compaction_policy, target_file_size_mb
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.counts import WriteCounts
-from service.upkeep.expirer import Expirer
+from service.upkeep.expirer import Expired, Expirer
 from service.upkeep.plan import MIB, Plan, plan, small_bytes
 from service.upkeep.report import Check, Outcome, Wish, stats
 
@@ -73,13 +73,15 @@ class Upkeep:
         started = time.monotonic()
         with self.holds.building_on(table.uuid, table.current_snapshot_id):
             merged = self._merge(table, wish, ask)
-        expired = self.expirer.by_age(merged.table, wish.snapshot_retention_hours) if wish.expire_snapshots else 0
+        hours = wish.snapshot_retention_hours
+        expired = self.expirer.by_age(merged.table, hours) if wish.expire_snapshots else Expired()
         elapsed = round((time.monotonic() - started) * 1000)
         return Outcome(
             compacted=merged.snapshot is not None,
             reason=merged.reason,
             stats=stats(merged.before, merged.after, merged.snapshot, expired, elapsed, merged.how),
             snapshot_id=merged.snapshot.snapshot_id if merged.snapshot else merged.table.current_snapshot_id,
+            kept=expired.kept,
         )
 
     def _merge(self, table: Table, wish: Wish, ask: Ask) -> "_Merged":
