@@ -8,17 +8,20 @@ from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
 from service.columns import columns_of
+from service.commits.ask import Ask
 from service.context import Context
 from service.errors import InvalidFilter, InvalidRequest
 from service.filters import parse_filter
+from service.jobs.running import Running
 from service.operation import ChangeRequest, Example, Metadata, Result, operation
 from service.pruning import iceberg_json
 from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
 from service.upkeep.compaction import Call
-from service.upkeep.report import Outcome, PlannedGroup, Wish
+from service.upkeep.report import Outcome, PlannedGroup, Progress, Wish
 from service.upkeep.sorting import check_order
 
 _SHOWN = 1000
+OMITTED: Any = {"omit_when_null": True}
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "clicks"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -48,10 +51,46 @@ EXAMPLES = (
                 "spark_jobs": "<any>",
                 "manifests_rewritten": 0,
                 "snapshots_expired": 0,
+                "expired_files_deleted": 0,
+                "old_snapshots_kept": 0,
                 "compaction_time_ms": "<any>",
                 "small_files_remaining": 1,
             },
+            "snapshots_kept": [],
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=GIVEN,
+    ),
+    Example(
+        "See what would be merged",
+        {"operation": "COMPACT", **ADDRESS, "dry_run": True, "min_files": 2},
+        {
+            "success": True,
+            "compacted": False,
+            "reason": "this was a dry run",
+            "stats": "<any>",
+            "snapshots_kept": [],
+            "plan": {
+                "groups": [{"partition": "", "files": 3, "bytes": "<any>", "expected_files": 1}],
+                "group_count": 1,
+                "partitions": 1,
+                "files": 3,
+                "bytes": "<any>",
+                "expected_files": 1,
+                "expected_files_after": 1,
+            },
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=GIVEN,
+    ),
+    Example(
+        "Compact in the background",
+        {"operation": "COMPACT", **ADDRESS, "async": True},
+        {
+            "success": True,
+            "reason": None,
+            "job_id": "<any>",
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
         },
         given=GIVEN,
     ),
@@ -61,6 +100,11 @@ EXAMPLES = (
 class Compact(ChangeRequest):
     operation: Literal["COMPACT"]
     force: bool = Field(default=False, description="merge from two small files on, and where compaction is disabled")
+    async_: bool = Field(
+        default=False,
+        alias="async",
+        description="answer at once with a job's id: GET /jobs/{id} tells of it, DELETE /jobs/{id} calls it off",
+    )
     dry_run: bool = Field(default=False, description="only say what would be merged; nothing is changed")
     target_file_size_mb: Megabytes | None = Field(
         default=None, description="how large merged files should be; default: the table's own"
@@ -113,6 +157,8 @@ class CompactionStats(BaseModel):
     spark_jobs: int = Field(description="jobs that Spark ran for it")
     manifests_rewritten: int = Field(description="lists of files that were replaced, beside those of the merge")
     snapshots_expired: int = Field(description="old snapshots that were let go")
+    expired_files_deleted: int = Field(description="files deleted because only these needed them: data and metadata")
+    old_snapshots_kept: int = Field(description="snapshots old enough to go that stay; `snapshots_kept` says why")
     compaction_time_ms: int = Field(description="how long all of it took")
     small_files_remaining: int = Field(description="files that still count as small")
 
@@ -134,12 +180,25 @@ class CompactionPlan(BaseModel):
     expected_files_after: int = Field(description="how many the table would have then")
 
 
+class KeptSnapshot(BaseModel):
+    snapshot_id: int = Field(description="its id")
+    reason: str = Field(description="who needs it: a tag or branch by its name, a query, a change that is under way")
+
+
 class CompactResult(Result):
-    compacted: bool = Field(description="whether any files were merged")
+    compacted: bool | None = Field(description="whether any files were merged", json_schema_extra=OMITTED)
     reason: str | None = Field(description="why not, where it was not")
-    stats: CompactionStats = Field(description="what was counted before and after")
+    stats: CompactionStats | None = Field(description="what was counted before and after", json_schema_extra=OMITTED)
+    snapshots_kept: list[KeptSnapshot] | None = Field(
+        description="snapshots old enough to go that stay, oldest first; the first hundred", json_schema_extra=OMITTED
+    )
     plan: CompactionPlan | None = Field(
-        default=None, description="for a dry run: what would be done", json_schema_extra={"omit_when_null": True}
+        default=None, description="for a dry run: what would be done", json_schema_extra=OMITTED
+    )
+    job_id: str | None = Field(
+        default=None,
+        description="with `async`, instead of the above: what stands under /jobs/{id}",
+        json_schema_extra=OMITTED,
     )
 
 
@@ -147,8 +206,19 @@ class CompactResult(Result):
 def compact(request: Compact, context: Context) -> CompactResult:
     """Merge a table's small files and expire its old snapshots."""
     table = context.catalog.load(request.table_name)
-    outcome = context.compactions.compact(table, _wish(request, context, table), Call(context.ask))
-    return _result(outcome)
+    wish = _wish(request, context, table)
+    if not request.async_:
+        return _result(context.compactions.compact(table, wish, Call(context.ask)))
+    progress = Progress()
+    # The key, if there is one, stands for the job: its answer is the job's id.
+    ask = Ask(context.ask.request_id)
+
+    def work(running: Running) -> bytes:
+        outcome = context.compactions.compact(table, wish, Call(ask, control=running, progress=progress))
+        return context.reply(_result(outcome))
+
+    job_id = context.background.start("COMPACT", table, progress, work)
+    return CompactResult(compacted=None, reason=None, stats=None, snapshots_kept=None, job_id=job_id)
 
 
 def _wish(request: Compact, context: Context, table: Table) -> Wish:
@@ -181,6 +251,7 @@ def _result(outcome: Outcome) -> CompactResult:
         reason=outcome.reason,
         stats=CompactionStats(**asdict(outcome.stats)),
         plan=None if outcome.plan is None else _plan(outcome.plan, outcome.stats.files_before),
+        snapshots_kept=[KeptSnapshot(**asdict(kept)) for kept in outcome.kept[:100]],
         metadata=Metadata(snapshot_id=outcome.snapshot_id),
     )
 

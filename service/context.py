@@ -17,6 +17,7 @@ from service.jobs.jobs import Jobs
 from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
+from service.ledger.writers import Writers
 from service.settings import Settings
 from service.streams.caller import Caller
 from service.streams.streams import Streams
@@ -75,7 +76,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         writes=Writes(settings, engine, catalog, commits, upkeep),
         edits=Edits(engine, commits),
         upkeep=upkeep,
-        compactions=Compactions(engine, catalog, commits, upkeep, holds, expirer, notes),
+        compactions=Compactions(engine, catalog, commits, upkeep, holds, expirer, notes, Writers(ledger)),
         bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
         jobs=jobs,
         background=Background(jobs, settings.limits.upkeep_threads),

@@ -4,7 +4,7 @@ from pyspark.sql import SparkSession
 
 from service.engine.append import stage
 from service.engine.swap import Staged
-from service.engine.tagged import OnCancel, cancellable
+from service.engine.tags import OnCancel, cancellable
 
 # Splits end where row groups do; without room for one more, the last few would make a task of their own.
 _GROUP_BYTES = 5 << 20

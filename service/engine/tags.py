@@ -1,7 +1,8 @@
-"""Spark jobs that bear a tag: found, counted and cancelled by it."""
+"""Spark jobs that bear a tag: counted and cancelled by it."""
 
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
@@ -9,6 +10,9 @@ from pyspark.sql import SparkSession
 _SETTLE_S = 30.0
 # WRITEs and queries get the next slot that is free, before the tasks of long work that wait for one.
 _POOL = "upkeep"
+
+
+OnCancel = Callable[[Callable[[], object]], object]
 
 
 @contextmanager
@@ -31,11 +35,6 @@ def jobs_of(session: SparkSession, tag: str) -> int:
     return len(context.statusTracker().getJobIdsForTag(tag))
 
 
-def cancel(session: SparkSession, tag: str) -> None:
-    """Cancel the Spark jobs that bear a tag."""
-    session.sparkContext.cancelJobsWithTag(tag)
-
-
 def settle(session: SparkSession, tag: str) -> None:
     """Wait until no task of jobs that failed or were cancelled runs any more: it may still be writing a file."""
     tracker = session.sparkContext._jsc.sc().statusTracker()
@@ -50,3 +49,25 @@ def settle(session: SparkSession, tag: str) -> None:
                 if running.isEmpty() or not running.get().numActiveTasks():
                     break
                 time.sleep(0.05)
+
+
+@contextmanager
+def cancellable(session: SparkSession, on_cancel: OnCancel) -> Iterator[None]:
+    """Have the Spark jobs that this thread starts during the block cancelled when what `on_cancel` is given is called.
+
+    Those that begin after the call run on: whoever starts several looks between them.
+    """
+    context, tag = session.sparkContext, f"firn-{uuid.uuid4().hex}"
+    ended = False
+
+    def cancel() -> None:
+        if not ended:
+            context.cancelJobsWithTag(tag)
+
+    context.addJobTag(tag)
+    try:
+        on_cancel(cancel)
+        yield
+    finally:
+        ended = True
+        context.removeJobTag(tag)

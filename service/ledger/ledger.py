@@ -52,6 +52,7 @@ class Batch:
     records: int
     owner: str = ""
     """The instance that began it, or took it over."""
+    begun_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -300,6 +301,7 @@ def _batch(row: Any) -> Batch:
         row.requests,
         row.records,
         row.owner,
+        row.begun_ms,
     )
 
 

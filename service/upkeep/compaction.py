@@ -5,7 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from service.catalog.files import list_files, matching_files
@@ -19,11 +19,13 @@ from service.engine.compaction import Rewrite, rewrite_manifests
 from service.engine.engine import Engine
 from service.errors import Cancelled, LedgerUnavailable
 from service.ledger.compactions import CompactionNote, CompactionNotes
+from service.ledger.writers import Writers
 from service.properties import CompactionPolicy, target_file_size_mb
 from service.upkeep.expirer import Expirer
 from service.upkeep.merge import Control, Made, Merger, Order, Uncontrolled
 from service.upkeep.plan import MIB, plan, small_bytes
 from service.upkeep.report import Outcome, PlannedGroup, Progress, Stats, Tally, Wish
+from service.upkeep.retention import NOTHING_EXPIRED, Expired
 from service.upkeep.upkeep import Upkeep
 
 log = logging.getLogger("firn.upkeep")
@@ -40,6 +42,17 @@ class Call:
     progress: Progress = field(default_factory=Progress)
 
 
+@dataclass(frozen=True)
+class _End:
+    """What became of a compaction, before its figures are counted."""
+
+    made: Made
+    reason: str | None
+    manifests: int = 0
+    expired: Expired = NOTHING_EXPIRED
+    plan: tuple[PlannedGroup, ...] | None = None
+
+
 class Compactions:
     """Compacts tables; plans and counts from metadata, and leaves the merging to Spark."""
 
@@ -52,6 +65,7 @@ class Compactions:
         holds: Holds,
         expirer: Expirer,
         notes: CompactionNotes,
+        writers: Writers,
     ) -> None:
         self.engine = engine
         self.catalog = catalog
@@ -60,6 +74,7 @@ class Compactions:
         self.holds = holds
         self.expirer = expirer
         self.notes = notes
+        self.writers = writers
         self.merger = Merger(engine, commits)
         self._line = Line()
 
@@ -72,11 +87,11 @@ class Compactions:
         if wish.dry_run:
             chosen = self.merger.choose(table, order)
             groups = tuple(PlannedGroup(g.partition, g.files, g.bytes, g.expected_files) for g in chosen.groups)
-            return self._outcome(table, order, _nothing(table), started, plan=groups)
+            return self._outcome(order, _End(_nothing(table), "this was a dry run", plan=groups), started)
         note = self._noted(table, wish, call, order.tag)
         try:
-            with self._line.hold(table.uuid), self.holds.building_on(table.uuid, table.current_snapshot_id):
-                outcome = self._compact(table, policy, wish, order, started)
+            with self._line.hold(table.uuid), self.writers.writing(table.uuid, "a compaction") as writer:
+                outcome = self._compact(table, policy, wish, replace(order, still_noted=writer.still_noted), started)
         except Cancelled as e:
             self._ended(note, "cancelled", error=e.message)
             raise
@@ -93,7 +108,9 @@ class Compactions:
         if happened is not None and happened.snapshot_id:
             made = self._made_before(table, happened.snapshot_id)
         elif policy.active or wish.force:
-            made = self.merger.run(table, self.merger.choose(table, order), order)
+            current = self.catalog.load(table.name)  # it may have waited for another compaction
+            with self.holds.building_on(current.uuid, current.current_snapshot_id):
+                made = self.merger.run(current, self.merger.choose(current, order), order)
         else:
             made = _nothing(table)
         reason = None if made.snapshot else self._why_not(table, policy, wish, order, made)
@@ -101,8 +118,8 @@ class Compactions:
         order.progress.phase = "expiring"
         hours = wish.snapshot_retention_hours
         hours = policy.snapshot_retention_hours if hours is None else hours
-        expired = self.expirer.by_age(made.table, hours) if wish.expire_snapshots else 0
-        return self._outcome(table, order, made, started, reason=reason, manifests=manifests, expired=expired)
+        expired = self.expirer.by_age(made.table, hours) if wish.expire_snapshots else NOTHING_EXPIRED
+        return self._outcome(order, _End(made, reason, manifests, expired), started)
 
     def _order(self, table: Table, policy: CompactionPolicy, wish: Wish, call: Call) -> Order:
         target_mb = wish.target_file_size_mb or target_file_size_mb(table.properties, self.upkeep.settings)
@@ -163,39 +180,18 @@ class Compactions:
         made.table = effect.after
         return rewritten
 
-    def _outcome(
-        self,
-        table: Table,
-        order: Order,
-        made: Made,
-        started: float,
-        *,
-        reason: str | None = None,
-        manifests: int = 0,
-        expired: int = 0,
-        plan: tuple[PlannedGroup, ...] | None = None,
-    ) -> Outcome:
-        tally = made.tally
-        stats = Stats(
-            files_before=tally.files_before,
-            files_after=tally.files_after,
-            files_compacted=tally.files_compacted,
-            files_removed=tally.files_compacted + tally.delete_files_removed,
-            files_added=tally.files_added,
-            bytes_before=tally.bytes_before,
-            bytes_after=tally.bytes_after,
-            bytes_saved=tally.bytes_before - tally.bytes_after,
-            partitions_compacted=len(tally.partitions),
-            groups_failed=tally.groups_failed,
-            conflicts=tally.conflicts,
+    def _outcome(self, order: Order, end: _End, started: float) -> Outcome:
+        made = end.made
+        stats = Stats.of(
+            made.tally,
+            end.expired,
+            manifests_rewritten=end.manifests,
             spark_jobs=self._spark_jobs(order),
-            manifests_rewritten=manifests,
-            snapshots_expired=expired,
-            compaction_time_ms=round((time.monotonic() - started) * 1000),
             small_files_remaining=self._small_files(made, order),
+            compaction_time_ms=round((time.monotonic() - started) * 1000),
         )
         snapshot_id = made.snapshot.snapshot_id if made.snapshot else made.table.current_snapshot_id
-        return Outcome(made.snapshot is not None, reason, stats, snapshot_id, plan)
+        return Outcome(made.snapshot is not None, end.reason, stats, snapshot_id, end.plan, end.expired.kept)
 
     def _small_files(self, made: Made, order: Order) -> int:
         at = made.snapshot.snapshot_id if made.snapshot else None

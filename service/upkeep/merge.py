@@ -70,6 +70,8 @@ class Order:
     """Of its Spark jobs, and of the folder that its files lie in."""
     control: Control = field(default_factory=Uncontrolled)
     progress: Progress = field(default_factory=Progress)
+    still_noted: Callable[[], None] = lambda: None
+    """Raises if others took this instance for gone meanwhile, and may have deleted its files."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,7 @@ class _Work:
             def leave() -> None:
                 self._commits.must_be_ours(batch)
                 self.order.ask.still_ours()
+                self.order.still_noted()
 
             self._engine.run(commit, current.spark_name, self.table.uuid, self._planned, part, batch, leave)
 
@@ -257,7 +260,7 @@ class _Work:
         self.order.progress.phase = "rewriting"
 
     def cancel(self) -> None:
-        self._engine.run(tags.cancel, self.order.tag)
+        self._engine.cancel(self.order.tag)
 
     def sweep(self) -> None:
         try:

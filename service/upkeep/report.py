@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from service.catalog.files import TableFiles
 from service.catalog.tables import Snapshot
+from service.upkeep.retention import Expired, Kept
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,42 @@ class Stats:
     spark_jobs: int
     manifests_rewritten: int
     snapshots_expired: int
+    expired_files_deleted: int
+    old_snapshots_kept: int
     compaction_time_ms: int
     small_files_remaining: int
+
+    @classmethod
+    def of(
+        cls,
+        tally: Tally,
+        expired: Expired,
+        *,
+        manifests_rewritten: int,
+        spark_jobs: int,
+        small_files_remaining: int,
+        compaction_time_ms: int,
+    ) -> "Stats":
+        return cls(
+            files_before=tally.files_before,
+            files_after=tally.files_after,
+            files_compacted=tally.files_compacted,
+            files_removed=tally.files_compacted + tally.delete_files_removed,
+            files_added=tally.files_added,
+            bytes_before=tally.bytes_before,
+            bytes_after=tally.bytes_after,
+            bytes_saved=tally.bytes_before - tally.bytes_after,
+            partitions_compacted=len(tally.partitions),
+            groups_failed=tally.groups_failed,
+            conflicts=tally.conflicts,
+            spark_jobs=spark_jobs,
+            manifests_rewritten=manifests_rewritten,
+            snapshots_expired=expired.snapshots,
+            expired_files_deleted=expired.files,
+            old_snapshots_kept=len(expired.kept),
+            compaction_time_ms=compaction_time_ms,
+            small_files_remaining=small_files_remaining,
+        )
 
 
 @dataclass(frozen=True)
@@ -110,3 +145,5 @@ class Outcome:
     stats: Stats
     snapshot_id: int | None
     plan: tuple[PlannedGroup, ...] | None = None
+    kept: tuple[Kept, ...] = ()
+    """Snapshots that are old enough to go, and stay."""

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from service.engine import translate
-from service.engine.tagged import cancellable
+from service.engine.tags import cancellable
 from tests.harness import Firn, wait_until
 
 
