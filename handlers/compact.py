@@ -186,11 +186,15 @@ class KeptSnapshot(BaseModel):
 
 
 class CompactResult(Result):
-    compacted: bool | None = Field(description="whether any files were merged", json_schema_extra=OMITTED)
-    reason: str | None = Field(description="why not, where it was not")
-    stats: CompactionStats | None = Field(description="what was counted before and after", json_schema_extra=OMITTED)
+    compacted: bool | None = Field(default=None, description="whether any files were merged", json_schema_extra=OMITTED)
+    reason: str | None = Field(default=None, description="why not, where it was not")
+    stats: CompactionStats | None = Field(
+        default=None, description="what was counted before and after", json_schema_extra=OMITTED
+    )
     snapshots_kept: list[KeptSnapshot] | None = Field(
-        description="snapshots old enough to go that stay, oldest first; the first hundred", json_schema_extra=OMITTED
+        default=None,
+        description="snapshots old enough to go that stay, oldest first; the first hundred",
+        json_schema_extra=OMITTED,
     )
     plan: CompactionPlan | None = Field(
         default=None, description="for a dry run: what would be done", json_schema_extra=OMITTED
@@ -218,7 +222,7 @@ def compact(request: Compact, context: Context) -> CompactResult:
         return context.reply(_result(outcome))
 
     job_id = context.background.start("COMPACT", table, progress, work)
-    return CompactResult(compacted=None, reason=None, stats=None, snapshots_kept=None, job_id=job_id)
+    return CompactResult(job_id=job_id)
 
 
 def _wish(request: Compact, context: Context, table: Table) -> Wish:
