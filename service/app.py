@@ -107,6 +107,7 @@ class App:
                 tidy(self.context.ledger, self.settings)
                 self.context.commits.recover()
                 self.context.jobs.recover()
+                self.context.compactions.recover()
             except FirnError as e:
                 log.error("the ledger's notes could not be tidied: %s", e.message)
 
@@ -125,6 +126,7 @@ class App:
             self.engine.start()
 
     def _warm_up(self) -> None:
+        self.context.compactions.recover()
         warm.warm(self.router, self.engine, self.context.catalog)
 
     def stop(self) -> None:

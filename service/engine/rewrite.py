@@ -3,6 +3,7 @@
 import uuid as uuids
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,6 +11,7 @@ from pyspark.sql.functions import lit, spark_partition_id
 
 from service.engine.append import STAGING, each
 from service.engine.compaction import Group, Planned, Rewrite, Rewritten
+from service.engine.join import can_join, joined
 from service.engine.jvm import java_class
 from service.engine.tags import tagged
 
@@ -17,6 +19,8 @@ _ICEBERG = "org.apache.iceberg"
 _SPARK = f"{_ICEBERG}.spark"
 # Opening a file costs about as much as reading so many bytes of one.
 _OPEN_COST = 64 * 1024
+# Parts of one file are no smaller: each has a row group of its own.
+_PART_BYTES = 2 << 20
 
 
 def rewrite(
@@ -58,7 +62,8 @@ def _packed(session: SparkSession, table: Any, group: Group, how: Rewrite, alone
     tables.add(name, table)
     tasks.stageTasks(table, name, own.fileScanTasks())
     try:
-        rows = _rows(session, name, group, alone)
+        shape = _shape(session, group, can_join(session, str(table.location())), alone)
+        rows = _rows(session, name, group, shape)
         one_spec = int(own.fileScanTasks().get(0).spec().specId()) == int(own.outputSpecId())
         writer = rows.writeTo(f"{STAGING}.`{name}`").option("target-file-size-bytes", str(own.maxOutputFileSize()))
         writer = writer.option("output-spec-id", str(own.outputSpecId()))
@@ -67,26 +72,50 @@ def _packed(session: SparkSession, table: Any, group: Group, how: Rewrite, alone
         if how.compression is not None:
             writer = writer.option("compression-codec", how.compression)
         writer.append()
-        return staging.fetchNewFiles(table, name)
+        files = staging.fetchNewFiles(table, name)
+        return joined(session, table, _in_order(files), group.expected_files) if shape.join and one_spec else files
     finally:
         tables.remove(name)
         tasks.removeTasks(table, name)
         staging.clearRewrite(table, name)
 
 
-def _rows(session: SparkSession, name: str, group: Group, alone: int) -> DataFrame:
+@dataclass(frozen=True)
+class _Shape:
+    """How the work on a group is shared out: so many tasks read, so many write; what they write is joined, perhaps."""
+
+    readers: int
+    writers: int
+    join: bool = False
+
+
+def _shape(session: SparkSession, group: Group, local: bool, alone: int) -> _Shape:
+    """Use all cores, also where fewer files than there are cores are right."""
     cores = session.sparkContext.defaultParallelism
     outputs = max(1, group.expected_files)
-    if outputs * alone >= cores:  # a task a file, as it comes
-        return _scan(session, name, group, outputs)
-    # One task writes a file, but as many as there are cores read: their rows go to it in the order of the tasks.
-    readers = 2 * cores
-    rows = _scan(session, name, group, readers)
-    if outputs == 1:
+    if outputs * alone >= cores:
+        return _Shape(outputs, outputs)
+    writers = min(cores, group.bytes // _PART_BYTES)
+    if local and writers > outputs:
+        return _Shape(writers, writers, join=True)
+    # The rows go to those who write in the order of the tasks that read them.
+    return _Shape(2 * cores, outputs) if group.files >= cores else _Shape(outputs, outputs)
+
+
+def _rows(session: SparkSession, name: str, group: Group, shape: _Shape) -> DataFrame:
+    rows = _scan(session, name, group, shape.readers)
+    if shape.writers == shape.readers:
+        return rows
+    if shape.writers == 1:
         return rows.repartition(1)
-    to = (spark_partition_id() * lit(outputs) / lit(readers)).cast("int")
-    columns = rows.columns
-    return rows.withColumn("_firn_file", to).repartitionById(outputs, "_firn_file").select(*(f"`{c}`" for c in columns))
+    to = (spark_partition_id() * lit(shape.writers) / lit(shape.readers)).cast("int")
+    columns = [f"`{column.replace('`', '``')}`" for column in rows.columns]
+    return rows.withColumn("_firn_file", to).repartitionById(shape.writers, "_firn_file").select(*columns)
+
+
+def _in_order(files: Any) -> list[Any]:
+    """A write's files in the order of its tasks, which their names begin with."""
+    return sorted(each(files), key=lambda file: str(file.location()).rpartition("/")[2])
 
 
 def _scan(session: SparkSession, name: str, group: Group, tasks: int) -> DataFrame:

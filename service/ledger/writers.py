@@ -49,6 +49,11 @@ class Writers:
         self._lock = threading.Lock()
         self._live: set[str] = set()
 
+    @property
+    def shared(self) -> bool:
+        """Whether other instances may be writing."""
+        return self._ledger.owners.shared
+
     @contextmanager
     def writing(self, table_uuid: str, what: str) -> Iterator[Writer]:
         """Be noted for the block, from before the first file is there until each is a snapshot's, or deleted.

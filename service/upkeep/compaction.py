@@ -15,14 +15,14 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds
 from service.commits.order import Order as Line
 from service.engine import tags
-from service.engine.compaction import Rewrite, rewrite_manifests
+from service.engine.compaction import Rewrite, rewrite_manifests, sweep
 from service.engine.engine import Engine
-from service.errors import Cancelled, LedgerUnavailable
+from service.errors import Cancelled, FirnError, LedgerUnavailable, TableNotFound
 from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.ledger.writers import Writers
 from service.properties import CompactionPolicy, target_file_size_mb
 from service.upkeep.expirer import Expirer
-from service.upkeep.merge import Control, Made, Merger, Order, Uncontrolled
+from service.upkeep.merge import Control, Made, Merger, Order, Uncontrolled, folder_of
 from service.upkeep.plan import MIB, plan, small_bytes
 from service.upkeep.report import Outcome, PlannedGroup, Progress, Stats, Tally, Wish
 from service.upkeep.retention import NOTHING_EXPIRED, Expired
@@ -101,6 +101,40 @@ class Compactions:
         self._ended(note, "done", stats=json.dumps(asdict(outcome.stats)))
         call.progress.phase = "done"
         return outcome
+
+    def recover(self) -> int:
+        """Remove what compactions wrote whose instance ended before it could; how many those were."""
+        left = [note for note in self.notes.unfinished() if self.notes.left(note)]
+        for note in left:
+            try:
+                self._clear_up(note)
+            except TableNotFound:
+                pass
+            except FirnError as e:  # it is tried again
+                log.error("what compaction %s of %s left could not be removed: %s", note.id, note.table, e.message)
+                continue
+            self._ended(note.id, "interrupted", error="the service ended while it ran; what it had committed stays")
+        return len(left)
+
+    def _clear_up(self, note: CompactionNote) -> None:
+        table = self.catalog.load(note.table)
+        if table.uuid != note.table_uuid:
+            return
+        # Its writer is forgotten, and what it has built on an earlier snapshot can no longer be committed.
+        self.writers.active(table.uuid)
+        if self.writers.shared:
+            self.catalog.fence(table, note.id)
+            table = self.catalog.load(note.table)
+        folder = folder_of(table, note.id)
+        held = {
+            file.path
+            for snapshot in table.snapshots()
+            for file in list_files(table, snapshot.snapshot_id).data
+            if file.path.startswith(folder)
+        }
+        gone = self.engine.run(sweep, table.spark_name, folder, frozenset(path.rpartition("/")[2] for path in held))
+        if gone:
+            log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)
 
     def _compact(self, table: Table, policy: CompactionPolicy, wish: Wish, order: Order, started: float) -> Outcome:
         # What an earlier attempt with the same key merged is answered, not looked for again.
