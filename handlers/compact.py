@@ -5,13 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.catalog.tables import Table
-from service.columns import columns_of
 from service.context import Context
-from service.errors import InvalidFilter
-from service.filters import parse_filter
 from service.operation import ChangeRequest, Example, Metadata, Result, operation
-from service.pruning import iceberg_json
+from service.pruning import partition_expression
 from service.settings import FileCount, Megabytes
 from service.upkeep.report import Wish
 
@@ -94,7 +90,7 @@ def compact(request: Compact, context: Context) -> CompactResult:
             force=request.force,
             target_file_size_mb=request.target_file_size_mb,
             max_files=request.max_files,
-            filter_json=_pruning(request, table),
+            filter_json=partition_expression(request.partition_filter, table.schema, table.partition),
             expire_snapshots=request.expire_snapshots,
             snapshot_retention_hours=request.snapshot_retention_hours,
         ),
@@ -106,15 +102,3 @@ def compact(request: Compact, context: Context) -> CompactResult:
         stats=CompactionStats(**asdict(outcome.stats)),
         metadata=Metadata(snapshot_id=outcome.snapshot_id),
     )
-
-
-def _pruning(request: Compact, table: Table) -> str | None:
-    if request.partition_filter is None:
-        return None
-    sources = {field.field for field in table.partition}
-    if not sources:
-        raise InvalidFilter(
-            "partition_filter cannot be used: the table is not partitioned; leave it out", field="partition_filter"
-        )
-    predicate = parse_filter(request.partition_filter, columns_of(table.schema), "partition_filter")
-    return iceberg_json(predicate, sources)

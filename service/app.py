@@ -29,6 +29,7 @@ from service.settings import ROOT, Settings, SettingsError, load
 log = logging.getLogger("firn")
 _LOOK_EVERY_S = 10
 _TIDY_EVERY = 360  # looks
+_LOGGED_DAYS = 90  # of compactions
 
 
 class App:
@@ -107,6 +108,7 @@ class App:
                 tidy(self.context.ledger, self.settings)
                 self.context.commits.recover()
                 self.context.jobs.recover()
+                self._tidy_compactions()
             except FirnError as e:
                 log.error("the ledger's notes could not be tidied: %s", e.message)
 
@@ -119,6 +121,12 @@ class App:
             warm.leftovers(self.context.catalog)
             sweep(self.context.catalog)
         self.context.jobs.recover()
+        self._tidy_compactions()
+
+    def _tidy_compactions(self) -> None:
+        now = time.time_ns() // 1_000_000
+        self.context.compaction_notes.recover(now)
+        self.context.compaction_notes.forget(now - _LOGGED_DAYS * 24 * 3600 * 1000)
 
     def _start_engine(self) -> None:
         if not self.engine.up:

@@ -14,6 +14,7 @@ from service.edits.edits import Edits
 from service.engine.engine import Engine
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs
+from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
 from service.settings import Settings
@@ -41,6 +42,7 @@ class Context:
     bulk: Bulk
     jobs: Jobs
     background: Background
+    compaction_notes: CompactionNotes
     holds: Holds
     expiry: Expiry
     streams: Streams
@@ -73,6 +75,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         upkeep=upkeep,
         bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
         jobs=jobs,
+        compaction_notes=CompactionNotes(ledger),
         background=Background(jobs, settings.limits.upkeep_threads),
         holds=holds,
         expiry=expiry,

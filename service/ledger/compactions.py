@@ -93,8 +93,14 @@ class CompactionNotes:
         ]
         return self._latest(where, limit, before_ms)
 
-    def of_tenant(self, tenant: str, limit: int, before_ms: int | None = None) -> list[CompactionNote]:
-        return self._latest([compaction_log.c.tenant == tenant], limit, before_ms)
+    def of_tenant(
+        self, tenant: str, limit: int, before_ms: int | None = None, namespace: str | None = None
+    ) -> list[CompactionNote]:
+        """The latest of a tenant, or of one of its namespaces, newest first."""
+        where = [compaction_log.c.tenant == tenant]
+        if namespace is not None:
+            where.append(compaction_log.c.namespace == namespace)
+        return self._latest(where, limit, before_ms)
 
     def latest(self, limit: int) -> list[CompactionNote]:
         """The latest of all."""
@@ -108,6 +114,15 @@ class CompactionNotes:
         """Whether a compaction's instance has left it behind."""
         return self._ledger.owners.gone(note.owner)
 
+    def recover(self, now_ms: int) -> int:
+        """Note those as interrupted whose instance is gone; how many there were."""
+        left = [note.id for note in self.unfinished() if self.left(note)]
+        with self._ledger._writing() as connection:
+            for compaction in left:
+                this = (compaction_log.c.id == compaction, compaction_log.c.state == "running")
+                connection.execute(update(compaction_log).where(*this).values(state="interrupted", ended_ms=now_ms))
+        return len(left)
+
     def forget(self, before_ms: int) -> None:
         """Let go of notes of compactions that ended before a time."""
         with self._ledger._writing() as connection:
@@ -116,7 +131,12 @@ class CompactionNotes:
     def _latest(self, where: list[Any], limit: int, before_ms: int | None) -> list[CompactionNote]:
         if before_ms is not None:
             where = [*where, compaction_log.c.begun_ms < before_ms]
-        asked = select(compaction_log).where(*where).order_by(compaction_log.c.begun_ms.desc()).limit(limit)
+        asked = (
+            select(compaction_log)
+            .where(*where)
+            .order_by(compaction_log.c.begun_ms.desc(), compaction_log.c.id)
+            .limit(limit)
+        )
         with self._ledger._reading() as connection:
             return [_note(row) for row in connection.execute(asked)]
 
