@@ -7,14 +7,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.columns import columns_of
 from service.commits.ask import Ask
 from service.context import Context
-from service.errors import InvalidFilter, InvalidRequest
-from service.filters import parse_filter
+from service.errors import InvalidRequest
 from service.jobs.running import Running
 from service.operation import ChangeRequest, Example, Metadata, Result, operation
-from service.pruning import iceberg_json
+from service.pruning import partition_expression
 from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
 from service.upkeep.compaction import Call
 from service.upkeep.report import Outcome, PlannedGroup, Progress, Wish
@@ -238,7 +236,7 @@ def _wish(request: Compact, context: Context, table: Table) -> Wish:
         max_file_size_mb=request.max_file_size_mb,
         min_files=request.min_files,
         max_files=request.max_files,
-        filter_json=_pruning(request, table),
+        filter_json=partition_expression(request.partition_filter, table.schema, table.partition),
         compression=request.compression,
         strategy=strategy,
         sort_by=sort_by,
@@ -271,15 +269,3 @@ def _plan(groups: Sequence[PlannedGroup], files_before: int) -> CompactionPlan:
         expected_files=expected,
         expected_files_after=files_before - files + expected,
     )
-
-
-def _pruning(request: Compact, table: Table) -> str | None:
-    if request.partition_filter is None:
-        return None
-    sources = {field.field for field in table.partition}
-    if not sources:
-        raise InvalidFilter(
-            "partition_filter cannot be used: the table is not partitioned; leave it out", field="partition_filter"
-        )
-    predicate = parse_filter(request.partition_filter, columns_of(table.schema), "partition_filter")
-    return iceberg_json(predicate, sources)

@@ -45,6 +45,7 @@ class Context:
     bulk: Bulk
     jobs: Jobs
     background: Background
+    compaction_notes: CompactionNotes
     holds: Holds
     expiry: Expiry
     streams: Streams
@@ -79,6 +80,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         compactions=Compactions(engine, catalog, commits, upkeep, holds, expirer, notes, Writers(ledger)),
         bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
         jobs=jobs,
+        compaction_notes=CompactionNotes(ledger),
         background=Background(jobs, settings.limits.upkeep_threads),
         holds=holds,
         expiry=expiry,

@@ -3,7 +3,7 @@
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
@@ -182,6 +182,15 @@ class Commits:
             self._begin(batch, name, table.uuid, DROP, [ask])
             with self._decided(batch, TableNotFound):
                 self._catalog.drop(current, purge=purge)
+
+    def set_properties(self, table: Table, decide: Callable[[Table], Mapping[str, str | None]]) -> Table:
+        """Set the properties that `decide` says, given the table as it is in its turn; None removes one.
+
+        Nothing is noted of it: done twice, it comes to the same.
+        """
+        with self._alone_with(table):
+            current = self._same(table)
+            return self._catalog.set_properties(current, decide(current))
 
     @contextmanager
     def _decided(self, batch: str, refusal: type[FirnError]) -> Iterator[None]:

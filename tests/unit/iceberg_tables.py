@@ -27,7 +27,7 @@ def make_table(catalog: Catalog, *, partitioned: bool = False, **properties: str
     return catalog.create(ORDERS, schema, partition, {"format-version": "2", **properties})
 
 
-def append(table: Table, *countries: str | None, batch: str = "", rows: int = 1) -> int:
+def append(table: Table, *countries: str | None, batch: str = "", rows: int = 1, path: str | None = None) -> int:
     """A commit of one file for each country, none of which is really there; the snapshot it made."""
     iceberg = table.iceberg
     before = iceberg.current_snapshot()
@@ -38,7 +38,7 @@ def append(table: Table, *countries: str | None, batch: str = "", rows: int = 1)
     ):
         for i, country in enumerate(countries):
             partition = Record(country) if table.partition else Record()
-            files.append_data_file(data_file(f"{table.location}/data/{count}-{i}.parquet", partition, rows))
+            files.append_data_file(data_file(path or f"{table.location}/data/{count}-{i}.parquet", partition, rows))
     made = iceberg.current_snapshot()
     assert made is not None
     return made.snapshot_id

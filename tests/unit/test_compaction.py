@@ -20,19 +20,19 @@ from service.engine.compaction import Beaten, Group, Planned, Rewrite, Rewritten
 from service.engine.engine import Engine
 from service.engine.rewrite import rewrite
 from service.errors import Cancelled, CommitConflict, EngineUnavailable, OutcomeUnknown, StorageUnavailable
-from service.ledger.compactions import CompactionNotes
+from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.ledger.ledger import Begun
 from service.ledger.writers import Writers
-from service.names import BATCH_PROPERTY
+from service.names import BATCH_PROPERTY, FENCE_PROPERTY
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.compaction import Call, Compactions
 from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
-from service.upkeep.merge import Merger
+from service.upkeep.merge import Merger, folder_of
 from service.upkeep.plan import choose
 from service.upkeep.report import Outcome, Progress, Wish
 from service.upkeep.upkeep import Upkeep
-from tests.fakes import MuteLedger
+from tests.fakes import FakeOwners, MuteLedger
 from tests.unit.iceberg_tables import ORDERS, append, data_file, make_table, open_catalog
 
 Hook = Callable[[str], object]
@@ -363,6 +363,46 @@ def test_the_note_has_what_was_wished_and_what_was_counted(house: House) -> None
     [note] = house.compactions.notes.of_table(ORDERS, 10)
     assert json.loads(note.request)["max_files"] == 7
     assert json.loads(note.stats or "")["files_compacted"] == 3
+
+
+class TestLeftBehind:
+    """A compaction whose instance ended while it ran."""
+
+    there: FakeOwners
+
+    @pytest.fixture(autouse=True)
+    def begun(self, house: House) -> None:
+        self.there = FakeOwners("there")
+        house.fill("A")
+        house.ledger.owners = self.there
+        note = CompactionNote("compact-1", ORDERS, house.table.uuid, "auto", "running", "{}", None, None, None, 1)
+        house.compactions.notes.begin(note)
+        house.ledger.owners = self.there.beside("here")
+        append(house.table, "A", path=f"{folder_of(house.table, 'compact-1')}/kept.parquet")
+        house.spark.written = {"kept.parquet", "left.parquet"}
+
+    def test_its_files_that_no_snapshot_holds_are_removed_and_it_was_interrupted(self, house: House) -> None:
+        self.there.close()
+        assert house.compactions.recover() == 1
+        assert house.spark.written == {"kept.parquet"}
+        assert house.noted() == [("interrupted", "auto")]
+        assert house.compactions.recover() == 0
+
+    def test_its_jvm_can_commit_nothing_of_it_any_more(self, house: House) -> None:
+        self.there.close()
+        house.compactions.recover()
+        assert house.table.snapshots()[-1].summary[FENCE_PROPERTY] == "compact-1"
+
+    def test_one_whose_instance_lives_is_left_alone(self, house: House) -> None:
+        assert house.compactions.recover() == 0
+        assert house.spark.written == {"kept.parquet", "left.parquet"}
+        assert house.noted() == [("running", "auto")]
+
+    def test_of_a_table_that_is_gone_nothing_is_left_to_do(self, house: House) -> None:
+        self.there.close()
+        house.catalog.drop(house.table, purge=True)
+        assert house.compactions.recover() == 1
+        assert house.noted() == [("interrupted", "auto")]
 
 
 class TestAgain:
