@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from service import VERSION
 from service.bulk.bulk import Bulk
 from service.catalog.tables import Catalog
 from service.commits.ask import Ask
@@ -15,6 +16,7 @@ from service.engine.engine import Engine
 from service.jobs.jobs import Jobs
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
+from service.metrics.metrics import Metrics
 from service.settings import Settings
 from service.streams.caller import Caller
 from service.streams.streams import Streams
@@ -42,6 +44,7 @@ class Context:
     holds: Holds
     expiry: Expiry
     streams: Streams
+    metrics: Metrics
     caller: Caller = field(default_factory=Caller)
     ask: Ask = field(default_factory=lambda: Ask(""))
     size: int = 0
@@ -52,25 +55,38 @@ class Context:
 
 def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger) -> Context:
     """The parts, put together."""
-    commits = Commits(catalog, ledger)
+    metrics = Metrics(settings.metrics.tables)
+    commits = Commits(catalog, ledger, metrics=metrics)
     holds = Holds()
     keepers = (holds.keeps, partial(awaited, ledger))
     expirer = Expirer(settings.iceberg.snapshots, engine, catalog, commits, keepers)
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
-    upkeep = Upkeep(settings.iceberg, engine, catalog, commits, WriteCounts(ledger), holds, expirer)
+    upkeep = Upkeep(settings.iceberg, engine, catalog, commits, WriteCounts(ledger), holds, expirer, metrics)
+    bulk = Bulk(settings.limits, engine, catalog, commits, upkeep)
+    _watch(metrics, engine, bulk)
     return Context(
         settings,
         engine,
         catalog,
         ledger,
         commits,
-        writes=Writes(settings, engine, catalog, commits, upkeep),
+        writes=Writes(settings, engine, catalog, commits, upkeep, metrics),
         edits=Edits(engine, commits),
         upkeep=upkeep,
-        bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
-        jobs=Jobs(JobNotes(ledger), commits),
+        bulk=bulk,
+        jobs=Jobs(JobNotes(ledger), commits, metrics),
         holds=holds,
         expiry=expiry,
-        streams=Streams(settings.limits, engine, holds),
+        streams=Streams(settings.limits, engine, holds, metrics),
+        metrics=metrics,
     )
+
+
+def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
+    """How parts that know nothing of metrics are read."""
+    metrics.read("firn_build_info", lambda: {(VERSION,): 1})
+    metrics.read("firn_engine_up", lambda: engine.up)
+    metrics.read("firn_engine_starts_total", lambda: engine.starts)
+    metrics.read("firn_spark_sessions", lambda: {("idle",): engine.idle, ("lent",): engine.lent})
+    metrics.read("firn_bulk_loads", lambda: bulk.under_way)

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 import uuid
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.errors import FirnError, KeyBusy, LedgerUnavailable, NotFound
 from service.ledger.jobs import JobNote, JobNotes
+from service.metrics.metrics import Metrics
 
 log = logging.getLogger("firn.jobs")
 
@@ -44,11 +46,13 @@ class Job:
 class Jobs:
     """Every job of this process, and the notes of those of others."""
 
-    def __init__(self, notes: JobNotes, commits: Commits) -> None:
+    def __init__(self, notes: JobNotes, commits: Commits, metrics: Metrics | None = None) -> None:
         self._notes = notes
         self._commits = commits
         self._lock = threading.Lock()
         self._live: dict[str, Job] = {}
+        self._metrics = metrics or Metrics()
+        self._metrics.read("firn_jobs", self._counted)
 
     def begin(self, kind: str, table: Table, progress: Progress, promise: bytes) -> str:
         """A new job's id, which nobody can guess. `promise` is the answer, as JSON, should its batch turn out to have
@@ -60,6 +64,7 @@ class Jobs:
         self._notes.begin(note)
         with self._lock:
             self._live[note.id] = Job(note, progress)
+        self._metrics.job(kind, note.state)
         return note.id
 
     def tries(self, job_id: str, batch: str) -> None:
@@ -113,6 +118,7 @@ class Jobs:
             job = self._live[job_id]
         job.outcome, job.ended_ms = outcome, _now_ms()
         job.state = state
+        self._metrics.job(job.note.kind, state)
         try:
             self._notes.end(job_id, state, json.dumps(asdict(job.progress)), outcome, job.ended_ms)
         except LedgerUnavailable as e:  # the next start finds out
@@ -120,6 +126,11 @@ class Jobs:
             return
         with self._lock:
             del self._live[job_id]
+
+    def _counted(self) -> Counter[tuple[str, ...]]:
+        """How many there are under way, by kind and state."""
+        with self._lock:
+            return Counter((job.note.kind, job.state) for job in self._live.values() if job.ended_ms is None)
 
     def _tidy(self, now: int) -> None:
         self._notes.forget(now - _KEPT_MS)

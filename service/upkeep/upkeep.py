@@ -2,7 +2,7 @@
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.catalog.files import TableFiles, list_files, matching_files
 from service.catalog.tables import Catalog, Snapshot, Table
@@ -11,6 +11,9 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds
 from service.engine.compaction import Rewrite, rewrite
 from service.engine.engine import Engine
+from service.metrics.catalogue import DONE, FAILED, NOTHING
+from service.metrics.metrics import Metrics
+from service.names import TableName
 from service.properties import CompactionPolicy, compaction_policy, target_file_size_mb
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.counts import WriteCounts
@@ -33,6 +36,7 @@ class Upkeep:
     counts: WriteCounts
     holds: Holds
     expirer: Expirer
+    metrics: Metrics = field(default_factory=Metrics)
 
     def policy(self, table: Table) -> CompactionPolicy:
         """The compaction settings that hold for a table."""
@@ -63,6 +67,9 @@ class Upkeep:
             now = self.catalog.load(table.name)
             found = plan(list_files(now).data, self.small_bytes(now), policy.min_files_to_compact)
             check = Check(bool(found.worth_merging), len(found.small))
+            self.metrics.checked(table.name, len(found.small))
+            if check.compaction_recommended:
+                self.metrics.recommended(table.name)
             return dict.fromkeys(due, check)
         except Exception:
             log.exception("the small files of %s could not be counted", table.name)
@@ -72,15 +79,21 @@ class Upkeep:
         """Merge the small files of a table where it is worth it, then let old snapshots go."""
         started = time.monotonic()
         with self.holds.building_on(table.uuid, table.current_snapshot_id):
-            merged = self._merge(table, wish, ask)
+            try:
+                merged = self._merge(table, wish, ask)
+            except Exception:
+                self.metrics.compacted(table.name, FAILED)
+                raise
         expired = self.expirer.by_age(merged.table, wish.snapshot_retention_hours) if wish.expire_snapshots else 0
         elapsed = round((time.monotonic() - started) * 1000)
-        return Outcome(
+        outcome = Outcome(
             compacted=merged.snapshot is not None,
             reason=merged.reason,
             stats=stats(merged.before, merged.after, merged.snapshot, expired, elapsed, merged.how),
             snapshot_id=merged.snapshot.snapshot_id if merged.snapshot else merged.table.current_snapshot_id,
         )
+        _tell(self.metrics, table.name, outcome)
+        return outcome
 
     def _merge(self, table: Table, wish: Wish, ask: Ask) -> "_Merged":
         policy = self.policy(table)
@@ -127,6 +140,22 @@ class _Merged:
     after: TableFiles
     snapshot: Snapshot | None
     reason: str | None
+
+
+def _tell(metrics: Metrics, table: TableName, outcome: Outcome) -> None:
+    told = outcome.stats
+    metrics.compacted(
+        table,
+        DONE if outcome.compacted else NOTHING,
+        told.files_before,
+        told.files_after,
+        told.files_compacted,
+        told.bytes_before,
+        told.bytes_after,
+        seconds=told.compaction_time_ms / 1000,
+    )
+    if outcome.compacted:
+        metrics.checked(table, told.small_files_remaining)
 
 
 def _why_not(found: Plan, policy: CompactionSettings, how: Rewrite, wish: Wish) -> str | None:
