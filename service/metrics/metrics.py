@@ -78,6 +78,8 @@ class Metrics:
     def committed(self, operation: str, seconds: float) -> None:
         """A change made a snapshot."""
         self._histograms["firn_commit_seconds"].labels(operation).observe(seconds)
+        for name in ("firn_commit_retries_total", "firn_commit_conflicts_total"):
+            self._counters[name].labels(operation)  # told as 0 until it happens
 
     def retried(self, operation: str) -> None:
         """A change was beaten by another writer and is tried again."""

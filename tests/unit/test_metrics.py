@@ -112,10 +112,12 @@ def test_what_alerts_look_for_begins_at_0_so_that_its_first_time_is_seen() -> No
     metrics = Metrics()
     metrics.serves("WRITE")
     metrics.job("BULK", "running")
+    metrics.committed("UPSERT", 1)
     figures = told(metrics)
     for name, labels in (
         ("firn_requests_total", {"operation": "WRITE", "code": "INTERNAL_ERROR"}),
         ("firn_compactions_total", {"outcome": "failed"}),
+        ("firn_commit_conflicts_total", {"operation": "UPSERT"}),
         ("firn_streams_ended_total", {"end": "broken"}),
         ("firn_job_states_total", {"kind": "BULK", "state": "failed"}),
         ("firn_job_states_total", {"kind": "BULK", "state": "interrupted"}),
