@@ -104,7 +104,7 @@ def create(service: Service) -> ASGIApp:
         )
 
     @app.get("/metrics", include_in_schema=False)
-    async def told(request: Request) -> Response:
+    async def scrape(request: Request) -> Response:
         accept = request.headers.get("accept")
         text, content_type = await asyncio.wrap_future(scrapes.submit(metrics.exposition, accept))
         return closing(Response(text, media_type=content_type))

@@ -108,10 +108,12 @@ class Jobs:
         committed = self._commits.outcome(note.batch) if note.batch is not None else None
         if committed is None:
             self._notes.end(note.id, "failed", None, json.dumps(_INTERRUPTED).encode(), _now_ms())
+            self._metrics.job(note.kind, "failed")
             return
         answer = json.loads(note.outcome)
         answer["metadata"]["snapshot_id"] = committed.snapshot_id
         self._notes.end(note.id, "done", None, json.dumps(answer).encode(), _now_ms())
+        self._metrics.job(note.kind, "done")
 
     def _end(self, job_id: str, state: State, outcome: bytes) -> None:
         with self._lock:

@@ -181,6 +181,21 @@ class TestJobs:
             assert value(shop.metrics, "firn_job_states_total", kind="BULK", state=state) == times
         assert jobs.describe(left)["state"] == "running"
 
+    @pytest.mark.parametrize(("committed", "state"), [(False, "failed"), (True, "done")])
+    def test_one_that_an_earlier_process_left_is_counted_by_whoever_finds_out(
+        self, committed: bool, state: str, shop: Shop
+    ) -> None:
+        left, orders = Jobs(JobNotes(shop.ledger), shop.commits), shop.catalog.load(ORDERS)
+        job = left.begin("BULK", orders, Progress(), b'{"metadata": {}}')
+        shop.commits.begin("b1", orders, "WRITE", [ASK])
+        left.tries(job, "b1")
+        if committed:
+            shop.catalog.append(ORDERS, "b1")
+        shop.ledger.close()
+        after = Desk(shop.path, catalog=shop.catalog)
+        assert Jobs(JobNotes(after.ledger), after.commits, after.metrics).recover() == 1
+        assert value(after.metrics, "firn_job_states_total", kind="BULK", state=state) == 1
+
     def test_one_whose_end_could_not_be_noted_has_ended(self, shop: Shop) -> None:
         class Notes(JobNotes):
             def end(self, *said: Any) -> None:
