@@ -101,6 +101,7 @@ class App:
             if self._stopping.wait(_LOOK_EVERY_S):
                 return
             self.context.commits.find_out()
+            self.context.jobs.look_for_cancels()
             if look % _TIDY_EVERY:
                 continue
             try:
@@ -132,12 +133,14 @@ class App:
         if self._stopping.is_set():
             return
         self._stopping.set()
+        self.context.background.stop()
         try:
             if not self.router.drain(self.settings.limits.stop_wait_s):
                 log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_wait_s)
                 self.engine.cancel_all(1)
                 self.router.drain(1)
             self.router.close()
+            self.context.background.close(1)
             self.context.writes.close()
             self.context.expiry.close()
         finally:
@@ -223,7 +226,7 @@ def serve(settings: Settings, jar_paths: list[Path]) -> int:
     configure_logging(settings)
     app = App(settings, jar_paths)
     code = http.serve(app)
-    if app.router.busy:  # a thread that never came back would keep the process
+    if app.router.busy or app.context.background.busy:  # a thread that never came back would keep the process
         logging.shutdown()
         os._exit(code)
     return code

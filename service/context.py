@@ -13,13 +13,17 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds, awaited
 from service.edits.edits import Edits
 from service.engine.engine import Engine
+from service.jobs.background import Background
 from service.jobs.jobs import Jobs
+from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
+from service.ledger.writers import Writers
 from service.metrics.metrics import Metrics
 from service.settings import Settings
 from service.streams.caller import Caller
 from service.streams.streams import Streams
+from service.upkeep.compaction import Compactions
 from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
@@ -39,8 +43,10 @@ class Context:
     writes: Writes
     edits: Edits
     upkeep: Upkeep
+    compactions: Compactions
     bulk: Bulk
     jobs: Jobs
+    background: Background
     holds: Holds
     expiry: Expiry
     streams: Streams
@@ -62,7 +68,9 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     expirer = Expirer(settings.iceberg.snapshots, engine, catalog, commits, keepers)
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
-    upkeep = Upkeep(settings.iceberg, engine, catalog, commits, WriteCounts(ledger), holds, expirer, metrics)
+    upkeep = Upkeep(settings.iceberg, catalog, WriteCounts(ledger), metrics)
+    notes = CompactionNotes(ledger)
+    jobs = Jobs(JobNotes(ledger), commits, metrics)
     bulk = Bulk(settings.limits, engine, catalog, commits, upkeep)
     _watch(metrics, engine, bulk)
     return Context(
@@ -74,8 +82,10 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         writes=Writes(settings, engine, catalog, commits, upkeep, metrics),
         edits=Edits(engine, commits),
         upkeep=upkeep,
+        compactions=Compactions(engine, catalog, commits, upkeep, holds, expirer, notes, Writers(ledger), metrics),
         bulk=bulk,
-        jobs=Jobs(JobNotes(ledger), commits, metrics),
+        jobs=jobs,
+        background=Background(jobs, settings.limits.upkeep_threads),
         holds=holds,
         expiry=expiry,
         streams=Streams(settings.limits, engine, holds, metrics),

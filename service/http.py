@@ -162,6 +162,7 @@ def _no_route(request: Request, error: HTTPException) -> FirnError:
     path = request.url.path
     if error.status_code == 405:
         right = "POST" if path in ("/database", events.INVOCATIONS) or path.startswith("/tables/") else "GET"
+        right = "GET and DELETE" if path.startswith("/jobs/") else right
         return MethodNotAllowed(f"{path} takes {right}, not {request.method}")
     if error.status_code == 404:
         near = nearest(path, ROUTES)

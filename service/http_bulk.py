@@ -31,7 +31,7 @@ _DRAIN_S = 2.0
 
 class JobResult(Result):
     job: dict[str, Any] = Field(
-        description="id, kind, state, progress, created_at; in the end ended_at, result or error"
+        description="id, kind, table, state, progress, created_at; cancelling; in the end ended_at, result or error"
     )
 
 
@@ -66,8 +66,15 @@ def register(
 
     @app.get(JOB, include_in_schema=False)
     async def job(request: Request, id: str) -> Response:
+        return await answered(request, router.context.jobs.describe, id)
+
+    @app.delete(JOB, include_in_schema=False)
+    async def cancel(request: Request, id: str) -> Response:
+        return await answered(request, router.context.jobs.cancel, id)
+
+    async def answered(request: Request, ask: Callable[[str], dict[str, Any]], job_id: str) -> Response:
         asked_id, started = request_id(request), time.monotonic()
-        described = await asyncio.to_thread(router.context.jobs.describe, id)
+        described = await asyncio.to_thread(ask, job_id)
         elapsed = round((time.monotonic() - started) * 1000)
         return respond(Answer(200, envelope.success(JobResult(job=described), asked_id, elapsed)), asked_id)
 

@@ -18,7 +18,6 @@ from service.commits.keys import Claim, Keys
 from service.context import Context
 from service.errors import (
     FirnError,
-    InternalError,
     InvalidRequest,
     KeyBusy,
     ShuttingDown,
@@ -26,6 +25,7 @@ from service.errors import (
     UnknownOperation,
     nearest,
 )
+from service.failures import unforeseen
 from service.metrics.catalogue import BULK, NONE, OK
 from service.operation import ChangeRequest, Operation, Pool, Request, Result
 from service.refusals import refusal
@@ -286,10 +286,7 @@ class Router:
 
     def defect(self, request_id: str, failure: BaseException | None = None) -> Answer:
         """The answer to an unforeseen failure: an id for the log, and nothing of the inside."""
-        error_id = uuid.uuid4().hex[:12]
-        log.error("%s failed unexpectedly; error id %s", request_id, error_id, exc_info=failure or True)
-        message = f"something went wrong inside the service; the log has it under error id {error_id}"
-        return _failed(InternalError(message, details={"error_id": error_id}), request_id)
+        return _failed(unforeseen(log, request_id, failure), request_id)
 
     def drain(self, seconds: float) -> bool:
         """Take no more requests and wait for those under way; true when none is left."""

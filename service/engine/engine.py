@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from pyspark.sql import SparkSession
@@ -121,6 +122,13 @@ class Engine:
             self._changed.notify_all()
         if was != "new":
             jvm.stop(root, seconds)
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs that bear a tag; of a JVM that does not answer, they end with it."""
+        root = self._root
+        if root is not None:
+            with suppress(Exception):
+                root.sparkContext.cancelJobsWithTag(tag)
 
     def cancel_all(self, seconds: float) -> None:
         """Cancel every running job, so that a stop need not wait for them; gives up on a JVM that does not answer."""

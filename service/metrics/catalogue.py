@@ -99,7 +99,8 @@ HAPPENED = (
     Described(
         "firn_compactions_total",
         "counter",
-        "Compactions that ended, by outcome: done, nothing (there was nothing worth merging), failed, cancelled.",
+        "Compactions that ended, by outcome: done, nothing (nothing was merged, and nothing went wrong), failed, "
+        "cancelled. What the last two had committed by then stays.",
         ("outcome",),
         known=(DONE, NOTHING, FAILED, CANCELLED),
     ),
@@ -118,7 +119,9 @@ HAPPENED = (
         ("when",),
         known=("before", "after"),
     ),
-    Described("firn_compaction_merged_files_total", "counter", "Files that compactions merged into others."),
+    Described(
+        "firn_compaction_merged_files_total", "counter", "Files that compactions that were done merged into others."
+    ),
     Described(
         "firn_compaction_conflicts_total",
         "counter",

@@ -112,7 +112,7 @@ class Metrics:
         groups_failed: int = 0,
         seconds: float = 0,
     ) -> None:
-        """A compaction ended: done, nothing, failed or cancelled. Only `done` has changed the table.
+        """A compaction ended: done, nothing, failed or cancelled. The figures of `done` are added up and kept.
 
         What small files are left, `checked` is told after this.
         """

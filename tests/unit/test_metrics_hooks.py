@@ -19,7 +19,10 @@ from service.commits.holds import Holds
 from service.context import Context
 from service.engine.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, StorageUnavailable, TableNotFound
-from service.jobs.jobs import Jobs, Progress
+from service.jobs.background import Background
+from service.jobs.job import Progress
+from service.jobs.jobs import Jobs
+from service.jobs.running import Running as Control
 from service.ledger.jobs import JobNotes
 from service.metrics.catalogue import BULK, NONE
 from service.metrics.metrics import Metrics
@@ -29,8 +32,6 @@ from service.settings import CompactionSettings, IcebergSettings, LimitSettings,
 from service.streams.caller import Caller
 from service.streams.streams import Streams
 from service.upkeep.counts import WriteCounts
-from service.upkeep.expirer import Expirer
-from service.upkeep.report import Wish
 from service.upkeep.upkeep import Upkeep
 from service.writes.entry import Written
 from service.writes.writes import Writes
@@ -181,7 +182,29 @@ class TestJobs:
             assert value(shop.metrics, "firn_job_states_total", kind="BULK", state=state) == times
         assert jobs.describe(left)["state"] == "running"
 
-    @pytest.mark.parametrize(("committed", "state"), [(False, "failed"), (True, "done")])
+    def test_one_in_the_background_is_queued_and_then_runs_until_it_is_done_or_called_off(self, shop: Shop) -> None:
+        jobs = Jobs(JobNotes(shop.ledger), shop.commits, shop.metrics)
+        background = Background(jobs, 1)
+        begun, go_on = threading.Event(), threading.Event()
+
+        def work(control: Control) -> bytes:
+            begun.set()
+            assert go_on.wait(10)
+            return b"{}"
+
+        runs, waits = (background.start("COMPACT", shop.catalog.load(ORDERS), Progress(), work) for _ in range(2))
+        assert begun.wait(10)
+        for state in ("running", "queued"):
+            assert value(shop.metrics, "firn_jobs", kind="COMPACT", state=state) == 1
+        jobs.cancel(waits)
+        go_on.set()
+        wait_until(lambda: jobs.describe(runs)["state"] == "done", 10, every=0.002)
+        assert value(shop.metrics, "firn_jobs", kind="COMPACT", state="queued") is None
+        for state, times in (("queued", 2), ("running", 1), ("done", 1), ("cancelled", 1), ("failed", 0)):
+            assert value(shop.metrics, "firn_job_states_total", kind="COMPACT", state=state) == times
+        background.close(10)
+
+    @pytest.mark.parametrize(("committed", "state"), [(False, "interrupted"), (True, "done")])
     def test_one_that_an_earlier_process_left_is_counted_by_whoever_finds_out(
         self, committed: bool, state: str, shop: Shop
     ) -> None:
@@ -213,22 +236,9 @@ class TestUpkeep:
     @pytest.fixture
     def upkeep(self, tmp_path: Path) -> Upkeep:
         catalog = iceberg_tables.open_catalog(tmp_path)
-        desk = Desk(tmp_path / "ledger.db")
-        settings = IcebergSettings(
-            compaction=CompactionSettings(opportunistic_check_interval=2, min_files_to_compact=3)
-        )
-        desk.commits._catalog = catalog
-        expirer = Expirer(settings.snapshots, cast(Engine, None), catalog, desk.commits, ())
-        return Upkeep(
-            settings,
-            cast(Engine, None),
-            catalog,
-            desk.commits,
-            WriteCounts(desk.ledger),
-            Holds(),
-            expirer,
-            desk.metrics,
-        )
+        ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
+        compaction = CompactionSettings(opportunistic_check_interval=2, min_files_to_compact=3)
+        return Upkeep(IcebergSettings(compaction=compaction), catalog, WriteCounts(ledger), Metrics())
 
     def test_a_check_is_told_of_its_table_and_so_is_what_it_recommends(self, upkeep: Upkeep) -> None:
         metrics, name = upkeep.metrics, iceberg_tables.ORDERS
@@ -243,22 +253,6 @@ class TestUpkeep:
         assert of(metrics, name) == {"firn_table_small_files": 3, "firn_table_compaction_recommended": 1}
         assert value(metrics, "firn_recommendations_total") == 1
         assert value(metrics, "firn_small_file_checks_total") == 2
-
-    def test_a_compaction_that_finds_nothing_and_one_that_fails_are_told_apart(self, upkeep: Upkeep) -> None:
-        metrics, name = upkeep.metrics, iceberg_tables.ORDERS
-        table = iceberg_tables.make_table(upkeep.catalog)
-        wish = Wish(expire_snapshots=False)
-        upkeep.compact(table, wish, ASK)
-        assert value(metrics, "firn_compactions_total", outcome="nothing") == 1
-        iceberg_tables.append(table, None, None, None)
-        with pytest.raises(AttributeError):  # there is no Spark here to merge them
-            upkeep.compact(upkeep.catalog.load(name), wish, ASK)
-        assert value(metrics, "firn_compactions_total", outcome="failed") == 1
-        assert value(metrics, "firn_compactions_total", outcome="done") == 0
-        assert of(metrics, name) == {
-            "firn_table_compactions_total nothing": 1,
-            "firn_table_compactions_total failed": 1,
-        }
 
 
 class TestStreams:
