@@ -1,6 +1,7 @@
 """QUERY: rows out, by the JSON dialect or by one SELECT, as JSON or as a stream."""
 
 import re
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -212,11 +213,14 @@ def _collected(context: Context, reading: _Reading) -> QueryResult:
 
 
 def _read(request: Query, context: Context, answer: Callable[[_Reading], A]) -> A:
+    started = time.monotonic()
     for attempt in range(1, _TRIES + 1):
         try:
-            return answer(
+            found = answer(
                 _by_parts(request, context) if request.sql is None else _by_sql(request, request.sql, context)
             )
+            context.metrics.queried(time.monotonic() - started)
+            return found
         except InvalidQuery as e:
             field = e.field or ("sql" if request.sql else None)
             raise InvalidQuery(e.message, field=field, suggestion=e.suggestion, details=e.details) from e

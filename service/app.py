@@ -54,6 +54,7 @@ class App:
         self.router = Router(discover(), self.context)
         self._warm = threading.Event()
         self._stopping = threading.Event()
+        self.context.metrics.read("firn_ready", lambda: self.ready)
 
     @property
     def ready(self) -> bool:

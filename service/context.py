@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from service import VERSION
 from service.bulk.bulk import Bulk
 from service.catalog.tables import Catalog
 from service.commits.ask import Ask
@@ -18,6 +19,7 @@ from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
 from service.ledger.writers import Writers
+from service.metrics.metrics import Metrics
 from service.settings import Settings
 from service.streams.caller import Caller
 from service.streams.streams import Streams
@@ -49,6 +51,7 @@ class Context:
     holds: Holds
     expiry: Expiry
     streams: Streams
+    metrics: Metrics
     caller: Caller = field(default_factory=Caller)
     ask: Ask = field(default_factory=lambda: Ask(""))
     size: int = 0
@@ -59,30 +62,43 @@ class Context:
 
 def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger) -> Context:
     """The parts, put together."""
-    commits = Commits(catalog, ledger)
+    metrics = Metrics(settings.metrics.tables)
+    commits = Commits(catalog, ledger, metrics=metrics)
     holds = Holds()
     keepers = (holds.keeps, partial(awaited, ledger))
     expirer = Expirer(settings.iceberg.snapshots, engine, catalog, commits, keepers)
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
-    upkeep = Upkeep(settings.iceberg, catalog, WriteCounts(ledger))
+    upkeep = Upkeep(settings.iceberg, catalog, WriteCounts(ledger), metrics)
     notes = CompactionNotes(ledger)
-    jobs = Jobs(JobNotes(ledger), commits)
+    jobs = Jobs(JobNotes(ledger), commits, metrics)
+    bulk = Bulk(settings.limits, engine, catalog, commits, upkeep)
+    _watch(metrics, engine, bulk)
     return Context(
         settings,
         engine,
         catalog,
         ledger,
         commits,
-        writes=Writes(settings, engine, catalog, commits, upkeep),
+        writes=Writes(settings, engine, catalog, commits, upkeep, metrics),
         edits=Edits(engine, commits),
         upkeep=upkeep,
-        compactions=Compactions(engine, catalog, commits, upkeep, holds, expirer, notes, Writers(ledger)),
-        bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
+        compactions=Compactions(engine, catalog, commits, upkeep, holds, expirer, notes, Writers(ledger), metrics),
+        bulk=bulk,
         jobs=jobs,
         compaction_notes=CompactionNotes(ledger),
         background=Background(jobs, settings.limits.upkeep_threads),
         holds=holds,
         expiry=expiry,
-        streams=Streams(settings.limits, engine, holds),
+        streams=Streams(settings.limits, engine, holds, metrics),
+        metrics=metrics,
     )
+
+
+def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
+    """How parts that know nothing of metrics are read."""
+    metrics.read("firn_build_info", lambda: {(VERSION,): 1})
+    metrics.read("firn_engine_up", lambda: engine.up)
+    metrics.read("firn_engine_starts_total", lambda: engine.starts)
+    metrics.read("firn_spark_sessions", lambda: {("idle",): engine.idle, ("lent",): engine.lent})
+    metrics.read("firn_bulk_loads", lambda: bulk.under_way)

@@ -18,6 +18,7 @@ from service.bulk.decode import Decoder, decoder
 from service.commits.ask import Key
 from service.errors import BodyTooLarge, FirnError, InvalidRequest, nearest
 from service.loads import JOB, RECORDS, Asked, Loads
+from service.metrics.catalogue import BULK
 from service.names import TableName, check_name
 from service.operation import Result
 from service.router import Answer, Router
@@ -59,7 +60,9 @@ def register(
             raise
         asked = Asked(asked_id, started, in_background, _key(request, name, load))
         answer = await asyncio.to_thread(loads.answer, load, asked, leave.close)
-        return respond(await asyncio.shield(asyncio.wrap_future(answer)), asked_id)
+        told = await asyncio.shield(asyncio.wrap_future(answer))
+        router.context.metrics.request(BULK, told.code, time.monotonic() - started)
+        return respond(told, asked_id)
 
     @app.get(JOB, include_in_schema=False)
     async def job(request: Request, id: str) -> Response:

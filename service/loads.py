@@ -208,7 +208,7 @@ class Loads:
 
 def failed(error: FirnError, request_id: str) -> Answer:
     wait = 1 if error.status in (429, 503) else None
-    return Answer(error.status, envelope.failure(error, request_id), wait)
+    return Answer(error.status, envelope.failure(error, request_id), wait, code=error.code)
 
 
 def _done(answer: Answer) -> "Future[Answer]":

@@ -100,6 +100,11 @@ class Bulk:
         """How large a body may be."""
         return self._limits.bulk_mb << 20
 
+    @property
+    def under_way(self) -> int:
+        """How many loads there are."""
+        return self._limits.bulk_at_once - self._room._value
+
     def open(self, name: TableName, decode: Decoder, *, keyed: bool = False) -> Load:
         """Begin a load into a table: its body can be fed now. Whoever opens it closes it, or hands it to `finish`.
         `keyed` says that the body's digest will be asked for.

@@ -39,6 +39,22 @@ class Engine:
     def up(self) -> bool:
         return self._state == "up"
 
+    @property
+    def idle(self) -> int:
+        """How many sessions are lent to no job."""
+        return len(self._idle)
+
+    @property
+    def lent(self) -> int:
+        """How many sessions work for a job, of those that the present JVM has."""
+        with self._changed:
+            return self._count - len(self._idle) if self._state == "up" else 0
+
+    @property
+    def starts(self) -> int:
+        """How many times Spark has come up."""
+        return self._life
+
     def start(self) -> None:
         """Start Spark on this thread; raises when it cannot."""
         with self._changed:

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 import uuid
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -15,6 +16,7 @@ from service.errors import FirnError, KeyBusy, LedgerUnavailable, NotFound
 from service.jobs.job import Job, State, described, interrupted
 from service.jobs.running import Running
 from service.ledger.jobs import LIVE, JobNote, JobNotes
+from service.metrics.metrics import Metrics
 
 log = logging.getLogger("firn.jobs")
 
@@ -24,11 +26,13 @@ _KEPT_MS = 7 * 24 * 3600 * 1000
 class Jobs:
     """Every job of this process, and the notes of those of others."""
 
-    def __init__(self, notes: JobNotes, commits: Commits) -> None:
+    def __init__(self, notes: JobNotes, commits: Commits, metrics: Metrics | None = None) -> None:
         self._notes = notes
         self._commits = commits
         self._lock = threading.Lock()
         self._live: dict[str, Job] = {}
+        self._metrics = metrics or Metrics()
+        self._metrics.read("firn_jobs", self._counted)
 
     def begin(
         self,
@@ -53,6 +57,7 @@ class Jobs:
         self._notes.begin(note)
         with self._lock:
             self._live[note.id] = Job(note, progress, running, state)
+        self._metrics.job(kind, state)
         return note.id
 
     def started(self, job_id: str) -> bool:
@@ -62,6 +67,7 @@ class Jobs:
             if job is None or job.state != "queued":
                 return False
             job.state = "running"
+        self._metrics.job(job.note.kind, "running")
         try:
             self._notes.started(job_id)
         except LedgerUnavailable as e:  # its end will be noted
@@ -157,10 +163,12 @@ class Jobs:
         committed = self._commits.outcome(note.batch) if note.batch is not None else None
         if committed is None:
             self._notes.settle(note.id, "interrupted", interrupted(note.kind), _now_ms())
+            self._metrics.job(note.kind, "interrupted")
             return
         answer = json.loads(note.outcome)
         answer["metadata"]["snapshot_id"] = committed.snapshot_id
         self._notes.settle(note.id, "done", json.dumps(answer).encode(), _now_ms())
+        self._metrics.job(note.kind, "done")
 
     def _end(self, job_id: str, state: State, outcome: bytes) -> None:
         """The first end counts: a stop does not wait for work that takes too long to notice it."""
@@ -169,6 +177,7 @@ class Jobs:
             if job is None or not job.live:
                 return
             job.outcome, job.ended_ms, job.state = outcome, _now_ms(), state
+        self._metrics.job(job.note.kind, state)
         try:
             self._note_end(job)
         except LedgerUnavailable as e:  # it is tried again
@@ -178,6 +187,11 @@ class Jobs:
         self._notes.end(job.note.id, job.state, job.progress_json, job.outcome, job.ended_ms or 0)
         with self._lock:
             self._live.pop(job.note.id, None)
+
+    def _counted(self) -> Counter[tuple[str, ...]]:
+        """How many there are that have not ended, by kind and state."""
+        with self._lock:
+            return Counter((job.note.kind, job.state) for job in self._live.values() if job.live)
 
     def _tidy(self, now: int) -> None:
         self._notes.forget(now - _KEPT_MS)

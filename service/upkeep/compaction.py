@@ -20,6 +20,8 @@ from service.engine.engine import Engine
 from service.errors import Cancelled, FirnError, LedgerUnavailable, TableNotFound
 from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.ledger.writers import Writers
+from service.metrics.catalogue import CANCELLED, DONE, FAILED, NOTHING
+from service.metrics.metrics import Metrics
 from service.properties import CompactionPolicy, target_file_size_mb
 from service.upkeep.expirer import Expirer
 from service.upkeep.merge import Control, Made, Merger, Order, Uncontrolled, folder_of
@@ -66,6 +68,7 @@ class Compactions:
         expirer: Expirer,
         notes: CompactionNotes,
         writers: Writers,
+        metrics: Metrics | None = None,
     ) -> None:
         self.engine = engine
         self.catalog = catalog
@@ -75,6 +78,7 @@ class Compactions:
         self.expirer = expirer
         self.notes = notes
         self.writers = writers
+        self.metrics = metrics or Metrics()
         self.merger = Merger(engine, commits)
         self._line = Line()
 
@@ -94,11 +98,14 @@ class Compactions:
                 outcome = self._compact(table, policy, wish, replace(order, still_noted=writer.still_noted), started)
         except Cancelled as e:
             self._ended(note, "cancelled", error=e.message)
+            self.metrics.compacted(table.name, CANCELLED)
             raise
         except BaseException as e:
             self._ended(note, "failed", error=str(e))
+            self.metrics.compacted(table.name, FAILED)
             raise
         self._ended(note, "done", stats=json.dumps(asdict(outcome.stats)))
+        self._count(table, wish, outcome)
         call.progress.phase = "done"
         return outcome
 
@@ -237,6 +244,24 @@ class Compactions:
         except Exception as e:  # the work is done; only how it was done is not known
             log.warning("the Spark jobs of a compaction could not be counted: %s", e)
             return 0
+
+    def _count(self, table: Table, wish: Wish, outcome: Outcome) -> None:
+        told = outcome.stats
+        self.metrics.compacted(
+            table.name,
+            DONE if outcome.compacted else NOTHING,
+            files_before=told.files_before,
+            files_after=told.files_after,
+            files_compacted=told.files_compacted,
+            bytes_before=told.bytes_before,
+            bytes_after=told.bytes_after,
+            conflicts=told.conflicts,
+            groups_failed=told.groups_failed,
+            seconds=told.compaction_time_ms / 1000,
+        )
+        own = wish.max_file_size_mb is None and wish.target_file_size_mb is None
+        if outcome.compacted and own:  # what counted as small is what does for checks
+            self.metrics.checked(table.name, told.small_files_remaining)
 
     def _noted(self, table: Table, wish: Wish, call: Call, tag: str) -> str:
         wished = {key: value for key, value in asdict(wish).items() if value is not None}

@@ -1,10 +1,11 @@
 """The check after a WRITE that notices small files, and the policy by which a table is kept."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.catalog.files import list_files
 from service.catalog.tables import Catalog, Table
+from service.metrics.metrics import Metrics
 from service.properties import CompactionPolicy, compaction_policy, target_file_size_mb
 from service.settings import IcebergSettings
 from service.upkeep.counts import WriteCounts
@@ -22,6 +23,7 @@ class Upkeep:
     settings: IcebergSettings
     catalog: Catalog
     counts: WriteCounts
+    metrics: Metrics = field(default_factory=Metrics)
 
     def policy(self, table: Table) -> CompactionPolicy:
         """The compaction settings that hold for a table."""
@@ -52,6 +54,9 @@ class Upkeep:
             now = self.catalog.load(table.name)
             found = plan(list_files(now).data, self.small_bytes(now), policy.min_files_to_compact)
             check = Check(bool(found.worth_merging), len(found.small))
+            self.metrics.checked(table.name, len(found.small))
+            if check.compaction_recommended:
+                self.metrics.recommended(table.name)
             return dict.fromkeys(due, check)
         except Exception:
             log.exception("the small files of %s could not be counted", table.name)

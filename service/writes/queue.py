@@ -56,6 +56,11 @@ class Queue:
             self._ask_for_turn()
 
     @property
+    def waiting(self) -> int:
+        """How many wait; those that are being committed do not."""
+        return len(self._waiting)
+
+    @property
     def idle(self) -> bool:
         with self._changed:
             return not self._asked

@@ -34,6 +34,7 @@ from service.upkeep.report import Outcome, Progress, Wish
 from service.upkeep.upkeep import Upkeep
 from tests.fakes import FakeOwners, MuteLedger
 from tests.unit.iceberg_tables import ORDERS, append, data_file, make_table, open_catalog
+from tests.unit.test_metrics import of, value
 
 Hook = Callable[[str], object]
 
@@ -455,3 +456,56 @@ class TestChoose:
     def test_files_of_which_much_is_deleted_are_worth_it_by_themselves(self) -> None:
         heavy = Bundle("a", 1, heavy=True)
         assert choose([heavy, Bundle("b", 2)], 3, 100) == [(heavy, 1)]
+
+
+class TestFigures:
+    """What metrics are told of compactions, by their ends."""
+
+    def test_what_was_merged_and_what_was_left_is_told_of_the_table(self, house: House) -> None:
+        metrics = house.compactions.metrics
+        house.fill(*"AAABBBC")
+        metrics.recommended(ORDERS)
+        stats = house.compact().stats
+        assert of(metrics, ORDERS) == {
+            "firn_table_small_files": stats.small_files_remaining,
+            "firn_table_compaction_recommended": 0,
+            "firn_table_compactions_total done": 1,
+            "firn_table_compaction_files before": 7,
+            "firn_table_compaction_files after": 3,
+            "firn_table_compaction_bytes before": stats.bytes_before,
+            "firn_table_compaction_bytes after": stats.bytes_after,
+        }
+        assert value(metrics, "firn_compaction_merged_files_total") == 6
+        assert value(metrics, "firn_compaction_seconds_count") == 1
+
+    def test_small_files_by_another_measure_than_the_tables_own_are_not_told(self, house: House) -> None:
+        house.fill(*"AAA")
+        house.compact(max_file_size_mb=1)
+        assert "firn_table_small_files" not in of(house.compactions.metrics, ORDERS)
+
+    def test_groups_that_failed_or_were_beaten_are_counted(self, house: House) -> None:
+        metrics = house.compactions.metrics
+        house.fill(*"AAABBB")
+        house.spark.rewriting = fail_in("A", StorageUnavailable("the disk is broken"))
+        house.compact()
+        house.spark.rewriting = lambda _: None
+        house.spark.committing = fail_in("", Beaten())
+        house.compact()
+        assert value(metrics, "firn_compaction_failed_groups_total") == 1
+        assert value(metrics, "firn_compaction_conflicts_total") == 1
+        assert value(metrics, "firn_compactions_total", outcome="done") == 1
+        assert value(metrics, "firn_compactions_total", outcome="nothing") == 1
+
+    def test_nothing_failed_and_cancelled_are_told_apart_and_a_dry_run_is_none(self, house: House) -> None:
+        metrics, call = house.compactions.metrics, CallOff()
+        house.compact()
+        house.fill(*"AAA")
+        house.compact(dry_run=True)
+        house.spark.rewriting = fail_in("", StorageUnavailable("the disk is broken"))
+        with pytest.raises(StorageUnavailable):
+            house.compact()
+        call.off()
+        with pytest.raises(Cancelled):
+            house.compactions.compact(house.table, Wish(), Call(Ask("r1"), control=call))
+        for outcome, times in (("nothing", 1), ("failed", 1), ("cancelled", 1), ("done", 0)):
+            assert value(metrics, "firn_compactions_total", outcome=outcome) == times
