@@ -29,7 +29,6 @@ from service.settings import ROOT, Settings, SettingsError, load
 log = logging.getLogger("firn")
 _LOOK_EVERY_S = 10
 _TIDY_EVERY = 360  # looks
-_LOGGED_DAYS = 90  # of compactions
 
 
 class App:
@@ -110,8 +109,6 @@ class App:
                 self.context.commits.recover()
                 self.context.jobs.recover()
                 self.context.compactions.recover()
-                logged_ms = _LOGGED_DAYS * 24 * 3600 * 1000
-                self.context.compaction_notes.forget(time.time_ns() // 1_000_000 - logged_ms)
             except FirnError as e:
                 log.error("the ledger's notes could not be tidied: %s", e.message)
 

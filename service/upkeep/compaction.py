@@ -31,6 +31,7 @@ from service.upkeep.retention import NOTHING_EXPIRED, Expired
 from service.upkeep.upkeep import Upkeep
 
 log = logging.getLogger("firn.upkeep")
+_LOGGED_DAYS = 90
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Compactions:
         return outcome
 
     def recover(self) -> int:
-        """Remove what compactions wrote whose instance ended before it could; how many those were."""
+        """Remove what compactions wrote whose instance ended before it could; how many those were. Old notes go."""
         left = [note for note in self.notes.unfinished() if self.notes.left(note)]
         for note in left:
             try:
@@ -121,6 +122,7 @@ class Compactions:
                 log.error("what compaction %s of %s left could not be removed: %s", note.id, note.table, e.message)
                 continue
             self._ended(note.id, "interrupted", error="the service ended while it ran; what it had committed stays")
+        self.notes.forget(time.time_ns() // 1_000_000 - _LOGGED_DAYS * 24 * 3600 * 1000)
         return len(left)
 
     def _clear_up(self, note: CompactionNote) -> None:

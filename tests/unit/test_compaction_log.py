@@ -155,12 +155,12 @@ def test_old_ones_are_forgotten_and_those_under_way_are_not(place: Place) -> Non
 
 
 def test_a_start_notes_what_the_process_before_left_and_forgets_what_is_old(tmp_path: Path) -> None:
-    def states(*, look_back: bool) -> dict[str, str]:
+    def states(*, recover: bool) -> dict[str, str]:
         app = App(load({"FIRN_HOME": str(tmp_path / "home")}), [])
         try:
             notes = app.context.compaction_notes
-            if look_back:
-                app._look_back()
+            if recover:
+                app.context.compactions.recover()
             else:
                 for id in ("left", "old"):
                     notes.begin(CompactionNote(id, ORDERS, "uuid", "auto", "running", "{}", None, None, None, T0))
@@ -169,5 +169,5 @@ def test_a_start_notes_what_the_process_before_left_and_forgets_what_is_old(tmp_
         finally:
             app.stop()
 
-    assert states(look_back=False) == {"left": "running", "old": "done"}
-    assert states(look_back=True) == {"left": "interrupted"}
+    assert states(recover=False) == {"left": "running", "old": "done"}
+    assert states(recover=True) == {"left": "interrupted"}
