@@ -51,6 +51,7 @@ class _End:
 
     made: Made
     reason: str | None
+    small_files: int
     manifests: int = 0
     expired: Expired = NOTHING_EXPIRED
     plan: tuple[PlannedGroup, ...] | None = None
@@ -90,9 +91,12 @@ class Compactions:
         policy = self.upkeep.policy(table)
         order = self._order(table, policy, wish, call)
         if wish.dry_run:
-            chosen = self.merger.choose(table, order)
-            groups = tuple(PlannedGroup(g.partition, g.files, g.bytes, g.expected_files) for g in chosen.groups)
-            return self._outcome(order, _End(_nothing(table), "this was a dry run", plan=groups), started)
+            with self.holds.building_on(table.uuid, table.current_snapshot_id):
+                chosen = self.merger.choose(table, order)
+                groups = tuple(PlannedGroup(g.partition, g.files, g.bytes, g.expected_files) for g in chosen.groups)
+                made = _nothing(table)
+                end = _End(made, "this was a dry run", self._small_files(made, order), plan=groups)
+            return self._outcome(order, end, started)
         note = self._noted(table, wish, call, order.tag)
         try:
             with self._line.hold(table.uuid), self.writers.writing(table.uuid, "a compaction") as writer:
@@ -146,23 +150,26 @@ class Compactions:
             log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)
 
     def _compact(self, table: Table, policy: CompactionPolicy, wish: Wish, order: Order, started: float) -> Outcome:
-        # What an earlier attempt with the same key merged is answered, not looked for again.
-        happened = self.commits.happened(order.ask)
-        if happened is not None and happened.snapshot_id:
-            made = self._made_before(table, happened.snapshot_id)
-        elif policy.active or wish.force:
-            current = self.catalog.load(table.name)  # it may have waited for another compaction
-            with self.holds.building_on(current.uuid, current.current_snapshot_id):
-                made = self.merger.run(current, self.merger.choose(current, order), order)
-        else:
-            made = _nothing(table)
-        reason = None if made.snapshot else self._why_not(table, policy, wish, order, made)
+        table = self.catalog.load(table.name)  # it may have waited for another compaction
+        with self.holds.building_on(table.uuid, table.current_snapshot_id):
+            made = self._merge(table, policy, wish, order)
+            reason = None if made.snapshot else self._why_not(table, policy, wish, order, made)
+            small = self._small_files(made, order)
         manifests = self._rewrite_manifests(made, order) if wish.rewrite_manifests else 0
         order.progress.phase = "expiring"
         hours = wish.snapshot_retention_hours
         hours = policy.snapshot_retention_hours if hours is None else hours
         expired = self.expirer.by_age(made.table, hours) if wish.expire_snapshots else NOTHING_EXPIRED
-        return self._outcome(order, _End(made, reason, manifests, expired), started)
+        return self._outcome(order, _End(made, reason, small, manifests, expired), started)
+
+    def _merge(self, table: Table, policy: CompactionPolicy, wish: Wish, order: Order) -> Made:
+        # What an earlier attempt with the same key merged is answered, not looked for again.
+        happened = self.commits.happened(order.ask)
+        if happened is not None and happened.snapshot_id:
+            return self._made_before(table, happened.snapshot_id)
+        if policy.active or wish.force:
+            return self.merger.run(table, self.merger.choose(table, order), order)
+        return _nothing(table)
 
     def _order(self, table: Table, policy: CompactionPolicy, wish: Wish, call: Call) -> Order:
         target_mb = wish.target_file_size_mb or target_file_size_mb(table.properties, self.upkeep.settings)
@@ -230,7 +237,7 @@ class Compactions:
             end.expired,
             manifests_rewritten=end.manifests,
             spark_jobs=self._spark_jobs(order),
-            small_files_remaining=self._small_files(made, order),
+            small_files_remaining=end.small_files,
             compaction_time_ms=round((time.monotonic() - started) * 1000),
         )
         snapshot_id = made.snapshot.snapshot_id if made.snapshot else made.table.current_snapshot_id

@@ -74,7 +74,10 @@ class Tally:
         self.files_after, self.bytes_after = self.files_before, self.bytes_before
 
     def committed(self, before: TableFiles, after: TableFiles, snapshot: Snapshot) -> None:
-        """Count a commit. What others committed between two of them is not this compaction's doing."""
+        """Count a commit. What others committed before the first, or between two, is not this compaction's doing."""
+        if not self.files_added:
+            self.files_before = self.files_after = len(before.data)
+            self.bytes_before = self.bytes_after = before.bytes
         self.files_after += len(after.data) - len(before.data)
         self.bytes_after += after.bytes - before.bytes
         self.files_compacted += snapshot.counted("deleted-data-files")
