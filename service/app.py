@@ -139,6 +139,7 @@ class App:
         try:
             if not self.router.drain(self.settings.limits.stop_wait_s):
                 log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_wait_s)
+                self.context.jobs.stop()
                 self.engine.cancel_all(1)
                 self.router.drain(1)
             self.router.close()

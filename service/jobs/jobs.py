@@ -33,6 +33,7 @@ class Jobs:
         self._live: dict[str, Job] = {}
         self._metrics = metrics or Metrics()
         self._metrics.read("firn_jobs", self._counted)
+        self._stopping = False
 
     def begin(
         self,
@@ -149,6 +150,15 @@ class Jobs:
         except FirnError as e:
             log.info("the ledger could not be asked which jobs to cancel: %s", e.message)
 
+    def stop(self) -> None:
+        """Call off what is left, as this process ends: what fails from now on was interrupted."""
+        with self._lock:
+            self._stopping = True
+            jobs = list(self._live.values())
+        for job in jobs:
+            if job.live:
+                job.running.cancel()
+
     def recover(self) -> int:
         """Find out what became of jobs that an earlier process did not finish; how many there were."""
         left = [note for note in self._notes.unfinished() if self._notes.left(note)]
@@ -176,6 +186,8 @@ class Jobs:
             job = self._live.get(job_id)
             if job is None or not job.live:
                 return
+            if self._stopping and state in ("failed", "cancelled"):
+                state, outcome = "interrupted", interrupted(job.note.kind)
             job.outcome, job.ended_ms, job.state = outcome, _now_ms(), state
         self._metrics.job(job.note.kind, state)
         try:

@@ -163,7 +163,7 @@ CREATE_TABLE = [
     ),
     Bad(create(properties={"target_file_size_mb": 2**43}), "INVALID_REQUEST", "properties.target_file_size_mb"),
     Bad(create(properties={"strategy": "sort"}), "INVALID_REQUEST", "properties.compaction.sort_by"),
-    Bad(create(properties={"sort_by": ["ba"]}), "UNKNOWN_FIELD", "properties.compaction.sort_by[0]", "ab"),
+    Bad(create(properties={"sort_by": ["abb"]}), "UNKNOWN_FIELD", "properties.compaction.sort_by[0]", "ab"),
     Bad(
         create(properties={"small_file_threshold_mb": 9, "target_file_size_mb": 9}),
         "INVALID_REQUEST",

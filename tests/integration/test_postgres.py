@@ -12,11 +12,17 @@ import pytest
 
 from service.catalog.connect import connect
 from service.catalog.tables import Catalog
+from service.commits.commit import Commits
 from service.errors import CatalogUnavailable, FirnError, LedgerUnavailable, TableExists
+from service.jobs.job import Progress
+from service.jobs.jobs import Jobs
+from service.jobs.running import Running
+from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Begun, KeyNote, Ledger, open_ledger
 from service.names import TableName
 from service.schema import Field, Primitive, TableSchema
 from service.settings import Settings, load
+from tests.fakes import FakeCatalog
 from tests.faults.process import Process
 from tests.postgres import PASSWORD, PostgresServer
 
@@ -219,3 +225,42 @@ def test_every_kind_of_change_works_and_a_key_has_one_answer_on_another_instance
         listed = {"operation": "LIST_TABLES", "tenant_id": TABLE["tenant_id"], "namespace": TABLE["namespace"]}
         assert firn.ok(listed)["tables"] == []
     assert not [*tmp_path.glob("*/*.db"), *tmp_path.glob("*/warehouse")]
+
+
+def test_a_ledger_whose_texts_were_shorter_is_made_wider(postgres: PostgresServer) -> None:
+    url = postgres.url("firn")
+    Ledger(url).close()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE jobs ALTER COLUMN state TYPE VARCHAR(10)")
+        connection.execute("ALTER TABLE jobs DROP COLUMN cancel")
+    table = FakeCatalog().create(TableName("a", "b", "t"), ONE_COLUMN, (), {})
+    for _ in range(2):
+        ledger = Ledger(url)
+        try:
+            jobs = Jobs(JobNotes(ledger), Commits(FakeCatalog().as_catalog, ledger))
+            job = jobs.begin("COMPACT", table, Progress(), state="queued")
+            jobs.interrupted(job)
+            assert jobs.describe(job)["state"] == "interrupted"
+        finally:
+            ledger.close()
+
+
+def test_a_job_is_called_off_by_another_instance(postgres: PostgresServer) -> None:
+    url = postgres.url("firn")
+    table = FakeCatalog().create(TableName("a", "b", "t"), ONE_COLUMN, (), {})
+    ledgers = [Ledger(url), Ledger(url)]
+    try:
+        there, here = (Jobs(JobNotes(ledger), Commits(FakeCatalog().as_catalog, ledger)) for ledger in ledgers)
+        running = Running()
+        job = there.begin("COMPACT", table, Progress(), running=running)
+        assert here.cancel(job)["cancelling"] is True
+        there.look_for_cancels()
+        assert running.cancelled
+        there.cancelled(job, b'{"code": "CANCELLED"}')
+        assert here.describe(job)["state"] == "cancelled"
+        left = there.begin("COMPACT", table, Progress(), state="queued")
+        ledgers[0].close()
+        assert here.describe(left)["state"] == "interrupted"
+    finally:
+        for ledger in ledgers:
+            ledger.close()

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,22 @@ def test_the_first_end_of_a_job_counts(world: World) -> None:
     jobs.interrupted(job)
     jobs.done(job, b"{}")
     assert jobs.describe(job)["state"] == "interrupted"
+
+
+@pytest.mark.parametrize("end", [Jobs.failed, Jobs.cancelled])
+def test_what_fails_while_the_process_stops_was_interrupted_and_what_is_done_is_done(
+    world: World, end: Callable[[Jobs, str, bytes], None]
+) -> None:
+    jobs, running, sealed = world.process(), Running(), Running()
+    failing, committing = begun(jobs, world, running=running), begun(jobs, world, running=sealed)
+    sealed.seal()
+    jobs.stop()
+    assert (running.cancelled, sealed.cancelled) == (True, False)
+    end(jobs, failing, b'{"code": "ENGINE_UNAVAILABLE"}')
+    jobs.done(committing, b'{"success": true}')
+    later = world.process()
+    assert later.describe(failing)["error"]["code"] == "UNAVAILABLE"
+    assert [later.describe(job)["state"] for job in (failing, committing)] == ["interrupted", "done"]
 
 
 class TestCancelling:
