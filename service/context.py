@@ -15,12 +15,14 @@ from service.engine.engine import Engine
 from service.jobs.jobs import Jobs
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
+from service.ledger.writers import Writers
 from service.settings import Settings
 from service.streams.caller import Caller
 from service.streams.streams import Streams
 from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
+from service.upkeep.orphans import Orphans
 from service.upkeep.upkeep import Upkeep
 from service.writes.writes import Writes
 
@@ -37,6 +39,8 @@ class Context:
     writes: Writes
     edits: Edits
     upkeep: Upkeep
+    orphans: Orphans
+    writers: Writers
     bulk: Bulk
     jobs: Jobs
     holds: Holds
@@ -59,6 +63,9 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
     upkeep = Upkeep(settings.iceberg, engine, catalog, commits, WriteCounts(ledger), holds, expirer)
+    writers = Writers(ledger)
+    # Other instances, and whoever else a shared catalog serves, cannot be seen from here.
+    orphans = Orphans(engine, catalog, commits, ledger, writers, alone=settings.catalog.type == "sqlite")
     return Context(
         settings,
         engine,
@@ -68,7 +75,9 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         writes=Writes(settings, engine, catalog, commits, upkeep),
         edits=Edits(engine, commits),
         upkeep=upkeep,
-        bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
+        orphans=orphans,
+        writers=writers,
+        bulk=Bulk(settings.limits, engine, catalog, commits, upkeep, writers),
         jobs=Jobs(JobNotes(ledger), commits),
         holds=holds,
         expiry=expiry,

@@ -27,6 +27,7 @@ from service.errors import (
     TooManyRequests,
 )
 from service.jobs.jobs import Progress
+from service.ledger.writers import Writer, Writers
 from service.names import TableName
 from service.settings import LimitSettings
 from service.upkeep.report import Check
@@ -83,13 +84,20 @@ class Bulk:
     """Takes bodies of any size in, a few at once."""
 
     def __init__(
-        self, limits: LimitSettings, engine: Engine, catalog: Catalog, commits: Commits, upkeep: Upkeep
+        self,
+        limits: LimitSettings,
+        engine: Engine,
+        catalog: Catalog,
+        commits: Commits,
+        upkeep: Upkeep,
+        writers: Writers,
     ) -> None:
         self._limits = limits
         self._engine = engine
         self._catalog = catalog
         self._commits = commits
         self._upkeep = upkeep
+        self._writers = writers
         self._room = threading.Semaphore(limits.bulk_at_once)
         self._threads = ThreadPoolExecutor(limits.bulk_at_once, thread_name_prefix="firn-bulk")
 
@@ -172,10 +180,11 @@ class Bulk:
         happened = self._commits.happened(ask)
         if happened:
             return Loaded(staging.rows, happened.snapshot_id, NOT_CHECKED)
-        load.progress.phase = "writing"
-        files = self._move(table, staging)
-        load.progress.phase = "committing"
-        effect = self._commit(table, files, ask, tries)
+        with self._writers.writing(table.uuid, "a bulk load") as writer:
+            load.progress.phase = "writing"
+            files = self._move(table, staging)
+            load.progress.phase = "committing"
+            effect = self._commit(table, files, ask, tries, writer)
         load.progress.phase = "done"
         return Loaded(staging.rows, effect.snapshot_id, self._upkeep.check_after_write(effect.after))
 
@@ -196,10 +205,14 @@ class Bulk:
             )
         return files
 
-    def _commit(self, table: Table, files: Staged, ask: Ask, tries: Callable[[str], object]) -> Effect:
+    def _commit(self, table: Table, files: Staged, ask: Ask, tries: Callable[[str], object], writer: Writer) -> Effect:
         tried = False
 
         def change(current: Table, batch: str) -> None:
+            def still_ours() -> None:
+                self._commits.must_be_ours(batch)
+                writer.still_noted()
+
             nonlocal tried
             tries(batch)
             tried = True
@@ -210,7 +223,7 @@ class Bulk:
                 batch,
                 uuid=table.uuid,
                 schema_id=table.schema_id,
-                before_commit=lambda: self._commits.must_be_ours(batch),
+                before_commit=still_ours,
             )
 
         try:

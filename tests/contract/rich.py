@@ -149,6 +149,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "snapshot_retention_hours": 168,
         },
     ),
+    "CLEAN_ORPHANS": ({"operation": "CLEAN_ORPHANS", **TABLE, "older_than_hours": 48, "dry_run": True},),
     "DESCRIBE_TABLE": ({"operation": "DESCRIBE_TABLE", **TABLE},),
     "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default"},),
     "DROP_TABLE": ({"operation": "DROP_TABLE", **TABLE, "if_exists": True, "purge": True, "confirm": True},),

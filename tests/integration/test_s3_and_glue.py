@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 from tests.faults.process import Process
@@ -52,6 +54,12 @@ def objects(address: str, ending: str) -> list[str]:
     keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
     # Arrow leaves an empty object where a folder was.
     return [key for key in keys if key.endswith(ending) and not key.endswith("/")]
+
+
+def made_days_ago(key: str, days: int) -> None:
+    """Have the S3, which is in this process, say that an object is older than it is."""
+    [lake] = [backend["global"].buckets["lake"] for backend in s3_backends.values() if backend["global"].buckets]
+    lake.keys[key].last_modified -= timedelta(days=days)
 
 
 def rows(firn: Firn, **query: Any) -> list[dict[str, Any]]:
@@ -102,6 +110,27 @@ def test_every_operation_works_on_s3_and_glue(aws: str, tmp_path: Path) -> None:
         assert [(r["id"], r["country"], r["price"]) for r in rows(firn)] == expected
         # What only expired snapshots used is gone from the bucket.
         assert len(objects(aws, ".parquet")) == 3
+
+        folder = described["metadata_location"].removeprefix("s3://lake/").partition("/metadata/")[0]
+        live = objects(aws, "")
+        old = [f"{folder}/data/old/a b%20é.parquet", f"{folder}/metadata/_old.avro"]
+        young = f"{folder}/data/young.parquet"
+        for key in (*old, young):
+            s3(aws).put_object(Bucket="lake", Key=key, Body=b"junk")
+        for key in (*old, *live):
+            made_days_ago(key, 4)
+        clean = {"operation": "CLEAN_ORPHANS", **TABLE}
+        assert firn.ok({**clean, "dry_run": True})["files_found"] == 2
+        cleaned = firn.ok(clean)
+        assert (cleaned["files_removed"], cleaned["bytes"]) == (2, 8)
+        assert cleaned["files"] == ["data/old/a b%20é.parquet", "metadata/_old.avro"]
+        assert sorted(objects(aws, "")) == sorted([*live, young])
+        made_days_ago(young, 4)
+        assert firn.ok(clean)["files"] == ["data/young.parquet"]
+        assert sorted(objects(aws, "")) == sorted(live)
+        # Whoever else may write to a Glue catalog's tables is not seen.
+        assert firn.fail({**clean, "older_than_hours": 23}, "INVALID_REQUEST")["field"] == "older_than_hours"
+        assert [(r["id"], r["country"], r["price"]) for r in rows(firn)] == expected
 
         listed = {"operation": "LIST_TABLES", "tenant_id": "Acme-1", "namespace": "shop"}
         assert firn.ok(listed)["tables"] == ["Orders"]
