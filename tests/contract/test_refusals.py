@@ -310,7 +310,7 @@ UPKEEP = [
         "day",
     ),
     Bad({"operation": "CLEAN_ORPHANS", "table": "peoples"}, "TABLE_NOT_FOUND", "table", "people", 404),
-    Bad({"operation": "CLEAN_ORPHANS", "older_than": 72}, "UNKNOWN_FIELD", "older_than"),
+    Bad({"operation": "CLEAN_ORPHANS", "older_than": 72}, "UNKNOWN_FIELD", "older_than", "older_than_hours"),
     Bad({"operation": "CLEAN_ORPHANS", "dryrun": True}, "UNKNOWN_FIELD", "dryrun", "dry_run"),
     Bad({"operation": "CLEAN_ORPHANS", "dry_run": "yes"}, "INVALID_REQUEST", "dry_run"),
     Bad({"operation": "CLEAN_ORPHANS", "older_than_hours": -1}, "INVALID_REQUEST", "older_than_hours"),

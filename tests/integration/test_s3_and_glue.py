@@ -101,6 +101,7 @@ def test_every_operation_works_on_s3_and_glue(aws: str, tmp_path: Path) -> None:
         expected = [(0, "de", "9.00"), (2, "de", "2.50"), (3, "de", "3.50"), (4, "at", "4.50"), (5, None, None)]
         assert [(r["id"], r["country"], r["price"]) for r in rows(firn)] == expected
 
+        before = {*objects(aws, ".parquet"), *objects(aws, ".avro")}
         compacted = firn.ok({"operation": "COMPACT", **TABLE, "force": True, "snapshot_retention_hours": 0})
         described = firn.ok({"operation": "DESCRIBE_TABLE", **TABLE})["description"]
         assert compacted["compacted"] is True
@@ -110,6 +111,8 @@ def test_every_operation_works_on_s3_and_glue(aws: str, tmp_path: Path) -> None:
         assert [(r["id"], r["country"], r["price"]) for r in rows(firn)] == expected
         # What only expired snapshots used is gone from the bucket.
         assert len(objects(aws, ".parquet")) == 3
+        gone = before - {*objects(aws, ".parquet"), *objects(aws, ".avro")}
+        assert compacted["stats"]["expired_files_deleted"] == len(gone) > 10
 
         folder = described["metadata_location"].removeprefix("s3://lake/").partition("/metadata/")[0]
         live = objects(aws, "")
