@@ -218,7 +218,7 @@ def _must_be_the_only_table(table: Table, files: Sequence[StoredFile]) -> None:
             if found and found.group(1).decode().lower() != table.uuid.lower():
                 raise InvalidRequest(
                     f"another table has its metadata in this table's folder ({file.path}), and what that one needs is "
-                    "not known here; nothing was removed",
+                    "not known here; nothing was removed. Where that table is no more, delete that file first",
                     field="table",
                 )
 
