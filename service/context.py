@@ -27,6 +27,7 @@ from service.upkeep.compaction import Compactions
 from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
+from service.upkeep.orphans import Orphans
 from service.upkeep.upkeep import Upkeep
 from service.writes.writes import Writes
 
@@ -44,6 +45,8 @@ class Context:
     edits: Edits
     upkeep: Upkeep
     compactions: Compactions
+    orphans: Orphans
+    writers: Writers
     bulk: Bulk
     jobs: Jobs
     background: Background
@@ -71,8 +74,11 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     commits.when_committed(expiry.after_commit)
     upkeep = Upkeep(settings.iceberg, catalog, WriteCounts(ledger), metrics)
     notes = CompactionNotes(ledger)
+    writers = Writers(ledger)
+    # Other instances, and whoever else a shared catalog serves, cannot be seen from here.
+    orphans = Orphans(engine, catalog, commits, ledger, writers, alone=settings.catalog.type == "sqlite")
     jobs = Jobs(JobNotes(ledger), commits, metrics)
-    bulk = Bulk(settings.limits, engine, catalog, commits, upkeep)
+    bulk = Bulk(settings.limits, engine, catalog, commits, upkeep, writers)
     _watch(metrics, engine, bulk)
     return Context(
         settings,
@@ -83,10 +89,12 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         writes=Writes(settings, engine, catalog, commits, upkeep, metrics),
         edits=Edits(engine, commits),
         upkeep=upkeep,
-        compactions=Compactions(engine, catalog, commits, upkeep, holds, expirer, notes, Writers(ledger), metrics),
+        compactions=Compactions(engine, catalog, commits, upkeep, holds, expirer, notes, writers, metrics),
+        orphans=orphans,
+        writers=writers,
         bulk=bulk,
         jobs=jobs,
-        compaction_notes=CompactionNotes(ledger),
+        compaction_notes=notes,
         background=Background(jobs, settings.limits.upkeep_threads),
         holds=holds,
         expiry=expiry,

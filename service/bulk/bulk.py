@@ -28,6 +28,7 @@ from service.errors import (
 )
 from service.jobs.job import Progress
 from service.jobs.running import Running
+from service.ledger.writers import Writer, Writers
 from service.names import TableName
 from service.settings import LimitSettings
 from service.upkeep.report import Check
@@ -85,13 +86,20 @@ class Bulk:
     """Takes bodies of any size in, a few at once."""
 
     def __init__(
-        self, limits: LimitSettings, engine: Engine, catalog: Catalog, commits: Commits, upkeep: Upkeep
+        self,
+        limits: LimitSettings,
+        engine: Engine,
+        catalog: Catalog,
+        commits: Commits,
+        upkeep: Upkeep,
+        writers: Writers,
     ) -> None:
         self._limits = limits
         self._engine = engine
         self._catalog = catalog
         self._commits = commits
         self._upkeep = upkeep
+        self._writers = writers
         self._room = threading.Semaphore(limits.bulk_at_once)
         self._threads = ThreadPoolExecutor(limits.bulk_at_once, thread_name_prefix="firn-bulk")
 
@@ -180,10 +188,11 @@ class Bulk:
         if happened:
             return Loaded(staging.rows, happened.snapshot_id, NOT_CHECKED)
         load.running.check()
-        load.progress.phase = "writing"
-        files = self._move(table, staging, load.running)
-        load.progress.phase = "committing"
-        effect = self._commit(table, files, ask, tries, load.running)
+        with self._writers.writing(table.uuid, "a bulk load") as writer:
+            load.progress.phase = "writing"
+            files = self._move(table, staging, load.running)
+            load.progress.phase = "committing"
+            effect = self._commit(table, files, ask, tries, load.running, writer)
         load.progress.phase = "done"
         return Loaded(staging.rows, effect.snapshot_id, self._upkeep.check_after_write(effect.after))
 
@@ -212,11 +221,21 @@ class Bulk:
         return files
 
     def _commit(
-        self, table: Table, files: Staged, ask: Ask, tries: Callable[[str], object], running: Running
+        self,
+        table: Table,
+        files: Staged,
+        ask: Ask,
+        tries: Callable[[str], object],
+        running: Running,
+        writer: Writer,
     ) -> Effect:
         tried = False
 
         def change(current: Table, batch: str) -> None:
+            def still_ours() -> None:
+                self._commits.must_be_ours(batch)
+                writer.still_noted()
+
             nonlocal tried
             running.seal()
             tries(batch)
@@ -228,7 +247,7 @@ class Bulk:
                 batch,
                 uuid=table.uuid,
                 schema_id=table.schema_id,
-                before_commit=lambda: self._commits.must_be_ours(batch),
+                before_commit=still_ours,
             )
 
         try:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from sqlalchemy import (
@@ -52,7 +52,7 @@ class Batch:
     records: int
     owner: str = ""
     """The instance that began it, or took it over."""
-    begun_ms: int = 0
+    begun_ms: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ writers = Table(
     "writers",
     metadata,
     Column("id", String(40), primary_key=True),
-    Column("table_uuid", String(36), nullable=False, index=True),
+    Column("table_uuid", String(36), nullable=False),
     Column("what", String(100), nullable=False),  # as a reader would say it: "a bulk load", "a compaction"
     Column("owner", String(40), nullable=False),
     Column("begun_ms", BigInteger, nullable=False),
@@ -72,19 +72,18 @@ class Writers:
             with self._lock:
                 self._live.remove(me)
             try:
-                self._forget([me])
+                self._forget({me})
             except LedgerUnavailable as e:  # whoever looks next sees that it is not at work, and forgets it
                 log.warning("that %s has ended could not be noted: %s", what, e.message)
 
     def active(self, table_uuid: str) -> list[Writer]:
-        """Those at work on a table now, the first to begin first. What is noted of others is forgotten."""
+        """Those at work on a table now, the first to begin first. Who has left, whatever the table, is forgotten."""
         with self._ledger._reading() as connection:
-            asked = select(writers).where(writers.c.table_uuid == table_uuid).order_by(writers.c.begun_ms)
-            noted = [_writer(row) for row in connection.execute(asked)]
-        left = [writer for writer in noted if self._has_left(writer)]
+            noted = [_writer(row) for row in connection.execute(select(writers).order_by(writers.c.begun_ms))]
+        left = {writer.id for writer in noted if self._has_left(writer)}
         if left:
-            self._forget([writer.id for writer in left])
-        return [writer for writer in noted if writer not in left]
+            self._forget(left)
+        return [writer for writer in noted if writer.table_uuid == table_uuid and writer.id not in left]
 
     def _has_left(self, writer: Writer) -> bool:
         owners = self._ledger.owners
@@ -104,7 +103,7 @@ class Writers:
         with self._ledger._writing() as connection:
             connection.execute(insert(writers), values)
 
-    def _forget(self, ids: list[str]) -> None:
+    def _forget(self, ids: Set[str]) -> None:
         with self._ledger._writing() as connection:
             connection.execute(delete(writers).where(writers.c.id.in_(ids)))
 

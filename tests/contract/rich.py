@@ -175,6 +175,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
         },
     ),
     "COMPACTION_LOG": ({"operation": "COMPACTION_LOG", **TABLE, "limit": 10, "before": "2024-01-01T00:00:00Z"},),
+    "CLEAN_ORPHANS": ({"operation": "CLEAN_ORPHANS", **TABLE, "older_than_hours": 48, "dry_run": True},),
     "DESCRIBE_TABLE": ({"operation": "DESCRIBE_TABLE", **TABLE},),
     "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default"},),
     "DROP_TABLE": ({"operation": "DROP_TABLE", **TABLE, "if_exists": True, "purge": True, "confirm": True},),

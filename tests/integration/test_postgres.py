@@ -13,17 +13,19 @@ import pytest
 from service.catalog.connect import connect
 from service.catalog.tables import Catalog
 from service.commits.commit import Commits
-from service.errors import CatalogUnavailable, FirnError, LedgerUnavailable, TableExists
+from service.errors import CatalogUnavailable, CommitConflict, FirnError, LedgerUnavailable, TableExists
 from service.jobs.job import Progress
 from service.jobs.jobs import Jobs
 from service.jobs.running import Running
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Begun, KeyNote, Ledger, open_ledger
+from service.ledger.writers import Writers
 from service.names import TableName
 from service.schema import Field, Primitive, TableSchema
 from service.settings import Settings, load
 from tests.fakes import FakeCatalog
 from tests.faults.process import Process
+from tests.harness import wait_until
 from tests.postgres import PASSWORD, PostgresServer
 
 T = TypeVar("T")
@@ -77,6 +79,26 @@ def test_instances_may_open_an_empty_ledger_at_the_same_moment(environ: dict[str
         for ledger in ledgers:
             ledger.close()
     assert not list(tmp_path.glob("*/ledger.db"))
+
+
+def test_a_long_writer_is_known_to_other_instances_until_it_is_gone(environ: dict[str, str], tmp_path: Path) -> None:
+    here, there = (open_ledger(settings(environ, tmp_path / name)) for name in ("here", "there"))
+    try:
+        seen = Writers(here)
+        with Writers(there).writing("uuid-1", "a bulk load") as writer, seen.writing("uuid-1", "a compaction"):
+            assert [(w.what, w.owner) for w in seen.active("uuid-1")] == [
+                ("a bulk load", there.owners.me),
+                ("a compaction", here.owners.me),
+            ]
+            writer.still_noted()
+            there.owners.close()
+            wait_until(lambda: [w.what for w in seen.active("uuid-1")] == ["a compaction"], 20)
+            with pytest.raises(CommitConflict):
+                writer.still_noted()
+        assert seen.active("uuid-1") == []
+    finally:
+        here.close()
+        there.close()
 
 
 def test_instances_may_open_an_empty_catalog_and_make_the_same_table_at_the_same_moment(

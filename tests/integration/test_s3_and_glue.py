@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 from tests.faults.process import Process
@@ -54,6 +56,12 @@ def objects(address: str, ending: str) -> list[str]:
     return [key for key in keys if key.endswith(ending) and not key.endswith("/")]
 
 
+def made_days_ago(key: str, days: int) -> None:
+    """Have the S3, which is in this process, say that an object is older than it is."""
+    [lake] = [backend["global"].buckets["lake"] for backend in s3_backends.values() if backend["global"].buckets]
+    lake.keys[key].last_modified -= timedelta(days=days)
+
+
 def rows(firn: Firn, **query: Any) -> list[dict[str, Any]]:
     data: list[dict[str, Any]] = firn.ok({"operation": "QUERY", **TABLE, "sort": ["id"], **query})["data"]
     return data
@@ -93,6 +101,7 @@ def test_every_operation_works_on_s3_and_glue(aws: str, tmp_path: Path) -> None:
         expected = [(0, "de", "9.00"), (2, "de", "2.50"), (3, "de", "3.50"), (4, "at", "4.50"), (5, None, None)]
         assert [(r["id"], r["country"], r["price"]) for r in rows(firn)] == expected
 
+        before = {*objects(aws, ".parquet"), *objects(aws, ".avro")}
         compacted = firn.ok({"operation": "COMPACT", **TABLE, "force": True, "snapshot_retention_hours": 0})
         described = firn.ok({"operation": "DESCRIBE_TABLE", **TABLE})["description"]
         assert compacted["compacted"] is True
@@ -102,6 +111,29 @@ def test_every_operation_works_on_s3_and_glue(aws: str, tmp_path: Path) -> None:
         assert [(r["id"], r["country"], r["price"]) for r in rows(firn)] == expected
         # What only expired snapshots used is gone from the bucket.
         assert len(objects(aws, ".parquet")) == 3
+        gone = before - {*objects(aws, ".parquet"), *objects(aws, ".avro")}
+        assert compacted["stats"]["expired_files_deleted"] == len(gone) > 10
+
+        folder = described["metadata_location"].removeprefix("s3://lake/").partition("/metadata/")[0]
+        live = objects(aws, "")
+        old = [f"{folder}/data/old/a b%20é.parquet", f"{folder}/metadata/_old.avro"]
+        young = f"{folder}/data/young.parquet"
+        for key in (*old, young):
+            s3(aws).put_object(Bucket="lake", Key=key, Body=b"junk")
+        for key in (*old, *live):
+            made_days_ago(key, 4)
+        clean = {"operation": "CLEAN_ORPHANS", **TABLE}
+        assert firn.ok({**clean, "dry_run": True})["files_found"] == 2
+        cleaned = firn.ok(clean)
+        assert (cleaned["files_removed"], cleaned["bytes"]) == (2, 8)
+        assert cleaned["files"] == ["data/old/a b%20é.parquet", "metadata/_old.avro"]
+        assert sorted(objects(aws, "")) == sorted([*live, young])
+        made_days_ago(young, 4)
+        assert firn.ok(clean)["files"] == ["data/young.parquet"]
+        assert sorted(objects(aws, "")) == sorted(live)
+        # Whoever else may write to a Glue catalog's tables is not seen.
+        assert firn.fail({**clean, "older_than_hours": 23}, "INVALID_REQUEST")["field"] == "older_than_hours"
+        assert [(r["id"], r["country"], r["price"]) for r in rows(firn)] == expected
 
         listed = {"operation": "LIST_TABLES", "tenant_id": "Acme-1", "namespace": "shop"}
         assert firn.ok(listed)["tables"] == ["Orders"]

@@ -65,9 +65,11 @@ def test_a_ledger_that_is_silent_at_the_end_fails_nobody_and_is_told_later(ledge
     assert whats(Writers(ledger)) == []
 
 
-def test_what_an_earlier_process_left_noted_is_forgotten(path: Path, ledger: BrokenLedger) -> None:
-    with Writers(ledger).writing("uuid-1", "a bulk load"):
+def test_what_an_earlier_process_left_noted_is_forgotten_whatever_the_table(path: Path, ledger: BrokenLedger) -> None:
+    with Writers(ledger).writing("uuid-1", "a bulk load"), Writers(ledger).writing("uuid-2", "a compaction"):
         assert whats(Writers(Ledger(f"sqlite:///{path}"))) == []
+        with ledger._reading() as connection:
+            assert connection.exec_driver_sql("SELECT count(*) FROM writers").scalar() == 0
 
 
 class TestTogether:

@@ -1,0 +1,123 @@
+"""SIGKILL while a table is written to and compacted: the same rows, and after CLEAN_ORPHANS nothing is left behind."""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from pyiceberg.table import StaticTable
+
+from service.names import TableName
+from tests.faults.evidence import Disk
+from tests.faults.load import Load
+from tests.faults.victim import Victim
+from tests.harness import Firn, wait_until
+
+NAME = TableName("leftovers", "default", "kept")
+ADDRESS = {"tenant_id": NAME.tenant, "namespace": NAME.namespace, "table": NAME.table}
+SCHEMA = {"fields": {"id": {"type": "long", "required": True}, "payload": {"type": "string"}}}
+# Few writers, so that files gather between the merges, and an expiry worth its while.
+CLIENTS = 4
+PATIENCE_S = 150
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "50"))
+CLEAN = {"operation": "CLEAN_ORPHANS", **ADDRESS, "older_than_hours": 0}
+
+
+@pytest.fixture(scope="module")
+def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    made = Victim(tmp_path_factory.mktemp("leftovers") / "home", NAME)
+    try:
+        made.process.wait_until_ready()
+        made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_service_killed_while_it_compacts_leaves_nothing_that_cannot_be_removed(victim: Victim) -> None:
+    left = [killed_while_it_compacts(victim, moment) for moment in (0.15, 0.4)]
+    assert sum(left) > 0, "the kills left nothing, so that nothing was shown"
+
+
+@pytest.mark.large
+@pytest.mark.timeout(7200)
+def test_a_service_killed_often_while_it_compacts_leaves_nothing_that_cannot_be_removed(victim: Victim) -> None:
+    moments = random.Random(8)
+    left = [killed_while_it_compacts(victim, moments.uniform(0, 2)) for _ in range(ROUNDS)]
+    assert sum(left) > 0
+
+
+def killed_while_it_compacts(victim: Victim, moment: float) -> int:
+    """One round: a kill so many seconds after a COMPACT has begun; how many files it left that belong to nothing."""
+    load = Load(victim.firn, ADDRESS, CLIENTS, victim.first_id())
+    try:
+        with load, compacting(victim.firn.base_url) as begun:
+            load.wait_for(2 * CLIENTS, PATIENCE_S)
+            begun.clear()
+            assert begun.wait(PATIENCE_S), "no COMPACT was sent"
+            time.sleep(moment)
+            victim.kill()
+            victim.start()
+            load.wait_for(2 * CLIENTS, PATIENCE_S)
+    finally:
+        victim.told.add(load.told)
+    assert not victim.process.defects()
+    victim.told.check(victim.disk.ids())
+    found = victim.firn.ok({**CLEAN, "dry_run": True})
+    cleaned = victim.firn.ok(CLEAN)
+    assert cleaned["files_removed"] == cleaned["files_found"] == found["files_found"], cleaned
+    # What the background lets go of meanwhile is deleted a moment after it.
+    wait_until(lambda: on_disk(victim.disk) == referred_to(victim.disk), 30)
+    victim.told.check(victim.disk.ids())
+    return int(cleaned["files_removed"])
+
+
+@contextmanager
+def compacting(url: str) -> Iterator[threading.Event]:
+    """One COMPACT after the other, with an expiry; the event is set each time that one is sent."""
+    begun, over = threading.Event(), threading.Event()
+    request = {"operation": "COMPACT", **ADDRESS, "force": True, "snapshot_retention_hours": 0}
+
+    def compact() -> None:
+        firn = Firn(url)
+        while not over.is_set():
+            begun.set()
+            try:
+                firn.post(request)
+            except httpx.TransportError:
+                time.sleep(0.2)
+
+    thread = threading.Thread(target=compact, daemon=True)
+    thread.start()
+    try:
+        yield begun
+    finally:
+        over.set()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def on_disk(disk: Disk) -> set[Path]:
+    """Every file in the table's folder, less Hadoop's checksums of files that are there."""
+    files = {path for path in disk.metadata().parent.parent.rglob("*") if path.is_file()}
+    checksums = {path.with_name(f".{path.name}.crc") for path in files}
+    return files - checksums
+
+
+def referred_to(disk: Disk) -> set[Path]:
+    """The files that the table's metadata names, by PyIceberg's account."""
+    table = StaticTable.from_metadata(str(disk.metadata()))
+    found = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    for snapshot in table.metadata.snapshots:
+        found.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            found.add(manifest.manifest_path)
+            found.update(entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io))
+    return {Path(urlsplit(location).path) for location in found}
