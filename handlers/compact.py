@@ -84,7 +84,7 @@ class CompactResult(Result):
     stats: CompactionStats = Field(description="what was counted before and after")
 
 
-@operation(Compact, CompactResult, pool="upkeep", examples=EXAMPLES)
+@operation(Compact, CompactResult, pool="upkeep", examples=EXAMPLES, schedulable=True)
 def compact(request: Compact, context: Context) -> CompactResult:
     """Merge a table's small files and expire its old snapshots."""
     table = context.catalog.load(request.table_name)

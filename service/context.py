@@ -15,12 +15,15 @@ from service.engine.engine import Engine
 from service.jobs.jobs import Jobs
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
+from service.ledger.schedules import ScheduleNotes
 from service.settings import Settings
 from service.streams.caller import Caller
 from service.streams.streams import Streams
 from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
+from service.upkeep.scheduler import Scheduler, now_ms
+from service.upkeep.schedules import Schedules, held_off, tables_of
 from service.upkeep.upkeep import Upkeep
 from service.writes.writes import Writes
 
@@ -42,6 +45,7 @@ class Context:
     holds: Holds
     expiry: Expiry
     streams: Streams
+    schedules: Schedules
     caller: Caller = field(default_factory=Caller)
     ask: Ask = field(default_factory=lambda: Ask(""))
     size: int = 0
@@ -73,4 +77,11 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         holds=holds,
         expiry=expiry,
         streams=Streams(settings.limits, engine, holds),
+        schedules=_schedules(settings, catalog, ledger),
     )
+
+
+def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger) -> Schedules:
+    notes = ScheduleNotes(ledger)
+    windows = held_off(catalog, settings.iceberg.compaction, now_ms)
+    return Schedules(notes, catalog, Scheduler(notes, tables_of(catalog), windows))

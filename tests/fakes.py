@@ -91,6 +91,9 @@ class FakeCatalog:
     def list_tables(self, tenant: str, namespace: str) -> list[str]:
         return sorted(n.table for n in self.tables if (n.tenant, n.namespace) == (tenant, namespace))
 
+    def list_namespaces(self, tenant: str) -> list[str]:
+        return sorted({n.namespace for n in self.tables if n.tenant == tenant})
+
     def create(
         self, name: TableName, schema: TableSchema, partition: tuple[PartitionField, ...], properties: dict[str, str]
     ) -> Table:

@@ -157,6 +157,14 @@ class Catalog:
                 return []
         return sorted(name for name in (decode(identifier[-1]) for identifier in found) if name)
 
+    def list_namespaces(self, tenant: str) -> list[str]:
+        """The namespaces of a tenant that have had tables, in order."""
+        with translated():
+            found = self._catalog.list_namespaces()
+        theirs = namespace_identifier(tenant, "")
+        named = (decode(n[0].removeprefix(theirs)) for n in found if len(n) == 1 and n[0].startswith(theirs))
+        return sorted(name for name in named if name)
+
     def create(
         self,
         name: TableName,
