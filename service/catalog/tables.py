@@ -20,7 +20,15 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from service.catalog import types
 from service.catalog.translate import translated
 from service.errors import CommitConflict, SnapshotNotFound, TableExists, TableNotFound, nearest
-from service.names import BATCH_PROPERTY, CATALOG, FENCE_PROPERTY, TableName, decode, namespace_identifier
+from service.names import (
+    BATCH_PROPERTY,
+    CATALOG,
+    FENCE_PROPERTY,
+    TableName,
+    decode,
+    decode_namespace,
+    namespace_identifier,
+)
 from service.partition import PartitionField
 from service.schema import TableSchema
 
@@ -157,13 +165,12 @@ class Catalog:
                 return []
         return sorted(name for name in (decode(identifier[-1]) for identifier in found) if name)
 
-    def list_namespaces(self, tenant: str) -> list[str]:
-        """The namespaces of a tenant that have had tables, in order."""
+    def list_namespaces(self, tenant: str | None = None) -> list[tuple[str, str]]:
+        """Tenants and their namespaces that hold tables, or have held some; of one tenant, or of all."""
         with translated():
             found = self._catalog.list_namespaces()
-        theirs = namespace_identifier(tenant, "")
-        named = (decode(n[0].removeprefix(theirs)) for n in found if len(n) == 1 and n[0].startswith(theirs))
-        return sorted(name for name in named if name)
+        parts = (decode_namespace(identifier[-1]) for identifier in found)
+        return sorted(part for part in parts if part and tenant in (None, part[0]))
 
     def create(
         self,

@@ -119,8 +119,8 @@ def tables_of(catalog: Catalog) -> TablesOf:
         tenant, namespace = schedule.tenant, schedule.namespace
         if namespace is not None and schedule.table is not None:
             return [TableName(tenant, namespace, schedule.table)]
-        namespaces = catalog.list_namespaces(tenant) if namespace is None else [namespace]
-        return [TableName(tenant, one, table) for one in namespaces for table in catalog.list_tables(tenant, one)]
+        places = catalog.list_namespaces(tenant) if namespace is None else [(tenant, namespace)]
+        return [TableName(*place, table) for place in places for table in catalog.list_tables(*place)]
 
     return found
 

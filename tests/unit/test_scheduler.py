@@ -549,7 +549,7 @@ class TestSilence:
         one.notes.put(schedule(**ALL), replacing=False)
         asked = []
 
-        def silent(tenant: str) -> list[str]:
+        def silent(tenant: str) -> list[tuple[str, str]]:
             asked.append(tenant)
             raise CatalogUnavailable("no answer")
 
