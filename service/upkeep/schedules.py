@@ -132,7 +132,7 @@ def held_off(catalog: Catalog, settings: CompactionSettings, now_ms: Callable[[]
         if operation != "COMPACT":
             return None
         window = compaction_policy(catalog.load(name).properties, settings).window
-        if window is None or in_window(window, datetime.fromtimestamp(now_ms() / 1000, UTC)):
+        if in_window(window, datetime.fromtimestamp(now_ms() / 1000, UTC)):
             return None
         return f"it is outside of the table's window, {window}"
 

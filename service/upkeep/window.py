@@ -18,11 +18,13 @@ def check_window(text: str, field: str = "window") -> None:
     check_zone(_place(text), field)
 
 
-def in_window(text: str, now: datetime) -> bool:
+def in_window(text: str | None, now: datetime) -> bool:
     """Whether a moment lies in a window by the clock of its place; the end is outside, and may be past midnight.
 
-    A window that ends when it begins is the whole day.
+    A window that ends when it begins is the whole day, and so is none.
     """
+    if text is None:
+        return True
     check_window(text)
     begin, end = (time.fromisoformat(part) for part in text.partition(" ")[0].split("-"))
     clock = now.astimezone(check_zone(_place(text), "window")).time()

@@ -25,13 +25,14 @@ clocks = st.times().map(lambda t: t.replace(second=0, microsecond=0))
         ("22:00-04:00", "2026-01-15T04:00:00", False),
         ("22:00-04:00", "2026-01-15T12:00:00", False),
         ("00:00-00:00", "2026-01-15T12:00:00", True),
+        (None, "2026-01-15T12:00:00", True),
         ("01:00-05:30 Europe/Zurich", "2026-01-15T00:30:00", True),  # 01:30 there
         ("01:00-05:30 Europe/Zurich", "2026-01-15T04:45:00", False),
         ("01:00-05:30 Europe/Zurich", "2026-07-15T23:15:00", True),  # in summer
         ("01:00-05:30 America/New_York", "2026-01-15T06:30:00", True),
     ],
 )
-def test_a_window_is_one_of_the_clock_of_its_place_without_its_end(window: str, at: str, inside: bool) -> None:
+def test_a_window_is_one_of_the_clock_of_its_place_without_its_end(window: str | None, at: str, inside: bool) -> None:
     assert in_window(window, datetime.fromisoformat(at).replace(tzinfo=UTC)) is inside
 
 
