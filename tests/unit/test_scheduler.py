@@ -2,174 +2,41 @@
 
 import json
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.commits.ask import Ask
 from service.errors import CatalogUnavailable, CommitConflict, LedgerUnavailable, ScheduleExists, ScheduleNotFound
-from service.ledger.schedules import Run, Schedule, ScheduleNotes
 from service.names import TableName
-from service.settings import CompactionSettings
-from service.upkeep.scheduler import AT_ONCE, ATTEMPTS, STALL_S, Scheduler, to_ms
-from service.upkeep.schedules import Schedules, held_off, tables_of
-from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
-from tests.unit.desk import SCHEMA
-
-TWO = datetime(2026, 5, 1, 2, tzinfo=UTC)
-DAY = timedelta(days=1)
-ONE = TableName("acme", "shop", "orders")
-OTHER = TableName("acme", "shop", "people")
-THIRD = TableName("acme", "yard", "carts")
-OK = {"success": True, "reason": None}
+from service.upkeep.scheduler import AT_ONCE, ATTEMPTS, STALL_S, to_ms
+from tests.fakes import FakeOwners, MuteLedger
+from tests.schedulers import ALL, DAY, OK, ONE, SCHEMA, TWO, Instance, Said, World, refused, schedule
 
 
-@dataclass
-class Clock:
-    """The wall clock that schedules go by. Its hands are moved."""
-
-    now: datetime = TWO - timedelta(hours=1)
-
-    def ms(self) -> int:
-        return to_ms(self.now)
-
-
-@dataclass(frozen=True)
-class Said:
-    body: bytes
-
-
-@dataclass
-class Door:
-    """Answers what it is told to, and keeps what was asked. `before` is called with each request, while it runs."""
-
-    answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    before: Callable[[str], object] = lambda table: None
-    asked: list[tuple[str, Ask]] = field(default_factory=list)
-
-    operations: tuple[Any, ...] = ()
-
-    def parse(self, body: Any, *, trusted: bool = False) -> tuple[Any, Any]:
-        raise NotImplementedError
-
-    def submit(self, body: Any, *, ask: Ask) -> "Future[Any]":
-        assert (body["operation"], body["tenant_id"], body["force"]) == ("COMPACT", "acme", True)
-        self.asked.append((body["table"], ask))
-        self.before(body["table"])
-        said = self.answers.get(body["table"], [OK])
-        answer: Future[Said] = Future()
-        answer.set_result(Said(json.dumps(said.pop(0) if len(said) > 1 else said[0]).encode()))
-        return answer
-
-    @property
-    def tables(self) -> list[str]:
-        return [table for table, _ in self.asked]
-
-
-def refused(code: str, *, retryable: bool = False) -> dict[str, Any]:
-    return {"success": False, "error": {"code": code, "message": f"{code} it is", "retryable": retryable}}
-
-
-class Instance:
-    """One of several instances on a ledger and a catalog, with clocks that are moved by hand."""
-
-    def __init__(self, world: "World", owners: FakeOwners, *, waiting: bool = False) -> None:
-        self.ledger = MuteLedger(f"sqlite:///{world.path}")
-        self.ledger.owners = owners
-        self.owners = owners
-        self.clock = world.clock
-        self.seconds = 0.0
-        self.door = Door()
-        self.work: list[Callable[[], None]] = []
-        self.notes = ScheduleNotes(self.ledger)
-        windows = held_off(world.catalog.as_catalog, CompactionSettings(), self.clock.ms)
-        self.scheduler = Scheduler(
-            self.notes,
-            tables_of(world.catalog.as_catalog),
-            windows,
-            now_ms=self.clock.ms,
-            monotonic=lambda: self.seconds,
-            begin=self.work.append if waiting else lambda work: work(),
-            pauses_s=(0, 0),
-        )
-        self.scheduler.open(self.door)
-        self.schedules = Schedules(self.notes, world.catalog.as_catalog, self.scheduler)
-
-    def tick(self, seconds: float = 0) -> None:
-        self.seconds += seconds
-        self.scheduler.tick()
-
-    def catch_on(self) -> None:
-        """Do the work that was begun."""
-        while self.work:
-            self.work.pop(0)()
-
-    def found(self) -> Schedule:
-        schedule = self.notes.find("acme", "nightly")
-        assert schedule is not None
-        return schedule
-
-    def runs(self) -> list[Run]:
-        """The newest last."""
-        return self.notes.runs([self.found().id], 50)[self.found().id][::-1]
-
-    def states(self) -> list[str]:
-        return [run.state for run in self.runs()]
-
-
-class World:
-    """What all instances share."""
+class Here(World):
+    """Instances on one ledger in a file, which are there or gone as they are told."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.clock = Clock()
-        self.catalog = FakeCatalog()
-        for name in (ONE, OTHER, THIRD):
-            self.catalog.create(name, SCHEMA, (), {})
-        self.owners = FakeOwners("one")
+        super().__init__()
+        self._path = path
+        self._owners = FakeOwners("one")
 
     def instance(self, me: str = "one", *, waiting: bool = False) -> Instance:
-        return Instance(self, self.owners if me == "one" else self.owners.beside(me), waiting=waiting)
-
-    def at(self, moment: datetime) -> None:
-        self.clock.now = moment
+        ledger = MuteLedger(f"sqlite:///{self._path}")
+        ledger.owners = self._owners if me == "one" else self._owners.beside(me)
+        return Instance(ledger, self, waiting=waiting)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path / "ledger.db")
+def world(tmp_path: Path) -> Here:
+    return Here(tmp_path / "ledger.db")
 
 
-def schedule(**said: Any) -> Schedule:
-    """Every night at two."""
-    plain = Schedule(
-        id="id-1",
-        tenant="acme",
-        name="nightly",
-        cron="0 2 * * *",
-        timezone="UTC",
-        delay_s=0,
-        scope="table",
-        namespace="shop",
-        table="orders",
-        task='{"operation": "COMPACT", "force": true}',
-        enabled=True,
-        catch_up=True,
-        created_ms=0,
-        next_ms=to_ms(TWO),
-    )
-    return replace(plain, **said)
-
-
-ALL = {"scope": "all", "namespace": None, "table": None}
-
-
-def test_a_run_begins_when_it_is_due_once_and_then_at_the_next_time(world: World) -> None:
+def test_a_run_begins_when_it_is_due_once_and_then_at_the_next_time(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(), replacing=False)
     one.tick()
@@ -187,7 +54,7 @@ def test_a_run_begins_when_it_is_due_once_and_then_at_the_next_time(world: World
     assert (second.asked_by, second.attempts, second.due_ms) == ("schedule", 1, to_ms(TWO + DAY))
 
 
-def test_of_two_instances_that_look_at_once_one_runs_it(world: World) -> None:
+def test_of_two_instances_that_look_at_once_one_runs_it(world: Here) -> None:
     instances = [world.instance("one"), world.instance("two")]
     instances[0].notes.put(schedule(), replacing=False)
     for night in range(5):
@@ -207,7 +74,7 @@ def test_of_two_instances_that_look_at_once_one_runs_it(world: World) -> None:
     assert instances[0].states() == ["done"] * 5
 
 
-def test_of_two_that_saw_the_same_due_time_one_claims_it(world: World) -> None:
+def test_of_two_that_saw_the_same_due_time_one_claims_it(world: Here) -> None:
     one, two = world.instance("one"), world.instance("two")
     one.notes.put(schedule(), replacing=False)
     seen = one.found()
@@ -215,7 +82,7 @@ def test_of_two_that_saw_the_same_due_time_one_claims_it(world: World) -> None:
     assert [claim is not None for claim in claims] == [True, False]
 
 
-def test_missed_runs_are_caught_up_once(world: World) -> None:
+def test_missed_runs_are_caught_up_once(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(), replacing=False)
     world.at(TWO + 10 * DAY + timedelta(hours=3))
@@ -226,7 +93,7 @@ def test_missed_runs_are_caught_up_once(world: World) -> None:
     assert one.found().next_ms == to_ms(TWO + 11 * DAY)
 
 
-def test_without_catching_up_they_are_left_out_and_told(world: World) -> None:
+def test_without_catching_up_they_are_left_out_and_told(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(catch_up=False), replacing=False)
     world.at(TWO + 10 * DAY + timedelta(hours=3))
@@ -238,7 +105,7 @@ def test_without_catching_up_they_are_left_out_and_told(world: World) -> None:
     assert (one.door.tables, one.states()) == (["orders"], ["missed", "done"])
 
 
-def test_what_was_due_while_the_run_before_it_went_on_runs_once_after_it(world: World) -> None:
+def test_what_was_due_while_the_run_before_it_went_on_runs_once_after_it(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(cron="*/10 * * * *"), replacing=False)
     world.at(TWO)
@@ -253,7 +120,7 @@ def test_what_was_due_while_the_run_before_it_went_on_runs_once_after_it(world: 
     assert (one.door.tables, one.found().next_ms) == (["orders"] * 2, to_ms(TWO + timedelta(minutes=50)))
 
 
-def test_one_that_is_disabled_does_not_run_by_itself_and_does_when_told_to(world: World) -> None:
+def test_one_that_is_disabled_does_not_run_by_itself_and_does_when_told_to(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(enabled=False, next_ms=None), replacing=False)
     world.at(TWO + DAY)
@@ -267,7 +134,7 @@ def test_one_that_is_disabled_does_not_run_by_itself_and_does_when_told_to(world
     assert one.found().next_ms is None
 
 
-def test_who_asks_for_a_run_moves_no_due_time_and_begins_no_second_run(world: World) -> None:
+def test_who_asks_for_a_run_moves_no_due_time_and_begins_no_second_run(world: Here) -> None:
     one, two = world.instance(waiting=True), world.instance("two")
     one.notes.put(schedule(), replacing=False)
     assert one.schedules.run(one.found(), "r-1") is not None
@@ -284,7 +151,7 @@ def test_who_asks_for_a_run_moves_no_due_time_and_begins_no_second_run(world: Wo
 class TestTakingOver:
     """What an instance leaves is gone on with once, and can no longer be committed there."""
 
-    def begun(self, world: World, **said: Any) -> Instance:
+    def begun(self, world: Here, **said: Any) -> Instance:
         one = world.instance(waiting=True)
         one.notes.put(schedule(**said), replacing=False)
         world.at(TWO)
@@ -292,7 +159,7 @@ class TestTakingOver:
         assert len(one.work) == 1
         return one
 
-    def test_the_run_of_an_instance_that_is_gone_is_taken_over_once(self, world: World) -> None:
+    def test_the_run_of_an_instance_that_is_gone_is_taken_over_once(self, world: Here) -> None:
         one = self.begun(world)
         two, three = world.instance("two", waiting=True), world.instance("three", waiting=True)
         two.tick()
@@ -305,7 +172,7 @@ class TestTakingOver:
         [run] = two.runs()
         assert (run.state, run.attempts, two.door.tables, three.door.tables) == ("done", 2, ["orders"], [])
 
-    def test_one_that_stands_still_is_taken_over_and_fenced_off(self, world: World) -> None:
+    def test_one_that_stands_still_is_taken_over_and_fenced_off(self, world: Here) -> None:
         one = self.begun(world)
         two = world.instance("two")
         fence = one.found().fence
@@ -324,7 +191,7 @@ class TestTakingOver:
         [run] = one.runs()
         assert (run.state, run.attempts) == ("done", 2)
 
-    def test_one_whose_beats_are_seen_is_left_alone_however_long_it_runs(self, world: World) -> None:
+    def test_one_whose_beats_are_seen_is_left_alone_however_long_it_runs(self, world: Here) -> None:
         one, two = self.begun(world), world.instance("two")
         for _ in range(30):
             one.tick(20)
@@ -333,7 +200,7 @@ class TestTakingOver:
         one.catch_on()
         assert (one.door.tables, one.states()) == (["orders"], ["done"])
 
-    def test_the_end_that_a_stalled_one_notes_late_is_refused(self, world: World) -> None:
+    def test_the_end_that_a_stalled_one_notes_late_is_refused(self, world: Here) -> None:
         one, two = self.begun(world), world.instance("two", waiting=True)
         two.tick()
         two.tick(STALL_S)
@@ -345,7 +212,7 @@ class TestTakingOver:
         two.catch_on()
         assert one.states() == ["done"]
 
-    def test_one_that_finds_its_run_taken_over_asks_for_nothing_more(self, world: World) -> None:
+    def test_one_that_finds_its_run_taken_over_asks_for_nothing_more(self, world: Here) -> None:
         one, two = self.begun(world, **ALL), world.instance("two", waiting=True)
         two.tick()
         two.tick(STALL_S)
@@ -355,7 +222,7 @@ class TestTakingOver:
         two.catch_on()
         assert two.door.tables == ["orders", "people", "carts"]
 
-    def test_the_tables_that_were_finished_are_not_begun_again(self, world: World) -> None:
+    def test_the_tables_that_were_finished_are_not_begun_again(self, world: Here) -> None:
         one, two = self.begun(world, **ALL), world.instance("two")
 
         def die(table: str) -> None:
@@ -370,7 +237,7 @@ class TestTakingOver:
         tally = json.loads(two.runs()[0].tally)
         assert (tally["tables"], tally["done"], tally["last"]) == (3, 3, ["yard", "carts"])
 
-    def test_a_run_that_every_instance_dies_of_is_given_up(self, world: World) -> None:
+    def test_a_run_that_every_instance_dies_of_is_given_up(self, world: Here) -> None:
         last = self.begun(world)
         for number in range(ATTEMPTS + 1):
             last.owners.close()
@@ -386,7 +253,7 @@ class TestTakingOver:
         assert last.states() == ["failed", "done"]
 
 
-def test_at_a_stop_a_run_is_let_go_and_the_next_start_goes_on_with_it_once(world: World) -> None:
+def test_at_a_stop_a_run_is_let_go_and_the_next_start_goes_on_with_it_once(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(**ALL), replacing=False)
     world.at(TWO)
@@ -405,7 +272,7 @@ def test_at_a_stop_a_run_is_let_go_and_the_next_start_goes_on_with_it_once(world
     assert (again.door.tables, again.states()) == (["people", "carts"], ["done"])
 
 
-def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothing(world: World) -> None:
+def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothing(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(**ALL), replacing=False)
     live = one.schedules.run(one.found(), "r")
@@ -421,7 +288,7 @@ def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothi
         one.schedules.find("acme", "nightly")
 
 
-def test_a_schedule_of_the_same_name_made_anew_is_another(world: World) -> None:
+def test_a_schedule_of_the_same_name_made_anew_is_another(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(), replacing=False)
     one.schedules.run(one.found(), "r")
@@ -439,7 +306,7 @@ def test_a_schedule_of_the_same_name_made_anew_is_another(world: World) -> None:
     assert (one.door.tables, one.states()) == (["orders", "orders"], ["done"])
 
 
-def test_one_that_is_replaced_goes_by_what_is_new_and_its_run_goes_on(world: World) -> None:
+def test_one_that_is_replaced_goes_by_what_is_new_and_its_run_goes_on(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(), replacing=False)
     world.at(TWO)
@@ -454,7 +321,7 @@ def test_one_that_is_replaced_goes_by_what_is_new_and_its_run_goes_on(world: Wor
     assert (one.door.tables, one.states()) == (["orders", "people"], ["done", "done"])
 
 
-def test_one_table_that_fails_keeps_no_other_from_its_turn(world: World) -> None:
+def test_one_table_that_fails_keeps_no_other_from_its_turn(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(**ALL), replacing=False)
     one.door.answers = {"orders": [refused("INTERNAL_ERROR")], "people": [{"success": True, "reason": "all is well"}]}
@@ -470,7 +337,7 @@ def test_one_table_that_fails_keeps_no_other_from_its_turn(world: World) -> None
     ]
 
 
-def test_what_may_be_sent_again_is_sent_again_a_few_times(world: World) -> None:
+def test_what_may_be_sent_again_is_sent_again_a_few_times(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(**ALL), replacing=False)
     busy = refused("TOO_MANY_REQUESTS", retryable=True)
@@ -481,7 +348,7 @@ def test_what_may_be_sent_again_is_sent_again_a_few_times(world: World) -> None:
     assert one.states() == ["partly"]
 
 
-def test_a_namespace_has_its_own_tables_as_they_are_when_it_runs(world: World) -> None:
+def test_a_namespace_has_its_own_tables_as_they_are_when_it_runs(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(scope="namespace", table=None), replacing=False)
     world.catalog.create(TableName("acme", "shop", "later"), SCHEMA, (), {})
@@ -491,7 +358,7 @@ def test_a_namespace_has_its_own_tables_as_they_are_when_it_runs(world: World) -
     assert one.door.tables == ["later", "orders", "people"]
 
 
-def test_who_asks_is_told_by_the_request(world: World) -> None:
+def test_who_asks_is_told_by_the_request(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(), replacing=False)
     world.at(TWO)
@@ -504,14 +371,14 @@ def test_who_asks_is_told_by_the_request(world: World) -> None:
 class TestWindows:
     """A scheduled compaction does not begin on a table outside of the table's window."""
 
-    def windowed(self, world: World, window: str) -> Instance:
+    def windowed(self, world: Here, window: str) -> Instance:
         table = world.catalog.tables[ONE]
         world.catalog.tables[ONE] = replace(table, properties={"firn.compaction.window": window})
         one = world.instance()
         one.notes.put(schedule(**ALL), replacing=False)
         return one
 
-    def test_the_table_is_left_out_and_the_run_says_why(self, world: World) -> None:
+    def test_the_table_is_left_out_and_the_run_says_why(self, world: Here) -> None:
         one = self.windowed(world, "01:00-02:00 Europe/Zurich")  # it is four there
         world.at(TWO)
         one.tick()
@@ -522,18 +389,18 @@ class TestWindows:
         assert (outcome["table"], outcome["state"]) == ("orders", "skipped")
         assert "01:00-02:00 Europe/Zurich" in outcome["reason"]
 
-    def test_inside_of_it_the_table_has_its_turn(self, world: World) -> None:
+    def test_inside_of_it_the_table_has_its_turn(self, world: Here) -> None:
         one = self.windowed(world, "03:00-05:00 Europe/Zurich")
         world.at(TWO)
         one.tick()
         assert one.door.tables == ["orders", "people", "carts"]
 
-    def test_who_asks_for_a_run_now_gets_it_now(self, world: World) -> None:
+    def test_who_asks_for_a_run_now_gets_it_now(self, world: Here) -> None:
         one = self.windowed(world, "01:00-02:00 Europe/Zurich")
         assert one.schedules.run(one.found(), "r") is not None
         assert one.door.tables == ["orders", "people", "carts"]
 
-    def test_a_window_of_no_known_place_fails_its_table_alone(self, world: World) -> None:
+    def test_a_window_of_no_known_place_fails_its_table_alone(self, world: Here) -> None:
         one = self.windowed(world, "01:00-02:00 Europe/Nowhere")
         world.at(TWO)
         one.tick()
@@ -544,7 +411,7 @@ class TestWindows:
 class TestSilence:
     """A catalog or a ledger that does not answer for a while."""
 
-    def test_tables_that_cannot_be_listed_fail_the_run_with_the_reason(self, world: World) -> None:
+    def test_tables_that_cannot_be_listed_fail_the_run_with_the_reason(self, world: Here) -> None:
         one = world.instance()
         one.notes.put(schedule(**ALL), replacing=False)
         asked = []
@@ -560,7 +427,7 @@ class TestSilence:
         assert (run.state, run.error, len(asked)) == ("failed", "CATALOG_UNAVAILABLE: no answer", 3)
 
     def test_an_end_that_could_not_be_noted_is_noted_by_a_later_look(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: Here, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         one, two = world.instance(waiting=True), world.instance("two")
         one.notes.put(schedule(), replacing=False)
@@ -587,7 +454,7 @@ class TestSilence:
         assert (one.states(), one.found().run) == (["done"], None)
 
     def test_a_ledger_that_is_silent_before_a_commit_lets_nothing_be_committed(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: Here, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         one = world.instance(waiting=True)
         one.notes.put(schedule(), replacing=False)
@@ -612,7 +479,7 @@ class TestSilence:
 
 
 def test_one_schedule_that_cannot_be_read_keeps_no_other_from_its_turn(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = world.instance()
     one.notes.put(schedule(id="id-0", name="broken", timezone="Europe/Atlantis"), replacing=False)
@@ -624,7 +491,7 @@ def test_one_schedule_that_cannot_be_read_keeps_no_other_from_its_turn(
     assert caplog.text.count("cannot run") == 1
 
 
-def test_an_instance_runs_so_many_at_once_and_leaves_the_others_to_others(world: World) -> None:
+def test_an_instance_runs_so_many_at_once_and_leaves_the_others_to_others(world: Here) -> None:
     one, two = world.instance(waiting=True), world.instance("two", waiting=True)
     for n in range(AT_ONCE + 2):
         one.notes.put(schedule(id=f"id-{n}", name=f"n-{n}"), replacing=False)
@@ -634,7 +501,7 @@ def test_an_instance_runs_so_many_at_once_and_leaves_the_others_to_others(world:
     assert (len(one.work), len(two.work)) == (AT_ONCE, 2)
 
 
-def test_the_last_fifty_runs_are_kept(world: World) -> None:
+def test_the_last_fifty_runs_are_kept(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(), replacing=False)
     for night in range(60):
@@ -645,7 +512,7 @@ def test_the_last_fifty_runs_are_kept(world: World) -> None:
     assert [run.due_ms for run in runs] == [to_ms(TWO + night * DAY) for night in range(59, 9, -1)]
 
 
-def test_schedules_are_listed_by_their_names_and_with_their_own_runs(world: World) -> None:
+def test_schedules_are_listed_by_their_names_and_with_their_own_runs(world: Here) -> None:
     one = world.instance()
     for n, name in enumerate(("b", "a", "c")):
         one.notes.put(schedule(id=f"id-{n}", name=name), replacing=False)
@@ -665,7 +532,7 @@ def done() -> "Future[Any]":
     return answer
 
 
-def test_an_unknown_one_is_not_found_and_the_nearest_is_named(world: World) -> None:
+def test_an_unknown_one_is_not_found_and_the_nearest_is_named(world: Here) -> None:
     one = world.instance()
     with pytest.raises(ScheduleNotFound, match="none yet"):
         one.schedules.find("acme", "nigthly")
