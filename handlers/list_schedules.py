@@ -14,7 +14,7 @@ TASK = {"operation": "COMPACT", "force": True}
 EXAMPLES = (
     Example(
         "See what is scheduled",
-        {"operation": "LIST_SCHEDULES", "tenant_id": "acme"},
+        {"operation": "LIST_SCHEDULES", "tenant_id": "acme", "runs": 5},
         {
             "success": True,
             "schedules": [

@@ -164,7 +164,7 @@ class Scheduler:
         if claim is None:
             return
         del self._watched[schedule.id]
-        log.warning("schedule %s of %s is taken over: its instance is gone", schedule.name, schedule.tenant)
+        log.warning("schedule %s of %s goes on here: its instance has left it", schedule.name, schedule.tenant)
         if claim.run.attempts > ATTEMPTS:
             error = f"{ATTEMPTS} instances in a row ended, or stood still, before this run did; it is given up"
             self._notes.end(claim, "failed", claim.run.tally, error, self.now_ms())
@@ -209,8 +209,11 @@ class Scheduler:
             log.error("the end of a run of schedule %s is not noted yet: %s", live.claim.schedule.name, e.message)
             with self._lock:
                 self._unnoted[live.claim.run.id] = note
-        self._forget(live.claim.run.id)
-        live.over.set_result(ended)
+        except Exception:  # whoever waits for the run is told all the same
+            log.exception("the end of a run of schedule %s could not be noted", live.claim.schedule.name)
+        finally:
+            self._forget(live.claim.run.id)
+            live.over.set_result(ended)
 
     def _forget(self, run: str) -> None:
         with self._lock:

@@ -1,5 +1,6 @@
 """Schedules on the running service: a scheduled compaction compacts, by a clock that is moved by hand."""
 
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -91,6 +92,39 @@ def test_a_scheduled_compaction_compacts_once_when_it_is_due(shop: Shop, tomorro
     assert (run["state"], run["tables"], run["done"], run["due_at"]) == ("done", 3, 3, made["next_run"])
     assert (found["running"], found["last_run"]) == (None, run)
     assert datetime.fromisoformat(found["next_run"]) > due + timedelta(days=364)
+
+
+def test_of_two_that_look_at_the_same_moment_one_compacts(shop: Shop, firn: Firn) -> None:
+    shop.make("orders")
+    due = datetime.fromisoformat(shop.schedule("nightly", namespace="shop")["next_run"])
+    both, together = (Tomorrow(firn), Tomorrow(firn)), threading.Barrier(2)
+
+    def look(one: Tomorrow) -> None:
+        one.now = due
+        together.wait(10)
+        one.scheduler.tick()
+
+    threads = [threading.Thread(target=look, args=(one,)) for one in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    [run] = shop.listed("nightly", runs=5)["runs"]
+    assert (run["state"], run["attempts"], shop.files("orders")) == ("done", 1, 1)
+
+
+def test_the_service_catches_up_by_itself_once_with_what_was_missed(shop: Shop) -> None:
+    shop.make("orders")
+    shop.schedule("nightly", namespace="shop")
+    with shop.firn.app.context.ledger._writing() as connection:
+        long_ago = "UPDATE schedules SET next_ms = 1777600800000 WHERE tenant = ?"
+        connection.exec_driver_sql(long_ago, (shop.tenant,))
+    wait_until(lambda: shop.listed("nightly")["last_run"] is not None, 60)
+    found = shop.listed("nightly", runs=5)
+    [run] = found["runs"]
+    assert (run["state"], run["due_at"], run["asked_by"]) == ("done", "2026-05-01T02:00:00Z", "schedule")
+    assert datetime.fromisoformat(found["next_run"]) > datetime.now(UTC)
+    assert shop.files("orders") == 1
 
 
 def test_a_table_outside_of_its_window_is_left_out_and_the_others_are_not(shop: Shop, tomorrow: Tomorrow) -> None:

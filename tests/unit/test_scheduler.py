@@ -453,6 +453,23 @@ class TestSilence:
         one.tick(1)
         assert (one.states(), one.found().run) == (["done"], None)
 
+    def test_an_end_that_cannot_be_noted_at_all_is_told_and_keeps_nothing_from_its_turn(
+        self, world: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        one = world.instance(waiting=True)
+        one.notes.put(schedule(), replacing=False)
+        live = one.schedules.run(one.found(), "r")
+        assert live is not None
+
+        def broken(*_: Any) -> bool:
+            raise KeyError("a defect")
+
+        monkeypatch.setattr(one.notes, "end", broken)
+        one.catch_on()
+        assert live.over.result(0) is not None
+        assert one.scheduler.close(0)
+        assert "could not be noted" in caplog.text
+
     def test_a_ledger_that_is_silent_before_a_commit_lets_nothing_be_committed(
         self, world: Here, monkeypatch: pytest.MonkeyPatch
     ) -> None:
