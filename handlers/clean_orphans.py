@@ -61,7 +61,7 @@ class CleanOrphansResult(Result):
     )
 
 
-@operation(CleanOrphans, CleanOrphansResult, pool="upkeep", examples=EXAMPLES)
+@operation(CleanOrphans, CleanOrphansResult, pool="upkeep", examples=EXAMPLES, schedulable=True)
 def clean_orphans(request: CleanOrphans, context: Context) -> CleanOrphansResult:
     """Remove files that failed or killed work left in a table's folder."""
     table = context.catalog.load(request.table_name)

@@ -204,7 +204,7 @@ class CompactResult(Result):
     )
 
 
-@operation(Compact, CompactResult, pool="upkeep", examples=EXAMPLES)
+@operation(Compact, CompactResult, pool="upkeep", examples=EXAMPLES, schedulable=True)
 def compact(request: Compact, context: Context) -> CompactResult:
     """Merge a table's small files and expire its old snapshots."""
     table = context.catalog.load(request.table_name)

@@ -51,6 +51,7 @@ class App:
         )
         self.context = compose(settings, self.engine, catalog, ledger)
         self.router = Router(discover(), self.context)
+        self.context.schedules.open(self.router)
         self._warm = threading.Event()
         self._stopping = threading.Event()
         self.context.metrics.read("firn_ready", lambda: self.ready)
@@ -79,6 +80,7 @@ class App:
             self._until_done(step)
         if not self._stopping.is_set():
             self._warm.set()
+            self.context.schedules.scheduler.start()
             log.info("ready after %.1f s", time.monotonic() - started)
 
     def _until_done(self, step: Callable[[], None]) -> None:
@@ -136,6 +138,8 @@ class App:
             return
         self._stopping.set()
         self.context.background.stop()
+        scheduler = self.context.schedules.scheduler
+        scheduler.stop()
         try:
             if not self.router.drain(self.settings.limits.stop_wait_s):
                 log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_wait_s)
@@ -144,6 +148,7 @@ class App:
                 self.router.drain(1)
             self.router.close()
             self.context.background.close(1)
+            scheduler.close(2)
             self.context.writes.close()
             self.context.expiry.close()
         finally:

@@ -10,13 +10,13 @@ from typing import NoReturn
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
-    command: Callable[[], int] = arguments.command
+    command: Callable[[argparse.Namespace], int] = arguments.command
     # Imported here, so that `firn --help` does not wait for pydantic.
     from service.settings import SettingsError
 
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        return command()
+        return command(arguments)
     except SettingsError as e:
         _say(f"firn: {' '.join(str(e).split())}")
         return 1
@@ -70,13 +70,42 @@ def openapi() -> int:
     return 0
 
 
+def compact(arguments: argparse.Namespace) -> int:
+    """Have a running service compact one table, or those that are worth it."""
+    from service.cli_compact import compact
+
+    return compact(arguments, os.environ)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="firn", description="JSON requests over Apache Iceberg tables.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in {"serve": serve, "jars": fetch_jars, "doctor": doctor, "openapi": openapi}.items():
         text = command.__doc__
-        commands.add_parser(name, help=text, description=text).set_defaults(command=command)
+        commands.add_parser(name, help=text, description=text).set_defaults(command=lambda _, run=command: run())
+    _add_compact(commands.add_parser("compact", help=compact.__doc__, description=f"{compact.__doc__} {_CODES}"))
     return parser
+
+
+_CODES = (
+    "Exits with 0 if all went well, 1 if a table failed, 2 if it was called wrongly, 3 if the service does not answer."
+)
+
+
+def _add_compact(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--all-recommended",
+        action="store_true",
+        help="every table that RECOMMEND recommends, the most worthwhile first",
+    )
+    add("--url", help="where the service is; FIRN_URL, or http://localhost:8080")
+    add("--tenant", help="whose tables; FIRN_TENANT")
+    add("--namespace", help="the table's namespace (default), or with --all-recommended: only those of this one")
+    add("--table", help="the table, or with --all-recommended: only this one")
+    add("--dry-run", action="store_true", help="say which tables, and compact none")
+    add("--json", action="store_true", help="a JSON object per table instead of a line of text")
+    parser.set_defaults(command=compact, refuse=parser.error)
 
 
 def _terminated(_number: int, _frame: object) -> NoReturn:

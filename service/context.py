@@ -18,6 +18,7 @@ from service.jobs.jobs import Jobs
 from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
+from service.ledger.schedules import ScheduleNotes
 from service.ledger.writers import Writers
 from service.metrics.metrics import Metrics
 from service.settings import Settings
@@ -28,6 +29,8 @@ from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
 from service.upkeep.orphans import Orphans
+from service.upkeep.scheduler import Scheduler, now_ms
+from service.upkeep.schedules import Schedules, held_off, tables_of
 from service.upkeep.upkeep import Upkeep
 from service.writes.writes import Writes
 
@@ -55,6 +58,7 @@ class Context:
     expiry: Expiry
     streams: Streams
     metrics: Metrics
+    schedules: Schedules
     caller: Caller = field(default_factory=Caller)
     ask: Ask = field(default_factory=lambda: Ask(""))
     size: int = 0
@@ -100,7 +104,14 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         expiry=expiry,
         streams=Streams(settings.limits, engine, holds, metrics),
         metrics=metrics,
+        schedules=_schedules(settings, catalog, ledger),
     )
+
+
+def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger) -> Schedules:
+    notes = ScheduleNotes(ledger)
+    windows = held_off(catalog, settings.iceberg.compaction, now_ms)
+    return Schedules(notes, catalog, Scheduler(notes, tables_of(catalog), windows))
 
 
 def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:

@@ -11,9 +11,11 @@ FirnError                      code                    status  retryable
 │   └── ConfirmationRequired   CONFIRMATION_REQUIRED   400
 ├── NotFound                   NOT_FOUND               404
 │   ├── TableNotFound          TABLE_NOT_FOUND         404
+│   ├── ScheduleNotFound       SCHEDULE_NOT_FOUND      404
 │   └── SnapshotNotFound       SNAPSHOT_NOT_FOUND      404
 ├── MethodNotAllowed           METHOD_NOT_ALLOWED      405
 ├── TableExists                TABLE_EXISTS            409
+├── ScheduleExists             SCHEDULE_EXISTS         409
 ├── CommitConflict             COMMIT_CONFLICT         409     yes
 ├── Cancelled                  CANCELLED               409
 ├── BodyTooLarge               BODY_TOO_LARGE          413
@@ -99,6 +101,10 @@ class TableNotFound(NotFound):
     code = "TABLE_NOT_FOUND"
 
 
+class ScheduleNotFound(NotFound):
+    code = "SCHEDULE_NOT_FOUND"
+
+
 class SnapshotNotFound(NotFound):
     code = "SNAPSHOT_NOT_FOUND"
 
@@ -109,6 +115,10 @@ class MethodNotAllowed(FirnError):
 
 class TableExists(FirnError):
     code, status = "TABLE_EXISTS", 409
+
+
+class ScheduleExists(FirnError):
+    code, status = "SCHEDULE_EXISTS", 409
 
 
 class CommitConflict(FirnError):

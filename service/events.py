@@ -57,6 +57,10 @@ def _request(event: Any) -> Any:
         detail = event.get("detail")
         if not isinstance(detail, dict):
             raise InvalidRequest("detail must hold the request as an object", field="detail")
+        if not detail:  # as a rule's own event has it
+            raise InvalidRequest(
+                "detail is empty; give the rule's target a constant input with the request in detail", field="detail"
+            )
         return detail
     http = _at(event, "requestContext", "http")
     method = event.get("httpMethod") or (http.get("method") if isinstance(http, dict) else None)

@@ -104,10 +104,17 @@ class Operation:
     pool: Pool | Callable[[Any], Pool]
     summary: str
     examples: tuple[Example, ...] = field(default=())
+    schedulable: bool = False
+    """Whether a schedule may run it, on one table after another."""
 
 
 def operation(
-    request: type[Q], result: type[R], *, pool: Pool | Callable[[Q], Pool], examples: tuple[Example, ...] = ()
+    request: type[Q],
+    result: type[R],
+    *,
+    pool: Pool | Callable[[Q], Pool],
+    examples: tuple[Example, ...] = (),
+    schedulable: bool = False,
 ) -> Callable[[Callable[[Q, Context], "R | Future[bytes] | Stream"]], Operation]:
     """Make an Operation of a handler; its name is the request model's literal `operation`."""
     names = get_args(request.model_fields["operation"].annotation)
@@ -118,6 +125,6 @@ def operation(
         summary = (run.__doc__ or "").strip().partition("\n")[0]
         if not summary:
             raise TypeError(f"{run.__name__} needs a docstring: it is the operation's summary in the documentation")
-        return Operation(names[0], request, result, cast(Any, run), pool, summary, examples)
+        return Operation(names[0], request, result, cast(Any, run), pool, summary, examples, schedulable)
 
     return declare

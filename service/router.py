@@ -95,14 +95,20 @@ class Router:
         return sorted(self._operations.values(), key=lambda o: o.name)
 
     def submit(
-        self, body: Any, request_id: str | None = None, key: str | None = None, caller: Caller | None = None
+        self,
+        body: Any,
+        request_id: str | None = None,
+        key: str | None = None,
+        caller: Caller | None = None,
+        ask: Ask | None = None,
     ) -> "Future[Answer]":
         """Start a request and return at once; the future always ends in an Answer, never in an exception.
 
         `key` is the idempotency key that came beside the body, if one did. A caller who is not named reads JSON.
+        `ask` says more of who asks, where that is not a client.
         """
         started = time.monotonic()
-        request_id = request_id or uuid.uuid4().hex
+        request_id = request_id or (ask.request_id if ask else uuid.uuid4().hex)
         answer: Future[Answer] = Future()
         answer.set_running_or_notify_cancel()  # a caller who hangs up calls nothing off
         value: Any = None
@@ -116,7 +122,7 @@ class Router:
             answer.set_result(_failed(e, request_id))
             return answer
         size = len(body) if isinstance(body, bytes | str) else 0
-        asked = _Asked(found, request, request_id, started, size, caller or Caller())
+        asked = _Asked(found, request, request_id, started, size, caller or Caller(), ask or Ask(request_id))
 
         def finish(outcome: Answer) -> None:
             self._leave(pool)
@@ -124,7 +130,7 @@ class Router:
             answer.set_result(outcome)
 
         if not isinstance(request, ChangeRequest) or request.idempotency_key is None:
-            self._start(pool, asked, Ask(request_id), finish)
+            self._start(pool, asked, asked.ask, finish)
         else:
             once = _key(found, request, request.idempotency_key, value)
             self._claiming(lambda: self._start_once(pool, asked, once, finish), asked, finish)
@@ -172,7 +178,7 @@ class Router:
         elif claim.elsewhere:
             self._keys.wait(key, asked.request_id, look_again)
         else:
-            self._start(pool, asked, claim.ask, end)
+            self._start(pool, asked, replace(asked.ask, key=claim.ask.key, earlier=claim.ask.earlier), end)
 
     def _is_elsewhere(self, key: Key, asked: "_Asked", outcome: Answer) -> bool:
         """Whether another instance has the key: also a refusal, as of what is there already, may be of its making."""
@@ -335,6 +341,7 @@ class _Asked:
     started: float
     size: int
     caller: Caller
+    ask: Ask
 
 
 Finish = Callable[[Answer], None]

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 ROOT = Path(__file__).resolve().parent.parent
-# Read by the Makefile, the jar cache and the choice of file, not by a setting.
-NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE"}
+# Read by the Makefile, the jar cache, the choice of file and `firn compact`, not by a setting.
+NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE", "FIRN_URL", "FIRN_TENANT"}
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 FileCount = Annotated[int, Field(ge=2, le=1_000_000)]
@@ -24,7 +24,8 @@ Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
 Mode = Literal["off", "recommend", "auto"]
 Strategy = Literal["binpack", "sort", "zorder"]
 # When scheduled and automatic upkeep may begin, by the clock of a place: "01:00-05:30 Europe/Zurich".
-Window = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d( [A-Za-z0-9_+/-]+)?$")]
+WINDOW = r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d( [A-Za-z0-9_+/-]+)?$"
+Window = Annotated[str, Field(pattern=WINDOW)]
 Codec = Literal["zstd", "snappy", "gzip", "uncompressed"]
 
 _POSTGRESQL = re.compile(

@@ -1,15 +1,15 @@
 """A table's compaction policy: what holds for it, which of that is its own wish, and what cannot be."""
 
 from collections.abc import Callable, Mapping, Set
-from zoneinfo import available_timezones
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.errors import InvalidRequest, nearest
+from service.errors import InvalidRequest
 from service.properties import CompactionOverrides, compaction_policy, describe, target_file_size_mb
 from service.schema import TableSchema
 from service.settings import IcebergSettings, Mode, Strategy
 from service.upkeep.sorting import check_order
+from service.upkeep.window import check_window
 
 TARGET = "target_file_size_mb"
 
@@ -60,7 +60,7 @@ def check_policy(
     if given & {"small_file_threshold_mb", TARGET} and "small_file_threshold_mb" in _overrides(properties):
         _check_sizes(policy.small_file_threshold_mb, target_file_size_mb(properties, settings), given, where)
     if "window" in given and policy.window is not None:
-        _check_zone(policy.window, where("window"))
+        check_window(policy.window, where("window"))
 
 
 def _overrides(properties: Mapping[str, str]) -> Set[str]:
@@ -76,13 +76,3 @@ def _check_sizes(threshold: int, target: int, given: Set[str], where: Callable[[
         "or every merged file would count as small again",
         field=where(name),
     )
-
-
-def _check_zone(window: str, path: str) -> None:
-    zone = window.partition(" ")[2] or "UTC"
-    known = available_timezones()
-    if zone in known:
-        return
-    near = nearest(zone, known)
-    hint = f"did you mean {near!r}?" if near else "write it as Europe/Zurich, or leave it out for UTC"
-    raise InvalidRequest(f"{path}: {zone[:80]!r} is no time zone; {hint}", field=path, suggestion=near)

@@ -365,7 +365,53 @@ UPKEEP = [
     Bad({"operation": "DROP_TABLE", "purge": True, "confirm": "yes"}, "INVALID_REQUEST", "confirm"),
     Bad({"operation": "DROP_TABLE", "prge": True}, "UNKNOWN_FIELD", "prge", "purge"),
 ]
-ALL = [*ANY_REQUEST, *CREATE_TABLE, *WRITE, *QUERY, *EDITS, *UPKEEP]
+NIGHTLY = {"name": "nightly", "cron": "0 2 * * *", "task": {"operation": "COMPACT"}}
+
+
+def schedule(**parts: Any) -> dict[str, Any]:
+    return {"operation": "CREATE_SCHEDULE", **NIGHTLY, **parts}
+
+
+SCHEDULES = [
+    Bad(schedule(cron="0 2 * *"), "INVALID_REQUEST", "cron"),
+    Bad(schedule(cron="0 0 2 * * *"), "INVALID_REQUEST", "cron"),
+    Bad(schedule(cron="60 2 * * *"), "INVALID_REQUEST", "cron"),
+    Bad(schedule(cron="0 2 30 2 *"), "INVALID_REQUEST", "cron"),
+    Bad(schedule(cron=5), "INVALID_REQUEST", "cron"),
+    Bad(schedule(cron="*" * 201), "INVALID_REQUEST", "cron"),
+    Bad(schedule(timezone="Europe/Zuerich"), "INVALID_REQUEST", "timezone", "Europe/Zurich"),
+    Bad(schedule(timezone="Middle Earth"), "INVALID_REQUEST", "timezone"),
+    Bad(schedule(delay="soon"), "INVALID_REQUEST", "delay"),
+    Bad(schedule(delay="32d"), "INVALID_REQUEST", "delay"),
+    Bad(schedule(name="every night"), "INVALID_REQUEST", "name"),
+    Bad(schedule(name=None), "INVALID_REQUEST", "name"),
+    Bad(schedule(table="peopl"), "TABLE_NOT_FOUND", "table", "people", 404),
+    Bad(schedule(table=None, scope="table"), "INVALID_REQUEST", "table"),
+    Bad(schedule(scope="namespace"), "INVALID_REQUEST", "table"),
+    Bad(schedule(scope="all"), "INVALID_REQUEST", "table"),
+    Bad(schedule(scope="all", table=None, namespace="default"), "INVALID_REQUEST", "namespace"),
+    Bad(schedule(scope="tabel"), "INVALID_REQUEST", "scope"),
+    Bad(schedule(enabled="yes"), "INVALID_REQUEST", "enabled"),
+    Bad(schedule(crno="0 2 * * *"), "UNKNOWN_FIELD", "crno", "cron"),
+    Bad(schedule(task="COMPACT"), "INVALID_REQUEST", "task"),
+    Bad(schedule(task={}), "INVALID_REQUEST", "task.operation"),
+    Bad(schedule(task={"operation": "COMAPCT"}), "UNKNOWN_OPERATION", "task.operation", "COMPACT"),
+    Bad(schedule(task={"operation": "DROP_TABLE"}), "UNKNOWN_OPERATION", "task.operation"),
+    Bad(schedule(task={"operation": "COMPACT", "table": "people"}), "UNKNOWN_FIELD", "task.table"),
+    Bad(schedule(task={"operation": "COMPACT", "tenant_id": "another"}), "UNKNOWN_FIELD", "task.tenant_id"),
+    Bad(schedule(task={"operation": "COMPACT", "idempotency_key": "k"}), "UNKNOWN_FIELD", "task.idempotency_key"),
+    Bad(schedule(task={"operation": "COMPACT", "froce": True}), "UNKNOWN_FIELD", "task.froce", "force"),
+    Bad(schedule(task={"operation": "COMPACT", "max_files": 1}), "INVALID_REQUEST", "task.max_files"),
+    Bad(schedule(task={"operation": "COMPACT", "partition_filter": 2**70}), "INVALID_REQUEST", "task"),
+    Bad({"operation": "RUN_SCHEDULE", "table": None, "name": "never"}, "SCHEDULE_NOT_FOUND", "name", None, 404),
+    Bad({"operation": "RUN_SCHEDULE", "table": None}, "INVALID_REQUEST", "name"),
+    Bad({"operation": "RUN_SCHEDULE", "table": None, "name": "n", "wiat": True}, "UNKNOWN_FIELD", "wiat", "wait"),
+    Bad({"operation": "DELETE_SCHEDULE", "table": None, "name": "never"}, "SCHEDULE_NOT_FOUND", "name", None, 404),
+    Bad({"operation": "DELETE_SCHEDULE", "table": None, "nmae": "n"}, "UNKNOWN_FIELD", "nmae", "name"),
+    Bad({"operation": "LIST_SCHEDULES", "runs": 51}, "INVALID_REQUEST", "runs"),
+    Bad({"operation": "LIST_SCHEDULES", "nam": "n"}, "UNKNOWN_FIELD", "nam", "name"),
+]
+ALL = [*ANY_REQUEST, *CREATE_TABLE, *WRITE, *QUERY, *EDITS, *UPKEEP, *SCHEDULES]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -385,8 +431,9 @@ def _nothing_changes(firn: Firn) -> Iterator[None]:
 def look(firn: Firn) -> list[Any]:
     """What the tables are."""
     tables = firn.ok({"operation": "LIST_TABLES", "tenant_id": TENANT})["tables"]
+    scheduled = firn.ok({"operation": "LIST_SCHEDULES", "tenant_id": TENANT})["schedules"]
     described = [firn.post({"operation": "DESCRIBE_TABLE", "tenant_id": TENANT, "table": t}) for t in tables]
-    return [tables, *(answer.get("description") for answer in described)]
+    return [tables, scheduled, *(answer.get("description") for answer in described)]
 
 
 @pytest.mark.parametrize("bad", ALL, ids=str)

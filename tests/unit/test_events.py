@@ -123,7 +123,7 @@ def test_health_is_answered_without_a_request(event: dict[str, Any], service: Se
         ({**V1, "body": '{"operation": "EHCO", "tenant_id": "a"}'}, 400, "UNKNOWN_OPERATION", "operation"),
         ({"source": "aws.events"}, 400, "INVALID_REQUEST", "detail"),
         ({"source": "aws.events", "detail": "LIST"}, 400, "INVALID_REQUEST", "detail"),
-        ({"source": "aws.events", "detail": {}}, 400, "INVALID_REQUEST", "operation"),
+        ({"source": "aws.events", "detail": {}}, 400, "INVALID_REQUEST", "detail"),
         ({"source": "aws.s3", "detail": REQUEST}, 400, "INVALID_REQUEST", None),
         ({"httpMethod": 5, "path": ["/database"]}, 400, "INVALID_REQUEST", None),
         ({"rawPath": "/database", "requestContext": "http"}, 400, "INVALID_REQUEST", None),

@@ -55,6 +55,14 @@ def test_an_operation_is_named_after_its_models_literal_and_summed_up_by_its_fir
     assert made == Operation("ASK", Ask, Told, made.run, "queries", "Say something.", (example,))
 
 
+def test_a_schedule_may_run_only_an_operation_that_says_so() -> None:
+    assert not operation(Ask, Told, pool="queries")(ask).schedulable
+    assert operation(Ask, Told, pool="queries", schedulable=True)(ask).schedulable
+    may = {o.name for o in discover() if o.schedulable}
+    assert "COMPACT" in may
+    assert not may & {"WRITE", "DELETE", "DROP_TABLE", "RUN_SCHEDULE"}
+
+
 @pytest.mark.parametrize("annotation", [str, Literal["ask"], Literal["ASK", "TELL"]])
 def test_an_operation_has_one_name_in_capitals(annotation: Any) -> None:
     class Unnamed(Request):

@@ -9,6 +9,7 @@ import pytest
 
 from service import wire
 from service.app import App
+from service.commits.ask import Ask as Asked
 from service.context import Context
 from service.errors import CatalogUnavailable, TableNotFound
 from service.operation import Request, Result, operation
@@ -124,6 +125,14 @@ def test_a_request_reaches_its_handler_and_the_answer_its_caller(router: Router)
     status, said = ask(router, {"operation": "ECHO", "tenant_id": "a", "text": "hi"})
     assert (status, said["success"], said["text"]) == (200, True, "a r1 hi")
     assert said["metadata"]["request_id"] == "r1"
+
+
+def test_who_asks_for_a_schedule_reaches_the_handler_whole(router: Router) -> None:
+    asked = Asked("schedule-nightly-1", still_ours=lambda: None, asked_by="schedule nightly")
+    answer = router.submit({"operation": "LATER", "tenant_id": "a"}, ask=asked)
+    assert deferred[0].context.ask is asked
+    deferred[0].say("done")
+    assert wire.parse(answer.result(10).body)["metadata"]["request_id"] == "schedule-nightly-1"
 
 
 @pytest.mark.parametrize("name", ["ECHO", "echo", "Echo"])

@@ -11,6 +11,7 @@ import pytest
 
 from service import wire
 from service.app import App
+from service.commits.ask import Ask
 from service.context import Context
 from service.errors import CatalogUnavailable, TableNotFound
 from service.operation import ChangeRequest, Result, TableRequest, operation
@@ -162,6 +163,14 @@ def test_the_handler_is_told_the_key_and_what_is_known_of_it(router: Router) -> 
     assert key
     assert (key.operation, key.table.table, key.text) == ("ADD", "orders", "k1")
     assert (runs[0].ask.request_id, runs[0].ask.earlier) == ("r1", None)
+
+
+def test_who_asks_for_a_schedule_is_asked_before_a_commit_with_a_key_too(router: Router) -> None:
+    asked = Ask("schedule-1", still_ours=lambda: None, asked_by="schedule nightly")
+    assert router.submit(KEYED, ask=asked).result(10).status == 200
+    [context] = runs
+    assert context.ask.key is not None
+    assert (context.ask.still_ours, context.ask.asked_by) == (asked.still_ours, "schedule nightly")
 
 
 def test_sent_many_times_at_once_it_is_run_once_and_all_are_answered_the_same(router: Router) -> None:

@@ -1,0 +1,79 @@
+"""LIST_SCHEDULES: what is run when, and what came of it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from service.context import Context
+from service.ledger.schedules import Schedule
+from service.operation import Example, Request, Result, operation
+from service.scheduling import ScheduleTold, tell_schedule
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "parcels"}
+TASK = {"operation": "COMPACT", "force": True}
+EXAMPLES = (
+    Example(
+        "See what is scheduled",
+        {"operation": "LIST_SCHEDULES", "tenant_id": "acme", "runs": 5},
+        {
+            "success": True,
+            "schedules": [
+                {
+                    "name": "hourly",
+                    "cron": "30 * * * *",
+                    "timezone": "UTC",
+                    "delay": None,
+                    "scope": "table",
+                    "namespace": "shop",
+                    "table": "parcels",
+                    "task": TASK,
+                    "enabled": True,
+                    "catch_up": True,
+                    "created_at": "<any>",
+                    "next_run": "<any>",
+                    "running": None,
+                    "last_run": None,
+                    "runs": [],
+                }
+            ],
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+        },
+        given=(
+            {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}},
+            {"operation": "CREATE_SCHEDULE", **ADDRESS, "name": "hourly", "cron": "30 * * * *", "task": TASK},
+        ),
+    ),
+)
+
+
+class ListSchedules(Request):
+    operation: Literal["LIST_SCHEDULES"]
+    name: str | None = Field(default=None, description="only the one of this name, if it is there")
+    table: str | None = Field(
+        default=None, description="only those of this table; with `namespace` alone those of that namespace"
+    )
+    runs: Annotated[int, Field(ge=0, le=50)] = Field(
+        default=0, description="list so many of each one's latest runs; 50 are kept"
+    )
+
+
+class ListSchedulesResult(Result):
+    schedules: list[ScheduleTold] = Field(description="in the order of their names")
+
+
+@operation(ListSchedules, ListSchedulesResult, pool="queries", examples=EXAMPLES)
+def list_schedules(request: ListSchedules, context: Context) -> ListSchedulesResult:
+    """List a tenant's schedules: when each is due, what it does, how its last run ended."""
+    found = [s for s in context.schedules.of_tenant(request.tenant_id) if _meant(request, s)]
+    runs = context.schedules.runs(found, max(2, request.runs))
+    return ListSchedulesResult(schedules=[tell_schedule(s, runs[s.id], request.runs) for s in found])
+
+
+def _meant(request: ListSchedules, schedule: Schedule) -> bool:
+    """Where a table or a namespace is named, what belongs to it alone."""
+    where = request.table is not None or "namespace" in request.model_fields_set
+    return (
+        request.name in (None, schedule.name)
+        and request.table in (None, schedule.table)
+        and (not where or request.namespace == schedule.namespace)
+    )

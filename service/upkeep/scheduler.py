@@ -1,0 +1,257 @@
+"""Begins what is due, once among all instances, and goes on with what others have left."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+
+from service.errors import FirnError, InvalidRequest, LedgerUnavailable
+from service.ledger.schedules import Claim, Run, Schedule, ScheduleNotes
+from service.names import TableName
+from service.upkeep.scheduled import HeldOff, Live, Lost, Runner, Stopped, TablesOf
+from service.upkeep.tally import Tally
+from service.upkeep.task import Door
+from service.upkeep.times import Timing, due, next_run
+
+log = logging.getLogger("firn.schedules")
+
+_TICK_S = 1.0
+_BEAT_S = 5.0
+STALL_S = 60.0
+AT_ONCE = 4
+ATTEMPTS = 5
+
+Work = Callable[[], None]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Scheduler:
+    """One instance's part in running the schedules of a ledger.
+
+    A run is claimed in the ledger by compare-and-set. As long as it goes on its owner counts beats there. Another
+    instance takes it over when the owner is gone, or when it has seen the count stand still for STALL_S by its own
+    clock; then the schedule's fence has grown, and what the owner still does for it is refused.
+    """
+
+    def __init__(
+        self,
+        notes: ScheduleNotes,
+        tables_of: TablesOf,
+        held_off: HeldOff,
+        *,
+        now_ms: Callable[[], int] = now_ms,
+        monotonic: Callable[[], float] = time.monotonic,
+        begin: Callable[[Work], None] | None = None,
+        pauses_s: tuple[float, ...] = (2, 15),
+    ) -> None:
+        """`begin` has a piece of work done, on a thread of its own unless it is told otherwise."""
+        self._notes = notes
+        self._tables_of = tables_of
+        self._held_off = held_off
+        self.now_ms = now_ms
+        self._monotonic = monotonic
+        self._begin = begin or _on_a_thread
+        self._pauses_s = pauses_s
+        self._stopping = threading.Event()
+        self._runner: Runner | None = None
+        self._lock = threading.Condition()
+        self._live: dict[str, Live] = {}
+        self._unnoted: dict[str, Callable[[], bool]] = {}
+        self._beaten = monotonic()
+        self._watched: dict[str, tuple[tuple[int, int], float]] = {}
+        self._unreadable: set[str] = set()
+
+    def open(self, door: Door) -> None:
+        """Say where the requests of its runs go in."""
+        self._runner = Runner(self._notes, self._tables_of, self._held_off, door, self._stopping, self._pauses_s)
+
+    def start(self) -> None:
+        """Look after the schedules from now on, in the background."""
+        threading.Thread(target=self._live_on, name="firn-schedules", daemon=True).start()
+
+    def stop(self) -> None:
+        """Begin nothing more, and let each run go after the table that it is at."""
+        self._stopping.set()
+
+    def close(self, seconds: float) -> bool:
+        """Wait until every run is let go; whether it is."""
+        self.stop()
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._live, timeout=seconds)
+
+    def tick(self) -> None:
+        """One look: note that our runs go on, go on with those that others have left, begin what is due."""
+        self._note_ends()
+        self._beat()
+        now_ms = self.now_ms()
+        at_hand = self._notes.at_hand(now_ms)
+        self._watched = {s.id: self._watched[s.id] for s in at_hand if s.id in self._watched}
+        for schedule in at_hand:
+            if self._stopping.is_set():
+                return
+            try:
+                if schedule.run is not None:
+                    self._look_after(schedule)
+                elif len(self._live) < AT_ONCE:
+                    self._meet(schedule, now_ms)
+            except InvalidRequest as e:  # such as a time zone that is no more; the others are looked after
+                if schedule.id not in self._unreadable:
+                    log.error("schedule %s of %s cannot run: %s", schedule.name, schedule.tenant, e.message)
+                self._unreadable.add(schedule.id)
+
+    def run_now(self, schedule: Schedule, asked_by: str) -> Live | None:
+        """Begin a run that somebody asks for; None where the schedule runs already."""
+        claim = self._notes.claim(schedule, asked_by, self.now_ms(), Tally().dumps(), due=False)
+        return None if claim is None else self._go(claim)
+
+    def tables_of(self, schedule: Schedule) -> list[TableName]:
+        """The tables that a schedule has now."""
+        return self._tables_of(schedule)
+
+    def _live_on(self) -> None:
+        said = False
+        while not self._stopping.wait(_TICK_S):
+            try:
+                self.tick()
+                said = False
+            except FirnError as e:
+                if not said:
+                    log.error("the schedules cannot be looked after, trying again: %s", e.message)
+                said = True
+            except Exception:
+                if not said:
+                    log.exception("the schedules cannot be looked after, trying again")
+                said = True
+
+    def _meet(self, schedule: Schedule, now_ms: int) -> None:
+        """Begin a due run, or leave it out, unless another instance is faster."""
+        planned_ms = schedule.next_ms
+        if planned_ms is None or not schedule.enabled:
+            return
+        timing = timing_of(schedule)
+        now, planned = _time(now_ms), _time(planned_ms)
+        what = due(timing, planned, now)
+        if what == "not yet":
+            return
+        after = next_run(timing, now)
+        next_ms = None if after is None else to_ms(after)
+        if what == "missed":
+            if self._notes.miss(schedule, now_ms, Tally().dumps(), next_ms):
+                log.info("schedule %s was missed at %s and is left out", schedule.name, planned.isoformat())
+            return
+        claim = self._notes.claim(schedule, "schedule", now_ms, Tally().dumps(), due=True, next_ms=next_ms)
+        if claim is not None:
+            log.info("schedule %s of %s begins, due at %s", schedule.name, schedule.tenant, planned.isoformat())
+            self._go(claim)
+
+    def _look_after(self, schedule: Schedule) -> None:
+        """Go on with another instance's run, if that has left it or stands still."""
+        if schedule.owner == self._notes.me:
+            return
+        seen = (schedule.fence, schedule.beat)
+        known, since = self._watched.setdefault(schedule.id, (seen, self._monotonic()))
+        if known != seen:
+            self._watched[schedule.id] = (seen, since := self._monotonic())
+        if self._monotonic() - since < STALL_S and not self._notes.gone(schedule.owner):
+            return
+        claim = self._notes.take_over(schedule)
+        if claim is None:
+            return
+        del self._watched[schedule.id]
+        log.warning("schedule %s of %s goes on here: its instance has left it", schedule.name, schedule.tenant)
+        if claim.run.attempts > ATTEMPTS:
+            error = f"{ATTEMPTS} instances in a row ended, or stood still, before this run did; it is given up"
+            self._notes.end(claim, "failed", claim.run.tally, error, self.now_ms())
+            return
+        self._go(claim)
+
+    def _go(self, claim: Claim) -> Live:
+        live = Live(claim, Tally.loads(claim.run.tally))
+        with self._lock:
+            self._live[claim.run.id] = live
+        self._begin(partial(self._carry_out, live))
+        return live
+
+    def _carry_out(self, live: Live) -> None:
+        name = live.claim.schedule.name
+        try:
+            assert self._runner is not None, "the scheduler was not opened"
+            error = self._runner.carry_out(live)
+            self._end(live, "failed" if error else live.tally.state, error)
+        except Lost:
+            log.warning("schedule %s goes no further here: its run was taken over, or it was deleted", name)
+            self._finish(live, None, lambda: False)
+        except Stopped:
+            tally = live.tally.dumps()
+            let_go = replace(live.claim.run, state="interrupted", tally=tally)
+            self._finish(live, let_go, lambda: self._notes.release(live.claim, tally))
+        except Exception:
+            log.exception("a run of schedule %s failed unexpectedly", name)
+            self._end(live, "failed", "something went wrong inside the service; its log has it")
+
+    def _end(self, live: Live, state: str, error: str | None) -> None:
+        tally, now_ms = live.tally.dumps(), self.now_ms()
+        ended = replace(live.claim.run, state=state, tally=tally, error=error, ended_ms=now_ms)
+        self._finish(live, ended, lambda: self._notes.end(live.claim, state, tally, error, now_ms))
+
+    def _finish(self, live: Live, ended: Run | None, note: Callable[[], bool]) -> None:
+        """Note a run's end; where the ledger does not answer, a later look does."""
+        try:
+            if not note():
+                ended = None
+        except LedgerUnavailable as e:
+            log.error("the end of a run of schedule %s is not noted yet: %s", live.claim.schedule.name, e.message)
+            with self._lock:
+                self._unnoted[live.claim.run.id] = note
+        except Exception:  # whoever waits for the run is told all the same
+            log.exception("the end of a run of schedule %s could not be noted", live.claim.schedule.name)
+        finally:
+            self._forget(live.claim.run.id)
+            live.over.set_result(ended)
+
+    def _forget(self, run: str) -> None:
+        with self._lock:
+            # One whose end is to be noted still is ours, and others must see that it is.
+            if run not in self._unnoted or self._stopping.is_set():
+                self._live.pop(run, None)
+                self._lock.notify_all()
+
+    def _note_ends(self) -> None:
+        with self._lock:
+            unnoted = dict(self._unnoted)
+        for run, note in unnoted.items():
+            note()
+            with self._lock:
+                del self._unnoted[run]
+            self._forget(run)
+
+    def _beat(self) -> None:
+        if self._monotonic() - self._beaten < _BEAT_S:
+            return
+        self._beaten = self._monotonic()
+        with self._lock:
+            under_way = list(self._live.values())
+        for live in under_way:
+            live.lost = live.lost or not self._notes.beat(live.claim)
+
+
+def timing_of(schedule: Schedule) -> Timing:
+    return Timing(schedule.cron, schedule.timezone, schedule.delay_s, schedule.catch_up)
+
+
+def to_ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _on_a_thread(work: Work) -> None:
+    threading.Thread(target=work, name="firn-schedule", daemon=True).start()

@@ -1,0 +1,139 @@
+"""A tenant's schedules: made, listed, deleted and run on demand."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from service.catalog.tables import Catalog
+from service.errors import ScheduleNotFound, nearest
+from service.ledger.schedules import Run, Schedule, ScheduleNotes
+from service.names import TableName
+from service.properties import compaction_policy
+from service.settings import CompactionSettings
+from service.upkeep.scheduled import HeldOff, Live, TablesOf
+from service.upkeep.scheduler import Scheduler, to_ms
+from service.upkeep.task import Door, check_task, dumps
+from service.upkeep.times import Timing, check_timing, next_run
+from service.upkeep.window import in_window
+
+Scope = Literal["table", "namespace", "all"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What CREATE_SCHEDULE asks for."""
+
+    tenant: str
+    name: str
+    timing: Timing
+    scope: Scope
+    namespace: str | None
+    table: str | None
+    task: dict[str, Any]
+    enabled: bool = True
+
+
+class Schedules:
+    """The schedules of all tenants, and this instance's part in running them."""
+
+    def __init__(self, notes: ScheduleNotes, catalog: Catalog, scheduler: Scheduler) -> None:
+        self._notes = notes
+        self._catalog = catalog
+        self._door: Door | None = None
+        self.scheduler = scheduler
+
+    def open(self, door: Door) -> None:
+        """Say where the requests of schedules go in: the router, which is made after this."""
+        self._door = door
+        self.scheduler.open(door)
+
+    def create(self, plan: Plan, *, replace: bool) -> tuple[Schedule, bool]:
+        """The schedule as it is noted now, and whether it took the place of another."""
+        assert self._door is not None, "the schedules were not opened"
+        now_ms = self.scheduler.now_ms()
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
+        check_timing(plan.timing, now)
+        task = check_task(plan.task, self._door)
+        if plan.scope == "table":
+            self._catalog.load(TableName(plan.tenant, plan.namespace or "", plan.table or ""))
+        following = next_run(plan.timing, now) if plan.enabled else None
+        made = Schedule(
+            uuid.uuid4().hex,
+            plan.tenant,
+            plan.name,
+            " ".join(plan.timing.cron.split()),
+            plan.timing.timezone,
+            plan.timing.delay_s,
+            plan.scope,
+            plan.namespace,
+            plan.table,
+            dumps(task),
+            plan.enabled,
+            plan.timing.catch_up,
+            created_ms=now_ms,
+            next_ms=None if following is None else to_ms(following),
+        )
+        replaced = self._notes.put(made, replacing=replace)
+        return self.find(plan.tenant, plan.name), replaced
+
+    def of_tenant(self, tenant: str) -> list[Schedule]:
+        """In the order of their names."""
+        return self._notes.of_tenant(tenant)
+
+    def runs(self, schedules: list[Schedule], each: int) -> dict[str, list[Run]]:
+        """Their latest runs, newest first, by the schedules' ids."""
+        return self._notes.runs([schedule.id for schedule in schedules], each)
+
+    def find(self, tenant: str, name: str) -> Schedule:
+        found = self._notes.find(tenant, name)
+        if found is not None:
+            return found
+        known = [schedule.name for schedule in self._notes.of_tenant(tenant)]
+        near = nearest(name, known)
+        if near:
+            hint = f"did you mean {near!r}?"
+        else:
+            hint = f"it has {', '.join(known[:10])}" if known else "it has none yet; make one with CREATE_SCHEDULE"
+        raise ScheduleNotFound(
+            f"there is no schedule {name!r} of tenant {tenant!r}; {hint}", field="name", suggestion=near
+        )
+
+    def delete(self, tenant: str, name: str) -> bool:
+        """Forget a schedule; whether there was one. A run of it that is under way commits nothing more."""
+        return self._notes.delete(tenant, name)
+
+    def run(self, schedule: Schedule, request_id: str) -> Live | None:
+        """Begin a run now; None where the schedule runs already."""
+        return self.scheduler.run_now(schedule, f"request {request_id}")
+
+    def found_run(self, run: str) -> Run | None:
+        return self._notes.run(run)
+
+
+def tables_of(catalog: Catalog) -> TablesOf:
+    """Which tables a schedule has, as a function of it."""
+
+    def found(schedule: Schedule) -> list[TableName]:
+        tenant, namespace = schedule.tenant, schedule.namespace
+        if namespace is not None and schedule.table is not None:
+            return [TableName(tenant, namespace, schedule.table)]
+        places = catalog.list_namespaces(tenant) if namespace is None else [(tenant, namespace)]
+        return [TableName(*place, table) for place in places for table in catalog.list_tables(*place)]
+
+    return found
+
+
+def held_off(catalog: Catalog, settings: CompactionSettings, now_ms: Callable[[], int]) -> HeldOff:
+    """Why a scheduled operation must not begin on a table now, as a function of both."""
+
+    def reason(name: TableName, operation: str) -> str | None:
+        if operation != "COMPACT":
+            return None
+        window = compaction_policy(catalog.load(name).properties, settings).window
+        if in_window(window, datetime.fromtimestamp(now_ms() / 1000, UTC)):
+            return None
+        return f"it is outside of the table's window, {window}"
+
+    return reason

@@ -1,0 +1,112 @@
+"""Schedules of two instances on one ledger in PostgreSQL: a due time has one run, whatever becomes of either."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from service.errors import CommitConflict
+from service.ledger.ledger import Ledger
+from service.upkeep.scheduler import STALL_S, to_ms
+from tests.harness import wait_until
+from tests.postgres import PostgresServer
+from tests.schedulers import ALL, DAY, TWO, Instance, World, schedule
+
+Start = Callable[..., Instance]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def start(postgres: PostgresServer, world: World) -> Iterator[Start]:
+    """Instances with a ledger of their own each, in one database."""
+    url, ledgers = postgres.url("schedules"), []
+
+    def started(*, waiting: bool = False) -> Instance:
+        ledgers.append(Ledger(url))
+        return Instance(ledgers[-1], world, waiting=waiting)
+
+    yield started
+    for ledger in ledgers:
+        ledger.close()
+
+
+def test_a_due_time_has_one_run_however_many_look_at_the_same_moment(start: Start, world: World) -> None:
+    instances = [start() for _ in range(4)]
+    instances[0].notes.put(schedule(**ALL), replacing=False)
+    for night in range(8):
+        world.at(TWO + night * DAY)
+        together = threading.Barrier(len(instances))
+
+        def look(instance: Instance, together: threading.Barrier = together) -> None:
+            together.wait(10)
+            instance.tick(1)
+
+        threads = [threading.Thread(target=look, args=(instance,)) for instance in instances]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert sum(len(i.door.asked) for i in instances) == 3 * (night + 1)
+    assert [run.due_ms for run in instances[0].runs()] == [to_ms(TWO + night * DAY) for night in range(8)]
+    assert instances[3].states() == ["done"] * 8
+
+
+def test_the_run_of_an_instance_that_is_gone_is_taken_over_once(start: Start, world: World) -> None:
+    one, two, three = start(waiting=True), start(waiting=True), start(waiting=True)
+    one.notes.put(schedule(), replacing=False)
+    world.at(TWO)
+    one.tick()
+    two.tick()
+    assert (len(one.work), two.work) == (1, [])
+    one.ledger.close()
+    wait_until(lambda: two.notes.gone(one.owners.me), 10)
+    two.tick(1)
+    three.tick(1)
+    assert (len(two.work), len(three.work)) == (1, 0)
+    two.catch_on()
+    assert [(run.state, run.attempts) for run in three.runs()] == [("done", 2)]
+
+
+def test_one_that_stands_still_is_fenced_off(start: Start, world: World) -> None:
+    one, two = start(waiting=True), start()
+    one.notes.put(schedule(), replacing=False)
+    world.at(TWO)
+    one.tick()
+    two.tick()
+    two.tick(STALL_S - 1)
+    assert two.door.asked == []
+    one.door.before = lambda table: two.tick(1)
+    one.catch_on()
+    assert (one.door.tables, two.door.tables) == (["orders"], ["orders"])
+    with pytest.raises(CommitConflict, match="taken over"):
+        one.door.asked[0][1].still_ours()
+    assert [(run.state, run.attempts) for run in one.runs()] == [("done", 2)]
+
+
+def test_what_is_let_go_at_a_stop_is_gone_on_with(start: Start, world: World) -> None:
+    one, two = start(waiting=True), start()
+    one.notes.put(schedule(**ALL), replacing=False)
+    world.at(TWO)
+    one.tick()
+    one.door.before = lambda table: one.scheduler.stop()
+    one.catch_on()
+    two.tick()
+    assert (one.door.tables, two.door.tables, two.states()) == (["orders"], ["people", "carts"], ["done"])
+
+
+def test_schedules_are_replaced_listed_and_deleted_and_fifty_runs_are_kept(start: Start, world: World) -> None:
+    one, two = start(), start()
+    assert not one.notes.put(schedule(), replacing=True)
+    assert two.notes.put(schedule(id="id-2", cron="0 2 * * *"), replacing=True)
+    for night in range(55):
+        world.at(TWO + night * DAY)
+        (one if night % 2 else two).tick(1)
+    assert len(two.notes.runs(["id-1"], 100)["id-1"]) == 50
+    assert [s.name for s in two.schedules.of_tenant("acme")] == ["nightly"]
+    assert two.schedules.delete("acme", "nightly")
+    assert not one.schedules.delete("acme", "nightly")
+    assert one.notes.runs(["id-1"], 100) == {"id-1": []}

@@ -1,0 +1,156 @@
+"""Instances that look after schedules, with clocks that are moved by hand and answers that are given."""
+
+import json
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from service.commits.ask import Ask
+from service.ledger.ledger import Ledger
+from service.ledger.schedules import Run, Schedule, ScheduleNotes
+from service.names import TableName
+from service.schema import parse_schema
+from service.settings import CompactionSettings
+from service.upkeep.scheduler import Scheduler, to_ms
+from service.upkeep.schedules import Schedules, held_off, tables_of
+from tests.fakes import FakeCatalog
+
+SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
+TWO = datetime(2026, 5, 1, 2, tzinfo=UTC)
+DAY = timedelta(days=1)
+ONE = TableName("acme", "shop", "orders")
+OTHER = TableName("acme", "shop", "people")
+THIRD = TableName("acme", "yard", "carts")
+OK = {"success": True, "reason": None}
+
+
+@dataclass
+class Clock:
+    """The wall clock that schedules go by. Its hands are moved."""
+
+    now: datetime = TWO - timedelta(hours=1)
+
+    def ms(self) -> int:
+        return to_ms(self.now)
+
+
+@dataclass(frozen=True)
+class Said:
+    body: bytes
+
+
+@dataclass
+class Door:
+    """Answers what it is told to, and keeps what was asked. `before` is called with each request, while it runs."""
+
+    answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    before: Callable[[str], object] = lambda table: None
+    asked: list[tuple[str, Ask]] = field(default_factory=list)
+
+    operations: tuple[Any, ...] = ()
+
+    def parse(self, body: Any, *, trusted: bool = False) -> tuple[Any, Any]:
+        raise NotImplementedError
+
+    def submit(self, body: Any, *, ask: Ask) -> "Future[Any]":
+        assert (body["operation"], body["tenant_id"], body["force"]) == ("COMPACT", "acme", True)
+        self.asked.append((body["table"], ask))
+        self.before(body["table"])
+        said = self.answers.get(body["table"], [OK])
+        answer: Future[Said] = Future()
+        answer.set_result(Said(json.dumps(said.pop(0) if len(said) > 1 else said[0]).encode()))
+        return answer
+
+    @property
+    def tables(self) -> list[str]:
+        return [table for table, _ in self.asked]
+
+
+def refused(code: str, *, retryable: bool = False) -> dict[str, Any]:
+    return {"success": False, "error": {"code": code, "message": f"{code} it is", "retryable": retryable}}
+
+
+class Instance:
+    """One of several instances on a ledger and a catalog, with clocks that are moved by hand."""
+
+    def __init__(self, ledger: Ledger, world: "World", *, waiting: bool = False) -> None:
+        """With `waiting` the work that it begins is done when it is told to catch on, else at once."""
+        self.ledger = ledger
+        self.owners = ledger.owners
+        self.clock = world.clock
+        self.seconds = 0.0
+        self.door = Door()
+        self.work: list[Callable[[], None]] = []
+        self.notes = ScheduleNotes(self.ledger)
+        windows = held_off(world.catalog.as_catalog, CompactionSettings(), self.clock.ms)
+        self.scheduler = Scheduler(
+            self.notes,
+            tables_of(world.catalog.as_catalog),
+            windows,
+            now_ms=self.clock.ms,
+            monotonic=lambda: self.seconds,
+            begin=self.work.append if waiting else lambda work: work(),
+            pauses_s=(0, 0),
+        )
+        self.scheduler.open(self.door)
+        self.schedules = Schedules(self.notes, world.catalog.as_catalog, self.scheduler)
+
+    def tick(self, seconds: float = 0) -> None:
+        self.seconds += seconds
+        self.scheduler.tick()
+
+    def catch_on(self) -> None:
+        """Do the work that was begun."""
+        while self.work:
+            self.work.pop(0)()
+
+    def found(self) -> Schedule:
+        schedule = self.notes.find("acme", "nightly")
+        assert schedule is not None
+        return schedule
+
+    def runs(self) -> list[Run]:
+        """The newest last."""
+        return self.notes.runs([self.found().id], 50)[self.found().id][::-1]
+
+    def states(self) -> list[str]:
+        return [run.state for run in self.runs()]
+
+
+class World:
+    """What all instances share beside the ledger."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.catalog = FakeCatalog()
+        for name in (ONE, OTHER, THIRD):
+            self.catalog.create(name, SCHEMA, (), {})
+
+    def at(self, moment: datetime) -> None:
+        self.clock.now = moment
+
+
+def schedule(**said: Any) -> Schedule:
+    """Every night at two."""
+    plain = Schedule(
+        id="id-1",
+        tenant="acme",
+        name="nightly",
+        cron="0 2 * * *",
+        timezone="UTC",
+        delay_s=0,
+        scope="table",
+        namespace="shop",
+        table="orders",
+        task='{"operation": "COMPACT", "force": true}',
+        enabled=True,
+        catch_up=True,
+        created_ms=0,
+        next_ms=to_ms(TWO),
+    )
+    return replace(plain, **said)
+
+
+ALL = {"scope": "all", "namespace": None, "table": None}

@@ -1,0 +1,276 @@
+"""`firn compact` and scripts/trigger-compaction.sh: what they send, what they say, and how they exit."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.cli import main
+from service.remote import Remote, Unreachable
+from service.settings import ROOT, load
+
+SCRIPT = ROOT / "scripts" / "trigger-compaction.sh"
+STATS = {"files_before": 5, "files_after": 1, "compaction_time_ms": 9}
+MERGED = {"success": True, "compacted": True, "reason": None, "stats": STATS}
+NOTHING = {"success": True, "compacted": False, "reason": "there are no small files", "stats": STATS}
+
+
+def failed(code: str, *, retryable: bool = False) -> dict[str, Any]:
+    return {"success": False, "error": {"code": code, "message": "no luck", "retryable": retryable}}
+
+
+def advised(**tables: bool) -> dict[str, Any]:
+    known = [
+        {"namespace": "shop", "table": t, "recommended": r, "small_files": 7, "reason": "7 small files"}
+        for t, r in tables.items()
+    ]
+    return {"success": True, "recommendations": known, "truncated": False}
+
+
+class Service:
+    """Something that answers as Firn does: by operation and table, in turn where there are several answers."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, list[Any]] = {}
+        self.asked: list[dict[str, Any]] = []
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                assert self.path == "/database"
+                service.asked.append(request)
+                status, body = service.answer(request)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def answer(self, request: dict[str, Any]) -> tuple[int, bytes]:
+        key = request["table"] if request["operation"] == "COMPACT" else request["operation"]
+        turns = self.answers.get(key, [MERGED])
+        said = turns.pop(0) if len(turns) > 1 else turns[0]
+        if isinstance(said, bytes):
+            return 200, said
+        status = 200 if said["success"] else 503 if said["error"]["retryable"] else 404
+        return status, json.dumps(said, separators=(",", ":")).encode() + b"\n"
+
+    @property
+    def compacted(self) -> list[tuple[str, str, str]]:
+        asked = [r for r in self.asked if r["operation"] == "COMPACT"]
+        return [(r["tenant_id"], r["namespace"], r["table"]) for r in asked]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    made = Service()
+    monkeypatch.setenv("FIRN_URL", made.url)
+    monkeypatch.setenv("FIRN_TENANT", "acme")
+    monkeypatch.setattr("service.remote._PAUSES_S", (0, 0))
+    yield made
+    made.close()
+
+
+def firn(*arguments: str) -> int:
+    """The exit code, also where arguments are wrong."""
+    try:
+        return main(["compact", *arguments])
+    except SystemExit as e:
+        return int(e.code or 0)
+
+
+def test_every_recommended_table_is_compacted_in_the_order_of_the_advice(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.answers = {"RECOMMEND": [advised(orders=True, people=False, carts=True)], "carts": [NOTHING]}
+    assert firn("--all-recommended") == 0
+    assert service.compacted == [("acme", "shop", "orders"), ("acme", "shop", "carts")]
+    assert capsys.readouterr().out.splitlines() == [
+        "shop.orders: 5 files became 1 in 9 ms",
+        "shop.carts: nothing to merge: there are no small files",
+    ]
+
+
+def test_the_advice_is_asked_for_of_one_namespace_and_taken_for_one_table(service: Service) -> None:
+    service.answers = {"RECOMMEND": [advised(orders=True, carts=True)]}
+    assert firn("--all-recommended", "--namespace", "shop", "--table", "carts", "--tenant", "other") == 0
+    assert service.asked[0] == {"operation": "RECOMMEND", "tenant_id": "other", "namespace": "shop", "limit": 10_000}
+    assert service.compacted == [("other", "shop", "carts")]
+
+
+def test_where_no_table_is_worth_it_that_is_said_and_all_is_well(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.answers = {"RECOMMEND": [advised(orders=False)]}
+    assert firn("--all-recommended") == 0
+    assert (capsys.readouterr().out, service.compacted) == ("no table is worth compacting\n", [])
+
+
+def test_a_dry_run_compacts_nothing(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    service.answers = {"RECOMMEND": [advised(orders=True)]}
+    assert firn("--all-recommended", "--dry-run") == 0
+    assert firn("--table", "carts", "--dry-run") == 0
+    assert service.compacted == []
+    assert capsys.readouterr().out.splitlines() == [
+        "shop.orders: would be compacted: 7 small files",
+        "default.carts: would be compacted",
+    ]
+
+
+def test_one_table_that_fails_keeps_no_other_from_its_turn_and_the_exit_code_tells(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.answers = {"RECOMMEND": [advised(orders=True, carts=True)], "orders": [failed("TABLE_NOT_FOUND")]}
+    assert firn("--all-recommended", "--json") == 1
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first == {
+        "namespace": "shop",
+        "table": "orders",
+        "success": False,
+        "error": {"code": "TABLE_NOT_FOUND", "message": "no luck"},
+    }
+    assert (second["table"], second["success"], second["compacted"], second["stats"]) == ("carts", True, True, STATS)
+
+
+def test_what_may_be_sent_again_is(service: Service) -> None:
+    service.answers = {"t": [failed("ENGINE_UNAVAILABLE", retryable=True), failed("X", retryable=True), MERGED]}
+    assert firn("--table", "t", "--namespace", "n") == 0
+    assert service.compacted == [("acme", "n", "t")] * 3
+
+
+def test_a_refused_recommendation_is_told_and_exits_with_1(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.answers = {"RECOMMEND": [failed("INVALID_REQUEST")]}
+    assert firn("--all-recommended") == 1
+    assert capsys.readouterr().err == "firn: the recommendations: INVALID_REQUEST: no luck\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "which tables is not said"),
+        (["--namespace", "shop"], "which tables is not said"),
+        (["--table", "t", "--url", "localhost:8080"], "no address"),
+        (["--table", "t", "--tenat", "x"], "unrecognized arguments"),
+    ],
+)
+def test_a_wrong_call_exits_with_2(
+    arguments: list[str], says: str, service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert firn(*arguments) == 2
+    assert says in capsys.readouterr().err
+    assert service.asked == []
+
+
+def test_a_tenant_must_be_named(
+    service: Service, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FIRN_TENANT")
+    assert firn("--table", "t") == 2
+    assert "FIRN_TENANT" in capsys.readouterr().err
+
+
+def test_where_no_firn_answers_it_exits_with_3(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    for body in (b"<html>", b"[]", b'{"message": "hello"}'):
+        service.answers = {"t": [body]}
+        assert firn("--table", "t") == 3
+        assert "is not Firn" in capsys.readouterr().err
+    service.close()
+    assert firn("--table", "t") == 3
+    assert f"no service answers at {service.url}" in capsys.readouterr().err
+
+
+def test_an_address_may_end_with_a_slash(service: Service) -> None:
+    assert Remote(f"{service.url}/").ask({"operation": "COMPACT", "table": "t"}) == MERGED
+    with pytest.raises(Unreachable):
+        Remote("http://no-such-host.invalid").ask({})
+
+
+def test_its_variables_keep_no_service_from_starting() -> None:
+    load({"FIRN_URL": "http://localhost:8080", "FIRN_TENANT": "acme"})
+
+
+def test_help_waits_for_no_library() -> None:
+    code = "import sys; from service.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "assert not {'pydantic', 'orjson', 'urllib.request'} & set(sys.modules), sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "compact" in done.stdout
+
+
+class TestScript:
+    """scripts/trigger-compaction.sh, by the plainest shell there is."""
+
+    def run(self, *tables: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        inherited = {k: v for k, v in os.environ.items() if k in ("PATH", "FIRN_URL", "FIRN_TENANT")}
+        return subprocess.run(
+            ["sh", str(SCRIPT), *tables], capture_output=True, text=True, timeout=60, env={**inherited, **environ}
+        )
+
+    def test_each_table_is_compacted_and_has_a_line(self, service: Service) -> None:
+        service.answers = {"people": [NOTHING]}
+        done = self.run("orders", "shop/people")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert service.compacted == [("acme", "default", "orders"), ("acme", "shop", "people")]
+        lines = [line.partition(": ") for line in done.stdout.splitlines()]
+        assert [(name, json.loads(said)) for name, _, said in lines] == [
+            ("default/orders", MERGED),
+            ("shop/people", NOTHING),
+        ]
+
+    def test_one_that_fails_keeps_no_other_from_its_turn(self, service: Service) -> None:
+        service.answers = {"orders": [failed("TABLE_NOT_FOUND")]}
+        done = self.run("orders", "people")
+        assert done.returncode == 1
+        assert "default/orders: FAILED" in done.stderr
+        assert "TABLE_NOT_FOUND" in done.stderr
+        assert done.stdout.startswith("default/people: ")
+
+    def test_a_service_that_is_busy_is_asked_again(self, service: Service, tmp_path: Path) -> None:
+        service.answers = {"orders": [failed("TOO_MANY_REQUESTS", retryable=True), MERGED]}
+        sleep = tmp_path / "sleep"  # that does not
+        sleep.write_text("#!/bin/sh\n")
+        sleep.chmod(0o755)
+        done = self.run("orders", PATH=f"{tmp_path}:{os.environ['PATH']}")
+        assert (done.returncode, len(service.compacted)) == (0, 2), done.stderr
+
+    @pytest.mark.parametrize("tables", [[], ["a b"], ['x","force":true,"y":"'], ["ns/"], ["/t"], ["a/b/c"], ["é"]])
+    def test_a_wrong_call_exits_with_2_and_sends_nothing(self, tables: list[str], service: Service) -> None:
+        done = self.run("good", *tables) if tables else self.run()
+        assert (done.returncode, service.asked) == (2, [])
+        assert "usage:" in done.stderr
+
+    def test_a_tenant_must_be_named(self, service: Service) -> None:
+        assert self.run("t", FIRN_TENANT="").returncode == 2
+
+    def test_where_no_firn_answers_it_exits_with_3(self, service: Service) -> None:
+        service.answers = {"t": [b"<html>"]}
+        done = self.run("t")
+        assert (done.returncode, "is not Firn" in done.stderr) == (3, True)
+        assert self.run("t", FIRN_URL="http://127.0.0.1:1").returncode == 3
+
+    def test_lint_finds_nothing(self) -> None:
+        lint = Path(sys.executable).with_name("shellcheck")
+        done = subprocess.run([str(lint), str(SCRIPT)], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (0, "")

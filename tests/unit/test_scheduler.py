@@ -1,0 +1,559 @@
+"""A due run has one owner: whoever claims it first, until it is gone or stands still; then one other goes on."""
+
+import json
+import threading
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.errors import CatalogUnavailable, CommitConflict, LedgerUnavailable, ScheduleExists, ScheduleNotFound
+from service.names import TableName
+from service.upkeep.scheduler import AT_ONCE, ATTEMPTS, STALL_S, to_ms
+from tests.fakes import FakeOwners, MuteLedger
+from tests.schedulers import ALL, DAY, OK, ONE, SCHEMA, TWO, Instance, Said, World, refused, schedule
+
+
+class Here(World):
+    """Instances on one ledger in a file, which are there or gone as they are told."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._owners = FakeOwners("one")
+
+    def instance(self, me: str = "one", *, waiting: bool = False) -> Instance:
+        ledger = MuteLedger(f"sqlite:///{self._path}")
+        ledger.owners = self._owners if me == "one" else self._owners.beside(me)
+        return Instance(ledger, self, waiting=waiting)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Here:
+    return Here(tmp_path / "ledger.db")
+
+
+def test_a_run_begins_when_it_is_due_once_and_then_at_the_next_time(world: Here) -> None:
+    one = world.instance()
+    one.notes.put(schedule(), replacing=False)
+    one.tick()
+    assert one.door.asked == []
+    world.at(TWO)
+    for _ in range(3):
+        one.tick(1)
+    assert one.door.tables == ["orders"]
+    assert one.found().next_ms == to_ms(TWO + DAY)
+    world.at(TWO + DAY)
+    one.tick(1)
+    assert one.door.tables == ["orders", "orders"]
+    [first, second] = one.runs()
+    assert (first.state, first.due_ms, first.ended_ms) == ("done", to_ms(TWO), to_ms(TWO))
+    assert (second.asked_by, second.attempts, second.due_ms) == ("schedule", 1, to_ms(TWO + DAY))
+
+
+def test_of_two_instances_that_look_at_once_one_runs_it(world: Here) -> None:
+    instances = [world.instance("one"), world.instance("two")]
+    instances[0].notes.put(schedule(), replacing=False)
+    for night in range(5):
+        world.at(TWO + night * DAY)
+        start = threading.Barrier(2)
+
+        def look(instance: Instance, start: threading.Barrier = start) -> None:
+            start.wait(10)
+            instance.tick(1)
+
+        threads = [threading.Thread(target=look, args=(instance,)) for instance in instances]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert sum(len(i.door.asked) for i in instances) == night + 1
+    assert instances[0].states() == ["done"] * 5
+
+
+def test_of_two_that_saw_the_same_due_time_one_claims_it(world: Here) -> None:
+    one, two = world.instance("one"), world.instance("two")
+    one.notes.put(schedule(), replacing=False)
+    seen = one.found()
+    claims = [i.notes.claim(seen, "schedule", 1, "{}", due=True, next_ms=5) for i in (one, two)]
+    assert [claim is not None for claim in claims] == [True, False]
+
+
+def test_missed_runs_are_caught_up_once(world: Here) -> None:
+    one = world.instance()
+    one.notes.put(schedule(), replacing=False)
+    world.at(TWO + 10 * DAY + timedelta(hours=3))
+    for _ in range(3):
+        one.tick(1)
+    assert one.door.tables == ["orders"]
+    assert one.runs()[0].due_ms == to_ms(TWO)
+    assert one.found().next_ms == to_ms(TWO + 11 * DAY)
+
+
+def test_without_catching_up_they_are_left_out_and_told(world: Here) -> None:
+    one = world.instance()
+    one.notes.put(schedule(catch_up=False), replacing=False)
+    world.at(TWO + 10 * DAY + timedelta(hours=3))
+    for _ in range(3):
+        one.tick(1)
+    assert (one.door.asked, one.states()) == ([], ["missed"])
+    world.at(TWO + 11 * DAY)
+    one.tick(1)
+    assert (one.door.tables, one.states()) == (["orders"], ["missed", "done"])
+
+
+def test_what_was_due_while_the_run_before_it_went_on_runs_once_after_it(world: Here) -> None:
+    one = world.instance(waiting=True)
+    one.notes.put(schedule(cron="*/10 * * * *"), replacing=False)
+    world.at(TWO)
+    one.tick()
+    world.at(TWO + timedelta(minutes=45))
+    one.tick(1)
+    assert len(one.work) == 1
+    one.catch_on()
+    one.tick(1)
+    one.catch_on()
+    one.tick(1)
+    assert (one.door.tables, one.found().next_ms) == (["orders"] * 2, to_ms(TWO + timedelta(minutes=50)))
+
+
+def test_one_that_is_disabled_does_not_run_by_itself_and_does_when_told_to(world: Here) -> None:
+    one = world.instance()
+    one.notes.put(schedule(enabled=False, next_ms=None), replacing=False)
+    world.at(TWO + DAY)
+    one.tick()
+    assert one.door.asked == []
+    live = one.schedules.run(one.found(), "r-1")
+    assert live is not None
+    ended = live.over.result(0)
+    assert ended is not None
+    assert (ended.state, ended.asked_by, ended.due_ms) == ("done", "request r-1", None)
+    assert one.found().next_ms is None
+
+
+def test_who_asks_for_a_run_moves_no_due_time_and_begins_no_second_run(world: Here) -> None:
+    one, two = world.instance(waiting=True), world.instance("two")
+    one.notes.put(schedule(), replacing=False)
+    assert one.schedules.run(one.found(), "r-1") is not None
+    assert two.schedules.run(two.found(), "r-2") is None
+    world.at(TWO)
+    two.tick()
+    assert two.door.asked == [], "the due one waits for the one under way"
+    one.catch_on()
+    two.tick(1)
+    assert (one.door.tables, two.door.tables) == (["orders"], ["orders"])
+    assert [run.asked_by for run in sorted(one.runs(), key=lambda r: r.begun_ms)] == ["request r-1", "schedule"]
+
+
+class TestTakingOver:
+    """What an instance leaves is gone on with once, and can no longer be committed there."""
+
+    def begun(self, world: Here, **said: Any) -> Instance:
+        one = world.instance(waiting=True)
+        one.notes.put(schedule(**said), replacing=False)
+        world.at(TWO)
+        one.tick()
+        assert len(one.work) == 1
+        return one
+
+    def test_the_run_of_an_instance_that_is_gone_is_taken_over_once(self, world: Here) -> None:
+        one = self.begun(world)
+        two, three = world.instance("two", waiting=True), world.instance("three", waiting=True)
+        two.tick()
+        assert two.work == []
+        one.owners.close()
+        two.tick(1)
+        three.tick(1)
+        assert (len(two.work), len(three.work)) == (1, 0)
+        two.catch_on()
+        [run] = two.runs()
+        assert (run.state, run.attempts, two.door.tables, three.door.tables) == ("done", 2, ["orders"], [])
+
+    def test_one_that_stands_still_is_taken_over_and_fenced_off(self, world: Here) -> None:
+        one = self.begun(world)
+        two = world.instance("two")
+        fence = one.found().fence
+        two.tick()
+        two.tick(STALL_S - 1)
+        assert two.door.asked == []
+        one.door.before = lambda table: two.tick(1)  # in the middle of what it does
+        one.catch_on()
+        assert (one.door.tables, two.door.tables) == (["orders"], ["orders"])
+        assert two.found().fence > fence
+        [(_, stalled)], [(_, taker)] = one.door.asked, two.door.asked
+        with pytest.raises(CommitConflict, match="taken over"):
+            stalled.still_ours()
+        with pytest.raises(CommitConflict):  # it has ended, and been noted
+            taker.still_ours()
+        [run] = one.runs()
+        assert (run.state, run.attempts) == ("done", 2)
+
+    def test_one_whose_beats_are_seen_is_left_alone_however_long_it_runs(self, world: Here) -> None:
+        one, two = self.begun(world), world.instance("two")
+        for _ in range(30):
+            one.tick(20)
+            two.tick(20)
+        assert two.door.asked == []
+        one.catch_on()
+        assert (one.door.tables, one.states()) == (["orders"], ["done"])
+
+    def test_the_end_that_a_stalled_one_notes_late_is_refused(self, world: Here) -> None:
+        one, two = self.begun(world), world.instance("two", waiting=True)
+        two.tick()
+        two.tick(STALL_S)
+        assert len(two.work) == 1
+        one.door.answers["orders"] = [refused("STORAGE_UNAVAILABLE")]
+        one.catch_on()
+        assert (one.found().run, one.states()) == (two.found().run, ["running"])
+        assert two.found().owner == "two"
+        two.catch_on()
+        assert one.states() == ["done"]
+
+    def test_one_that_finds_its_run_taken_over_asks_for_nothing_more(self, world: Here) -> None:
+        one, two = self.begun(world, **ALL), world.instance("two", waiting=True)
+        two.tick()
+        two.tick(STALL_S)
+        one.tick(10)  # its beat is refused
+        one.catch_on()
+        assert one.door.asked == []
+        two.catch_on()
+        assert two.door.tables == ["orders", "people", "carts"]
+
+    def test_the_tables_that_were_finished_are_not_begun_again(self, world: Here) -> None:
+        one, two = self.begun(world, **ALL), world.instance("two")
+
+        def die(table: str) -> None:
+            if table == "people":
+                one.owners.close()
+                two.tick()
+
+        one.door.before = die
+        one.catch_on()
+        assert one.door.tables == ["orders", "people"]
+        assert two.door.tables == ["people", "carts"]
+        tally = json.loads(two.runs()[0].tally)
+        assert (tally["tables"], tally["done"], tally["last"]) == (3, 3, ["yard", "carts"])
+
+    def test_a_run_that_every_instance_dies_of_is_given_up(self, world: Here) -> None:
+        last = self.begun(world)
+        for number in range(ATTEMPTS + 1):
+            last.owners.close()
+            last = world.instance(f"next-{number}", waiting=True)
+            last.tick()
+        assert last.work == []
+        [run] = last.runs()
+        assert (run.state, run.attempts) == ("failed", ATTEMPTS + 1)
+        assert "given up" in (run.error or "")
+        world.at(TWO + DAY)
+        last.tick(1)
+        last.catch_on()
+        assert last.states() == ["failed", "done"]
+
+
+def test_at_a_stop_a_run_is_let_go_and_the_next_start_goes_on_with_it_once(world: Here) -> None:
+    one = world.instance(waiting=True)
+    one.notes.put(schedule(**ALL), replacing=False)
+    world.at(TWO)
+    one.tick()
+    one.door.before = lambda table: one.scheduler.stop()
+    one.catch_on()
+    assert one.scheduler.close(0)
+    assert (one.door.tables, one.states(), one.found().owner) == (["orders"], ["interrupted"], "")
+    with pytest.raises(CommitConflict):
+        one.door.asked[0][1].still_ours()
+    one.tick(1)
+    assert one.door.tables == ["orders"], "who stops begins nothing"
+    again = world.instance("again")
+    again.tick()
+    again.tick(1)
+    assert (again.door.tables, again.states()) == (["people", "carts"], ["done"])
+
+
+def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothing(world: Here) -> None:
+    one = world.instance(waiting=True)
+    one.notes.put(schedule(**ALL), replacing=False)
+    live = one.schedules.run(one.found(), "r")
+    assert live is not None
+    one.door.before = lambda table: one.schedules.delete("acme", "nightly")
+    one.catch_on()
+    with pytest.raises(CommitConflict, match="deleted"):
+        one.door.asked[0][1].still_ours()
+    assert one.door.tables == ["orders"]
+    assert live.over.result(0) is None
+    assert one.notes.run(live.claim.run.id) is None
+    with pytest.raises(ScheduleNotFound):
+        one.schedules.find("acme", "nightly")
+
+
+def test_a_schedule_of_the_same_name_made_anew_is_another(world: Here) -> None:
+    one = world.instance(waiting=True)
+    one.notes.put(schedule(), replacing=False)
+    one.schedules.run(one.found(), "r")
+    one.schedules.delete("acme", "nightly")
+    one.notes.put(schedule(id="id-2"), replacing=False)
+    one.schedules.run(one.found(), "r")
+    assert one.found().fence == 1
+    one.work.pop(0)()
+    [(_, deleted)] = one.door.asked
+    with pytest.raises(CommitConflict):
+        deleted.still_ours()
+    assert one.states() == ["running"]
+    one.door.before = lambda table: one.door.asked[-1][1].still_ours()
+    one.catch_on()
+    assert (one.door.tables, one.states()) == (["orders", "orders"], ["done"])
+
+
+def test_one_that_is_replaced_goes_by_what_is_new_and_its_run_goes_on(world: Here) -> None:
+    one = world.instance(waiting=True)
+    one.notes.put(schedule(), replacing=False)
+    world.at(TWO)
+    one.tick()
+    with pytest.raises(ScheduleExists):
+        one.notes.put(schedule(id="id-2"), replacing=False)
+    assert one.notes.put(schedule(id="id-2", table="people", next_ms=to_ms(TWO + DAY)), replacing=True)
+    one.catch_on()
+    world.at(TWO + DAY)
+    one.tick(1)
+    one.catch_on()
+    assert (one.door.tables, one.states()) == (["orders", "people"], ["done", "done"])
+
+
+def test_one_table_that_fails_keeps_no_other_from_its_turn(world: Here) -> None:
+    one = world.instance()
+    one.notes.put(schedule(**ALL), replacing=False)
+    one.door.answers = {"orders": [refused("INTERNAL_ERROR")], "people": [{"success": True, "reason": "all is well"}]}
+    world.at(TWO)
+    one.tick()
+    [run] = one.runs()
+    assert (run.state, one.door.tables) == ("partly", ["orders", "people", "carts"])
+    told = [(o["table"], o["state"], o["reason"], o["error"]) for o in json.loads(run.tally)["outcomes"]]
+    assert told == [
+        ("orders", "failed", None, {"code": "INTERNAL_ERROR", "message": "INTERNAL_ERROR it is"}),
+        ("people", "done", "all is well", None),
+        ("carts", "done", None, None),
+    ]
+
+
+def test_what_may_be_sent_again_is_sent_again_a_few_times(world: Here) -> None:
+    one = world.instance()
+    one.notes.put(schedule(**ALL), replacing=False)
+    busy = refused("TOO_MANY_REQUESTS", retryable=True)
+    one.door.answers = {"orders": [busy, busy, OK], "people": [busy]}
+    world.at(TWO)
+    one.tick()
+    assert one.door.tables == ["orders"] * 3 + ["people"] * 3 + ["carts"]
+    assert one.states() == ["partly"]
+
+
+def test_a_namespace_has_its_own_tables_as_they_are_when_it_runs(world: Here) -> None:
+    one = world.instance()
+    one.notes.put(schedule(scope="namespace", table=None), replacing=False)
+    world.catalog.create(TableName("acme", "shop", "later"), SCHEMA, (), {})
+    world.catalog.create(TableName("other", "shop", "foreign"), SCHEMA, (), {})
+    world.at(TWO)
+    one.tick()
+    assert one.door.tables == ["later", "orders", "people"]
+
+
+def test_who_asks_is_told_by_the_request(world: Here) -> None:
+    one = world.instance()
+    one.notes.put(schedule(), replacing=False)
+    world.at(TWO)
+    one.tick()
+    [(_, ask)] = one.door.asked
+    assert ask.asked_by == "schedule nightly"
+    assert ask.request_id == f"schedule-nightly-{one.runs()[0].id[:12]}-1"
+
+
+class TestWindows:
+    """A scheduled compaction does not begin on a table outside of the table's window."""
+
+    def windowed(self, world: Here, window: str) -> Instance:
+        table = world.catalog.tables[ONE]
+        world.catalog.tables[ONE] = replace(table, properties={"firn.compaction.window": window})
+        one = world.instance()
+        one.notes.put(schedule(**ALL), replacing=False)
+        return one
+
+    def test_the_table_is_left_out_and_the_run_says_why(self, world: Here) -> None:
+        one = self.windowed(world, "01:00-02:00 Europe/Zurich")  # it is four there
+        world.at(TWO)
+        one.tick()
+        assert one.door.tables == ["people", "carts"]
+        [run] = one.runs()
+        assert run.state == "done"
+        outcome = json.loads(run.tally)["outcomes"][0]
+        assert (outcome["table"], outcome["state"]) == ("orders", "skipped")
+        assert "01:00-02:00 Europe/Zurich" in outcome["reason"]
+
+    def test_inside_of_it_the_table_has_its_turn(self, world: Here) -> None:
+        one = self.windowed(world, "03:00-05:00 Europe/Zurich")
+        world.at(TWO)
+        one.tick()
+        assert one.door.tables == ["orders", "people", "carts"]
+
+    def test_who_asks_for_a_run_now_gets_it_now(self, world: Here) -> None:
+        one = self.windowed(world, "01:00-02:00 Europe/Zurich")
+        assert one.schedules.run(one.found(), "r") is not None
+        assert one.door.tables == ["orders", "people", "carts"]
+
+    def test_a_window_of_no_known_place_fails_its_table_alone(self, world: Here) -> None:
+        one = self.windowed(world, "01:00-02:00 Europe/Nowhere")
+        world.at(TWO)
+        one.tick()
+        assert one.door.tables == ["people", "carts"]
+        assert one.states() == ["partly"]
+
+
+class TestSilence:
+    """A catalog or a ledger that does not answer for a while."""
+
+    def test_tables_that_cannot_be_listed_fail_the_run_with_the_reason(self, world: Here) -> None:
+        one = world.instance()
+        one.notes.put(schedule(**ALL), replacing=False)
+        asked = []
+
+        def silent(tenant: str) -> list[tuple[str, str]]:
+            asked.append(tenant)
+            raise CatalogUnavailable("no answer")
+
+        world.catalog.list_namespaces = silent  # type: ignore[method-assign]
+        world.at(TWO)
+        one.tick()
+        [run] = one.runs()
+        assert (run.state, run.error, len(asked)) == ("failed", "CATALOG_UNAVAILABLE: no answer", 3)
+
+    def test_an_end_that_could_not_be_noted_is_noted_by_a_later_look(
+        self, world: Here, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, two = world.instance(waiting=True), world.instance("two")
+        one.notes.put(schedule(), replacing=False)
+        live = one.schedules.run(one.found(), "r")
+        assert live is not None
+
+        def silent(*_: Any) -> bool:
+            raise LedgerUnavailable("no answer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.notes, "end", silent)
+            one.catch_on()
+            ended = live.over.result(0)
+            assert ended is not None
+            assert (ended.state, one.states()) == ("done", ["running"])
+            with pytest.raises(LedgerUnavailable):
+                one.tick(1)
+        for _ in range(5):
+            two.tick(STALL_S / 4)
+            one.scheduler._beat()
+            one.seconds += 10
+        assert two.door.asked == []
+        one.tick(1)
+        assert (one.states(), one.found().run) == (["done"], None)
+
+    def test_an_end_that_cannot_be_noted_at_all_is_told_and_keeps_nothing_from_its_turn(
+        self, world: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        one = world.instance(waiting=True)
+        one.notes.put(schedule(), replacing=False)
+        live = one.schedules.run(one.found(), "r")
+        assert live is not None
+
+        def broken(*_: Any) -> bool:
+            raise KeyError("a defect")
+
+        monkeypatch.setattr(one.notes, "end", broken)
+        one.catch_on()
+        assert live.over.result(0) is not None
+        assert one.scheduler.close(0)
+        assert "could not be noted" in caplog.text
+
+    def test_a_ledger_that_is_silent_before_a_commit_lets_nothing_be_committed(
+        self, world: Here, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = world.instance(waiting=True)
+        one.notes.put(schedule(), replacing=False)
+        one.schedules.run(one.found(), "r")
+        said: list[type[Exception]] = []
+
+        def silent(*_: Any) -> bool:
+            raise LedgerUnavailable("no answer")
+
+        def commit(table: str) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(one.notes, "holds", silent)
+                try:
+                    one.door.asked[-1][1].still_ours()
+                except LedgerUnavailable as e:
+                    said.append(type(e))
+            one.door.asked[-1][1].still_ours()
+
+        one.door.before = commit
+        one.catch_on()
+        assert said == [LedgerUnavailable]
+
+
+def test_one_schedule_that_cannot_be_read_keeps_no_other_from_its_turn(
+    world: Here, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = world.instance()
+    one.notes.put(schedule(id="id-0", name="broken", timezone="Europe/Atlantis"), replacing=False)
+    one.notes.put(schedule(), replacing=False)
+    world.at(TWO)
+    for _ in range(3):
+        one.tick(1)
+    assert one.door.tables == ["orders"]
+    assert caplog.text.count("cannot run") == 1
+
+
+def test_an_instance_runs_so_many_at_once_and_leaves_the_others_to_others(world: Here) -> None:
+    one, two = world.instance(waiting=True), world.instance("two", waiting=True)
+    for n in range(AT_ONCE + 2):
+        one.notes.put(schedule(id=f"id-{n}", name=f"n-{n}"), replacing=False)
+    world.at(TWO)
+    one.tick()
+    two.tick()
+    assert (len(one.work), len(two.work)) == (AT_ONCE, 2)
+
+
+def test_the_last_fifty_runs_are_kept(world: Here) -> None:
+    one = world.instance()
+    one.notes.put(schedule(), replacing=False)
+    for night in range(60):
+        world.at(TWO + night * DAY)
+        one.tick(1)
+    runs = one.notes.runs(["id-1"], 100)["id-1"]
+    assert len(runs) == 50
+    assert [run.due_ms for run in runs] == [to_ms(TWO + night * DAY) for night in range(59, 9, -1)]
+
+
+def test_schedules_are_listed_by_their_names_and_with_their_own_runs(world: Here) -> None:
+    one = world.instance()
+    for n, name in enumerate(("b", "a", "c")):
+        one.notes.put(schedule(id=f"id-{n}", name=name), replacing=False)
+    one.notes.put(schedule(id="id-9", name="a", tenant="other"), replacing=False)
+    world.at(TWO)
+    one.door.submit = lambda body, *, ask: done()  # type: ignore[method-assign]
+    one.tick()
+    found = one.schedules.of_tenant("acme")
+    assert [s.name for s in found] == ["a", "b", "c"]
+    runs = one.schedules.runs(found, 5)
+    assert {s.id: [r.schedule for r in runs[s.id]] for s in found} == {s.id: [s.id] for s in found}
+
+
+def done() -> "Future[Any]":
+    answer: Future[Any] = Future()
+    answer.set_result(Said(json.dumps(OK).encode()))
+    return answer
+
+
+def test_an_unknown_one_is_not_found_and_the_nearest_is_named(world: Here) -> None:
+    one = world.instance()
+    with pytest.raises(ScheduleNotFound, match="none yet"):
+        one.schedules.find("acme", "nigthly")
+    one.notes.put(schedule(), replacing=False)
+    with pytest.raises(ScheduleNotFound, match="did you mean 'nightly'") as refused:
+        one.schedules.find("acme", "nigthly")
+    assert (refused.value.field, refused.value.suggestion) == ("name", "nightly")
