@@ -62,3 +62,10 @@ class TableName:
 def namespace_identifier(tenant: str, namespace: str) -> str:
     # An encoded part never holds two underscores in a row, so the joint is unambiguous.
     return f"{encode(tenant)}__{encode(namespace)}"
+
+
+def decode_namespace(identifier: str) -> tuple[str, str] | None:
+    """The tenant and the namespace that an identifier stands for; None where Firn did not write it."""
+    tenant, joint, namespace = identifier.partition("__")
+    parts = decode(tenant), decode(namespace)
+    return (parts[0], parts[1]) if joint and parts[0] and parts[1] else None

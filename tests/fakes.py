@@ -91,6 +91,9 @@ class FakeCatalog:
     def list_tables(self, tenant: str, namespace: str) -> list[str]:
         return sorted(n.table for n in self.tables if (n.tenant, n.namespace) == (tenant, namespace))
 
+    def list_namespaces(self, tenant: str | None = None) -> list[tuple[str, str]]:
+        return sorted({(n.tenant, n.namespace) for n in self.tables if tenant in (None, n.tenant)})
+
     def create(
         self, name: TableName, schema: TableSchema, partition: tuple[PartitionField, ...], properties: dict[str, str]
     ) -> Table:

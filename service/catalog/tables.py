@@ -20,7 +20,15 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from service.catalog import types
 from service.catalog.translate import translated
 from service.errors import CommitConflict, SnapshotNotFound, TableExists, TableNotFound, nearest
-from service.names import BATCH_PROPERTY, CATALOG, FENCE_PROPERTY, TableName, decode, namespace_identifier
+from service.names import (
+    BATCH_PROPERTY,
+    CATALOG,
+    FENCE_PROPERTY,
+    TableName,
+    decode,
+    decode_namespace,
+    namespace_identifier,
+)
 from service.partition import PartitionField
 from service.schema import TableSchema
 
@@ -156,6 +164,13 @@ class Catalog:
             except NoSuchNamespaceError:
                 return []
         return sorted(name for name in (decode(identifier[-1]) for identifier in found) if name)
+
+    def list_namespaces(self, tenant: str | None = None) -> list[tuple[str, str]]:
+        """Tenants and their namespaces that hold tables, or have held some; of one tenant, or of all."""
+        with translated():
+            found = self._catalog.list_namespaces()
+        parts = (decode_namespace(identifier[-1]) for identifier in found)
+        return sorted(part for part in parts if part and tenant in (None, part[0]))
 
     def create(
         self,

@@ -38,6 +38,12 @@ class Engine:
     def up(self) -> bool:
         return self._state == "up"
 
+    @property
+    def spare(self) -> int:
+        """How many sessions are not lent."""
+        with self._changed:
+            return len(self._idle)
+
     def start(self) -> None:
         """Start Spark on this thread; raises when it cannot."""
         with self._changed:

@@ -56,6 +56,12 @@ class Queue:
             self._ask_for_turn()
 
     @property
+    def waiting(self) -> int:
+        """How many WRITEs are in no batch yet."""
+        with self._changed:
+            return len(self._waiting)
+
+    @property
     def idle(self) -> bool:
         with self._changed:
             return not self._asked

@@ -151,5 +151,9 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "DESCRIBE_TABLE": ({"operation": "DESCRIBE_TABLE", **TABLE},),
     "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default"},),
+    "RECOMMEND": (
+        {"operation": "RECOMMEND", "namespace": "default", "limit": 10},
+        {"operation": "RECOMMEND", "namespace": None},
+    ),
     "DROP_TABLE": ({"operation": "DROP_TABLE", **TABLE, "if_exists": True, "purge": True, "confirm": True},),
 }

@@ -57,6 +57,20 @@ def test_a_table_is_there_from_its_creation_to_its_drop(both: tuple[Catalog, App
         catalog.drop(made, purge=False)
 
 
+def test_the_namespaces_are_those_of_the_tenant_that_is_asked_for_or_of_all(both: tuple[Catalog, Append]) -> None:
+    catalog, _ = both
+    for name in (
+        ORDERS,
+        TableName("acme", "b-2", "t"),
+        TableName("acme_x", "shop", "t"),
+        TableName("Acme", "shop", "t"),
+    ):
+        catalog.create(name, SCHEMA, (), {})
+    assert catalog.list_namespaces("acme") == [("acme", "b-2"), ("acme", "shop")]
+    assert catalog.list_namespaces("nobody") == []
+    assert catalog.list_namespaces() == [("Acme", "shop"), ("acme", "b-2"), ("acme", "shop"), ("acme_x", "shop")]
+
+
 def test_a_table_is_made_once(both: tuple[Catalog, Append]) -> None:
     catalog, _ = both
     made = catalog.create(ORDERS, SCHEMA, (), {})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
-from service.names import TableName, check_name, decode, encode, namespace_identifier
+from service.names import TableName, check_name, decode, decode_namespace, encode, namespace_identifier
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", fullmatch=True)
 ADDRESSES = st.builds(TableName, NAMES, NAMES, NAMES)
@@ -53,6 +53,16 @@ def test_two_addresses_never_share_an_identifier(one: TableName, other: TableNam
 def test_the_joint_between_tenant_and_namespace_is_found_again(tenant: str, namespace: str) -> None:
     left, joint, right = namespace_identifier(tenant, namespace).partition("__")
     assert (left, joint, right) == (encode(tenant), "__", encode(namespace))
+
+
+@given(NAMES, NAMES)
+def test_a_tenant_and_a_namespace_come_back_from_their_identifier(tenant: str, namespace: str) -> None:
+    assert decode_namespace(namespace_identifier(tenant, namespace)) == (tenant, namespace)
+
+
+@pytest.mark.parametrize("identifier", ["", "a", "a__", "__a", "a_b__c", "A__b", "_5f__a", "a____b", "warehouse.db"])
+def test_an_identifier_that_is_not_ours_stands_for_nothing(identifier: str) -> None:
+    assert decode_namespace(identifier) is None
 
 
 def test_names_that_look_alike_stay_apart() -> None:
