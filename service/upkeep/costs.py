@@ -15,7 +15,7 @@ from service.upkeep.query_log import Sample
 OPENING_MS = 1.5
 PLANNING_MS = 2.0
 # What a compaction takes: so much whatever it merges, so much for each file and each MiB.
-REWRITE_MS = (400.0, 4.0, 20.0)
+REWRITE_MS = (200.0, 1.0, 30.0)
 # So many pairs of queries must be there before they are believed more than the default.
 _ENOUGH_PAIRS = 20
 # The default counts as much as so many compactions would.

@@ -19,6 +19,8 @@ MOST_TABLES = 1000
 SAMPLES = 64
 # Kept beside the latest: so many for each of so many numbers of files opened, to learn what a file costs.
 EACH, NUMBERS = 4, 16
+# Of so many tables, those queried last: pairs of samples are many.
+CONTRASTED = 30
 # How fast a query is forgotten: after so long it counts a third of one that was just made.
 MEMORY_S = 6 * 3600.0
 # The rate of a table that was first seen just now is worked out as if it had been watched for so long.
@@ -105,10 +107,10 @@ class QueryLog:
             return [sample for sample in asked.samples if sample.at_ms >= since_ms] if asked else []
 
     def contrasts(self) -> list[list[Sample]]:
-        """Of each table, samples that opened as many different numbers of files as possible."""
+        """Of each of the tables queried last, samples that opened as many different numbers of files as possible."""
         with self._lock:
-            each = [[s for kept in asked.by_files.values() for s in kept] for asked in self._tables.values()]
-        return [samples for samples in each if samples]
+            told = [asked.by_files.values() for asked in reversed(self._tables.values()) if len(asked.by_files) > 1]
+            return [[sample for kept in numbers for sample in kept] for numbers in told[:CONTRASTED]]
 
     @property
     def empty(self) -> bool:

@@ -150,7 +150,7 @@ class TestForecast:
         of = Queries(100, planning_ms=1, files_opened=1, query_ms=50)
         assert forecast(of, Merge(60, 1, 60, 60), 2.0, REWRITING, 24).saving_ms == 0
 
-    def test_the_figures_are_those_of_the_documents(self) -> None:
+    def test_the_figures_are_reckoned_as_the_documents_say(self) -> None:
         of = Queries(100, planning_ms=12, files_opened=60, query_ms=200)
         got = forecast(of, Merge(60, 1, 60, 6 * MIB), 1.5, Rewriting(400, 4, 20), 24)
         assert got.saving_ms == pytest.approx(59 * 1.5 + 10 * 59 / 60)

@@ -11,7 +11,7 @@ from service.catalog.tables import Table
 from service.engine.scans import Scan, read, scans
 from service.names import TableName
 from service.schema import parse_schema
-from service.upkeep.query_log import EACH, MEMORY_S, NUMBERS, SAMPLES, QueryLog
+from service.upkeep.query_log import CONTRASTED, EACH, MEMORY_S, NUMBERS, SAMPLES, QueryLog
 from tests.fakes import FakeTable
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
@@ -117,6 +117,21 @@ def test_the_latest_samples_stay_and_few_of_each_number_of_files() -> None:
     [contrasts] = house.log.contrasts()
     assert len(contrasts) == EACH * NUMBERS
     assert {s.files for s in contrasts} == set(range(51 - NUMBERS, 51))
+
+
+def test_prices_are_learned_from_the_tables_queried_last_that_have_something_to_compare() -> None:
+    house = House()
+    for i in range(CONTRASTED + 5):
+        for files in (1, 2):
+            house.now += 2
+            house.query(table(str(i)), files=files + i)
+    house.query(table("alike"), files=7)
+    told = house.log.contrasts()
+    assert [[s.files for s in samples] for samples in told[:2]] == [
+        [CONTRASTED + 5, CONTRASTED + 6],
+        [CONTRASTED + 4, CONTRASTED + 5],
+    ]
+    assert len(told) == CONTRASTED
 
 
 def test_samples_since_a_time_are_those_at_or_after_it() -> None:
