@@ -91,14 +91,18 @@ class Adviser:
             ended,
         )
 
-    def of(self, table: Table, evidence: Evidence, *, at_once: bool = False, most: int | None = None) -> Advice:
-        """What is known of a table as it is: were all its small files merged, or as many as one compaction merges."""
+    def of(self, table: Table, evidence: Evidence, *, at_once: bool = False, merge: Merge | None = None) -> Advice:
+        """What is known of a table as it is, were all its small files merged.
+
+        Or as many as one compaction merges at once, or as a `merge` says that was planned already.
+        """
         policy = compaction_policy(table.properties, self._settings.compaction)
         target_mb = target_file_size_mb(table.properties, self._settings)
         files = list_files(table)
         found = plan(files.data, small_bytes(policy, target_mb), policy.min_files_to_compact)
-        limit = most or policy.max_files_per_compaction if at_once else None
-        merge = merged(len(files.data), found, target_mb * MIB, limit)
+        if merge is None:
+            most = policy.max_files_per_compaction if at_once else None
+            merge = merged(len(files.data), found, target_mb * MIB, most)
         # Whatever was measured before the last compaction is not how things are now.
         since = evidence.compacted_ms.get(table.uuid, 0)
         queries = queries_now(self._queries.samples(table.uuid, since), self._queries.per_hour(table.uuid))
@@ -121,9 +125,9 @@ class Adviser:
         found = (self._of(name, evidence) for name in self._names(tenant, namespace))
         return sorted((advice for advice in found if advice), key=lambda advice: advice.rank)
 
-    def predict(self, table: Table, *, most: int | None = None) -> dict[str, Any]:
-        """What a compaction of at most so many files that begins now is expected to do, as its note keeps it."""
-        return predicted(self.of(table, self.evidence(), at_once=True, most=most))
+    def predict(self, table: Table, merge: Merge | None = None) -> dict[str, Any]:
+        """What a compaction that begins now is expected to do, as its note keeps it; as planned, where it is."""
+        return predicted(self.of(table, self.evidence(), at_once=True, merge=merge))
 
     def complete(self) -> int:
         """Note how predictions compare with what queries took since; how many were noted."""

@@ -12,7 +12,7 @@ from service.catalog.tables import Catalog
 from service.errors import FirnError, TableNotFound
 from service.ledger.compactions import CompactionNotes
 from service.names import TableName
-from service.upkeep.advice import Advice, Adviser, predicted
+from service.upkeep.advice import Advice, Adviser, Evidence, predicted
 from service.upkeep.query_log import QueryLog
 from service.upkeep.window import in_window
 
@@ -24,6 +24,8 @@ ALL_EVERY_S = 3600.0
 OTHER_MODE_S = 600.0
 # How long a busy service is waited for before a table that is over the bound is compacted all the same.
 PATIENCE_S = 3600.0
+# After a compaction a table is left alone for so many times as long as that took, so it gets a fiftieth of the time.
+REST = 50
 # After a compaction that failed, or merged nothing, a table is left alone: twice as long each time.
 REST_S, LONGEST_REST_S = 300.0, 86_400.0
 
@@ -116,6 +118,7 @@ class Auto:
                 for table in self._catalog.list_tables(tenant, namespace)
             }
             self._rests = {name: rest for name, rest in self._rests.items() if name in every}
+            self._put_off_s = {name: since for name, since in self._put_off_s.items() if name in every}
         with self._lock:
             self._waiting |= asked | every
             return [name for name in self._waiting if self._is_due(name, now)]
@@ -133,29 +136,27 @@ class Auto:
             return []
         evidence = self._adviser.evidence()
         now = datetime.fromtimestamp(self._clock(), UTC)
-        found: list[tuple[Advice, bool]] = []
-        for name in names:
-            with self._lock:
-                self._waiting.discard(name)
-            try:
-                advice = self._adviser.of(self._catalog.load(name), evidence, at_once=True)
-            except TableNotFound:
-                continue
-            except Exception as e:  # one unreadable table must not keep the others from being looked at
-                log.warning("the small files of %s could not be looked at: %s", name, e)
-                self.changed(name)
-                self._let_rest(name)
-                continue
+        found = [judged for name in names if (judged := self._judged(name, evidence, now))]
+        return sorted(found, key=lambda each: each[0].rank)
+
+    def _judged(self, name: TableName, evidence: Evidence, now: datetime) -> tuple[Advice, bool] | None:
+        with self._lock:
+            self._waiting.discard(name)
+        try:
+            advice = self._adviser.of(self._catalog.load(name), evidence, at_once=True)
+            bounded = over_bound(advice)
             if advice.mode != "auto":
                 self._rests[name] = _Rest(self._clock() + OTHER_MODE_S)
-                continue
-            bounded = over_bound(advice)
-            if not (bounded or is_worth(advice)):
-                continue
-            self.changed(name)  # until it is compacted
-            if in_window(advice.policy.window, now):
-                found.append((advice, bounded))
-        return sorted(found, key=lambda each: each[0].rank)
+            elif bounded or is_worth(advice):
+                self.changed(name)  # until it is compacted
+                return (advice, bounded) if in_window(advice.policy.window, now) else None
+        except TableNotFound:
+            return None
+        except Exception as e:  # one unreadable table must not keep the others from being looked at
+            log.warning("the small files of %s could not be looked at: %s", name, e)
+            self.changed(name)
+            self._let_rest(name)
+        return None
 
     def _must_wait(self, name: TableName, bounded: bool) -> bool:
         """Whether the service has better things to do; for a table over its bound it has not for ever."""
@@ -174,7 +175,7 @@ class Auto:
         return any(not self._notes.left(note) for note in running)
 
     def _have_compacted(self, advice: Advice) -> bool:
-        name = advice.name
+        name, began = advice.name, self._clock()
         log.info("compacting %s: %s", name, _why(advice))
         try:
             merged = self._compact(name, asked_by="auto", predicted=predicted(advice))
@@ -185,7 +186,8 @@ class Auto:
             log.exception("%s could not be compacted, it is tried again later", name)
             merged = False
         if merged:
-            self._rests.pop(name, None)
+            now = self._clock()
+            self._rests[name] = _Rest(now + REST * (now - began))
         else:
             self._let_rest(name)
         return merged

@@ -34,6 +34,7 @@ class Sample:
     """One query of a table, looked at closely."""
 
     at_ms: int
+    """When it began: what is compacted meanwhile does not concern it."""
     total_ms: float | None
     """None where it is not the table's alone: of a join, and of a stream, whose reader sets the pace."""
     planning_ms: int
@@ -85,11 +86,9 @@ class QueryLog:
                         asked.sampled_s = now
             return due
 
-    def answered(
-        self, tables: Sequence[Table], total_ms: float | None, scans: Sequence[Scan] | None, at_s: float | None = None
-    ) -> None:
+    def answered(self, tables: Sequence[Table], total_ms: float | None, scans: Sequence[Scan] | None) -> None:
         """Count a query of these tables; with its scans it is a sample, for which they must have been measured."""
-        now = self._clock() if at_s is None else at_s
+        now = self._clock()
         each = {table.uuid: table for table in tables}
         with self._lock:
             for uuid, table in each.items():
@@ -146,11 +145,11 @@ class QueryLog:
 
 
 def _sample(table: Table, scans: Sequence[Scan], now: float, total_ms: float | None) -> Sample:
-    # A query whose answer statistics hold scans nothing, and opened no file.
+    # A query that statistics answer scans nothing, and opens no file.
     shown = table.spark_name.replace("`", "")
     own = [scan for scan in scans if scan.table == shown]
     return Sample(
-        at_ms=round(now * 1000),
+        at_ms=round(now * 1000 - (total_ms or 0)),
         total_ms=total_ms,
         planning_ms=sum(scan.planning_ms for scan in own),
         files=sum(scan.files for scan in own),

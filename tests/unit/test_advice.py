@@ -14,7 +14,7 @@ from service.names import TableName
 from service.schema import parse_schema
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.advice import Adviser, why
-from service.upkeep.costs import OPENING_MS, Rewriting
+from service.upkeep.costs import OPENING_MS, Merge, Rewriting
 from service.upkeep.query_log import QueryLog
 from tests.fakes import MuteLedger
 from tests.unit.iceberg_tables import SCHEMA, append, open_catalog
@@ -167,7 +167,9 @@ def test_a_prediction_is_of_as_many_files_as_one_compaction_merges(house: House)
     house.query(table, 9, total_ms=80.0, times=2)
     predicted = house.adviser.predict(table)
     assert (predicted["files_before"], predicted["files_merged"], predicted["files_after"]) == (9, 4, 6)
-    assert house.adviser.predict(table, most=9)["files_after"] == 1
+    planned = house.adviser.predict(table, Merge(9, 1, 9, 9000))
+    assert (planned["files_after"], planned["files_merged"], planned["bytes_merged"]) == (1, 9, 9000)
+    assert planned["saving_ms"] > predicted["saving_ms"]
     assert predicted["query_ms_before"] == 80
     assert predicted["query_ms"] == pytest.approx(80 - predicted["saving_ms"])
     assert 0 < predicted["saving_ms"] < 80

@@ -17,7 +17,7 @@ from service.names import TableName
 from service.properties import CompactionPolicy
 from service.schema import parse_schema
 from service.upkeep.advice import Advice, Adviser
-from service.upkeep.auto import ALL_EVERY_S, OTHER_MODE_S, PATIENCE_S, REST_S, Auto
+from service.upkeep.auto import ALL_EVERY_S, OTHER_MODE_S, PATIENCE_S, REST, REST_S, Auto
 from service.upkeep.costs import Forecast, Merge, Queries
 from service.upkeep.query_log import QueryLog
 from tests.fakes import FakeCatalog, MuteLedger
@@ -235,6 +235,24 @@ def test_a_table_that_fails_rests_twice_as_long_each_time(house: House, failure:
     house.outcome = lambda name: True
     assert house.later(8 * REST_S) == ["a"]
     assert house.later() == ["a"]
+
+
+def test_a_table_gets_a_fiftieth_of_the_time_at_most(house: House) -> None:
+    def outcome(name: TableName) -> bool:
+        house.now += 10
+        return True
+
+    house.table("a")
+    house.outcome = outcome
+    assert house.later() == ["a"]
+    assert house.later(REST * 10 - 1) == []
+    assert house.later(1) == ["a"]
+
+
+def test_a_window_that_nobody_can_read_keeps_no_other_from_being_compacted(house: House) -> None:
+    house.table("a", Known(worth=9), window="01:00-05:00 Middle_of/Nowhere")
+    house.table("b")
+    assert house.later() == ["b"]
 
 
 def test_the_failure_of_one_keeps_no_other_from_being_compacted(house: House) -> None:

@@ -113,7 +113,7 @@ def test_the_latest_samples_stay_and_few_of_each_number_of_files() -> None:
         house.query(ORDERS, files=1 + i // 10)
     kept = house.log.samples(ORDERS.uuid)
     assert len(kept) == SAMPLES
-    assert kept[-1].at_ms == house.now * 1000
+    assert kept[-1].at_ms == house.now * 1000 - 10
     [contrasts] = house.log.contrasts()
     assert len(contrasts) == EACH * NUMBERS
     assert {s.files for s in contrasts} == set(range(51 - NUMBERS, 51))
@@ -140,7 +140,9 @@ def test_samples_since_a_time_are_those_at_or_after_it() -> None:
         house.query(ORDERS)
         house.now += 2
     moment = round((house.now - 4) * 1000)
-    assert [s.at_ms for s in house.log.samples(ORDERS.uuid, moment)] == [moment, moment + 2000]
+    took = 10  # what a query here takes, and it is its beginning that counts
+    assert [s.at_ms for s in house.log.samples(ORDERS.uuid, moment - took)] == [moment - took, moment + 2000 - took]
+    assert len(house.log.samples(ORDERS.uuid, moment)) == 1
 
 
 def test_the_tables_queried_since_a_time_are_named() -> None:
