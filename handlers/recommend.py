@@ -13,7 +13,7 @@ ADDRESS = {"tenant_id": "acme", "namespace": "shop"}
 EXAMPLES = (
     Example(
         "Which tables to compact",
-        {"operation": "RECOMMEND", "tenant_id": "acme"},
+        {"operation": "RECOMMEND", "tenant_id": "acme", "limit": 10},
         {
             "success": True,
             "recommendations": [

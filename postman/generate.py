@@ -159,6 +159,9 @@ def _compare(approved: Json, path: str) -> list[str]:
             tests.append(_test(f"{name} is there", f"pm.expect({_at(path)}).to.have.property({json.dumps(key)})"))
         elif isinstance(value, dict) and ANY in json.dumps(value):
             tests += _compare(value, name)
+        elif isinstance(value, list) and ANY in json.dumps(value):
+            tests.append(_test(f"{name} has {len(value)}", f"pm.expect({_at(name)}).to.have.lengthOf({len(value)})"))
+            tests += _compare({str(place): item for place, item in enumerate(value)}, name)
         else:
             shown = json.dumps(value, ensure_ascii=False)
             title = f"{name} is {shown}" if len(shown) <= 60 else f"{name} is as approved"
