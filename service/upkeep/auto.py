@@ -109,18 +109,20 @@ class Auto:
         """What was changed or queried since the last pass, and what had to wait; now and then every table."""
         asked = set(self._queries.asked_since(self._looked_s))
         self._looked_s = now
-        every = set()
+        with self._lock:
+            self._waiting |= asked
         if now - self._all_looked_s >= ALL_EVERY_S:
-            self._all_looked_s = now
             every = {
                 TableName(tenant, namespace, table)
                 for tenant, namespace in self._catalog.list_namespaces()
                 for table in self._catalog.list_tables(tenant, namespace)
             }
+            self._all_looked_s = now
             self._rests = {name: rest for name, rest in self._rests.items() if name in every}
             self._put_off_s = {name: since for name, since in self._put_off_s.items() if name in every}
+            with self._lock:
+                self._waiting |= every
         with self._lock:
-            self._waiting |= asked | every
             return [name for name in self._waiting if self._is_due(name, now)]
 
     def _is_due(self, name: TableName, now: float) -> bool:

@@ -14,6 +14,8 @@ from service.upkeep.query_log import Sample
 # What a query pays for each further file it opens, and for the planning of a table that has next to none.
 OPENING_MS = 1.5
 PLANNING_MS = 2.0
+# No query takes less, however few files it opens.
+LEAST_MS = 20.0
 # What a compaction takes: so much whatever it merges, so much for each file and each MiB.
 REWRITE_MS = (200.0, 1.0, 30.0)
 # So many pairs of queries must be there before they are believed more than the default.
@@ -129,7 +131,7 @@ def forecast(queries: Queries, merge: Merge, opening_ms: float, rewriting: Rewri
     planning_after = min(planning, PLANNING_MS) + max(0.0, planning - PLANNING_MS) * kept
     saving = max(0.0, planning - planning_after) + opening_ms * (opened - opened_after)
     if queries.query_ms is not None:
-        saving = min(saving, queries.query_ms)  # nothing saves more than there is
+        saving = min(saving, max(0.0, queries.query_ms - LEAST_MS))  # nothing saves more than there is
     cost = rewriting.cost_ms(merge)
     an_hour = saving * queries.per_hour
     return Forecast(saving, an_hour, cost, an_hour * horizon_hours / max(cost, 1.0) if cost else 0.0)

@@ -283,6 +283,23 @@ def test_a_table_that_cannot_be_read_is_passed_over_and_tried_again(house: House
     assert house.later(REST_S) == sorted({"a", "b"})
 
 
+def test_a_catalog_that_is_silent_loses_nothing_that_was_seen(house: House) -> None:
+    name = house.table("a", quiet())
+    house.later()
+    house.adviser.known[name].worth = 3
+    house.query(name)
+    silent = CatalogUnavailable("no answer")
+
+    def fail(tenant: str | None = None) -> list[tuple[str, str]]:
+        raise silent
+
+    found, house.catalog.list_namespaces = house.catalog.list_namespaces, fail  # type: ignore[method-assign]
+    with pytest.raises(CatalogUnavailable):
+        house.later(ALL_EVERY_S)
+    house.catalog.list_namespaces = found  # type: ignore[method-assign]
+    assert house.later() == ["a"]
+
+
 def running(house: House, name: TableName) -> None:
     uuid = house.catalog.load(name).uuid
     note = CompactionNote("c1", name, uuid, "request r", "running", "{}", None, None, None, 1)
