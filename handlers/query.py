@@ -14,6 +14,7 @@ from pydantic import Field
 from service.catalog.tables import Table
 from service.context import Context
 from service.engine import select, stream, tenant_sql
+from service.engine.scans import Scan
 from service.engine.select import Selected
 from service.engine.stream import Batches
 from service.engine.tenant_sql import Statement, View
@@ -166,7 +167,7 @@ def query(request: Query, context: Context) -> "QueryResult | Stream":
     form = _form(request, context)
     if form != "json":
         return _read(request, context, partial(_streamed, form, request, context))
-    return _read(request, context, partial(_collected, context))
+    return _read(request, context, partial(_collected, request, context))
 
 
 def _form(request: Query, context: Context) -> Form:
@@ -189,16 +190,36 @@ def _form(request: Query, context: Context) -> Form:
 
 
 def _streamed(form: Form, request: Query, context: Context, reading: _Reading) -> Stream:
-    opened = context.streams.open(reading.batches, form, context.caller, context.ask.request_id, reading.tables)
+    tables = [table for table, _ in reading.tables]
+    measured = context.queries.due(tables)
+    found: list[Scan] = []
+
+    def job(session: Any, **how: Any) -> Batches:
+        batches = reading.batches(session, measured=measured, **how)
+        found.extend(batches.scans)
+        return batches
+
+    opened = context.streams.open(job, form, context.caller, context.ask.request_id, reading.tables)
     opened.snapshot_id = reading.snapshot_id
+    context.queries.answered(tables, None, found if measured else None)
     return opened
 
 
-def _collected(context: Context, reading: _Reading) -> QueryResult:
+def _collected(request: Query, context: Context, reading: _Reading) -> QueryResult:
+    tables = [table for table, _ in reading.tables]
+    measured = not request.explain and context.queries.due(tables)
+
+    def job(session: Any) -> tuple[Selected, float]:
+        # Without the time that it waited for a session: that is nobody's files' doing.
+        started = time.perf_counter()
+        return reading.rows(session, measured=measured), (time.perf_counter() - started) * 1000
+
     with ExitStack() as held:
         for table, snapshot_id in reading.tables:
             held.enter_context(context.holds.reading(table.uuid, snapshot_id))
-        found = context.engine.run(reading.rows)
+        found, elapsed_ms = context.engine.run(job)
+    if not request.explain:
+        context.queries.answered(tables, elapsed_ms, found.scans if measured else None)
     return QueryResult(
         data=found.rows,
         plan=found.plan,

@@ -72,6 +72,7 @@ class App:
 
     def _live(self) -> None:
         self._start()
+        threading.Thread(target=self.context.auto.run, args=(self._stopping,), name="firn-auto", daemon=True).start()
         self._tidy()
 
     def _start(self) -> None:

@@ -1,5 +1,6 @@
 """What a handler receives beside its request."""
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,18 +22,26 @@ from service.ledger.ledger import Ledger
 from service.ledger.schedules import ScheduleNotes
 from service.ledger.writers import Writers
 from service.metrics.metrics import Metrics
+from service.names import TableName
 from service.settings import Settings
 from service.streams.caller import Caller
 from service.streams.streams import Streams
-from service.upkeep.compaction import Compactions
+from service.upkeep.advice import Adviser
+from service.upkeep.auto import Auto
+from service.upkeep.compaction import Call, Compactions
 from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
 from service.upkeep.orphans import Orphans
+from service.upkeep.query_log import QueryLog
+from service.upkeep.report import Wish
 from service.upkeep.scheduler import Scheduler, now_ms
 from service.upkeep.schedules import Schedules, held_off, tables_of
 from service.upkeep.upkeep import Upkeep
 from service.writes.writes import Writes
+
+# So many WRITEs waiting, or fewer sessions that are not lent: upkeep of our own making waits.
+_MANY_WRITES, _SPARE_SESSIONS = 100, 2
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,9 @@ class Context:
     streams: Streams
     metrics: Metrics
     schedules: Schedules
+    queries: QueryLog
+    adviser: Adviser
+    auto: Auto
     caller: Caller = field(default_factory=Caller)
     ask: Ask = field(default_factory=lambda: Ask(""))
     size: int = 0
@@ -84,16 +96,25 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     jobs = Jobs(JobNotes(ledger), commits, metrics)
     bulk = Bulk(settings.limits, engine, catalog, commits, upkeep, writers)
     _watch(metrics, engine, bulk)
+    writes = Writes(settings, engine, catalog, commits, upkeep, metrics)
+    queries = QueryLog()
+    adviser = Adviser(settings.iceberg, catalog, notes, queries)
+    compactions = Compactions(
+        engine, catalog, commits, upkeep, holds, expirer, notes, writers, metrics, predict=adviser.predict
+    )
+    compact, is_busy = partial(_compacted, catalog, compactions), partial(_is_busy, engine, writes)
+    auto = Auto(catalog, adviser, queries, notes, compact, is_busy)
+    commits.when_committed(auto.changed)
     return Context(
         settings,
         engine,
         catalog,
         ledger,
         commits,
-        writes=Writes(settings, engine, catalog, commits, upkeep, metrics),
+        writes=writes,
         edits=Edits(engine, commits),
         upkeep=upkeep,
-        compactions=Compactions(engine, catalog, commits, upkeep, holds, expirer, notes, writers, metrics),
+        compactions=compactions,
         orphans=orphans,
         writers=writers,
         bulk=bulk,
@@ -105,7 +126,21 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         streams=Streams(settings.limits, engine, holds, metrics),
         metrics=metrics,
         schedules=_schedules(settings, catalog, ledger),
+        queries=queries,
+        adviser=adviser,
+        auto=auto,
     )
+
+
+def _compacted(catalog: Catalog, compactions: Compactions, name: TableName, *, asked_by: str) -> bool:
+    """Compact a table that nobody asked to; whether any files were merged."""
+    call = Call(Ask(f"{asked_by}-{uuid.uuid4().hex}", asked_by=asked_by))
+    return compactions.compact(catalog.load(name), Wish(), call).compacted
+
+
+def _is_busy(engine: Engine, writes: Writes) -> bool:
+    """Whether users would wait for a compaction that could as well come later."""
+    return engine.idle < _SPARE_SESSIONS or writes.waiting > _MANY_WRITES
 
 
 def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger) -> Schedules:

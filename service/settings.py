@@ -64,6 +64,11 @@ class CompactionSettings(_Section):
     group_mb: Megabytes = 256
     groups_at_once: Annotated[int, Field(ge=1, le=64)] = 2
     snapshot_retention_hours: Hours = 168
+    # Mode auto compacts where queries are expected to save, over so many hours, so many times what merging costs …
+    auto_worth: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0
+    auto_horizon_hours: Annotated[int, Field(ge=1, le=8760)] = 24
+    # … and, whoever asks or does not, where there are so many times `min_files_to_compact` small files worth merging.
+    auto_bound: Count = 10
 
     @property
     def active(self) -> bool:

@@ -1,6 +1,6 @@
 """A query as Spark SQL, run once: its rows, whether there are more, and what was read for them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from service.columns import Column
 from service.engine import sql
 from service.engine.jvm import java_class
 from service.engine.rows import collect, json_rows
+from service.engine.scans import Scan, read, scans
 from service.engine.sql import Parameters, identifier, reference
 from service.engine.tables import Pinned, Place, reading
 from service.predicates import And, Compare, In, Predicate
@@ -28,7 +29,6 @@ _AGGREGATES = {
     "median": "median",
 }
 _COMPILED_IN = ("integer", "long", "date", "timestamp", "timestamptz")
-_FILES = {"resultDataFiles": 0, "totalDataFileSize": 1}
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,15 @@ class Selected:
     scanned_files: int = 0
     scanned_bytes: int = 0
     plan: str | None = None
+    scans: tuple[Scan, ...] = ()
 
 
-def select(session: SparkSession, query: Query, explain: bool) -> Selected:
-    """Run the query, or say how it would be run."""
+def select(session: SparkSession, query: Query, explain: bool, measured: bool = False) -> Selected:
+    """Run the query, or say how it would be run; `measured` has its scans say how long planning took."""
     with reading(session, [(source.spark_name, source.snapshot_id) for source in query.sources]) as pinned:
         df = framed(session, query, pinned)
-        return explained(df) if explain else selected(df, [output.name for output in query.outputs], query.limit)
+        names = [output.name for output in query.outputs]
+        return explained(df) if explain else selected(df, names, query.limit, measured)
 
 
 def framed(
@@ -64,11 +66,11 @@ def aggregate_from_metadata(session: SparkSession, allowed: bool) -> None:
     session.conf.set("spark.sql.iceberg.aggregate-push-down.enabled", str(allowed).lower())
 
 
-def selected(df: DataFrame, names: list[str], limit: int) -> Selected:
+def selected(df: DataFrame, names: list[str], limit: int, measured: bool) -> Selected:
     """The frame's first rows, of one more that it was asked for; the columns are called `names`."""
     table = collect(df).rename_columns(names)
-    files, size = _scanned(df)
-    return Selected(json_rows(table.slice(0, limit)), table.num_rows > limit, files, size)
+    found = scans(df._jdf.queryExecution().executedPlan(), measured=measured)
+    return Selected(json_rows(table.slice(0, limit)), table.num_rows > limit, *read(found), scans=found)
 
 
 def explained(df: DataFrame) -> Selected:
@@ -158,31 +160,6 @@ def _value(value: Computed, parameters: Parameters) -> str:
                 # Spark's function makes a moment of whatever it is given.
                 text = f"CAST(date_trunc({arguments[0]}, {text}) AS {sql.spark_type(step.type)})"
     return text
-
-
-def _scanned(df: DataFrame) -> tuple[int, int]:
-    """Data files that the scans of a finished query were planned to read, and their bytes."""
-    counted = [0, 0]
-    for scan in _scans(df._jdf.queryExecution().executedPlan()):
-        metrics = scan.metrics()
-        for name, place in _FILES.items():
-            if metrics.contains(name):
-                counted[place] += metrics.apply(name).value()
-    return counted[0], counted[1]
-
-
-def _scans(plan: Any) -> Iterator[Any]:
-    """The plan's scans, each once: adaptive execution hides them in stages, and a reused stage stands for another."""
-    leaves = plan.collectLeaves()
-    for i in range(leaves.size()):
-        leaf = leaves.apply(i)
-        name = leaf.nodeName()
-        if name.startswith("BatchScan"):
-            yield leaf
-        elif name == "AdaptiveSparkPlan":
-            yield from _scans(leaf.executedPlan())
-        elif name.endswith("QueryStage"):
-            yield from _scans(leaf.plan())
 
 
 def _formatted(df: DataFrame) -> Any:

@@ -17,6 +17,7 @@ from pyspark.util import local_connect_and_auth
 
 from service.engine import jvm, tenant_sql
 from service.engine.jvm import java_class
+from service.engine.scans import Scan, scans
 from service.engine.select import framed
 from service.engine.tenant_sql import Statement
 from service.engine.translate import is_lost, is_odd, translated
@@ -28,17 +29,25 @@ _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _TAGS = "spark.job.tags"
 
 
-def select(session: SparkSession, query: Query, window: Window, rows: int, tag: str) -> "Batches":
+def select(
+    session: SparkSession, query: Query, window: Window, rows: int, tag: str, measured: bool = False
+) -> "Batches":
     """A query's rows, in batches of at most so many; the query's own limit and offset are left to `window`."""
-    return _open(framed(session, query, paged=False), [o.name for o in query.outputs], window, rows, tag)
+    return _open(framed(session, query, paged=False), [o.name for o in query.outputs], window, rows, tag, measured)
 
 
 def select_sql(
-    session: SparkSession, statement: Statement, check: Callable[[str], int], window: Window, rows: int, tag: str
+    session: SparkSession,
+    statement: Statement,
+    check: Callable[[str], int],
+    window: Window,
+    rows: int,
+    tag: str,
+    measured: bool = False,
 ) -> "Batches":
     """A statement's rows, likewise."""
     with tenant_sql.framed(session, statement, check) as (df, names):
-        return _open(df, names, window, rows, tag)
+        return _open(df, names, window, rows, tag, measured)
 
 
 def cancel(tag: str) -> None:
@@ -52,8 +61,17 @@ def cancel(tag: str) -> None:
 class Batches:
     """The rows, to be read once. Each step may be on another thread, one at a time."""
 
-    def __init__(self, session: SparkSession, rdd: Any, schema: pa.Schema, window: Window, properties: Any) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        rdd: Any,
+        schema: pa.Schema,
+        window: Window,
+        properties: Any,
+        scans: tuple[Scan, ...] = (),
+    ) -> None:
         self.schema = schema
+        self.scans = scans
         self._context: Any = session._jsparkSession.sparkContext()
         self._rdd = rdd.persist(java_class("org.apache.spark.storage.StorageLevel").DISK_ONLY())
         self._window = window
@@ -136,7 +154,7 @@ class Batches:
                 manager.releaseLock(block, java_class("scala.Option").empty())
 
 
-def _open(df: DataFrame, names: list[str], window: Window, rows: int, tag: str) -> Batches:
+def _open(df: DataFrame, names: list[str], window: Window, rows: int, tag: str, measured: bool) -> Batches:
     session = df.sparkSession
     context = session._jsparkSession.sparkContext()
     properties = java_class("java.util.Properties")()
@@ -150,12 +168,13 @@ def _open(df: DataFrame, names: list[str], window: Window, rows: int, tag: str) 
         try:
             rdd = df._jdf.toArrowBatchRdd()
             rdd.getNumPartitions()
+            found = scans(df._jdf.queryExecution().executedPlan(), measured=True) if measured else ()
         except Exception:
             with contextlib.suppress(Exception):
                 _clean(context, _shuffles_begun(df._jdf.queryExecution().executedPlan()))
             raise
     schema = pa.schema([f.with_name(n) for f, n in zip(to_arrow_schema(df.schema), names, strict=True)])
-    return Batches(session, rdd, schema, remaining, properties)
+    return Batches(session, rdd, schema, remaining, properties, found)
 
 
 def _clean(context: Any, shuffles: Iterable[int]) -> None:

@@ -86,14 +86,14 @@ def mentions(session: SparkSession, text: str) -> list[Mention]:
     return [found[start] for start in sorted(found)]
 
 
-def run(session: SparkSession, statement: Statement, check: Callable[[str], int]) -> Selected:
+def run(session: SparkSession, statement: Statement, check: Callable[[str], int], measured: bool = False) -> Selected:
     """The statement's answer. `check` is shown the analysed plan before anything runs, and counts its tables."""
     places = [(view.spark_name, view.snapshot_id) for view in statement.views]
     with reading(session, places) as pinned, framed(session, statement, check, pinned) as (df, names):
         if statement.offset:
             df = df.offset(statement.offset)
         df = df.limit(statement.limit + 1)
-        return explained(df) if statement.explain else selected(df, names, statement.limit)
+        return explained(df) if statement.explain else selected(df, names, statement.limit, measured)
 
 
 @contextmanager

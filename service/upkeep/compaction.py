@@ -4,7 +4,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -23,8 +23,9 @@ from service.ledger.writers import Writers
 from service.metrics.catalogue import CANCELLED, DONE, FAILED, NOTHING
 from service.metrics.metrics import Metrics
 from service.properties import CompactionPolicy, target_file_size_mb
+from service.upkeep.costs import Merge
 from service.upkeep.expirer import Expirer
-from service.upkeep.merge import Control, Made, Merger, Order, Uncontrolled, folder_of
+from service.upkeep.merge import Chosen, Control, Made, Merger, Order, Uncontrolled, folder_of
 from service.upkeep.plan import MIB, plan, small_bytes
 from service.upkeep.report import Outcome, PlannedGroup, Progress, Stats, Tally, Wish
 from service.upkeep.retention import NOTHING_EXPIRED, Expired
@@ -39,8 +40,6 @@ class Call:
     """Who asks for a compaction, how he calls it off, and where he sees how far it is."""
 
     ask: Ask
-    asked_by: str | None = None
-    predicted: Mapping[str, Any] | None = None
     control: Control = field(default_factory=Uncontrolled)
     progress: Progress = field(default_factory=Progress)
 
@@ -57,6 +56,10 @@ class _End:
     plan: tuple[PlannedGroup, ...] | None = None
 
 
+# What a compaction that is planned is expected to do.
+Predict = Callable[[Table, Merge], Mapping[str, Any]]
+
+
 class Compactions:
     """Compacts tables; plans and counts from metadata, and leaves the merging to Spark."""
 
@@ -71,6 +74,7 @@ class Compactions:
         notes: CompactionNotes,
         writers: Writers,
         metrics: Metrics | None = None,
+        predict: Predict = lambda table, merge: {},
     ) -> None:
         self.engine = engine
         self.catalog = catalog
@@ -82,6 +86,7 @@ class Compactions:
         self.writers = writers
         self.metrics = metrics or Metrics()
         self.merger = Merger(engine, commits)
+        self._predict = predict
         self._line = Line()
 
     def compact(self, table: Table, wish: Wish, call: Call) -> Outcome:
@@ -110,6 +115,7 @@ class Compactions:
             self.metrics.compacted(table.name, FAILED)
             raise
         self._ended(note, "done", stats=json.dumps(asdict(outcome.stats)))
+        _tell(table, outcome)
         self._count(table, wish, outcome)
         call.progress.phase = "done"
         return outcome
@@ -167,9 +173,26 @@ class Compactions:
         happened = self.commits.happened(order.ask)
         if happened is not None and happened.snapshot_id:
             return self._made_before(table, happened.snapshot_id)
-        if policy.active or wish.force:
-            return self.merger.run(table, self.merger.choose(table, order), order)
-        return _nothing(table)
+        if not policy.active and not wish.force:
+            return _nothing(table)
+        chosen = self.merger.choose(table, order)
+        expected = self._expect(table, chosen, order) if chosen.groups else {}
+        made = self.merger.run(table, chosen, order)
+        made.expected = expected
+        return made
+
+    def _expect(self, table: Table, chosen: Chosen, order: Order) -> Mapping[str, Any]:
+        """Note what is expected of it; what cannot be foretold keeps nothing from being done."""
+        merged, fewer = sum(g.files for g in chosen.groups), sum(g.expected_files for g in chosen.groups)
+        before = len(list_files(table).data)
+        merge = Merge(before, before - merged + fewer, merged, sum(g.bytes for g in chosen.groups))
+        try:
+            expected = self._predict(table, merge)
+            self.notes.expect(order.tag, json.dumps(expected))
+        except Exception:
+            log.warning("what the compaction of %s would take could not be foretold", table.name, exc_info=True)
+            return {}
+        return expected
 
     def _order(self, table: Table, policy: CompactionPolicy, wish: Wish, call: Call) -> Order:
         target_mb = wish.target_file_size_mb or target_file_size_mb(table.properties, self.upkeep.settings)
@@ -241,7 +264,9 @@ class Compactions:
             compaction_time_ms=round((time.monotonic() - started) * 1000),
         )
         snapshot_id = made.snapshot.snapshot_id if made.snapshot else made.table.current_snapshot_id
-        return Outcome(made.snapshot is not None, end.reason, stats, snapshot_id, end.plan, end.expired.kept)
+        return Outcome(
+            made.snapshot is not None, end.reason, stats, snapshot_id, end.plan, end.expired.kept, made.expected
+        )
 
     def _small_files(self, made: Made, order: Order) -> int:
         at = made.snapshot.snapshot_id if made.snapshot else None
@@ -278,11 +303,11 @@ class Compactions:
             id=tag,
             table=table.name,
             table_uuid=table.uuid,
-            asked_by=call.asked_by or f"request {call.ask.request_id}",
+            asked_by=call.ask.asked_by or f"request {call.ask.request_id}",
             state="running",
             request=json.dumps(wished),
             stats=None,
-            predicted=json.dumps(call.predicted) if call.predicted is not None else None,
+            predicted=None,
             error=None,
             begun_ms=time.time_ns() // 1_000_000,
         )
@@ -294,6 +319,25 @@ class Compactions:
             self.notes.end(note, state, time.time_ns() // 1_000_000, stats=stats, error=error)
         except LedgerUnavailable as e:  # whoever finds it unfinished looks what became of it
             log.error("the end of compaction %s could not be noted: %s", note, e.message)
+
+
+def _tell(table: Table, outcome: Outcome) -> None:
+    """What was foretold, and what came of it."""
+    stats, expected = outcome.stats, outcome.expected
+    if not outcome.compacted:
+        return
+    foretold = ""
+    if expected:
+        foretold = f"; foretold were {expected.get('files_after')} files after {expected.get('time_ms')} ms"
+    log.info(
+        "compacted %s: %d files became %d, of %d in all, in %d ms%s",
+        table.name,
+        stats.files_compacted,
+        stats.files_added,
+        stats.files_after,
+        stats.compaction_time_ms,
+        foretold,
+    )
 
 
 def _nothing(table: Table) -> Made:

@@ -2,11 +2,11 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from service.catalog.files import list_files
 from service.catalog.tables import Snapshot, Table
@@ -89,6 +89,8 @@ class Made:
     table: Table
     tally: Tally
     snapshot: Snapshot | None = None
+    expected: Mapping[str, Any] = field(default_factory=dict)
+    """What was foretold of it."""
 
 
 class Merger:

@@ -1,6 +1,8 @@
 """What upkeep is asked for and what it reports."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from service.catalog.files import TableFiles
 from service.catalog.tables import Snapshot
@@ -150,3 +152,5 @@ class Outcome:
     plan: tuple[PlannedGroup, ...] | None = None
     kept: tuple[Kept, ...] = ()
     """Snapshots that are old enough to go, and stay."""
+    expected: Mapping[str, Any] = field(default_factory=dict)
+    """What was foretold of it."""

@@ -84,6 +84,13 @@ class Writes:
 
         return self._commits.commit(table, "WRITE", ask, change)
 
+    @property
+    def waiting(self) -> int:
+        """How many WRITEs wait for a commit, of all tables."""
+        with self._lock:
+            queues = list(self._queues.values())
+        return sum(queue.waiting for queue in queues)
+
     def close(self) -> None:
         self._looking.shutdown(wait=False)
         self._committing.shutdown(wait=False)

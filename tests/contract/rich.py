@@ -196,5 +196,9 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
     "RUN_SCHEDULE": ({"operation": "RUN_SCHEDULE", "name": "rich", "wait": False},),
     "DELETE_SCHEDULE": ({"operation": "DELETE_SCHEDULE", "name": "rich", "if_exists": True},),
     "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default"},),
+    "RECOMMEND": (
+        {"operation": "RECOMMEND", "namespace": "default", "limit": 10},
+        {"operation": "RECOMMEND", "namespace": None},
+    ),
     "DROP_TABLE": ({"operation": "DROP_TABLE", **TABLE, "if_exists": True, "purge": True, "confirm": True},),
 }

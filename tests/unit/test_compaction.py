@@ -287,7 +287,7 @@ def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: Hous
     house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
     house.spark.committed = lambda _: call.off()
     with pytest.raises(Cancelled):
-        house.compactions.compact(house.table, Wish(), Call(Ask("r1"), control=call, asked_by="schedule nightly"))
+        house.compactions.compact(house.table, Wish(), Call(Ask("r1", asked_by="schedule nightly"), control=call))
     assert (house.files(), house.rows(), house.unreferenced()) == (4, 6, set())
     assert house.spark.cancelled
     assert house.noted() == [("cancelled", "schedule nightly")]

@@ -51,6 +51,7 @@ VALUES = {
     "enabled": "false",
     "group_commit": "false",
     "mode": "auto",
+    "auto_worth": "2.5",
     "memory_mb": "77",
     "small_file_threshold_mb": "33",
     "master": "local[1]",
@@ -72,7 +73,7 @@ def test_every_setting_can_be_set_by_its_variable(variable: str, keys: tuple[str
     for key in keys:
         value = getattr(value, key)
     expected = json.loads(text) if text.startswith("{") else text
-    assert (str(value).lower() if isinstance(value, bool | int | Path) else value) == expected
+    assert (str(value).lower() if isinstance(value, bool | int | float | Path) else value) == expected
 
 
 def test_a_variable_goes_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""What queries pay for small files is measured, shown by RECOMMEND, and gone once they are merged."""
+
+from typing import Any
+
+import pytest
+
+from service.catalog.tables import Table
+from service.names import TableName
+from service.upkeep.query_log import Sample
+from tests.harness import Firn
+
+ARROW = "application/vnd.apache.arrow.stream"
+SCHEMA = {"fields": {"id": {"type": "long"}, "country": {"type": "string"}}}
+BY_COUNTRY = {"partitions": [{"field": "country", "transform": "identity"}]}
+
+
+class Shop:
+    """Tables of one tenant, of which every query is a sample."""
+
+    def __init__(self, firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.firn = firn
+        self.tenant = tenant
+        monkeypatch.setattr(firn.app.context.queries, "due", lambda tables: True)
+
+    def make(self, name: str, files: int = 0, **fields: Any) -> None:
+        address = {"tenant_id": self.tenant, "table": name}
+        self.firn.ok({"operation": "CREATE_TABLE", **address, "schema": SCHEMA, **fields})
+        for i in range(files):
+            country = ("at", "de", "ch")[i % 3]
+            self.firn.ok({"operation": "WRITE", **address, "records": [{"id": i, "country": country}]})
+
+    def query(self, table: str, **query: Any) -> list[dict[str, Any]]:
+        return self.firn.rows(self.tenant, table, **query)
+
+    def table(self, name: str) -> Table:
+        return self.firn.app.context.catalog.load(TableName(self.tenant, "default", name))
+
+    def last(self, name: str) -> Sample:
+        return self.firn.app.context.queries.samples(self.table(name).uuid)[-1]
+
+    def advice(self, name: str) -> dict[str, Any]:
+        listed = self.firn.ok({"operation": "RECOMMEND", "tenant_id": self.tenant})["recommendations"]
+        [found] = [each for each in listed if each["table"] == name]
+        return dict(found)
+
+
+@pytest.fixture
+def shop(firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    return Shop(firn, tenant, monkeypatch)
+
+
+class TestMeasured:
+    def test_a_sample_has_the_files_and_bytes_that_the_query_opened(self, shop: Shop) -> None:
+        shop.make("t", 6, partition=BY_COUNTRY)
+        answer = shop.firn.ok({"operation": "QUERY", "tenant_id": shop.tenant, "table": "t"})["metadata"]
+        whole = shop.last("t")
+        assert (whole.files, whole.bytes) == (answer["scanned_files"], answer["scanned_bytes"])
+        assert whole.files == 6
+        assert whole.manifests >= 1
+        assert (whole.total_ms or 0) > whole.planning_ms > 0
+        shop.query("t", filter={"country": "de"})
+        assert shop.last("t").files == 2
+        shop.query("t", filter={"country": "fr"})
+        assert shop.last("t").files == 0
+        shop.query("t", aggregations=[{"op": "count"}], group_by=["country"], filter={"country": "ch"})
+        assert shop.last("t").files == 2
+
+    def test_each_table_of_a_query_has_its_own(self, shop: Shop) -> None:
+        shop.make("a", 3)
+        shop.make("b", 2)
+        shop.query("a", join=[{"table": "b", "on": [{"left": "a.id", "right": "b.id"}]}], projection=["a.id"])
+        assert [(shop.last(t).files, shop.last(t).total_ms) for t in "ab"] == [(3, None), (2, None)]
+        sql = "SELECT a.id FROM a JOIN b ON a.id = b.id WHERE a.id IN (SELECT id FROM b)"
+        shop.firn.ok({"operation": "QUERY", "tenant_id": shop.tenant, "sql": sql})
+        assert [(shop.last(t).files, shop.last(t).total_ms) for t in "ab"] == [(3, None), (4, None)]
+
+    def test_sql_streams_and_times_past_are_measured_too(self, shop: Shop) -> None:
+        shop.make("t", 4)
+        first = shop.table("t").snapshots()[0].snapshot_id
+        shop.firn.ok({"operation": "QUERY", "tenant_id": shop.tenant, "sql": "SELECT max(country) AS m FROM t"})
+        assert shop.last("t").total_ms is not None
+        shop.query("t", as_of=first)
+        assert shop.last("t").files == 1
+        before = shop.last("t")
+        request = {"operation": "QUERY", "tenant_id": shop.tenant, "table": "t", "sort": ["id"]}
+        streamed = shop.firn.client.post("/database", json=request, headers={"Accept": ARROW})
+        assert streamed.status_code == 200
+        after = shop.last("t")
+        assert after is not before
+        assert (after.files, after.total_ms) == (4, None)
+        assert after.planning_ms > 0
+
+    def test_what_is_only_explained_or_refused_is_not_counted(self, shop: Shop) -> None:
+        shop.make("t", 1)
+        shop.firn.ok({"operation": "QUERY", "tenant_id": shop.tenant, "table": "t", "explain": True})
+        shop.firn.post({"operation": "QUERY", "tenant_id": shop.tenant, "table": "t", "filter": {"x": 1}})
+        assert shop.firn.app.context.queries.per_hour(shop.table("t").uuid) == 0
+
+
+def test_sixty_small_files_cost_queries_more_than_one_and_recommend_says_so(shop: Shop) -> None:
+    shop.make("t", 60)
+    shop.make("empty")
+    for _ in range(6):
+        assert len(shop.query("t")) == 60
+    before = shop.advice("t")
+    assert (before["recommended"], before["small_files"], before["files"], before["files_after"]) == (True, 60, 60, 1)
+    assert before["files_opened"] == 60
+    assert before["planning_ms"] > 0
+    assert before["queries_per_hour"] > 5
+    for figure in ("predicted_query_saving_ms", "predicted_saving_ms_per_hour", "predicted_cost_ms", "worth"):
+        assert before[figure] > 0
+    assert shop.advice("empty")["recommended"] is False
+    shop.firn.ok({"operation": "COMPACT", "tenant_id": shop.tenant, "table": "t"})
+    for _ in range(20):
+        shop.query("t")
+    after = shop.advice("t")
+    assert (after["recommended"], after["files"], after["files_opened"]) == (False, 1, 1)
+    assert after["planning_ms"] < before["planning_ms"]
+    assert (after["predicted_query_saving_ms"], after["worth"]) == (0, 0)
+
+
+def test_a_table_with_mode_auto_is_compacted_by_itself_and_one_with_recommend_is_not(shop: Shop) -> None:
+    for name, mode in (("auto", "auto"), ("told", "recommend"), ("few", "auto")):
+        properties = {"compaction": {"mode": mode}}
+        shop.make(name, 2 if name == "few" else 8, properties=properties)
+        for _ in range(3):
+            shop.query(name)
+    rows = {name: shop.query(name, sort=["id"]) for name in ("auto", "told", "few")}
+    log = shop.firn.app.context.queries
+    for _ in range(500):  # a busy day
+        log.answered([shop.table("auto")], None, None)
+    shop.firn.app.context.auto.look()
+    files = {name: shop.advice(name)["files"] for name in rows}
+    assert files == {"auto": 1, "told": 8, "few": 2}
+    assert {name: shop.query(name, sort=["id"]) for name in rows} == rows
+
+
+def test_recommend_is_of_the_tenant_and_of_the_namespace_that_is_named(shop: Shop) -> None:
+    shop.make("t", 3)
+    other = {"tenant_id": shop.tenant, "namespace": "other", "table": "u"}
+    shop.firn.ok({"operation": "CREATE_TABLE", **other, "schema": SCHEMA})
+
+    def listed(**fields: Any) -> tuple[list[tuple[str, str]], bool]:
+        answer = shop.firn.ok({"operation": "RECOMMEND", "tenant_id": shop.tenant, **fields})
+        return [(r["namespace"], r["table"]) for r in answer["recommendations"]], answer["truncated"]
+
+    assert listed() == ([("default", "t"), ("other", "u")], False)
+    assert listed(limit=1) == ([("default", "t")], True)
+    assert listed(namespace="other") == ([("other", "u")], False)
+    assert listed(namespace="nowhere") == ([], False)
+    assert shop.firn.ok({"operation": "RECOMMEND", "tenant_id": f"{shop.tenant}x"})["recommendations"] == []

@@ -1,0 +1,230 @@
+"""Tables are ranked by what was measured of them, and predictions are compared with what came of them."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.catalog.tables import Catalog, Table
+from service.engine.scans import Scan
+from service.ledger.compactions import CompactionNote, CompactionNotes
+from service.names import TableName
+from service.schema import parse_schema
+from service.settings import CompactionSettings, IcebergSettings
+from service.upkeep.advice import Adviser, why
+from service.upkeep.costs import OPENING_MS, Merge, Rewriting
+from service.upkeep.query_log import QueryLog
+from tests.fakes import MuteLedger
+from tests.unit.iceberg_tables import SCHEMA, append, open_catalog
+
+
+@dataclass
+class House:
+    """An adviser over a real catalog and ledger; the log's time is ours."""
+
+    catalog: Catalog
+    notes: CompactionNotes
+    now: float = 1_000_000.0
+    queries: QueryLog = field(init=False)
+    adviser: Adviser = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queries = QueryLog(lambda: self.now)
+        settings = IcebergSettings(compaction=CompactionSettings(max_files_per_compaction=4))
+        self.adviser = Adviser(settings, self.catalog, self.notes, self.queries)
+
+    def table(self, name: str, files: int, namespace: str = "shop", tenant: str = "acme", **properties: str) -> Table:
+        table = self.catalog.create(TableName(tenant, namespace, name), parse_schema(SCHEMA), (), properties)
+        if files:
+            append(table, *[None] * files)
+        return self.catalog.load(table.name)
+
+    def query(self, table: Table, files: int, total_ms: float = 50.0, planning_ms: int = 8, times: int = 1) -> None:
+        for _ in range(times):
+            self.now += 2
+            assert self.queries.due([table])
+            scan = Scan(table.spark_name.replace("`", ""), files, files * 1000, planning_ms, 1)
+            self.queries.answered([table], total_ms, [scan])
+
+    def compacted(self, table: Table, predicted: Any = None, *, stats: Any = None, state: str = "done") -> None:
+        note = CompactionNote(
+            id=f"c{self.now}",
+            table=table.name,
+            table_uuid=table.uuid,
+            asked_by="request r",
+            state="running",
+            request="{}",
+            stats=None,
+            predicted=predicted if predicted is None or isinstance(predicted, str) else json.dumps(predicted),
+            error=None,
+            begun_ms=round(self.now * 1000),
+        )
+        self.notes.begin(note)
+        self.now += 1
+        counted = {"files_compacted": 10, "files_before": 10, "bytes_before": 10_000, "compaction_time_ms": 500}
+        self.notes.end(note.id, state, round(self.now * 1000), stats=json.dumps(stats or counted))
+
+    def predicted(self, table: Table) -> dict[str, Any]:
+        [note] = self.notes.of_table(table.name, 1)
+        read: dict[str, Any] = json.loads(note.predicted or "{}")
+        return read
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(open_catalog(tmp_path), CompactionNotes(MuteLedger(f"sqlite:///{tmp_path}/ledger.db")))
+
+
+def test_tables_rank_by_worth_and_then_by_their_small_files(house: House) -> None:
+    house.table("quiet", 9)
+    house.table("calm", 12, namespace="other")
+    house.table("other", 50, tenant="else")
+    house.query(house.table("some", 9), 9)
+    house.query(house.table("busy", 9), 9, times=5)
+    house.query(house.table("merged", 1), 1, times=50)
+    ranked = house.adviser.ranked("acme")
+    assert [a.name.table for a in ranked] == ["busy", "some", "calm", "quiet", "merged"]
+    assert [a.recommended for a in ranked] == [True, True, True, True, False]
+    assert [a.name.table for a in house.adviser.ranked("acme", "other")] == ["calm"]
+    assert house.adviser.ranked("nobody") == house.adviser.ranked("acme", "nowhere") == []
+
+
+@pytest.mark.parametrize(
+    ("files", "properties", "recommended", "mode", "said"),
+    [
+        (0, {}, False, "recommend", "there are no small files"),
+        (2, {}, False, "recommend", "no partition has the 3"),
+        (3, {}, True, "recommend", "no query of the table was measured"),
+        (3, {"firn.compaction.mode": "auto"}, True, "auto", "3 of 3 file(s) are small"),
+        (3, {"firn.compaction.mode": "off"}, False, "off", "compaction is off"),
+        (3, {"firn.compaction.enabled": "false"}, False, "off", "compaction is off"),
+    ],
+)
+def test_what_the_count_rule_finds_is_recommended_unless_the_mode_is_off(
+    house: House, files: int, properties: dict[str, str], recommended: bool, mode: str, said: str
+) -> None:
+    table = house.table("t", files, **properties)
+    [advice] = house.adviser.ranked("acme")
+    assert (advice.recommended, advice.mode) == (recommended, mode)
+    assert said in why(advice)
+    assert house.adviser.of(table, house.adviser.evidence()) == advice
+
+
+def test_the_reason_has_the_numbers(house: House) -> None:
+    house.query(house.table("t", 9), 9, planning_ms=11)
+    [advice] = house.adviser.ranked("acme")
+    said = why(advice)
+    for part in ("9 of 9", "would leave 1 file(s)", "take about 0.2 s", "1.1 queries an hour", "9.0 file(s)", "11 ms"):
+        assert part in said
+
+
+def test_what_was_measured_before_the_last_compaction_is_not_how_things_are_now(house: House) -> None:
+    table = house.table("t", 3)
+    house.query(table, 60, times=30)
+    house.now += 1
+    house.compacted(table)
+    advice = house.adviser.of(table, house.adviser.evidence())
+    assert (advice.queries.files_opened, advice.forecast.worth) == (None, 0)
+    assert advice.queries.per_hour > 0
+    house.query(table, 3)
+    assert house.adviser.of(table, house.adviser.evidence()).queries.files_opened == 3
+
+
+def test_one_that_merged_nothing_or_failed_leaves_what_was_measured(house: House) -> None:
+    table = house.table("t", 3)
+    house.query(table, 3)
+    house.compacted(table, stats={"files_compacted": 0})
+    house.compacted(table, state="failed")
+    assert house.adviser.of(table, house.adviser.evidence()).queries.files_opened == 3
+
+
+def test_notes_that_cannot_be_read_are_left_out(house: House) -> None:
+    table = house.table("t", 3)
+    house.compacted(table, "nonsense", stats=[1])
+    house.compacted(table, "[]", stats={"files_compacted": "many", "compaction_time_ms": None})
+    evidence = house.adviser.evidence()
+    assert (evidence.opening_ms, evidence.compacted_ms) == (OPENING_MS, {})
+    assert house.adviser.complete() == 0
+
+
+def test_slow_compactions_of_the_past_make_the_next_one_cost_more(house: House) -> None:
+    table = house.table("t", 9)
+    before = house.adviser.of(table, house.adviser.evidence()).forecast.cost_ms
+    for _ in range(8):
+        house.compacted(
+            table,
+            stats={"files_compacted": 9, "files_before": 18, "bytes_before": 2000, "compaction_time_ms": 5 * before},
+        )
+    evidence = house.adviser.evidence()
+    assert isinstance(evidence.rewriting, Rewriting)
+    assert house.adviser.of(table, evidence).forecast.cost_ms == pytest.approx(5 * before, rel=0.05)
+
+
+def test_a_prediction_is_of_as_many_files_as_one_compaction_merges(house: House) -> None:
+    table = house.table("t", 9)
+    house.query(table, 9, total_ms=80.0, times=2)
+    predicted = house.adviser.predict(table)
+    assert (predicted["files_before"], predicted["files_merged"], predicted["files_after"]) == (9, 4, 6)
+    planned = house.adviser.predict(table, Merge(9, 1, 9, 9000))
+    assert (planned["files_after"], planned["files_merged"], planned["bytes_merged"]) == (1, 9, 9000)
+    assert planned["saving_ms"] > predicted["saving_ms"]
+    assert predicted["query_ms_before"] == 80
+    assert predicted["query_ms"] == pytest.approx(80 - predicted["saving_ms"])
+    assert 0 < predicted["saving_ms"] < 80
+    assert json.loads(json.dumps(predicted)) == predicted
+
+
+def test_a_prediction_without_measured_queries_says_so(house: House) -> None:
+    predicted = house.adviser.predict(house.table("t", 9))
+    assert (predicted["query_ms_before"], predicted["query_ms"], predicted["worth"]) == (None, None, 0)
+
+
+class TestPredictedAgainstActual:
+    def test_five_queries_after_a_compaction_complete_its_note_once(self, house: House) -> None:
+        table = house.table("t", 9)
+        house.query(table, 9, total_ms=90.0, times=3)
+        expected = house.adviser.predict(table)
+        house.compacted(table, expected)
+        house.query(table, 1, total_ms=40.0, planning_ms=2, times=4)
+        assert house.adviser.complete() == 0
+        house.query(table, 1, total_ms=40.0, planning_ms=2)
+        assert house.adviser.complete() == 1
+        noted = house.predicted(table)
+        assert noted == {
+            **expected,
+            "actual_query_ms": 40.0,
+            "actual_planning_ms": 2,
+            "actual_files_opened": 1,
+            "actual_saving_ms": 50.0,
+            "actual_samples": 5,
+        }
+        house.query(table, 5, total_ms=70.0, times=5)
+        assert house.adviser.complete() == 0
+        assert house.predicted(table) == noted
+
+    def test_queries_after_the_next_compaction_say_nothing_of_the_one_before(self, house: House) -> None:
+        table = house.table("t", 9)
+        house.compacted(table, {"time_ms": 1})
+        house.query(table, 2, times=3)
+        house.now += 1
+        house.compacted(table, {"time_ms": 2})
+        house.query(table, 1, times=5)
+        assert house.adviser.complete() == 1
+        latest, before = (json.loads(note.predicted or "") for note in house.notes.of_table(table.name, 2))
+        assert (latest["actual_files_opened"], before) == (1, {"time_ms": 1})
+
+    def test_nor_do_queries_of_the_next_day(self, house: House) -> None:
+        table = house.table("t", 9)
+        house.compacted(table, {"time_ms": 1})
+        house.now += 24 * 3600
+        house.query(table, 1, times=9)
+        assert house.adviser.complete() == 0
+
+    def test_where_nothing_was_predicted_nothing_is_compared(self, house: House) -> None:
+        table = house.table("t", 9)
+        house.compacted(table)
+        house.query(table, 1, times=9)
+        assert house.adviser.complete() == 0
+        assert house.predicted(table) == {}
