@@ -132,6 +132,7 @@ _RULES: dict[str, Callable[..., Iterator[str]]] = {
     "minimum": _says(lambda v, limit: not _number(v) or v >= limit),
     "maximum": _says(lambda v, limit: not _number(v) or v <= limit),
     "minLength": _says(lambda v, limit: not isinstance(v, str) or len(v) >= limit),
+    "minItems": _says(lambda value, limit: not isinstance(value, list) or len(value) >= limit),
     "maxItems": _says(lambda v, limit: not isinstance(v, list) or len(v) <= limit),
     "maxLength": _says(lambda v, limit: not isinstance(v, str) or len(v) <= limit),
     "format": _says(lambda v, limit: not isinstance(v, str) or _FORMATS[limit](v)),
