@@ -88,8 +88,9 @@ def tell_run(run: Run) -> RunTold:
 
 def tell_schedule(schedule: Schedule, latest: list[Run], shown: int) -> ScheduleTold:
     """A schedule with its latest runs, newest first, `shown` of which are told in a list too."""
-    running = next((run for run in latest if run.id == schedule.run), None)
-    before = next((run for run in latest if run.id != schedule.run), None)
+    # By the runs alone: one may have begun since the schedule was read.
+    running = next((run for run in latest if run.ended_ms is None), None)
+    before = next((run for run in latest if run.ended_ms is not None), None)
     return ScheduleTold(
         name=schedule.name,
         cron=schedule.cron,

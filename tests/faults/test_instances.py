@@ -238,3 +238,47 @@ class Turns:
     def post(self, path: str, **what: Any) -> httpx.Response:
         self._urls = self._urls[::-1]
         return self._client.post(self._urls[0] + path, **what)
+
+
+def scheduled(pair: Pair, table: str) -> dict[str, Any]:
+    """A schedule of a table with small files, due on the next 29th of February; the request that looks at it."""
+    for n in range(4):
+        pair.one.firn.ok({"operation": "WRITE", **PLACE, "table": table, "records": [{"id": 100 + n}]})
+    task = {"operation": "COMPACT", "force": True}
+    made = {"operation": "CREATE_SCHEDULE", **PLACE, "name": table, "table": table, "cron": "0 2 29 2 *", "task": task}
+    pair.one.firn.ok(made)
+    return {"operation": "LIST_SCHEDULES", **PLACE, "name": table, "runs": 5}
+
+
+def test_a_schedule_that_is_due_runs_on_one_of_both(pair: Pair, table: str) -> None:
+    look = scheduled(pair, table)
+    for night in range(1, 4):
+        pair.ask("UPDATE schedules SET next_ms = %s WHERE name = %s RETURNING id", 1777600800000, table)
+
+        def over(night: int = night) -> bool:
+            [found] = pair.two.firn.ok(look)["schedules"]
+            return found["running"] is None and len(found["runs"]) >= night
+
+        wait_until(over, 60)
+    for instance in (pair.one, pair.two):
+        [found] = instance.firn.ok(look)["schedules"]
+        assert [(run["state"], run["attempts"], run["done"]) for run in found["runs"]] == [("done", 1, 1)] * 3
+    described = {"operation": "DESCRIBE_TABLE", **PLACE, "table": table}
+    assert pair.two.firn.ok(described)["description"]["file_count"] == 1
+
+
+def test_the_scheduled_run_of_an_instance_that_is_killed_is_gone_on_with_by_the_other(pair: Pair, table: str) -> None:
+    look = scheduled(pair, table)
+    [jvm] = pair.one.jvms()
+    with stopped(jvm):
+        begun = pair.one.firn.ok({"operation": "RUN_SCHEDULE", **PLACE, "name": table})
+        [found] = pair.two.firn.ok(look)["schedules"]
+        assert found["running"]["run_id"] == begun["run"]["run_id"]
+        pair.one.kill()
+        os.kill(jvm, signal.SIGCONT)
+    wait_until(lambda: pair.two.firn.ok(look)["schedules"][0]["running"] is None, 60)
+    [run] = pair.two.firn.ok(look)["schedules"][0]["runs"]
+    assert (run["run_id"], run["state"], run["attempts"]) == (begun["run"]["run_id"], "done", 2)
+    assert set(ids(pair.two, table)) == {100, 101, 102, 103}
+    pair.one.wait_until_no_jvm(20)
+    pair.start_one_again()
