@@ -1,6 +1,7 @@
-"""Writes the parts of docs/operations.md that come from the handlers: `python -m docs.generate`.
+"""Writes the parts of documents that come from the code: `python -m docs.generate`.
 
-Each lies between `<!-- WRITE -->` and `<!-- end -->`; what stands outside is written by hand and stays.
+In docs/operations.md they come from the handlers, in docs/metrics.md from the metrics' catalogue. Each lies between
+`<!-- WRITE -->` and `<!-- end -->`; what stands outside is written by hand and stays.
 """
 
 import re
@@ -8,9 +9,11 @@ from pathlib import Path
 
 from service.app import discover
 from service.docs_page import FieldRow, common_rows, pretty, request_rows, result_rows
+from service.metrics.catalogue import HAPPENED, PROCESS, READ, TABLES, Described
 from service.operation import Operation
 
 OPERATIONS = Path(__file__).with_name("operations.md")
+METRICS = Path(__file__).with_name("metrics.md")
 _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -19,6 +22,12 @@ def generated(text: str, operations: list[Operation]) -> str:
     parts = {operation.name: _operation(operation) for operation in operations}
     parts["every_request"] = _table(common_rows(), needed=True)
     return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)
+
+
+def generated_metrics(text: str) -> str:
+    """The document of the metrics with its tables made anew."""
+    parts = {"happened": HAPPENED, "tables": TABLES, "read": READ, "process": PROCESS}
+    return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{_metrics(parts[found[1]])}\n<!-- end -->", text)
 
 
 def parts_of(text: str) -> list[str]:
@@ -45,6 +54,11 @@ def _table(rows: list[FieldRow], *, needed: bool) -> str:
     return head + "\n".join(_row(row, needed) for row in rows)
 
 
+def _metrics(kinds: tuple[Described, ...]) -> str:
+    rows = [f"| `{m.name}` | {m.kind} | {', '.join(f'`{label}`' for label in m.labels)} | {m.help} |" for m in kinds]
+    return "\n".join(["| metric | type | labels | |", "|---|---|---|---|", *rows])
+
+
 def _row(row: FieldRow, needed: bool) -> str:
     default = "*required*" if row.default is None else f"`{row.default}`" if row.default else ""
     cells = [f"`{row.name}`", row.kind, *([default] if needed else []), row.description.replace("|", "\\|")]
@@ -53,3 +67,4 @@ def _row(row: FieldRow, needed: bool) -> str:
 
 if __name__ == "__main__":
     OPERATIONS.write_text(generated(OPERATIONS.read_text(), discover()))
+    METRICS.write_text(generated_metrics(METRICS.read_text()))

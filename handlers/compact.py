@@ -1,19 +1,25 @@
 """COMPACT: small files merged, old snapshots let go, and what that came to."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.columns import columns_of
+from service.commits.ask import Ask
 from service.context import Context
-from service.errors import InvalidFilter
-from service.filters import parse_filter
+from service.errors import InvalidRequest
+from service.jobs.running import Running
 from service.operation import ChangeRequest, Example, Metadata, Result, operation
-from service.pruning import iceberg_json
-from service.settings import FileCount, Megabytes
-from service.upkeep.report import Wish
+from service.pruning import partition_expression
+from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
+from service.upkeep.compaction import Call
+from service.upkeep.report import Outcome, PlannedGroup, Progress, Wish
+from service.upkeep.sorting import check_order
+
+_SHOWN = 1000
+OMITTED: Any = {"omit_when_null": True}
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "clicks"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -37,11 +43,52 @@ EXAMPLES = (
                 "bytes_before": "<any>",
                 "bytes_after": "<any>",
                 "bytes_saved": "<any>",
+                "partitions_compacted": 1,
+                "groups_failed": 0,
+                "conflicts": 0,
+                "spark_jobs": "<any>",
+                "manifests_rewritten": 0,
                 "snapshots_expired": 0,
+                "expired_files_deleted": 0,
+                "old_snapshots_kept": 0,
                 "compaction_time_ms": "<any>",
                 "small_files_remaining": 1,
             },
+            "snapshots_kept": [],
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=GIVEN,
+    ),
+    Example(
+        "See what would be merged",
+        {"operation": "COMPACT", **ADDRESS, "dry_run": True, "min_files": 2},
+        {
+            "success": True,
+            "compacted": False,
+            "reason": "this was a dry run",
+            "stats": "<any>",
+            "snapshots_kept": [],
+            "plan": {
+                "groups": [{"partition": "", "files": 3, "bytes": "<any>", "expected_files": 1}],
+                "group_count": 1,
+                "partitions": 1,
+                "files": 3,
+                "bytes": "<any>",
+                "expected_files": 1,
+                "expected_files_after": 1,
+            },
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=GIVEN,
+    ),
+    Example(
+        "Compact in the background",
+        {"operation": "COMPACT", **ADDRESS, "async": True},
+        {
+            "success": True,
+            "reason": None,
+            "job_id": "<any>",
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
         },
         given=GIVEN,
     ),
@@ -51,16 +98,43 @@ EXAMPLES = (
 class Compact(ChangeRequest):
     operation: Literal["COMPACT"]
     force: bool = Field(default=False, description="merge from two small files on, and where compaction is disabled")
+    async_: bool = Field(
+        default=False,
+        alias="async",
+        description="answer at once with a job's id: GET /jobs/{id} tells of it, DELETE /jobs/{id} calls it off",
+    )
+    dry_run: bool = Field(default=False, description="only say what would be merged; nothing is changed")
     target_file_size_mb: Megabytes | None = Field(
         default=None, description="how large merged files should be; default: the table's own"
     )
-    max_files: FileCount | None = Field(default=None, description="at most so many are merged")
+    max_file_size_mb: Megabytes | None = Field(
+        default=None, description="files below this are merged; default: the table's small_file_threshold_mb"
+    )
+    min_files: FileCount | None = Field(
+        default=None, description="so many small files in one partition are worth merging; default: the table's own"
+    )
+    max_files: FileCount | None = Field(
+        default=None, description="at most so many are merged; default: the table's own"
+    )
     partition_filter: Any = Field(
         default=None, description="a filter on partition columns; only files it may match are merged"
     )
+    compression: Codec | None = Field(default=None, description="the codec of the merged files; default: the table's")
+    strategy: Strategy | None = Field(
+        default=None,
+        description="`binpack` keeps the rows' order, `sort` sorts them by `sort_by`, `zorder` along a curve through "
+        "these columns; default: the table's own",
+    )
+    sort_by: list[str] | None = Field(
+        default=None, min_length=1, max_length=16, description="the columns that `sort` and `zorder` sort by"
+    )
+    rewrite_manifests: bool = Field(
+        default=False, description="also sort the lists of the table's files by partition, into as few as is good"
+    )
     expire_snapshots: bool = Field(default=True, description="let old snapshots go, and the files only they need")
-    snapshot_retention_hours: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        default=168, description="how old a snapshot must be to go; the current one always stays"
+    snapshot_retention_hours: Hours | None = Field(
+        default=None,
+        description="how old a snapshot must be to go; the current one always stays; default: the table's own",
     )
 
 
@@ -73,48 +147,125 @@ class CompactionStats(BaseModel):
     bytes_before: int = Field(description="the size of the data files before")
     bytes_after: int = Field(description="and after")
     bytes_saved: int = Field(description="the difference; below 0 where merging made them larger")
+    partitions_compacted: int = Field(description="partitions in which files were merged; a table without is one")
+    groups_failed: int = Field(description="groups of files that could not be rewritten; the log says why")
+    conflicts: int = Field(
+        description="groups that other writers changed meanwhile; theirs stays, and the next compaction takes them up"
+    )
+    spark_jobs: int = Field(description="jobs that Spark ran for it")
+    manifests_rewritten: int = Field(description="lists of files that were replaced, beside those of the merge")
     snapshots_expired: int = Field(description="old snapshots that were let go")
+    expired_files_deleted: int = Field(description="files deleted because only these needed them: data and metadata")
+    old_snapshots_kept: int = Field(description="snapshots old enough to go that stay; `snapshots_kept` says why")
     compaction_time_ms: int = Field(description="how long all of it took")
     small_files_remaining: int = Field(description="files that still count as small")
 
 
+class CompactionGroup(BaseModel):
+    partition: str = Field(description="the partition that the files lie in; empty for a table without")
+    files: int = Field(description="how many would be merged at one go")
+    bytes: int = Field(description="their size")
+    expected_files: int = Field(description="how many they would become")
+
+
+class CompactionPlan(BaseModel):
+    groups: list[CompactionGroup] = Field(description="what would be merged, the most files first; at most 1,000")
+    group_count: int = Field(description="how many groups there are")
+    partitions: int = Field(description="how many partitions they lie in")
+    files: int = Field(description="how many files would be merged")
+    bytes: int = Field(description="their size")
+    expected_files: int = Field(description="how many they would become")
+    expected_files_after: int = Field(description="how many the table would have then")
+
+
+class KeptSnapshot(BaseModel):
+    snapshot_id: int = Field(description="its id")
+    reason: str = Field(description="who needs it: a tag or branch by its name, a query, a change that is under way")
+
+
 class CompactResult(Result):
-    compacted: bool = Field(description="whether any files were merged")
-    reason: str | None = Field(description="why not, where it was not")
-    stats: CompactionStats = Field(description="what was counted before and after")
+    compacted: bool | None = Field(default=None, description="whether any files were merged", json_schema_extra=OMITTED)
+    reason: str | None = Field(default=None, description="why not, where it was not")
+    stats: CompactionStats | None = Field(
+        default=None, description="what was counted before and after", json_schema_extra=OMITTED
+    )
+    snapshots_kept: list[KeptSnapshot] | None = Field(
+        default=None,
+        description="snapshots old enough to go that stay, oldest first; the first hundred",
+        json_schema_extra=OMITTED,
+    )
+    plan: CompactionPlan | None = Field(
+        default=None, description="for a dry run: what would be done", json_schema_extra=OMITTED
+    )
+    job_id: str | None = Field(
+        default=None,
+        description="with `async`, instead of the above: what stands under /jobs/{id}",
+        json_schema_extra=OMITTED,
+    )
 
 
 @operation(Compact, CompactResult, pool="upkeep", examples=EXAMPLES)
 def compact(request: Compact, context: Context) -> CompactResult:
     """Merge a table's small files and expire its old snapshots."""
     table = context.catalog.load(request.table_name)
-    outcome = context.upkeep.compact(
-        table,
-        Wish(
-            force=request.force,
-            target_file_size_mb=request.target_file_size_mb,
-            max_files=request.max_files,
-            filter_json=_pruning(request, table),
-            expire_snapshots=request.expire_snapshots,
-            snapshot_retention_hours=request.snapshot_retention_hours,
-        ),
-        context.ask,
+    wish = _wish(request, context, table)
+    if not request.async_:
+        return _result(context.compactions.compact(table, wish, Call(context.ask)))
+    progress = Progress()
+    # The key, if there is one, stands for the job: its answer is the job's id.
+    ask = Ask(context.ask.request_id)
+
+    def work(running: Running) -> bytes:
+        outcome = context.compactions.compact(table, wish, Call(ask, control=running, progress=progress))
+        return context.reply(_result(outcome))
+
+    job_id = context.background.start("COMPACT", table, progress, work)
+    return CompactResult(job_id=job_id)
+
+
+def _wish(request: Compact, context: Context, table: Table) -> Wish:
+    policy = context.upkeep.policy(table)
+    sort_by = None if request.sort_by is None else tuple(request.sort_by)
+    if request.strategy == "binpack" and sort_by is not None:
+        raise InvalidRequest("sort_by has no meaning with strategy: binpack; send sort or zorder", field="sort_by")
+    strategy = request.strategy or ("sort" if sort_by and policy.strategy == "binpack" else policy.strategy)
+    check_order(strategy, policy.sort_by if sort_by is None else sort_by, table.schema, "sort_by")
+    return Wish(
+        force=request.force,
+        target_file_size_mb=request.target_file_size_mb,
+        max_file_size_mb=request.max_file_size_mb,
+        min_files=request.min_files,
+        max_files=request.max_files,
+        filter_json=partition_expression(request.partition_filter, table.schema, table.partition),
+        compression=request.compression,
+        strategy=strategy,
+        sort_by=sort_by,
+        rewrite_manifests=request.rewrite_manifests,
+        dry_run=request.dry_run,
+        expire_snapshots=request.expire_snapshots,
+        snapshot_retention_hours=request.snapshot_retention_hours,
     )
+
+
+def _result(outcome: Outcome) -> CompactResult:
     return CompactResult(
         compacted=outcome.compacted,
         reason=outcome.reason,
         stats=CompactionStats(**asdict(outcome.stats)),
+        plan=None if outcome.plan is None else _plan(outcome.plan, outcome.stats.files_before),
+        snapshots_kept=[KeptSnapshot(**asdict(kept)) for kept in outcome.kept[:100]],
         metadata=Metadata(snapshot_id=outcome.snapshot_id),
     )
 
 
-def _pruning(request: Compact, table: Table) -> str | None:
-    if request.partition_filter is None:
-        return None
-    sources = {field.field for field in table.partition}
-    if not sources:
-        raise InvalidFilter(
-            "partition_filter cannot be used: the table is not partitioned; leave it out", field="partition_filter"
-        )
-    predicate = parse_filter(request.partition_filter, columns_of(table.schema), "partition_filter")
-    return iceberg_json(predicate, sources)
+def _plan(groups: Sequence[PlannedGroup], files_before: int) -> CompactionPlan:
+    files, expected = sum(g.files for g in groups), sum(g.expected_files for g in groups)
+    return CompactionPlan(
+        groups=[CompactionGroup(**asdict(group)) for group in groups[:_SHOWN]],
+        group_count=len(groups),
+        partitions=len({group.partition for group in groups}),
+        files=files,
+        bytes=sum(group.bytes for group in groups),
+        expected_files=expected,
+        expected_files_after=files_before - files + expected,
+    )

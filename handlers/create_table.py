@@ -10,6 +10,7 @@ from service.operation import ChangeRequest, Example, Metadata, Result, operatio
 from service.partition import parse_partition
 from service.properties import TableProperties, to_iceberg
 from service.schema import parse_schema
+from service.upkeep.policy import TARGET, check_policy
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 REQUEST = {
@@ -81,7 +82,10 @@ def create_table(request: CreateTable, context: Context) -> CreateTableResult:
     """Create a table with a schema, a partitioning and properties."""
     schema = parse_schema(request.schema_)
     partition = parse_partition(request.partition, schema)
-    properties = to_iceberg(request.properties, context.settings.iceberg)
+    settings = context.settings.iceberg
+    properties = to_iceberg(request.properties, settings)
+    given = request.properties.model_fields_set | request.properties.compaction.model_fields_set
+    check_policy(properties, settings, schema, given, _where)
     try:
         context.commits.create(request.table_name, schema, partition, properties, context.ask)
     except TableExists:
@@ -89,3 +93,7 @@ def create_table(request: CreateTable, context: Context) -> CreateTableResult:
             raise
         return CreateTableResult(table_created=False, table_existed=True)
     return CreateTableResult(table_created=True, table_existed=False)
+
+
+def _where(name: str) -> str:
+    return f"properties.{name}" if name == TARGET else f"properties.compaction.{name}"

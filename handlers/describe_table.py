@@ -10,6 +10,7 @@ from service.operation import Example, Metadata, Result, TableRequest, operation
 from service.partition import describe_partition
 from service.properties import describe
 from service.schema import describe_schema
+from service.upkeep.policy import CompactionInForce, in_force
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
 SCHEMA = {"fields": {"page": {"type": "string", "required": True}, "at": {"type": "timestamp", "required": False}}}
@@ -28,6 +29,20 @@ EXAMPLES = (
                     "compression": "zstd",
                     "description": "one row per page view",
                     "target_file_size_mb": 128,
+                },
+                "compaction": {
+                    "enabled": True,
+                    "mode": "recommend",
+                    "target_file_size_mb": 128,
+                    "small_file_threshold_mb": 64,
+                    "min_files_to_compact": "<any>",
+                    "opportunistic_check_interval": "<any>",
+                    "max_files_per_compaction": 100,
+                    "snapshot_retention_hours": 168,
+                    "strategy": "binpack",
+                    "sort_by": [],
+                    "window": None,
+                    "overridden": [],
                 },
                 "current_snapshot_id": "<any>",
                 "metadata_location": "<any>",
@@ -63,6 +78,9 @@ class Description(BaseModel):
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="as CREATE_TABLE takes it")
     partition: dict[str, Any] = Field(description="as CREATE_TABLE takes it")
     properties: dict[str, Any] = Field(description="as CREATE_TABLE takes them")
+    compaction: CompactionInForce = Field(
+        description="the compaction policy that holds for it; SET_COMPACTION changes it"
+    )
     current_snapshot_id: int | None = Field(description="null before the first write")
     metadata_location: str = Field(description="the Iceberg metadata file that is current")
     row_count: int = Field(description="rows in the current snapshot")
@@ -78,7 +96,7 @@ class DescribeTableResult(Result):
 
 @operation(DescribeTable, DescribeTableResult, pool="queries", examples=EXAMPLES)
 def describe_table(request: DescribeTable, context: Context) -> DescribeTableResult:
-    """Describe a table: schema, partitioning, properties, snapshot, rows, files and bytes."""
+    """Describe a table: schema, partitioning, properties, compaction policy, snapshot, rows, files and bytes."""
     table = context.catalog.load(request.table_name)
     files = list_files(table)
     small = context.upkeep.small_bytes(table)
@@ -87,6 +105,7 @@ def describe_table(request: DescribeTable, context: Context) -> DescribeTableRes
             schema_=describe_schema(table.schema),
             partition=describe_partition(table.partition),
             properties=describe(table.properties),
+            compaction=in_force(table.properties, context.settings.iceberg),
             current_snapshot_id=table.current_snapshot_id,
             metadata_location=table.metadata_location,
             row_count=count_rows(table),

@@ -234,11 +234,14 @@ def _collected(request: Query, context: Context, reading: _Reading) -> QueryResu
 
 
 def _read(request: Query, context: Context, answer: Callable[[_Reading], A]) -> A:
+    started = time.monotonic()
     for attempt in range(1, _TRIES + 1):
         try:
-            return answer(
+            found = answer(
                 _by_parts(request, context) if request.sql is None else _by_sql(request, request.sql, context)
             )
+            context.metrics.queried(time.monotonic() - started)
+            return found
         except InvalidQuery as e:
             field = e.field or ("sql" if request.sql else None)
             raise InvalidQuery(e.message, field=field, suggestion=e.suggestion, details=e.details) from e

@@ -29,6 +29,7 @@ from service.settings import ROOT, Settings, SettingsError, load
 log = logging.getLogger("firn")
 _LOOK_EVERY_S = 10
 _TIDY_EVERY = 360  # looks
+_LOGGED_DAYS = 90  # of compactions
 
 
 class App:
@@ -53,6 +54,7 @@ class App:
         self.router = Router(discover(), self.context)
         self._warm = threading.Event()
         self._stopping = threading.Event()
+        self.context.metrics.read("firn_ready", lambda: self.ready)
 
     @property
     def ready(self) -> bool:
@@ -101,12 +103,16 @@ class App:
             if self._stopping.wait(_LOOK_EVERY_S):
                 return
             self.context.commits.find_out()
+            self.context.jobs.look_for_cancels()
             if look % _TIDY_EVERY:
                 continue
             try:
                 tidy(self.context.ledger, self.settings)
                 self.context.commits.recover()
                 self.context.jobs.recover()
+                self.context.compactions.recover()
+                logged_ms = _LOGGED_DAYS * 24 * 3600 * 1000
+                self.context.compaction_notes.forget(time.time_ns() // 1_000_000 - logged_ms)
             except FirnError as e:
                 log.error("the ledger's notes could not be tidied: %s", e.message)
 
@@ -125,6 +131,7 @@ class App:
             self.engine.start()
 
     def _warm_up(self) -> None:
+        self.context.compactions.recover()
         warm.warm(self.router, self.engine, self.context.catalog)
 
     def stop(self) -> None:
@@ -132,12 +139,14 @@ class App:
         if self._stopping.is_set():
             return
         self._stopping.set()
+        self.context.background.stop()
         try:
             if not self.router.drain(self.settings.limits.stop_wait_s):
                 log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_wait_s)
                 self.engine.cancel_all(1)
                 self.router.drain(1)
             self.router.close()
+            self.context.background.close(1)
             self.context.writes.close()
             self.context.expiry.close()
         finally:
@@ -223,7 +232,7 @@ def serve(settings: Settings, jar_paths: list[Path]) -> int:
     configure_logging(settings)
     app = App(settings, jar_paths)
     code = http.serve(app)
-    if app.router.busy:  # a thread that never came back would keep the process
+    if app.router.busy or app.context.background.busy:  # a thread that never came back would keep the process
         logging.shutdown()
         os._exit(code)
     return code

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from service import VERSION
 from service.bulk.bulk import Bulk
 from service.catalog.tables import Catalog
 from service.commits.ask import Ask
@@ -13,16 +14,20 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds, awaited
 from service.edits.edits import Edits
 from service.engine.engine import Engine
+from service.jobs.background import Background
 from service.jobs.jobs import Jobs
 from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
+from service.ledger.writers import Writers
+from service.metrics.metrics import Metrics
 from service.names import TableName
 from service.settings import Settings
 from service.streams.caller import Caller
 from service.streams.streams import Streams
 from service.upkeep.advice import Adviser
 from service.upkeep.auto import Auto
+from service.upkeep.compaction import Call, Compactions
 from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
@@ -47,14 +52,18 @@ class Context:
     writes: Writes
     edits: Edits
     upkeep: Upkeep
+    compactions: Compactions
     bulk: Bulk
     jobs: Jobs
+    background: Background
+    compaction_notes: CompactionNotes
     holds: Holds
     expiry: Expiry
     streams: Streams
     queries: QueryLog
     adviser: Adviser
     auto: Auto
+    metrics: Metrics
     caller: Caller = field(default_factory=Caller)
     ask: Ask = field(default_factory=lambda: Ask(""))
     size: int = 0
@@ -65,18 +74,26 @@ class Context:
 
 def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger) -> Context:
     """The parts, put together."""
-    commits = Commits(catalog, ledger)
+    metrics = Metrics(settings.metrics.tables)
+    commits = Commits(catalog, ledger, metrics=metrics)
     holds = Holds()
     keepers = (holds.keeps, partial(awaited, ledger))
     expirer = Expirer(settings.iceberg.snapshots, engine, catalog, commits, keepers)
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
-    upkeep = Upkeep(settings.iceberg, engine, catalog, commits, WriteCounts(ledger), holds, expirer)
-    writes = Writes(settings, engine, catalog, commits, upkeep)
-    queries, notes = QueryLog(), CompactionNotes(ledger)
+    upkeep = Upkeep(settings.iceberg, catalog, WriteCounts(ledger), metrics)
+    notes = CompactionNotes(ledger)
+    jobs = Jobs(JobNotes(ledger), commits, metrics)
+    bulk = Bulk(settings.limits, engine, catalog, commits, upkeep)
+    _watch(metrics, engine, bulk)
+    writes = Writes(settings, engine, catalog, commits, upkeep, metrics)
+    queries = QueryLog()
     adviser = Adviser(settings.iceberg, catalog, notes, queries)
+    compactions = Compactions(
+        engine, catalog, commits, upkeep, holds, expirer, notes, Writers(ledger), metrics, adviser.predict
+    )
     auto = Auto(
-        catalog, adviser, queries, notes, partial(_compacted, catalog, upkeep), partial(_is_busy, engine, writes)
+        catalog, adviser, queries, notes, partial(_compacted, catalog, compactions), partial(_is_busy, engine, writes)
     )
     commits.when_committed(auto.changed)
     return Context(
@@ -88,24 +105,38 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         writes=writes,
         edits=Edits(engine, commits),
         upkeep=upkeep,
-        bulk=Bulk(settings.limits, engine, catalog, commits, upkeep),
-        jobs=Jobs(JobNotes(ledger), commits),
+        compactions=compactions,
+        bulk=bulk,
+        jobs=jobs,
+        compaction_notes=notes,
+        background=Background(jobs, settings.limits.upkeep_threads),
         holds=holds,
         expiry=expiry,
-        streams=Streams(settings.limits, engine, holds),
+        streams=Streams(settings.limits, engine, holds, metrics),
+        metrics=metrics,
         queries=queries,
         adviser=adviser,
         auto=auto,
     )
 
 
-def _compacted(catalog: Catalog, upkeep: Upkeep, name: TableName, *, asked_by: str, predicted: dict[str, Any]) -> bool:
+def _compacted(
+    catalog: Catalog, compactions: Compactions, name: TableName, *, asked_by: str, predicted: dict[str, Any]
+) -> bool:
     """Compact a table that nobody asked to; whether any files were merged."""
-    table = catalog.load(name)
-    wish = Wish(snapshot_retention_hours=upkeep.policy(table).snapshot_retention_hours)
-    return upkeep.compact(table, wish, Ask(f"{asked_by}-{uuid.uuid4().hex}")).compacted
+    call = Call(Ask(f"{asked_by}-{uuid.uuid4().hex}"), asked_by, predicted)
+    return compactions.compact(catalog.load(name), Wish(), call).compacted
 
 
 def _is_busy(engine: Engine, writes: Writes) -> bool:
     """Whether users would wait for a compaction that could as well come later."""
-    return engine.spare < _SPARE_SESSIONS or writes.waiting > _MANY_WRITES
+    return engine.idle < _SPARE_SESSIONS or writes.waiting > _MANY_WRITES
+
+
+def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
+    """How parts that know nothing of metrics are read."""
+    metrics.read("firn_build_info", lambda: {(VERSION,): 1})
+    metrics.read("firn_engine_up", lambda: engine.up)
+    metrics.read("firn_engine_starts_total", lambda: engine.starts)
+    metrics.read("firn_spark_sessions", lambda: {("idle",): engine.idle, ("lent",): engine.lent})
+    metrics.read("firn_bulk_loads", lambda: bulk.under_way)

@@ -15,6 +15,7 @@ FirnError                      code                    status  retryable
 ├── MethodNotAllowed           METHOD_NOT_ALLOWED      405
 ├── TableExists                TABLE_EXISTS            409
 ├── CommitConflict             COMMIT_CONFLICT         409     yes
+├── Cancelled                  CANCELLED               409
 ├── BodyTooLarge               BODY_TOO_LARGE          413
 ├── KeyReused                  KEY_REUSED              422
 ├── TooManyRequests            TOO_MANY_REQUESTS       429     yes
@@ -112,6 +113,15 @@ class TableExists(FirnError):
 
 class CommitConflict(FirnError):
     code, status, retryable = "COMMIT_CONFLICT", 409, True
+
+
+class Cancelled(FirnError):
+    """Somebody called the work off. What it had committed before stays; `details` may say what that was."""
+
+    code, status = "CANCELLED", 409
+
+    def __init__(self, message: str = "the job was cancelled", *, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message, details=details)
 
 
 class BodyTooLarge(FirnError):

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 from service import envelope, wire
 from service.errors import FirnError, InvalidRequest, MethodNotAllowed, NotFound
+from service.metrics.catalogue import NONE
 from service.router import Answer, Router
 
 INVOCATIONS = "/2015-03-31/functions/function/invocations"
@@ -29,6 +30,7 @@ def submit(event: bytes | str | dict[str, Any], service: Service, request_id: st
         value: Any = wire.parse(event) if isinstance(event, bytes | str) else event
         request, key = _request(value), _header(value, "idempotency-key")
     except FirnError as e:
+        service.router.context.metrics.request(NONE, e.code)
         return _settled(_answered(Answer(e.status, envelope.failure(e, request_id)), request_id))
     if request is None:
         return _settled(_answered(Answer(200, wire.render(HEALTHY)), request_id))

@@ -5,6 +5,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import uvicorn
@@ -17,15 +18,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service import envelope, events, http_bulk, http_stream
 from service.budget import Budget, Held
 from service.docs_page import page
-from service.errors import BodyTooLarge, FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
+from service.errors import BodyTooLarge, FirnError, InternalError, InvalidRequest, MethodNotAllowed, NotFound, nearest
 from service.http_server import Server
 from service.loads import JOB, RECORDS
+from service.metrics.catalogue import BULK, NONE
 from service.openapi import document
 from service.router import Answer, Router
 from service.settings import Settings
 
 log = logging.getLogger("firn.http")
-ROUTES = ("/database", events.INVOCATIONS, RECORDS, JOB, "/health", "/ready", "/docs", "/openapi.json")
+ROUTES = ("/database", events.INVOCATIONS, RECORDS, JOB, "/health", "/ready", "/metrics", "/docs", "/openapi.json")
 _LARGE_BODY = 256 * 1024
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,6 +54,10 @@ def create(service: Service) -> ASGIApp:
     limits = service.settings.limits
     limit = limits.body_mb * 1024 * 1024
     budget = Budget(limits.memory_mb, limits.body_mb)
+    metrics = service.router.context.metrics
+    metrics.read("firn_request_memory_bytes", lambda: budget.taken)
+    # Long where there are many tables: one is written at a time, beside the loop.
+    scrapes = ThreadPoolExecutor(1, thread_name_prefix="firn-metrics")
 
     def closing(response: Response) -> Response:
         # A stop closes connections; a client that was told so does not send its next request into one.
@@ -97,6 +103,12 @@ def create(service: Service) -> ASGIApp:
             {"ready": service.ready, "state": service.state}, 200 if service.ready else 503, headers=headers
         )
 
+    @app.get("/metrics", include_in_schema=False)
+    async def scrape(request: Request) -> Response:
+        accept = request.headers.get("accept")
+        text, content_type = await asyncio.wrap_future(scrapes.submit(metrics.exposition, accept))
+        return closing(Response(text, media_type=content_type))
+
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
         return HTMLResponse(page(service.router.operations))
@@ -107,6 +119,7 @@ def create(service: Service) -> ASGIApp:
     @app.exception_handler(FirnError)
     async def refused(request: Request, error: FirnError) -> Response:
         request_id = _request_id(request)
+        metrics.request(BULK if request.url.path.startswith("/tables/") else NONE, error.code)
         wait = 1 if error.status == 429 else None
         return _response(Answer(error.status, envelope.failure(error, request_id), wait), request_id)
 
@@ -117,6 +130,7 @@ def create(service: Service) -> ASGIApp:
     @app.exception_handler(Exception)
     async def defect(request: Request, _: Exception) -> Response:
         request_id = _request_id(request)
+        metrics.request(NONE, InternalError.code)
         return _response(service.router.defect(request_id), request_id)
 
     async def door(scope: Scope, receive: Receive, send: Send) -> None:
@@ -148,6 +162,7 @@ def _no_route(request: Request, error: HTTPException) -> FirnError:
     path = request.url.path
     if error.status_code == 405:
         right = "POST" if path in ("/database", events.INVOCATIONS) or path.startswith("/tables/") else "GET"
+        right = "GET and DELETE" if path.startswith("/jobs/") else right
         return MethodNotAllowed(f"{path} takes {right}, not {request.method}")
     if error.status_code == 404:
         near = nearest(path, ROUTES)

@@ -18,6 +18,7 @@ from service.bulk.decode import Decoder, decoder
 from service.commits.ask import Key
 from service.errors import BodyTooLarge, FirnError, InvalidRequest, nearest
 from service.loads import JOB, RECORDS, Asked, Loads
+from service.metrics.catalogue import BULK
 from service.names import TableName, check_name
 from service.operation import Result
 from service.router import Answer, Router
@@ -30,7 +31,7 @@ _DRAIN_S = 2.0
 
 class JobResult(Result):
     job: dict[str, Any] = Field(
-        description="id, kind, state, progress, created_at; in the end ended_at, result or error"
+        description="id, kind, table, state, progress, created_at; cancelling; in the end ended_at, result or error"
     )
 
 
@@ -59,12 +60,21 @@ def register(
             raise
         asked = Asked(asked_id, started, in_background, _key(request, name, load))
         answer = await asyncio.to_thread(loads.answer, load, asked, leave.close)
-        return respond(await asyncio.shield(asyncio.wrap_future(answer)), asked_id)
+        told = await asyncio.shield(asyncio.wrap_future(answer))
+        router.context.metrics.request(BULK, told.code, time.monotonic() - started)
+        return respond(told, asked_id)
 
     @app.get(JOB, include_in_schema=False)
     async def job(request: Request, id: str) -> Response:
+        return await answered(request, router.context.jobs.describe, id)
+
+    @app.delete(JOB, include_in_schema=False)
+    async def cancel(request: Request, id: str) -> Response:
+        return await answered(request, router.context.jobs.cancel, id)
+
+    async def answered(request: Request, ask: Callable[[str], dict[str, Any]], job_id: str) -> Response:
         asked_id, started = request_id(request), time.monotonic()
-        described = await asyncio.to_thread(router.context.jobs.describe, id)
+        described = await asyncio.to_thread(ask, job_id)
         elapsed = round((time.monotonic() - started) * 1000)
         return respond(Answer(200, envelope.success(JobResult(job=described), asked_id, elapsed)), asked_id)
 

@@ -15,7 +15,8 @@ from service import envelope
 from service.bulk.bulk import Load, Loaded
 from service.commits.ask import Ask, Key
 from service.commits.keys import Claim
-from service.errors import FirnError, KeyBusy
+from service.errors import Cancelled, FirnError, KeyBusy
+from service.jobs.job import BULK
 from service.operation import Result
 from service.router import Answer, Router
 from service.upkeep.upkeep import NOT_CHECKED
@@ -134,7 +135,7 @@ class Loads:
         job_id, answer = None, Future[Answer]()
         if asked.in_background:
             promise = asked.written(Loaded(load.records, None, NOT_CHECKED))
-            job_id = self._jobs.begin("BULK", load.table, load.progress, promise)
+            job_id = self._jobs.begin(BULK, load.table, load.progress, promise, load.running)
             answer = _done(Answer(202, asked.accepted(job_id)))
             if ask.key:
                 self._accepted[ask.key.id] = answer.result().body
@@ -175,8 +176,10 @@ class Loads:
             return
         if outcome.status == 200:
             self._jobs.done(job_id, outcome.body)
-        else:
-            self._jobs.failed(job_id, json.dumps(json.loads(outcome.body)["error"]).encode())
+            return
+        error = json.loads(outcome.body)["error"]
+        end = self._jobs.cancelled if error["code"] == Cancelled.code else self._jobs.failed
+        end(job_id, json.dumps(error).encode())
 
     def _end_key(self, key: Key | None, outcome: Answer, body: bytes) -> None:
         """Keep a success for whoever sends the same again."""
@@ -205,7 +208,7 @@ class Loads:
 
 def failed(error: FirnError, request_id: str) -> Answer:
     wait = 1 if error.status in (429, 503) else None
-    return Answer(error.status, envelope.failure(error, request_id), wait)
+    return Answer(error.status, envelope.failure(error, request_id), wait, code=error.code)
 
 
 def _done(answer: Answer) -> "Future[Answer]":

@@ -38,6 +38,10 @@ _STREAM = {
         "description": "a QUERY's rows, streamed, where Accept asks for them so; all other answers are JSON",
     }
 }
+_METRICS = {
+    "description": "Prometheus' text format, or OpenMetrics where Accept asks for it",
+    "content": {"text/plain": {"schema": {"type": "string"}}},
+}
 _EVENT = {
     "type": "object",
     "description": "an API Gateway event (v1 or v2) whose body is a request, or a scheduled event with it in detail",
@@ -77,6 +81,13 @@ def document(operations: list[Operation]) -> dict[str, Any]:
             **bulk_paths(_written(operations, refs), {"$ref": _REF.format(model="Failure")}),
             "/health": _get("health", "Whether the process lives", ("200",)),
             "/ready": _get("ready", "Whether requests are served at full speed", ("200", "503")),
+            "/metrics": {
+                "get": {
+                    "summary": "What happened and how things stand, for Prometheus",
+                    "operationId": "metrics",
+                    "responses": {"200": _METRICS},
+                }
+            },
         },
         "components": {"schemas": schemas},
     }

@@ -1,9 +1,10 @@
 """The OpenAPI description of bulk loads and of jobs."""
 
-from typing import Any
+from typing import Any, get_args
 
 from service import envelope
 from service.bulk.decode import DECODERS
+from service.jobs.job import State
 from service.loads import JOB, RECORDS
 
 _BODIES = {
@@ -16,13 +17,19 @@ _JOB = envelope.schema(
     True,
     job={
         "type": "object",
-        "required": ["id", "kind", "state", "progress", "created_at"],
+        "required": ["id", "kind", "table", "state", "progress", "created_at"],
         "properties": {
             "id": {"type": "string"},
-            "kind": {"const": "BULK"},
-            "state": {"enum": ["running", "done", "failed"]},
+            "kind": {"type": "string", "description": "BULK, or the operation"},
+            "table": {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in ("tenant_id", "namespace", "table")},
+            },
+            "state": {"enum": list(get_args(State))},
+            "cancelling": {"const": True, "description": "while it was called off and has not ended yet"},
             "progress": {
                 "type": "object",
+                "description": "how far it is; of a bulk load these, of other kinds their own",
                 "properties": {
                     "phase": {"type": "string", "description": "staged, writing, committing, done"},
                     "records": {"type": "integer"},
@@ -32,7 +39,7 @@ _JOB = envelope.schema(
             "created_at": {"type": "string", "format": "date-time"},
             "ended_at": {"type": "string", "format": "date-time"},
             "result": {"type": "object", "description": "once done: the answer, as without async"},
-            "error": {"type": "object", "description": "once failed: as in a failure"},
+            "error": {"type": "object", "description": "once failed, cancelled or interrupted: as in a failure"},
         },
     },
 )
@@ -65,7 +72,16 @@ def bulk_paths(written: dict[str, Any], failure: dict[str, Any]) -> dict[str, An
                 "operationId": "job",
                 "parameters": [_parameter("id", "path")],
                 "responses": {"200": {"description": "the job", "content": _json(_JOB)}, "default": failed},
-            }
+            },
+            "delete": {
+                "summary": "Cancel a job; one that has ended stays as it is",
+                "operationId": "cancel_job",
+                "parameters": [_parameter("id", "path")],
+                "responses": {
+                    "200": {"description": "the job; it ends as cancelled a moment later", "content": _json(_JOB)},
+                    "default": failed,
+                },
+            },
         },
     }
 

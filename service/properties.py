@@ -187,6 +187,11 @@ def written_compaction(overrides: CompactionOverrides) -> dict[str, str | None]:
     return {_COMPACTION + key: written.get(_COMPACTION + key) for key in overrides.model_fields_set}
 
 
+def written_target(megabytes: int | None, settings: IcebergSettings) -> dict[str, str | None]:
+    """The Iceberg property that holds how large files should be; without a wish the service's setting, as at first."""
+    return {_TARGET: str((megabytes or settings.write.target_file_size_mb) * _MIB)}
+
+
 def _written(prefix: str, overrides: BaseModel) -> dict[str, str]:
     values = overrides.model_dump(exclude_none=True)
     return {prefix + key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}

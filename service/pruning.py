@@ -11,15 +11,30 @@ from decimal import Decimal
 from math import isinf, isnan
 from typing import Any
 
-from service.columns import Column, Key
+from service.columns import Column, Key, columns_of
 from service.errors import InvalidFilter, nearest
+from service.filters import parse_filter
+from service.partition import PartitionField
 from service.predicates import Always, And, Compare, In, IsNull, Matches, Not, Or, Predicate, Value
+from service.schema import TableSchema
 
 TAKEN = "eq, ne, gt, gte, lt, lte, in, not_in, between, starts_with, is_null and is_not_null"
 _OPERATOR = {"eq": "eq", "ne": "not-eq", "gt": "gt", "gte": "gt-eq", "lt": "lt", "lte": "lt-eq"}
 _OPPOSITE = {"eq": "ne", "ne": "eq", "gt": "lte", "gte": "lt", "lt": "gte", "lte": "gt"}
 
 Expression = dict[str, Any] | bool
+
+
+def partition_expression(
+    partition_filter: Any, schema: TableSchema, partition: tuple[PartitionField, ...], path: str = "partition_filter"
+) -> str | None:
+    """The expression of a request's filter on the columns that its table is partitioned by; none without a filter."""
+    if partition_filter is None:
+        return None
+    sources = {field.field for field in partition}
+    if not sources:
+        raise InvalidFilter(f"{path} cannot be used: the table is not partitioned; leave it out", field=path)
+    return iceberg_json(parse_filter(partition_filter, columns_of(schema), path), sources, path)
 
 
 def iceberg_json(predicate: Predicate, columns: Set[str], path: str = "partition_filter") -> str:

@@ -18,7 +18,6 @@ from service.commits.keys import Claim, Keys
 from service.context import Context
 from service.errors import (
     FirnError,
-    InternalError,
     InvalidRequest,
     KeyBusy,
     ShuttingDown,
@@ -26,6 +25,8 @@ from service.errors import (
     UnknownOperation,
     nearest,
 )
+from service.failures import unforeseen
+from service.metrics.catalogue import BULK, NONE, OK
 from service.operation import ChangeRequest, Operation, Pool, Request, Result
 from service.refusals import refusal
 from service.settings import LimitSettings
@@ -45,6 +46,8 @@ class Answer:
     retry_after_s: int | None = None
     busy: bool = False
     """Whether it only says that another instance works on a request with the same key."""
+    code: str = OK
+    """What it came to: ok, or the code of the error."""
     stream: Stream | None = None
     """What to send instead of the body; whoever gets it closes it."""
 
@@ -64,6 +67,11 @@ class Router:
         self._under_way = 0
         self._waiting = 0
         self._draining = False
+        self._metrics = context.metrics
+        for name in (*self._operations, BULK):
+            self._metrics.serves(name)
+        self._metrics.read("firn_requests_under_way", lambda: self._under_way)
+        self._metrics.read("firn_requests_waiting", self._queued)
 
     @property
     def context(self) -> Context:
@@ -97,12 +105,14 @@ class Router:
         request_id = request_id or uuid.uuid4().hex
         answer: Future[Answer] = Future()
         answer.set_running_or_notify_cancel()  # a caller who hangs up calls nothing off
+        value: Any = None
         try:
             value = _object(body)
             found, request = self._model(value, key)
             pool = found.pool(request) if callable(found.pool) else found.pool
             self._enter(pool)
         except FirnError as e:
+            self._metrics.request(self._named(value), e.code, time.monotonic() - started)
             answer.set_result(_failed(e, request_id))
             return answer
         size = len(body) if isinstance(body, bytes | str) else 0
@@ -110,6 +120,7 @@ class Router:
 
         def finish(outcome: Answer) -> None:
             self._leave(pool)
+            self._metrics.request(found.name, outcome.code, time.monotonic() - started)
             answer.set_result(outcome)
 
         if not isinstance(request, ChangeRequest) or request.idempotency_key is None:
@@ -210,6 +221,15 @@ class Router:
         except ValidationError as e:
             raise refusal(e, found.request) from e
 
+    def _named(self, value: Any) -> str:
+        """The operation that a refused request names, as metrics call it."""
+        name = value.get("operation") if isinstance(value, dict) else None
+        return name.upper() if isinstance(name, str) and name.upper() in self._operations else NONE
+
+    def _queued(self) -> dict[tuple[str, ...], float]:
+        """How many requests wait for a thread, by pool."""
+        return {(name,): pool._work_queue.qsize() for name, pool in self._pools.items()}
+
     def run(self, operation: Operation, request: Request, request_id: str) -> "Result | bytes | Stream":
         """Run a parsed request and wait for it on this thread; a failure is a FirnError."""
         result = operation.run(request, replace(self._context, ask=Ask(request_id)))
@@ -266,10 +286,7 @@ class Router:
 
     def defect(self, request_id: str, failure: BaseException | None = None) -> Answer:
         """The answer to an unforeseen failure: an id for the log, and nothing of the inside."""
-        error_id = uuid.uuid4().hex[:12]
-        log.error("%s failed unexpectedly; error id %s", request_id, error_id, exc_info=failure or True)
-        message = f"something went wrong inside the service; the log has it under error id {error_id}"
-        return _failed(InternalError(message, details={"error_id": error_id}), request_id)
+        return _failed(unforeseen(log, request_id, failure), request_id)
 
     def drain(self, seconds: float) -> bool:
         """Take no more requests and wait for those under way; true when none is left."""
@@ -356,7 +373,9 @@ def _stopping() -> ShuttingDown:
 
 def _failed(error: FirnError, request_id: str) -> Answer:
     wait = 1 if error.status in (429, 503) else None
-    return Answer(error.status, envelope.failure(error, request_id), wait, busy=isinstance(error, KeyBusy))
+    return Answer(
+        error.status, envelope.failure(error, request_id), wait, busy=isinstance(error, KeyBusy), code=error.code
+    )
 
 
 def _done(body: bytes) -> "Future[bytes]":

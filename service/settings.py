@@ -142,6 +142,11 @@ class LimitSettings(_Section):
     stop_wait_s: Annotated[int, Field(ge=1, le=21)] = 20
 
 
+class MetricsSettings(_Section):
+    # So many tables have series of their own in /metrics; those that were heard of least recently go first.
+    tables: Annotated[int, Field(ge=0, le=100_000)] = 1000
+
+
 class Settings(_Section):
     environment: Literal["development", "staging", "production"] = "development"
     host: str = "127.0.0.1"
@@ -154,6 +159,7 @@ class Settings(_Section):
     ledger: LedgerSettings = LedgerSettings()
     writes: WriteQueueSettings = WriteQueueSettings()
     limits: LimitSettings = LimitSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
 
 def load(environ: Mapping[str, str]) -> Settings:

@@ -109,6 +109,15 @@ class FakeCatalog:
                 raise TableNotFound(f"there is no table {table.name.table!r}", field="table")
             del self.tables[table.name]
 
+    def set_properties(self, table: Table, properties: Mapping[str, str | None]) -> Table:
+        with self._lock:
+            current = self.tables.get(table.name)
+            if current is None or current.uuid != table.uuid:
+                raise TableNotFound(f"there is no table {table.name.table!r}", field="table")
+            after = {k: v for k, v in {**current.properties, **properties}.items() if v is not None}
+            self.tables[table.name] = replace(current, properties=after)
+            return cast(Table, self.tables[table.name])
+
     def evolve(self, name: TableName, schema: TableSchema) -> None:
         """What another writer does: a new schema for the same table."""
         with self._lock:

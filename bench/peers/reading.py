@@ -1,6 +1,8 @@
 """PyIceberg scans, and DuckDB on what they bring: of the very table that Firn reads, loaded anew for each query."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import duckdb
@@ -14,11 +16,13 @@ from bench.peers.told import obey, timed
 _TARGET = "write.target-file-size-bytes"
 _KINDS = 20
 _catalog: Catalog
+_home: str
 _name: tuple[str, str]
 
 
 def open_table(home: str, namespace: str, table: str) -> None:
-    global _catalog, _name
+    global _catalog, _home, _name
+    _home = home
     _catalog = load_catalog("firn", type="sql", uri=f"sqlite:///{home}/catalog.db?timeout=30")
     _name = (namespace, table)
 
@@ -64,6 +68,46 @@ def group(times: int) -> list[float]:
     return [_checked(one, _KINDS) for _ in range(times)]
 
 
+def location() -> str:
+    return str(_fresh().metadata_location)
+
+
+def rewind(metadata: str) -> None:
+    """Let the table be again what it was: its catalog entry points to metadata that was its current one before."""
+    where = "WHERE table_namespace = ? AND table_name = ?"
+    with closing(sqlite3.connect(f"{_home}/catalog.db", timeout=30)) as catalog:
+        entry = f"UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = NULL {where}"
+        catalog.execute(entry, (metadata, *_name))
+        catalog.commit()
+
+
+def overwrite(expected: int) -> float:
+    """Everything read, and written in the place of what was there."""
+    table = _fresh()
+
+    def job() -> None:
+        found = table.scan().to_arrow()
+        assert found.num_rows == expected, f"{found.num_rows} rows, not {expected}"
+        table.overwrite(found)
+
+    return timed(job)
+
+
+def merge_in_duckdb(path: str, expected: int) -> float:
+    """Everything read from the data files, and written into one."""
+    files = [task.file.file_path.removeprefix("file://") for task in _fresh().scan().plan_files()]
+
+    def job() -> None:
+        with duckdb.connect() as connection:
+            connection.read_parquet(files).write_parquet(path, compression="zstd")
+
+    took = timed(job)
+    with duckdb.connect() as connection:
+        [(written,)] = connection.execute("SELECT count(*) FROM read_parquet(?)", [path]).fetchall()
+    assert written == expected, f"{written} rows, not {expected}"
+    return took
+
+
 def _fresh() -> Table:
     return _catalog.load_table(_name)
 
@@ -82,4 +126,15 @@ def _checked(query: Callable[[], list[Any]], expected: int) -> float:
 
 
 if __name__ == "__main__":
-    obey({"open": open_table, "fill": fill, "point": point, "group": group})
+    obey(
+        {
+            "open": open_table,
+            "fill": fill,
+            "point": point,
+            "group": group,
+            "location": location,
+            "rewind": rewind,
+            "overwrite": overwrite,
+            "merge_in_duckdb": merge_in_duckdb,
+        }
+    )

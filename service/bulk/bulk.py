@@ -26,7 +26,8 @@ from service.errors import (
     TableNotFound,
     TooManyRequests,
 )
-from service.jobs.jobs import Progress
+from service.jobs.job import Progress
+from service.jobs.running import Running
 from service.names import TableName
 from service.settings import LimitSettings
 from service.upkeep.report import Check
@@ -54,6 +55,7 @@ class Load:
         self.table = table
         self.body = body
         self.progress = progress
+        self.running = Running()
         self.staged: Future[None] = Future()
         self.staging: Staging | None = None
         self._release = release
@@ -97,6 +99,11 @@ class Bulk:
     def most_bytes(self) -> int:
         """How large a body may be."""
         return self._limits.bulk_mb << 20
+
+    @property
+    def under_way(self) -> int:
+        """How many loads there are."""
+        return self._limits.bulk_at_once - self._room._value
 
     def open(self, name: TableName, decode: Decoder, *, keyed: bool = False) -> Load:
         """Begin a load into a table: its body can be fed now. Whoever opens it closes it, or hands it to `finish`.
@@ -172,19 +179,27 @@ class Bulk:
         happened = self._commits.happened(ask)
         if happened:
             return Loaded(staging.rows, happened.snapshot_id, NOT_CHECKED)
+        load.running.check()
         load.progress.phase = "writing"
-        files = self._move(table, staging)
+        files = self._move(table, staging, load.running)
         load.progress.phase = "committing"
-        effect = self._commit(table, files, ask, tries)
+        effect = self._commit(table, files, ask, tries, load.running)
         load.progress.phase = "done"
         return Loaded(staging.rows, effect.snapshot_id, self._upkeep.check_after_write(effect.after))
 
-    def _move(self, table: Table, staging: Staging) -> Staged:
+    def _move(self, table: Table, staging: Staging, running: Running) -> Staged:
         """Spark writes the table's files; this takes long, and nobody waits for the table meanwhile."""
-        partitioned = bool(table.partition)
         try:
-            files = self._engine.run(move, staging.spark_name, table.spark_name, staging.bytes, partitioned=partitioned)
+            files = self._engine.run(
+                move,
+                staging.spark_name,
+                table.spark_name,
+                staging.bytes,
+                partitioned=bool(table.partition),
+                on_cancel=running.on_cancel,
+            )
         except Exception as e:
+            running.check()  # what a job meets whose Spark jobs were cancelled can be anything
             now = self._catalog.load(table.name)
             if (now.uuid, now.schema_id) != (table.uuid, table.schema_id):
                 raise _moved(table) from e
@@ -196,11 +211,14 @@ class Bulk:
             )
         return files
 
-    def _commit(self, table: Table, files: Staged, ask: Ask, tries: Callable[[str], object]) -> Effect:
+    def _commit(
+        self, table: Table, files: Staged, ask: Ask, tries: Callable[[str], object], running: Running
+    ) -> Effect:
         tried = False
 
         def change(current: Table, batch: str) -> None:
             nonlocal tried
+            running.seal()
             tries(batch)
             tried = True
             self._engine.run(

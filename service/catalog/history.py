@@ -30,6 +30,7 @@ class Ref:
     max_snapshot_age_ms: int | None = None
     max_age_ms: int | None = None
     """A branch or tag goes when its snapshot is older than this."""
+    is_tag: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def history(table: Table) -> History:
 def _ref(name: str, ref: SnapshotRef, properties: dict[str, str]) -> Ref:
     max_age = ref.max_ref_age_ms or _number(properties, _MAX_REF_AGE)
     if ref.snapshot_ref_type == SnapshotRefType.TAG:
-        return Ref(name, ref.snapshot_id, max_age_ms=max_age)
+        return Ref(name, ref.snapshot_id, max_age_ms=max_age, is_tag=True)
     return Ref(
         name,
         ref.snapshot_id,

@@ -1,10 +1,12 @@
 """Tables and their metadata, read in process: nothing here starts a Spark job."""
 
 import hashlib
+import random
 import shutil
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +35,9 @@ from service.partition import PartitionField
 from service.schema import TableSchema
 
 _TRIES = 5
+# A change of properties builds on nothing that others write: it may be tried until it is quicker than they.
+_PATIENT_TRIES = 200
+_PAUSE_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -223,6 +228,30 @@ class Catalog:
                 except CommitFailedException as e:
                     if attempt + 1 == _TRIES:
                         raise CommitConflict("other writers changed the table first, several times in a row") from e
+
+    def set_properties(self, table: Table, properties: Mapping[str, str | None]) -> Table:
+        """Set a table's properties, and remove those that are None, however often others commit meanwhile."""
+        with translated(), self._gone_is(table.name):
+            for attempt in range(_PATIENT_TRIES):
+                current = self._catalog.load_table(table.name.identifier)
+                if str(current.metadata.table_uuid) != table.uuid:
+                    break
+                kept = current.properties
+                new = {key: value for key, value in properties.items() if value is not None and kept.get(key) != value}
+                gone = [key for key, value in properties.items() if value is None and key in kept]
+                if not new and not gone:
+                    return Table(table.name, current)
+                try:
+                    with current.transaction() as change:
+                        change.set_properties(new).remove_properties(*gone)
+                    return Table(table.name, current)
+                except CommitFailedException as e:
+                    if attempt + 1 == _PATIENT_TRIES:
+                        raise CommitConflict("other writers changed the table first, many times in a row") from e
+                    time.sleep(random.uniform(0, _PAUSE_S * min(attempt + 1, 10)))
+        raise TableNotFound(
+            f"table {table.name.table!r} was dropped and created anew meanwhile; send the request again", field="table"
+        )
 
     @contextmanager
     def _gone_is(self, name: TableName) -> Iterator[None]:

@@ -3,7 +3,7 @@
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from service.errors import (
     TableNotFound,
 )
 from service.ledger.ledger import TAKEN, UNFINISHED, Batch, Begun, Ledger
+from service.metrics.metrics import Metrics
 from service.names import BATCH_PROPERTY, TableName
 from service.partition import PartitionField
 from service.schema import TableSchema
@@ -51,7 +52,13 @@ Change = Callable[[Table, str], None]
 class Commits:
     """Every mutation goes through here."""
 
-    def __init__(self, catalog: Catalog, ledger: Ledger, pauses_s: tuple[float, ...] = (0.2, 1.0)) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        ledger: Ledger,
+        pauses_s: tuple[float, ...] = (0.2, 1.0),
+        metrics: Metrics | None = None,
+    ) -> None:
         """`pauses_s` is how long to wait before a silent catalog is asked again what became of a change."""
         self._pauses_s = pauses_s
         self._catalog = catalog
@@ -59,6 +66,8 @@ class Commits:
         self.order = Order()
         self._listeners: list[Callable[[TableName, str], None]] = []
         self._unknown: set[str] = set()
+        self._metrics = metrics or Metrics()
+        self._metrics.read("firn_unsettled_changes", lambda: len(self._unknown))
 
     def when_committed(self, listener: Callable[[TableName, str], None]) -> None:
         """Have a listener called with a table's name and UUID after each commit; it must be quick and never fail."""
@@ -87,7 +96,9 @@ class Commits:
                     return self._once(self._same(table), operation, ask, change)
                 except CommitConflict as e:
                     if attempt == TRIES:
+                        self._metrics.conflict(operation)
                         raise
+                    self._metrics.retried(operation)
                     log.info("%s %s on %s was beaten, trying again: %s", ask.request_id, operation, table.name, e)
         raise AssertionError("unreachable")
 
@@ -177,11 +188,21 @@ class Commits:
             current = self._same(table)
             if ask.key is None:
                 self._catalog.drop(current, purge=purge)
-                return
-            batch = self._new()
-            self._begin(batch, name, table.uuid, DROP, [ask])
-            with self._decided(batch, TableNotFound):
-                self._catalog.drop(current, purge=purge)
+            else:
+                batch = self._new()
+                self._begin(batch, name, table.uuid, DROP, [ask])
+                with self._decided(batch, TableNotFound):
+                    self._catalog.drop(current, purge=purge)
+        self._metrics.dropped(name)
+
+    def set_properties(self, table: Table, decide: Callable[[Table], Mapping[str, str | None]]) -> Table:
+        """Set the properties that `decide` says, given the table as it is in its turn; None removes one.
+
+        Nothing is noted of it: done twice, it comes to the same.
+        """
+        with self._alone_with(table):
+            current = self._same(table)
+            return self._catalog.set_properties(current, decide(current))
 
     @contextmanager
     def _decided(self, batch: str, refusal: type[FirnError]) -> Iterator[None]:
@@ -233,7 +254,7 @@ class Commits:
         return current
 
     def _once(self, table: Table, operation: str, ask: Ask, change: Change) -> Effect:
-        batch = self._new()
+        batch, started = self._new(), time.monotonic()
         self.begin(batch, table, operation, [ask])
         failure: Exception | None = None
         try:
@@ -251,6 +272,7 @@ class Commits:
             )
         self.end(batch, snapshot.snapshot_id if snapshot else None)
         if snapshot:
+            self._metrics.committed(operation, time.monotonic() - started)
             self.tell(after)
         return Effect(after, snapshot)
 

@@ -10,6 +10,10 @@ from service.catalog.history import history
 from service.catalog.tables import Table
 from service.ledger.ledger import Ledger
 
+READ = "a query or a stream reads it"
+BUILT_ON = "a change that is under way builds on it"
+AWAITED = "a change that made it, or was made on it, has no end noted or no answer stored yet"
+
 
 @dataclass(frozen=True)
 class _Hold:
@@ -45,19 +49,21 @@ class Holds:
         with self._lock:
             return {hold.snapshot_id for hold in self._tables.get(table_uuid, {}).values()}
 
-    def keeps(self, table: Table) -> set[int]:
-        """All of a table's snapshots that must stay because of a hold."""
+    def keeps(self, table: Table) -> dict[int, str]:
+        """All of a table's snapshots that must stay because of a hold, each with what it is held for."""
         with self._lock:
             holds = list(self._tables.get(table.uuid, {}).values())
         if not holds:
-            return set()
+            return {}
         in_order = [version.snapshot_id for version in history(table).versions]
-        kept: set[int] = set()
+        kept: dict[int, str] = {}
         for hold in holds:
             if hold.and_later and hold.snapshot_id in in_order:
-                kept.update(in_order[in_order.index(hold.snapshot_id) :])
-            kept.add(hold.snapshot_id)
-        return kept
+                kept |= dict.fromkeys(in_order[in_order.index(hold.snapshot_id) :], BUILT_ON)
+        # A snapshot that is read is held for that, whatever else it is held for.
+        return kept | {
+            hold.snapshot_id: BUILT_ON if hold.and_later else READ for hold in sorted(holds, key=_reads_last)
+        }
 
     @contextmanager
     def _hold(self, table_uuid: str, snapshot_id: int | None, *, and_later: bool) -> Iterator[None]:
@@ -77,7 +83,11 @@ class Holds:
                     del self._tables[table_uuid]
 
 
-def awaited(ledger: Ledger, table: Table) -> set[int]:
+def _reads_last(hold: _Hold) -> bool:
+    return not hold.and_later
+
+
+def awaited(ledger: Ledger, table: Table) -> dict[int, str]:
     """Snapshots whose change has no noted end yet, and those that answers by key are still to be made from.
 
     Their parents too: rows that a change concerned are counted on what it was made on.
@@ -87,4 +97,5 @@ def awaited(ledger: Ledger, table: Table) -> set[int]:
         made = table.committed_by(begun.batch) if begun.table_uuid == table.uuid else None
         if made:
             kept.add(made.snapshot_id)
-    return kept | {s.parent_id for s in table.snapshots() if s.snapshot_id in kept and s.parent_id is not None}
+    kept |= {s.parent_id for s in table.snapshots() if s.snapshot_id in kept and s.parent_id is not None}
+    return dict.fromkeys(kept, AWAITED)

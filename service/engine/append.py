@@ -14,11 +14,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from service.engine.jvm import java_class
 from service.engine.rows import frame
-from service.engine.swap import Staged, Target, swap
+from service.engine.swap import Staged, Target, append_files, swap
 from service.engine.tables import current
 
 # Where Iceberg's compaction finds the tables it rewrites: a write there leaves its files for someone else to commit.
-_STAGING = "default_rewrite_catalog"
+STAGING = "default_rewrite_catalog"
 _ICEBERG = "org.apache.iceberg"
 _SPARK = f"{_ICEBERG}.spark"
 _PYTHON = "org.apache.spark.sql.api.python.PythonSQLUtils"
@@ -44,7 +44,8 @@ def append(
     target = Target(session, table, uuid, schema_id)
     iceberg = target.load()
     staged = _stage(session, iceberg, _frame(session, rows))
-    return swap(target, iceberg, staged, batch, before_commit, lambda: discard(session, table, staged))
+    update = append_files(iceberg, staged, batch)
+    return swap(target, iceberg, update, lambda _: before_commit(), lambda: discard(session, table, staged))
 
 
 def stage(session: SparkSession, table: str, df: DataFrame, options: Mapping[str, str] | None = None) -> Staged:
@@ -69,7 +70,8 @@ def commit(
     now.
     """
     target = Target(session, table, uuid, schema_id)
-    return swap(target, target.load(), staged, batch, before_commit, lambda: None)
+    iceberg = target.load()
+    return swap(target, iceberg, append_files(iceberg, staged, batch), lambda _: before_commit())
 
 
 def discard(session: SparkSession, table: str, staged: Staged) -> None:
@@ -97,17 +99,17 @@ def _stage(session: SparkSession, iceberg: Any, jdf: Any, options: Mapping[str, 
     staging = java_class(f"{_SPARK}.FileRewriteCoordinator").get()
     tables.add(name, iceberg)
     try:
-        writer = jdf.writeTo(f"{_STAGING}.`{name}`")
+        writer = jdf.writeTo(f"{STAGING}.`{name}`")
         for option, value in (options or {}).items():
             writer = writer.option(option, value)
         writer.append()
-        return Staged(iceberg.io(), tuple(_each(staging.fetchNewFiles(iceberg, name))))
+        return Staged(iceberg.io(), tuple(each(staging.fetchNewFiles(iceberg, name))))
     finally:
         tables.remove(name)
         staging.clearRewrite(iceberg, name)
 
 
-def _each(items: Any) -> Iterator[Any]:
+def each(items: Any) -> Iterator[Any]:
     """Py4J's own loop ends with an exception, whose translation takes longer than a commit."""
     iterator = items.iterator()
     while iterator.hasNext():

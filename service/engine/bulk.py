@@ -4,18 +4,31 @@ from pyspark.sql import SparkSession
 
 from service.engine.append import stage
 from service.engine.swap import Staged
+from service.engine.tags import OnCancel, cancellable
 
 # Splits end where row groups do; without room for one more, the last few would make a task of their own.
 _GROUP_BYTES = 5 << 20
 
 
-def move(session: SparkSession, source: str, target: str, size: int, *, partitioned: bool) -> Staged:
-    """Write the rows of `source`, which take about `size` bytes there, into files of `target` for a later commit."""
+def move(
+    session: SparkSession,
+    source: str,
+    target: str,
+    size: int,
+    *,
+    partitioned: bool,
+    on_cancel: OnCancel = lambda cancel: None,
+) -> Staged:
+    """Write the rows of `source`, which take about `size` bytes there, into files of `target` for a later commit.
+
+    `on_cancel` is given what cancels it; then it fails, and what was written is removed.
+    """
     # A task a core: the fewer tasks, the fewer files; each closes its files as they reach their target size.
     cores = session.sparkContext.defaultParallelism
     split = -(-size // cores) + _GROUP_BYTES
     rows = session.read.option("split-size", str(split)).option("file-open-cost", "1").table(source)
-    return stage(session, target, rows, _BY_PARTITION if partitioned else {})
+    with cancellable(session, on_cancel):
+        return stage(session, target, rows, _BY_PARTITION if partitioned else {})
 
 
 # Each partition's rows together and one after another: a file open in every partition at once would take any memory.

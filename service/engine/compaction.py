@@ -1,48 +1,207 @@
-"""Jobs that rewrite files without changing rows. Iceberg's own actions do the work."""
+"""Compaction in Iceberg's words: which files belong together, and the commit that puts new ones in their place."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from service.engine.append import each
 from service.engine.jvm import java_class
-from service.engine.tables import load_table
+from service.engine.swap import Target, is_a, swap
+from service.engine.tables import current, load_table
+from service.engine.tags import tagged
+from service.errors import InternalError
 from service.names import BATCH_PROPERTY
 
-_GROUP_BYTES = 1 << 30
+_ICEBERG = "org.apache.iceberg"
+_ACTIONS = f"{_ICEBERG}.actions"
 _NEVER_SPLIT = (1 << 62) - 1
+# Bounds what one job has open and keeps in mind, whatever the files' sizes.
+_GROUP_FILES = 5_000
+
+
+class Beaten(Exception):
+    """Other writers changed or deleted files that were to be replaced; nothing was committed."""
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """How to merge small files: below which size, into which, and how many."""
+    """How to merge small files: below which size, into which, how many at a time, and in what order of rows."""
 
     small_bytes: int
     target_bytes: int
-    min_files: int
-    max_files: int
+    group_bytes: int
     filter_json: str | None = None
+    compression: str | None = None
+    strategy: str = "binpack"
+    sort_by: tuple[str, ...] = ()
 
 
-def rewrite(session: SparkSession, table: str, how: Rewrite, batch: str) -> None:
-    """Merge small files of each partition, in one commit."""
+@dataclass(frozen=True)
+class Group:
+    """Files of one partition that become fewer. `heavy` says that some are of a good size, with many deleted rows."""
+
+    partition: str
+    files: int
+    bytes: int
+    expected_files: int
+    heavy: bool
+    handle: Any
+    """Iceberg's own group."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The groups that one snapshot of a table has, and the table as it was then. Of use to the JVM that made it."""
+
+    iceberg: Any
+    snapshot_id: int
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A group whose new files are written and in no snapshot yet."""
+
+    group: Group
+    names: tuple[str, ...]
+    """Of its new files, without their folders."""
+
+
+def plan(session: SparkSession, table: str, how: Rewrite) -> Planned | None:
+    """Every group of two small files or more, the most files first; None of a table without a snapshot."""
     iceberg = load_table(session, table)
-    action = _actions(session).rewriteDataFiles(iceberg).binPack().snapshotProperty(BATCH_PROPERTY, batch)
-    if how.filter_json is not None:
-        parser = java_class("org.apache.iceberg.expressions.ExpressionParser")
-        action = action.filter(parser.fromJson(how.filter_json, iceberg.schema()))
-    options = {
-        "min-file-size-bytes": how.small_bytes,
-        "target-file-size-bytes": how.target_bytes,
-        "max-file-size-bytes": _NEVER_SPLIT,
-        "min-input-files": how.min_files,
-        "max-files-to-rewrite": how.max_files,
-        "max-file-group-size-bytes": max(_GROUP_BYTES, how.target_bytes),
-    }
-    for key, value in options.items():
-        action = action.option(key, str(value))
-    action.execute()
+    snapshot = iceberg.currentSnapshot()
+    if snapshot is None:
+        return None
+    expressions = java_class(f"{_ICEBERG}.expressions.Expressions")
+    parser = java_class(f"{_ICEBERG}.expressions.ExpressionParser")
+    only = expressions.alwaysTrue() if how.filter_json is None else parser.fromJson(how.filter_json, iceberg.schema())
+    planner = java_class(f"{_ACTIONS}.BinPackRewriteFilePlanner")(iceberg, only)
+    planner.init(
+        {
+            "min-file-size-bytes": str(how.small_bytes),
+            "target-file-size-bytes": str(how.target_bytes),
+            "max-file-size-bytes": str(_NEVER_SPLIT),
+            "min-input-files": "2",
+            "max-file-group-size-bytes": str(max(how.group_bytes, how.target_bytes)),
+            "max-file-group-input-files": str(_GROUP_FILES),
+            "rewrite-job-order": "files-desc",
+        }
+    )
+    with_deletes = str(snapshot.summary().get("total-delete-files") or "0") != "0"
+    found = tuple(_group(iceberg, group, how, with_deletes) for group in each(planner.plan().groups()))
+    return Planned(iceberg, int(snapshot.snapshotId()), found)
 
 
-def _actions(session: SparkSession) -> Any:
-    return java_class("org.apache.iceberg.spark.actions.SparkActions").get(session._jsparkSession)
+def first_of(_: SparkSession, group: Group, files: int, how: Rewrite) -> Group:
+    """A group of only the first so many files of a group."""
+    own = group.handle
+    tasks = java_class("java.util.ArrayList")(own.fileScanTasks().subList(0, files))
+    size = group.bytes * files // group.files
+    expected = max(1, round(size / how.target_bytes))
+    part = java_class(f"{_ACTIONS}.RewriteFileGroup")(
+        own.info(), tasks, own.outputSpecId(), own.maxOutputFileSize(), own.inputSplitSize(), expected
+    )
+    return Group(group.partition, files, int(part.inputFilesSizeInBytes()), expected, group.heavy, part)
+
+
+def commit(
+    session: SparkSession,
+    table: str,
+    uuid: str,
+    planned: Planned,
+    done: Sequence[Rewritten],
+    batch: str,
+    before_commit: Callable[[], object],
+) -> int:
+    """Put the new files of groups in the place of the old ones, in one commit; the snapshot it made.
+
+    Beaten when one of the old files is no longer there, or has had rows deleted since the plan.
+    """
+    iceberg = current(session, table)
+    old, new = java_class(f"{_ICEBERG}.util.DataFileSet").create(), java_class(f"{_ICEBERG}.util.DataFileSet").create()
+    void = java_class(f"{_ICEBERG}.util.DeleteFileSet").create()
+    for one in done:
+        old.addAll(one.group.handle.rewrittenFiles())
+        new.addAll(one.group.handle.addedFiles())
+        void.addAll(one.group.handle.danglingDVs())
+    started_on = planned.iceberg.snapshot(planned.snapshot_id)
+    update = iceberg.newRewrite().validateFromSnapshot(planned.snapshot_id)
+    update = update.dataSequenceNumber(started_on.sequenceNumber()).set(BATCH_PROPERTY, batch)
+    none = java_class(f"{_ICEBERG}.util.DeleteFileSet").create()
+    update = update.rewriteFiles(old, void, new, none)
+    clean = str(started_on.summary().get("total-delete-files") or "0") == "0"
+
+    def check(snapshot: Any) -> None:
+        if clean:
+            _same_rows(snapshot)
+        before_commit()
+
+    try:
+        return swap(Target(session, table, uuid, None), iceberg, update, check)
+    except Py4JJavaError as e:
+        if is_a(e, f"{_ICEBERG}.exceptions.ValidationException"):
+            raise Beaten("files to be replaced were changed meanwhile") from e
+        raise
+
+
+def rewrite_manifests(session: SparkSession, table: str, batch: str, tag: str) -> int:
+    """Sort the lists of a table's files by partition, into fewer lists of a good size; how many there were before."""
+    with tagged(session, tag):
+        iceberg = load_table(session, table)
+        action = (
+            java_class(f"{_ICEBERG}.spark.actions.SparkActions").get(session._jsparkSession).rewriteManifests(iceberg)
+        )
+        result = action.snapshotProperty(BATCH_PROPERTY, batch).execute()
+        return sum(1 for _ in each(result.rewrittenManifests()))
+
+
+def discard(session: SparkSession, planned: Planned, done: Iterable[Rewritten]) -> None:
+    """Delete new files that certainly no snapshot holds."""
+    for one in done:
+        for file in each(one.group.handle.addedFiles()):
+            planned.iceberg.io().deleteFile(str(file.location()))
+
+
+def sweep(session: SparkSession, table: str, folder: str, kept: frozenset[str]) -> int:
+    """Delete every file below a folder of a table that is not one of those kept; how many that were."""
+    io = load_table(session, table).io()
+    try:
+        paths = [str(info.location()) for info in each(io.listPrefix(folder))]
+    except Py4JJavaError as e:
+        if is_a(e, "java.io.UncheckedIOException"):  # it was never made
+            return 0
+        raise
+    gone = [path for path in paths if path.split("/")[-1] not in kept]
+    if len(gone) == len(paths):
+        io.deletePrefix(folder)
+    else:
+        for path in gone:
+            io.deleteFile(path)
+    return len(gone)
+
+
+def _group(iceberg: Any, group: Any, how: Rewrite, with_deletes: bool) -> Group:
+    tasks = group.fileScanTasks()
+    heavy = with_deletes and any(int(task.length()) >= how.small_bytes for task in each(tasks))
+    # Its files may be of an older spec than the one that the planner groups by.
+    partition = str(iceberg.spec().partitionToPath(group.info().partition()))
+    return Group(
+        partition,
+        int(group.inputFileNum()),
+        int(group.inputFilesSizeInBytes()),
+        int(group.expectedOutputFiles()),
+        heavy,
+        group,
+    )
+
+
+def _same_rows(snapshot: Any) -> None:
+    """Refuse to commit a rewriting that holds other than the rows it replaces, of a table without delete files."""
+    summary = snapshot.summary()
+    added, removed = str(summary.get("added-records") or "0"), str(summary.get("deleted-records") or "0")
+    if added != removed:
+        raise InternalError(f"merging files made {added} rows of {removed}; nothing was changed")

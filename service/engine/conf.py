@@ -51,6 +51,8 @@ def spark_conf(settings: Settings, jars: list[Path]) -> dict[str, str]:
         ),
         # One Arrow batch is one task, and one task writes one file per partition.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+        # A WRITE's task need not wait for all the tasks of a compaction that were there before it.
+        "spark.scheduler.mode": "FAIR",
         # Small work pays for every task it is cut into.
         "spark.sql.leafNodeDefaultParallelism": "1",
         "spark.sql.shuffle.partitions": "4",

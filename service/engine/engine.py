@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from pyspark.sql import SparkSession
@@ -39,10 +40,20 @@ class Engine:
         return self._state == "up"
 
     @property
-    def spare(self) -> int:
-        """How many sessions are not lent."""
+    def idle(self) -> int:
+        """How many sessions are lent to no job."""
+        return len(self._idle)
+
+    @property
+    def lent(self) -> int:
+        """How many sessions work for a job, of those that the present JVM has."""
         with self._changed:
-            return len(self._idle)
+            return self._count - len(self._idle) if self._state == "up" else 0
+
+    @property
+    def starts(self) -> int:
+        """How many times Spark has come up."""
+        return self._life
 
     def start(self) -> None:
         """Start Spark on this thread; raises when it cannot."""
@@ -111,6 +122,13 @@ class Engine:
             self._changed.notify_all()
         if was != "new":
             jvm.stop(root, seconds)
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs that bear a tag; of a JVM that does not answer, they end with it."""
+        root = self._root
+        if root is not None:
+            with suppress(Exception):
+                root.sparkContext.cancelJobsWithTag(tag)
 
     def cancel_all(self, seconds: float) -> None:
         """Cancel every running job, so that a stop need not wait for them; gives up on a JVM that does not answer."""

@@ -2,6 +2,7 @@
 
 Iceberg's own `ExpireSnapshots` does both in one call, and lets go of more than it is told to: whatever is past the age
 limit of its branch. Here the commit is exactly what was decided; which files nobody needs then is for Iceberg to say.
+Deleting them is for the caller, who counts.
 """
 
 import json
@@ -11,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from service.engine.files import Gathered
 from service.engine.jvm import java_class
 from service.engine.tables import load_table
 from service.errors import CommitConflict
@@ -22,7 +24,7 @@ _ICEBERG = "org.apache.iceberg"
 class Removed:
     """What a commit of `remove` left to do. It is of use to the JVM that made it only."""
 
-    cleanup: Any
+    io: Any
     before: Any
     after: Any
     level: Any
@@ -47,21 +49,25 @@ def remove(
         java_class(f"{_ICEBERG}.MetadataUpdateParser").fromJson(json.dumps(change)).applyTo(builder)
     operations.commit(before, builder.build())
     all_files = java_class(f"{_ICEBERG}.ExpireSnapshots$CleanupLevel").ALL
-    return Removed(_cleanup(session, iceberg.io()), before, operations.refresh(), all_files)
+    return Removed(iceberg.io(), before, operations.refresh(), all_files)
 
 
-def clean(session: SparkSession, removed: Removed) -> None:
-    """Delete the files that only removed snapshots needed. No later commit needs one, so there is time."""
-    removed.cleanup.cleanFiles(removed.before, removed.after, removed.level)
+def unneeded(session: SparkSession, removed: Removed) -> list[str]:
+    """The files that only removed snapshots needed, in the order in which they are best deleted: those that name
+    others come after them. No later commit needs one, so there is time."""
+    gathered = Gathered()
+    cleanup = _cleanup(session, removed.io, gathered)
+    cleanup.cleanFiles(removed.before, removed.after, removed.level)
+    return gathered.texts()
 
 
-def _cleanup(session: SparkSession, io: Any) -> Any:
-    """What `ExpireSnapshots` deletes files with: not a public class, so its constructor is asked for by reflection."""
+def _cleanup(session: SparkSession, io: Any, gathered: Gathered) -> Any:
+    """What `ExpireSnapshots` finds files with: not a public class, so its constructor is asked for by reflection."""
     kind = java_class("java.lang.Class").forName(f"{_ICEBERG}.ReachableFileCleanup")
     [constructor] = kind.getDeclaredConstructors()
     constructor.setAccessible(True)
     workers = java_class(f"{_ICEBERG}.util.ThreadPools").getWorkerPool()
     gateway: Any = session.sparkContext._gateway
     arguments = gateway.new_array(java_class("java.lang.Object"), 4)
-    arguments[0], arguments[1], arguments[2] = io, workers, workers
+    arguments[0], arguments[1], arguments[2], arguments[3] = io, workers, workers, gathered.consumer
     return constructor.newInstance(arguments)

@@ -1,4 +1,4 @@
-"""The commit of an append: built on the newest metadata, given leave, then one compare-and-swap."""
+"""A commit of ours: built on the newest metadata, given leave, then one compare-and-swap."""
 
 import logging
 import random
@@ -77,25 +77,30 @@ class Target:
             raise Moved(f"the schema of {self.name} has changed meanwhile")
 
 
-def swap(
-    target: Target,
-    iceberg: Any,
-    staged: Staged,
-    batch: str,
-    before_commit: Callable[[], object],
-    give_up: Callable[[], object],
-) -> int:
-    """What Iceberg's own commit does, with `before_commit` between what it builds on and the swap.
-
-    Its own refreshes and tries again by itself: whoever took the batch over meanwhile would not be heard. What it
-    deletes is deleted here too, and nothing that a snapshot may hold. `give_up` is called when none does.
-    """
+def append_files(iceberg: Any, staged: Staged, batch: str) -> Any:
+    """The commit that adds staged files, for `swap` to make."""
     # With a pool, Iceberg sleeps 10 ms at a time until it is done, several times in one commit.
     here = same_thread()
     update = iceberg.newAppend().scanManifestsWith(here).writeManifestsWith(here, 1).set(BATCH_PROPERTY, batch)
     for file in staged.files:
         update.appendFile(file)
-    operations = iceberg.operations()
+    return update
+
+
+def swap(
+    target: Target,
+    iceberg: Any,
+    update: Any,
+    before_commit: Callable[[Any], object],
+    give_up: Callable[[], object] = lambda: None,
+) -> int:
+    """What Iceberg's own commit does, with `before_commit` between what it builds on and the swap; the snapshot's id.
+
+    Its own refreshes and tries again by itself: whoever took the batch over meanwhile would not be heard. What it
+    deletes is deleted here too, and nothing that a snapshot may hold. `give_up` is called when none does.
+    `before_commit` is given the snapshot to be.
+    """
+    operations, io = iceberg.operations(), iceberg.io()
     tries = 0
     while True:
         tries += 1
@@ -104,7 +109,7 @@ def swap(
             # Taken now: a swap that is asked for with older metadata than the table's fails.
             base = operations.current()
             target.check(base)
-            before_commit()
+            before_commit(snapshot)
             # Called on an instance, Py4J need not first ask what the name of the class means.
             updated = base.buildFrom(base).setBranchSnapshot(snapshot, "main").build()
         except BaseException:
@@ -113,20 +118,20 @@ def swap(
         try:
             operations.commit(base, updated)
         except Py4JJavaError as e:
-            if not _is(e, _CERTAIN):
+            if not is_a(e, _CERTAIN):
                 raise
             if _is_there(target, operations, snapshot):
                 return int(snapshot.snapshotId())
-            if not _is(e, _BEATEN) or tries > base.propertyAsInt(*_RETRIES):
+            if not is_a(e, _BEATEN) or tries > base.propertyAsInt(*_RETRIES):
                 _clean(update, give_up)
                 raise
             with suppress(Py4JJavaError):  # an orphan, at worst
-                staged.io.deleteFile(snapshot.manifestListLocation())
+                io.deleteFile(snapshot.manifestListLocation())
             time.sleep(random.uniform(0.5, 1) * min(_PAUSE_S * 2 ** (tries - 1), _LONGEST_PAUSE_S))
             continue
         # Only a merge, or an earlier try, wrote a manifest that the snapshot does not hold.
         if tries > 1 or snapshot.summary().get("manifests-replaced") != "0":
-            _clean_unused(update, snapshot, staged)
+            _clean_unused(update, snapshot, io)
         return int(snapshot.snapshotId())
 
 
@@ -138,7 +143,7 @@ def _is_there(target: Target, operations: Any, snapshot: Any) -> bool:
     try:
         metadata = operations.refresh()
     except Py4JJavaError as e:
-        if _is(e, _NO_TABLE):
+        if is_a(e, _NO_TABLE):
             return False
         try:
             target.load()
@@ -167,10 +172,10 @@ def _clean(update: Any, give_up: Callable[[], object]) -> None:
             log.warning("files that were not committed could not be deleted: %s", e)
 
 
-def _clean_unused(update: Any, snapshot: Any, staged: Staged) -> None:
+def _clean_unused(update: Any, snapshot: Any, io: Any) -> None:
     """Delete the manifests of a commit that are not in the snapshot it made."""
     try:
-        _hidden(update, "cleanUncommitted", java_class("java.util.HashSet")(snapshot.allManifests(staged.io)))
+        _hidden(update, "cleanUncommitted", java_class("java.util.HashSet")(snapshot.allManifests(io)))
     except Exception as e:
         log.warning("manifests that snapshot %s does not hold could not be deleted: %s", snapshot.snapshotId(), e)
 
@@ -187,5 +192,6 @@ def _hidden(update: Any, name: str, *arguments: Any) -> None:
     method.invoke(update, given)
 
 
-def _is(error: Py4JJavaError, name: str) -> bool:
+def is_a(error: Py4JJavaError, name: str) -> bool:
+    """Whether what the JVM threw is of a class."""
     return bool(java_class("java.lang.Class").forName(name).isInstance(error.java_exception))

@@ -5,62 +5,74 @@ import logging
 import threading
 import time
 import uuid
+from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.errors import FirnError, KeyBusy, LedgerUnavailable, NotFound
-from service.ledger.jobs import JobNote, JobNotes
+from service.jobs.job import Job, State, described, interrupted
+from service.jobs.running import Running
+from service.ledger.jobs import LIVE, JobNote, JobNotes
+from service.metrics.metrics import Metrics
 
 log = logging.getLogger("firn.jobs")
 
-State = Literal["running", "done", "failed"]
 _KEPT_MS = 7 * 24 * 3600 * 1000
-
-
-@dataclass
-class Progress:
-    """How far a piece of work is. Whoever does it writes here; anybody may read."""
-
-    phase: str = "receiving"
-    records: int = 0
-    bytes: int = 0
-
-
-@dataclass
-class Job:
-    """One piece of work that is under way in this process, or has just ended."""
-
-    note: JobNote
-    progress: Progress
-    state: State = "running"
-    outcome: bytes = b"null"
-    ended_ms: int | None = None
 
 
 class Jobs:
     """Every job of this process, and the notes of those of others."""
 
-    def __init__(self, notes: JobNotes, commits: Commits) -> None:
+    def __init__(self, notes: JobNotes, commits: Commits, metrics: Metrics | None = None) -> None:
         self._notes = notes
         self._commits = commits
         self._lock = threading.Lock()
         self._live: dict[str, Job] = {}
+        self._metrics = metrics or Metrics()
+        self._metrics.read("firn_jobs", self._counted)
 
-    def begin(self, kind: str, table: Table, progress: Progress, promise: bytes) -> str:
-        """A new job's id, which nobody can guess. `promise` is the answer, as JSON, should its batch turn out to have
-        been committed by a process that did not live to say so; its metadata gets the snapshot's id."""
+    def begin(
+        self,
+        kind: str,
+        table: Table,
+        progress: Any,
+        promise: bytes = b"null",
+        running: Running | None = None,
+        state: State = "running",
+    ) -> str:
+        """A new job's id, which nobody can guess. `progress` is an instance of any dataclass that JSON can carry.
+
+        `promise` is the answer, as JSON, should its batch turn out to have been committed by a process that did not
+        live to say so; its metadata gets the snapshot's id. `running` is what whoever does the work looks at.
+        """
         now = _now_ms()
         self._tidy(now)
+        running = running or Running()
+        running.id = uuid.uuid4().hex
         shown = json.dumps(asdict(progress))
-        note = JobNote(uuid.uuid4().hex, kind, table.name, table.uuid, "running", None, shown, promise, now)
+        note = JobNote(running.id, kind, table.name, table.uuid, state, None, shown, promise, now)
         self._notes.begin(note)
         with self._lock:
-            self._live[note.id] = Job(note, progress)
+            self._live[note.id] = Job(note, progress, running, state)
+        self._metrics.job(kind, state)
         return note.id
+
+    def started(self, job_id: str) -> bool:
+        """One that was queued runs now; false where it has ended meanwhile."""
+        with self._lock:
+            job = self._live.get(job_id)
+            if job is None or job.state != "queued":
+                return False
+            job.state = "running"
+        self._metrics.job(job.note.kind, "running")
+        try:
+            self._notes.started(job_id)
+        except LedgerUnavailable as e:  # its end will be noted
+            log.error("the start of job %s could not be noted: %s", job_id, e.message)
+        return True
 
     def tries(self, job_id: str, batch: str) -> None:
         """It is about to commit this batch: should the process end, the table's history says whether it did."""
@@ -74,20 +86,68 @@ class Jobs:
         """It has failed, with this error."""
         self._end(job_id, "failed", error)
 
+    def cancelled(self, job_id: str, error: bytes) -> None:
+        """It was called off; the error may say how far it had come."""
+        self._end(job_id, "cancelled", error)
+
+    def interrupted(self, job_id: str) -> None:
+        """This process ends before it does."""
+        with self._lock:
+            job = self._live.get(job_id)
+        if job is not None:
+            self._end(job_id, "interrupted", interrupted(job.note.kind))
+
     def describe(self, job_id: str) -> dict[str, Any]:
         """What a client is told of a job; NotFound where there is none of that id."""
         with self._lock:
             job = self._live.get(job_id)
         if job is not None:
-            return _described(job.note, job.state, asdict(job.progress), job.outcome, job.ended_ms)
+            return job.described()
         note = self._notes.find(job_id)
-        if note is not None and note.state == "running" and self._notes.left(note):
+        if note is not None and note.state in LIVE and self._notes.left(note):
             with suppress(KeyBusy):  # somebody else is at it
                 self._settle(note)
             note = self._notes.find(job_id)
         if note is None:
             raise NotFound(f"there is no job {job_id[:80]!r}; it may have ended more than a week ago")
-        return _described(note, note.state, json.loads(note.progress), note.outcome, note.ended_ms)
+        return described(note)
+
+    def cancel(self, job_id: str) -> dict[str, Any]:
+        """Call a job off, wherever it is, and say what is known of it now; one that has ended stays as it is.
+
+        It ends a moment later, as `cancelled`, unless it is too late: then as it would have.
+        """
+        with self._lock:
+            job = self._live.get(job_id)
+        if job is None:
+            note = self._notes.find(job_id)
+            if note is not None and note.state in LIVE and not self._notes.left(note):
+                self._notes.ask_cancel(job_id, _now_ms())
+        elif job.live:
+            job.running.cancel()
+        return self.describe(job_id)
+
+    def look_for_cancels(self) -> None:
+        """Call off those of ours that other instances were asked to call off, and note for them how far ours are.
+
+        Ends that the ledger could not be told of are noted, too.
+        """
+        with self._lock:
+            jobs = list(self._live.values())
+        try:
+            for job in jobs:
+                if not job.live:
+                    self._note_end(job)
+            if not self._notes.shared or not any(job.live for job in jobs):
+                return
+            asked = self._notes.to_cancel()
+            for job in jobs:
+                if job.live and job.note.id in asked:
+                    job.running.cancel()
+                if job.live:
+                    self._notes.show(job.note.id, job.progress_json)
+        except FirnError as e:
+            log.info("the ledger could not be asked which jobs to cancel: %s", e.message)
 
     def recover(self) -> int:
         """Find out what became of jobs that an earlier process did not finish; how many there were."""
@@ -102,53 +162,39 @@ class Jobs:
     def _settle(self, note: JobNote) -> None:
         committed = self._commits.outcome(note.batch) if note.batch is not None else None
         if committed is None:
-            self._notes.end(note.id, "failed", None, json.dumps(_INTERRUPTED).encode(), _now_ms())
+            self._notes.settle(note.id, "interrupted", interrupted(note.kind), _now_ms())
+            self._metrics.job(note.kind, "interrupted")
             return
         answer = json.loads(note.outcome)
         answer["metadata"]["snapshot_id"] = committed.snapshot_id
-        self._notes.end(note.id, "done", None, json.dumps(answer).encode(), _now_ms())
+        self._notes.settle(note.id, "done", json.dumps(answer).encode(), _now_ms())
+        self._metrics.job(note.kind, "done")
 
     def _end(self, job_id: str, state: State, outcome: bytes) -> None:
+        """The first end counts: a stop does not wait for work that takes too long to notice it."""
         with self._lock:
-            job = self._live[job_id]
-        job.outcome, job.ended_ms = outcome, _now_ms()
-        job.state = state
+            job = self._live.get(job_id)
+            if job is None or not job.live:
+                return
+            job.outcome, job.ended_ms, job.state = outcome, _now_ms(), state
+        self._metrics.job(job.note.kind, state)
         try:
-            self._notes.end(job_id, state, json.dumps(asdict(job.progress)), outcome, job.ended_ms)
-        except LedgerUnavailable as e:  # the next start finds out
+            self._note_end(job)
+        except LedgerUnavailable as e:  # it is tried again
             log.error("the end of job %s could not be noted: %s", job_id, e.message)
-            return
+
+    def _note_end(self, job: Job) -> None:
+        self._notes.end(job.note.id, job.state, job.progress_json, job.outcome, job.ended_ms or 0)
         with self._lock:
-            del self._live[job_id]
+            self._live.pop(job.note.id, None)
+
+    def _counted(self) -> Counter[tuple[str, ...]]:
+        """How many there are that have not ended, by kind and state."""
+        with self._lock:
+            return Counter((job.note.kind, job.state) for job in self._live.values() if job.live)
 
     def _tidy(self, now: int) -> None:
         self._notes.forget(now - _KEPT_MS)
-
-
-_INTERRUPTED = {
-    "code": "UNAVAILABLE",
-    "message": "the service ended while this job ran, and nothing of it was written; send the request again",
-    "retryable": True,
-}
-
-
-def _described(note: JobNote, state: str, progress: Any, outcome: bytes, ended_ms: int | None) -> dict[str, Any]:
-    said = {
-        "id": note.id,
-        "kind": note.kind,
-        "state": state,
-        "progress": progress,
-        "created_at": _time(note.begun_ms),
-    }
-    if ended_ms is not None:
-        said["ended_at"] = _time(ended_ms)
-    if state in ("done", "failed"):
-        said["result" if state == "done" else "error"] = json.loads(outcome)
-    return said
-
-
-def _time(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def _now_ms() -> int:

@@ -93,8 +93,14 @@ class CompactionNotes:
         ]
         return self._latest(where, limit, before_ms)
 
-    def of_tenant(self, tenant: str, limit: int, before_ms: int | None = None) -> list[CompactionNote]:
-        return self._latest([compaction_log.c.tenant == tenant], limit, before_ms)
+    def of_tenant(
+        self, tenant: str, limit: int, before_ms: int | None = None, namespace: str | None = None
+    ) -> list[CompactionNote]:
+        """The latest of a tenant, or of one of its namespaces, newest first."""
+        where = [compaction_log.c.tenant == tenant]
+        if namespace is not None:
+            where.append(compaction_log.c.namespace == namespace)
+        return self._latest(where, limit, before_ms)
 
     def latest(self, limit: int) -> list[CompactionNote]:
         """The latest of all."""
@@ -116,7 +122,12 @@ class CompactionNotes:
     def _latest(self, where: list[Any], limit: int, before_ms: int | None) -> list[CompactionNote]:
         if before_ms is not None:
             where = [*where, compaction_log.c.begun_ms < before_ms]
-        asked = select(compaction_log).where(*where).order_by(compaction_log.c.begun_ms.desc()).limit(limit)
+        asked = (
+            select(compaction_log)
+            .where(*where)
+            .order_by(compaction_log.c.begun_ms.desc(), compaction_log.c.id)
+            .limit(limit)
+        )
         with self._ledger._reading() as connection:
             return [_note(row) for row in connection.execute(asked)]
 

@@ -19,14 +19,18 @@ jobs = Table(
     Column("namespace", String(63), nullable=False),
     Column("table_name", String(63), nullable=False),
     Column("table_uuid", String(36), nullable=False),
-    Column("state", String(10), nullable=False, index=True),  # running, done, failed
+    # queued, running, done, failed, cancelled, interrupted
+    Column("state", String(12), nullable=False, index=True),
     Column("batch", String(40)),  # the last one that was tried
     Column("progress", Text, nullable=False),  # JSON
     Column("outcome", LargeBinary, nullable=False),  # JSON: the answer, or the error; while it runs, the answer to be
     Column("begun_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger, index=True),
     Column("owner", String(40), nullable=False, server_default=""),
+    Column("cancel", BigInteger),  # when it was asked for, where the owner is to see to it
 )
+LIVE = ("queued", "running")
+_IS_LIVE = jobs.c.state.in_(LIVE)
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class JobNote:
     ended_ms: int | None = None
     owner: str = ""
     """The instance that works on it."""
+    cancelling: bool = False
+    """Whether its owner was asked to call it off."""
 
 
 class JobNotes:
@@ -52,6 +58,11 @@ class JobNotes:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+
+    @property
+    def shared(self) -> bool:
+        """Whether other instances see them, too."""
+        return self._ledger.owners.shared
 
     def begin(self, note: JobNote) -> None:
         values = {
@@ -71,6 +82,12 @@ class JobNotes:
         with self._ledger._writing() as connection:
             connection.execute(insert(jobs), values)
 
+    def started(self, job: str) -> None:
+        """One that was queued runs now."""
+        with self._ledger._writing() as connection:
+            queued = (jobs.c.id == job, jobs.c.state == "queued")
+            connection.execute(update(jobs).where(*queued).values(state="running"))
+
     def try_batch(self, job: str, batch: str) -> None:
         """Note the batch that is about to be committed; CommitConflict if others have given the job up meanwhile."""
         ours = (jobs.c.id == job, jobs.c.state == "running")
@@ -79,12 +96,33 @@ class JobNotes:
             if connection.execute(noted).scalar() is None:
                 raise CommitConflict("another instance gave this job up, as it could not see us; send it again")
 
-    def end(self, job: str, state: str, progress: str | None, outcome: bytes, ended_ms: int) -> None:
-        values: dict[str, Any] = {"state": state, "outcome": outcome, "ended_ms": ended_ms}
-        if progress is not None:
-            values["progress"] = progress
+    def end(self, job: str, state: str, progress: str, outcome: bytes, ended_ms: int) -> None:
+        """Note how a job of ours ended, whatever others took it to have come to."""
+        values = {"state": state, "progress": progress, "outcome": outcome, "ended_ms": ended_ms}
         with self._ledger._writing() as connection:
             connection.execute(update(jobs).where(jobs.c.id == job).values(**values))
+
+    def settle(self, job: str, state: str, outcome: bytes, ended_ms: int) -> None:
+        """Note what became of a job whose instance has left it behind, if it has no end yet."""
+        values = {"state": state, "outcome": outcome, "ended_ms": ended_ms}
+        with self._ledger._writing() as connection:
+            connection.execute(update(jobs).where(jobs.c.id == job, _IS_LIVE).values(**values))
+
+    def show(self, job: str, progress: str) -> None:
+        """Note how far a job is, for other instances to tell."""
+        with self._ledger._writing() as connection:
+            connection.execute(update(jobs).where(jobs.c.id == job, _IS_LIVE).values(progress=progress))
+
+    def ask_cancel(self, job: str, now_ms: int) -> None:
+        """Leave word for a job's owner that it is to be called off."""
+        with self._ledger._writing() as connection:
+            connection.execute(update(jobs).where(jobs.c.id == job, _IS_LIVE).values(cancel=now_ms))
+
+    def to_cancel(self) -> set[str]:
+        """Jobs of ours that somebody left word to call off."""
+        asked = (_IS_LIVE, jobs.c.owner == self._ledger.owners.me, jobs.c.cancel.is_not(None))
+        with self._ledger._reading() as connection:
+            return set(connection.execute(select(jobs.c.id).where(*asked)).scalars())
 
     def find(self, job: str) -> JobNote | None:
         with self._ledger._reading() as connection:
@@ -98,7 +136,7 @@ class JobNotes:
     def unfinished(self) -> list[JobNote]:
         """Jobs whose end is not noted: under way, or left behind by a crash."""
         with self._ledger._reading() as connection:
-            return [_note(row) for row in connection.execute(select(jobs).where(jobs.c.state == "running"))]
+            return [_note(row) for row in connection.execute(select(jobs).where(_IS_LIVE))]
 
     def forget(self, before_ms: int) -> None:
         """Let go of jobs that ended before a time."""
@@ -120,4 +158,5 @@ def _note(row: Any) -> JobNote:
         row.begun_ms,
         row.ended_ms,
         row.owner,
+        row.cancel is not None,
     )

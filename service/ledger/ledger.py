@@ -52,6 +52,7 @@ class Batch:
     records: int
     owner: str = ""
     """The instance that began it, or took it over."""
+    begun_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -300,6 +301,7 @@ def _batch(row: Any) -> Batch:
         row.requests,
         row.records,
         row.owner,
+        row.begun_ms,
     )
 
 
@@ -348,15 +350,24 @@ def _making_tables(engine: Engine) -> Iterator[None]:
 
 
 def _add_what_is_new(engine: Engine) -> None:
-    """Bring a ledger that an earlier version made up to date: columns are only ever added."""
+    """Bring a ledger that an earlier version made up to date: columns are only ever added, or made wider."""
     known = inspect(engine)
     for table in metadata.sorted_tables:
-        there = {column["name"] for column in known.get_columns(table.name)}
+        there = {column["name"]: column["type"] for column in known.get_columns(table.name)}
         for column in table.columns:
+            change = None
             if column.name not in there:
-                added = CreateColumn(column).compile(dialect=engine.dialect)
+                change = f"ADD COLUMN {CreateColumn(column).compile(dialect=engine.dialect)}"
+            elif engine.dialect.name == "postgresql" and _length(column.type) > _length(there[column.name]):
+                change = f"ALTER COLUMN {column.name} TYPE VARCHAR({_length(column.type)})"  # SQLite counts no letters
+            if change is not None:
                 with engine.begin() as connection:
-                    connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {added}")
+                    connection.exec_driver_sql(f"ALTER TABLE {table.name} {change}")
+
+
+def _length(kind: Any) -> int:
+    """How long a text of a column's type may be; 0 where it is no text, or of any length."""
+    return getattr(kind, "length", None) or 0
 
 
 def _now_ms() -> int:

@@ -17,6 +17,7 @@ from service.engine import stream
 from service.engine.engine import Engine
 from service.engine.stream import Batches
 from service.errors import EngineUnavailable, FirnError, TooManyRequests
+from service.metrics.metrics import Metrics
 from service.settings import LimitSettings
 from service.streams.accept import MEDIA_TYPES, Form
 from service.streams.caller import Caller
@@ -67,6 +68,16 @@ class Stream:
         """Call `tell` when nothing of it is left; to be said before the first `advance`."""
         self._told.append(tell)
 
+    @property
+    def whole(self) -> bool:
+        """Whether it was read to its end."""
+        return self._whole
+
+    @property
+    def seconds(self) -> float:
+        """How long ago it was opened."""
+        return time.monotonic() - self._opened
+
     def _next(self) -> bytes | None:
         with self._lock:
             try:
@@ -93,7 +104,7 @@ class Stream:
         if self._closed:
             return
         self._closed = True
-        elapsed = round((time.monotonic() - self._opened) * 1000)
+        elapsed = round(self.seconds * 1000)
         end = "sent whole" if self._whole else "given up"
         log.info("%s stream %s: %d bytes in %d ms", self._request_id, end, self._bytes, elapsed)
         try:
@@ -106,10 +117,12 @@ class Stream:
 class Streams:
     """Opens them, a bounded number at a time."""
 
-    def __init__(self, limits: LimitSettings, engine: Engine, holds: Holds) -> None:
+    def __init__(self, limits: LimitSettings, engine: Engine, holds: Holds, metrics: Metrics | None = None) -> None:
         self._engine = engine
         self._holds = holds
         self._most = limits.streams
+        self._metrics = metrics or Metrics()
+        self._metrics.read("firn_streams", lambda: self._open)
         self._open = 0
         self._lock = threading.Lock()
         # A step of each, and the end of each, never wait for those of others.
@@ -142,7 +155,9 @@ class Streams:
             _check_waiting(caller)
             chunks = held.enter_context(closing(encoded(form, batches.schema, batches)))
             whole = itertools.chain([next(chunks)], chunks)
-            return Stream(MEDIA_TYPES[form], request_id, whole, self._pool, cancel, held.pop_all())
+            opened = Stream(MEDIA_TYPES[form], request_id, whole, self._pool, cancel, held.pop_all())
+            opened.when_closed(lambda: self._metrics.streamed(opened.seconds, whole=opened.whole))
+            return opened
 
     def _enter(self) -> None:
         with self._lock:

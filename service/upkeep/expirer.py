@@ -2,27 +2,29 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from service.catalog.history import History, history
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.engine.engine import Engine
-from service.engine.expire import Removed, clean, remove
+from service.engine.expire import Removed, remove, unneeded
 from service.errors import CommitConflict
 from service.names import TableName
 from service.properties import snapshot_policy
 from service.settings import SnapshotSettings
-from service.upkeep.retention import Verdict, by_age, by_policy, commits_until
+from service.upkeep.removal import delete_files, owns_its_files
+from service.upkeep.retention import Expired, Kept, Verdict, by_age, by_policy, commits_until
 
 log = logging.getLogger("firn.upkeep")
 
 TRIES = 3
 HOUR_MS = 3_600_000
+_SHARED = "the table's property gc.enabled is false: others may need its files"
 
-# Says which of a table's snapshots must stay, whatever their age.
-Keeper = Callable[[Table], Iterable[int]]
+# Says which of a table's snapshots must stay, whatever their age, and why.
+Keeper = Callable[[Table], Mapping[int, str]]
 _Choice = Callable[[Table, History], Verdict]
 
 
@@ -47,22 +49,23 @@ class Expirer:
         policy = snapshot_policy(table.properties, self.settings)
 
         def choose(current: Table, past: History) -> Verdict:
-            return by_policy(past, policy, self._needed(current), _now_ms())
+            return by_policy(past, policy, self._needed(current).keys(), _now_ms())
 
         expirable = len(self._verdict(table, choose).snapshots)
-        gone = self._expire(table, choose) if expirable >= slack else 0
+        gone = self._expire(table, choose).snapshots if expirable >= slack else 0
         return commits_until(slack, policy, table.snapshot_count - gone, expirable - gone)
 
-    def by_age(self, table: Table, hours: int) -> int:
-        """Let go of what is older than so many hours; returns how many snapshots that were."""
+    def by_age(self, table: Table, hours: int) -> Expired:
+        """Let go of what is older than so many hours."""
 
         def choose(current: Table, past: History) -> Verdict:
             now_ms = _now_ms()
             return by_age(past, now_ms - hours * HOUR_MS, self._needed(current), now_ms)
 
-        return self._expire(table, choose) if self._verdict(table, choose) else 0
+        verdict = self._verdict(table, choose)
+        return self._expire(table, choose) if verdict else Expired(kept=verdict.kept)
 
-    def _expire(self, table: Table, choose: _Choice) -> int:
+    def _expire(self, table: Table, choose: _Choice) -> Expired:
         for attempt in range(1, TRIES + 1):
             try:
                 verdict, removed = self._remove(table, choose)
@@ -72,14 +75,15 @@ class Expirer:
                     raise
                 log.info("the expiry of %s was beaten, trying again: %s", table.name, e.message)
         if removed is None:
-            return 0
+            return Expired(kept=verdict.kept)
+        snapshots, files = len(verdict.snapshots), 0
         try:
-            self.engine.run(clean, removed)
+            files = delete_files(self.engine, table, self.engine.run(unneeded, removed))
         except Exception:  # the snapshots are gone all the same; their files take room and do nothing else
-            log.exception("the files of %d old snapshots of %s were not deleted", len(verdict.snapshots), table.name)
+            log.exception("the files of %d old snapshots of %s were not deleted", snapshots, table.name)
         else:
-            log.info("%d old snapshots of %s were let go", len(verdict.snapshots), table.name)
-        return len(verdict.snapshots)
+            log.info("%d old snapshots of %s were let go, with %d files", snapshots, table.name, files)
+        return Expired(snapshots, files, verdict.kept)
 
     def _remove(self, table: Table, choose: _Choice) -> tuple[Verdict, Removed | None]:
         # A change looks for the snapshot it made while it has its turn; until then that must not expire.
@@ -94,12 +98,18 @@ class Expirer:
             return verdict, removed
 
     def _verdict(self, table: Table, choose: _Choice) -> Verdict:
-        if table.properties.get("gc.enabled") == "false":  # its files are not its own alone
-            return Verdict()
-        return choose(table, history(table))
+        verdict = choose(table, history(table))
+        if owns_its_files(table):
+            return verdict
+        shared = tuple(Kept(snapshot_id, _SHARED) for snapshot_id in verdict.snapshots)
+        return Verdict(kept=(*shared, *verdict.kept))
 
-    def _needed(self, table: Table) -> frozenset[int]:
-        return frozenset(snapshot_id for keeper in self.keepers for snapshot_id in keeper(table))
+    def _needed(self, table: Table) -> dict[int, str]:
+        needed: dict[int, str] = {}
+        for keeper in self.keepers:
+            for snapshot_id, reason in keeper(table).items():
+                needed.setdefault(snapshot_id, reason)
+        return needed
 
 
 def _now_ms() -> int:

@@ -1,9 +1,9 @@
 """Which files a compaction would merge: one rule, for the check after a WRITE and for COMPACT itself. Pure."""
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from service.catalog.files import DataFile
 from service.settings import CompactionSettings
@@ -31,3 +31,38 @@ def plan(files: Iterable[DataFile], small_bytes: int, min_files: int) -> Plan:
 def small_bytes(policy: CompactionSettings, target_mb: int) -> int:
     """Below what size a file is small: the threshold, but never so near the target that merged files stay small."""
     return min(policy.small_file_threshold_mb * MIB, target_mb * MIB * 3 // 4)
+
+
+class Bundle(Protocol):
+    """Small files of one partition that a compaction would merge at one go; a partition may have several."""
+
+    @property
+    def partition(self) -> str: ...
+    @property
+    def files(self) -> int: ...
+    @property
+    def expected_files(self) -> int: ...
+    @property
+    def heavy(self) -> bool: ...
+
+
+B = TypeVar("B", bound=Bundle)
+
+
+def choose(bundles: Sequence[B], min_files: int, max_files: int) -> list[tuple[B, int]]:
+    """The bundles worth merging, as they come, each with how many of its files are: at most so many in all.
+
+    A partition is worth it with enough small files; files of which much is deleted are worth it by themselves.
+    """
+    in_partition = Counter[str]()
+    for bundle in bundles:
+        in_partition[bundle.partition] += bundle.files
+    chosen: list[tuple[B, int]] = []
+    left = max_files
+    for bundle in bundles:
+        fewer = bundle.expected_files < bundle.files and in_partition[bundle.partition] >= min_files
+        take = min(bundle.files, left)
+        if (fewer and take >= 2) or (bundle.heavy and take):
+            chosen.append((bundle, take))
+            left -= take
+    return chosen

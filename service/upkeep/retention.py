@@ -1,7 +1,8 @@
 """Which snapshots may go: pure, so that what must never go can be tried on every history there may be."""
 
-from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 
 from service.catalog.history import History, Ref, Version
 from service.settings import SnapshotSettings
@@ -10,14 +11,36 @@ HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
+class Kept:
+    """A snapshot that is old enough to go, and why it stays."""
+
+    snapshot_id: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The snapshots to let go of, oldest first, and the branches and tags whose own time is over."""
 
     snapshots: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    """By age only: what is old enough and stays, less the current snapshot, which always does."""
 
     def __bool__(self) -> bool:
         return bool(self.snapshots or self.refs)
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What came of an expiry: how many snapshots went, how many files were deleted, and what stays though it is old."""
+
+    snapshots: int = 0
+    files: int = 0
+    kept: tuple[Kept, ...] = ()
+
+
+NOTHING_EXPIRED = Expired()
 
 
 def by_policy(history: History, policy: SnapshotSettings, needed: Set[int], now_ms: int) -> Verdict:
@@ -32,10 +55,20 @@ def by_policy(history: History, policy: SnapshotSettings, needed: Set[int], now_
     return _all_but(history, set(list(kept)[: policy.keep_at_most]), needed, now_ms)
 
 
-def by_age(history: History, older_than_ms: int, needed: Set[int], now_ms: int) -> Verdict:
-    """Snapshots older than a time; what is current, referred to or `needed` stays all the same."""
-    kept = {version.snapshot_id for version in history.versions if version.timestamp_ms >= older_than_ms}
-    return _all_but(history, kept, needed, now_ms)
+def by_age(history: History, older_than_ms: int, needed: Mapping[int, str], now_ms: int) -> Verdict:
+    """Snapshots older than a time; what is current, referred to or `needed`, each for a reason, stays all the same."""
+    young = {version.snapshot_id for version in history.versions if version.timestamp_ms >= older_than_ms}
+    verdict = _all_but(history, young, needed.keys(), now_ms)
+    reasons: dict[int, list[str]] = defaultdict(list)
+    for ref in history.refs:
+        if ref.name not in verdict.refs:
+            for snapshot_id in _kept_by(ref, history, now_ms):
+                reasons[snapshot_id].append(f"{'tag' if ref.is_tag else 'branch'} {ref.name}")
+    for snapshot_id, reason in needed.items():
+        reasons[snapshot_id].append(reason)
+    settled = {*young, *verdict.snapshots, history.current_id}
+    kept = (v.snapshot_id for v in history.versions if v.snapshot_id not in settled)
+    return replace(verdict, kept=tuple(Kept(snapshot_id, "; ".join(reasons[snapshot_id])) for snapshot_id in kept))
 
 
 def commits_until(slack: int, policy: SnapshotSettings, snapshots: int, expirable: int) -> int:

@@ -1,6 +1,7 @@
 """A batch of WRITEs: one note, one Spark job, one commit, one note of the answers; then the answers."""
 
 import logging
+import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from service.errors import (
     TooManyRequests,
     Unavailable,
 )
+from service.metrics.metrics import Metrics
 from service.upkeep.upkeep import NOT_CHECKED, Upkeep
 from service.writes.entry import Entry, Written, together
 
@@ -51,10 +53,11 @@ class Committed:
 class Batches:
     """Commits batches; it is called by whoever holds the table's turn."""
 
-    def __init__(self, engine: Engine, commits: Commits, upkeep: Upkeep) -> None:
+    def __init__(self, engine: Engine, commits: Commits, upkeep: Upkeep, metrics: Metrics | None = None) -> None:
         self._engine = engine
         self._commits = commits
         self._upkeep = upkeep
+        self._metrics = metrics or Metrics()
         # The note is written while Spark writes the files; only the commit waits for it.
         self._notes = ThreadPoolExecutor(4, thread_name_prefix="firn-notes")
 
@@ -121,12 +124,19 @@ class Batches:
 
     def _committed(self, entries: list[Entry]) -> Committed:
         for attempt in range(1, TRIES + 1):
+            started = time.monotonic()
             try:
-                return self._once(entries)
+                done = self._once(entries)
             except CommitConflict as e:
                 if attempt == TRIES:
+                    self._metrics.conflict("WRITE")
                     raise
+                self._metrics.retried("WRITE")
                 log.info("a batch of %d on %s was beaten, trying again: %s", len(entries), entries[0].name, e.message)
+            else:
+                self._metrics.committed("WRITE", time.monotonic() - started)
+                self._metrics.batch(len(entries), done.records)
+                return done
         raise AssertionError("unreachable")
 
     def _once(self, entries: list[Entry]) -> Committed:

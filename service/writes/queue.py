@@ -57,9 +57,8 @@ class Queue:
 
     @property
     def waiting(self) -> int:
-        """How many WRITEs are in no batch yet."""
-        with self._changed:
-            return len(self._waiting)
+        """How many wait; those that are being committed do not."""
+        return len(self._waiting)
 
     @property
     def idle(self) -> bool:

@@ -14,6 +14,7 @@ from service.engine.swap import Moved
 from service.engine.write import overwrite
 from service.errors import CommitConflict, FirnError, ShuttingDown
 from service.ledger.ledger import Batch
+from service.metrics.metrics import Metrics
 from service.names import TableName
 from service.records import read_records
 from service.settings import Settings
@@ -30,17 +31,28 @@ _MOVES = 3
 class Writes:
     """Takes records in. A waiting WRITE holds no thread."""
 
-    def __init__(self, settings: Settings, engine: Engine, catalog: Catalog, commits: Commits, upkeep: Upkeep) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        catalog: Catalog,
+        commits: Commits,
+        upkeep: Upkeep,
+        metrics: Metrics | None = None,
+    ) -> None:
         self._settings = settings.writes
         self._engine = engine
         self._catalog = catalog
         self._commits = commits
         self._tables = SeenTables(catalog)
-        self._batches = Batches(engine, commits, upkeep)
+        metrics = metrics or Metrics()
+        self._batches = Batches(engine, commits, upkeep, metrics)
         self._lock = threading.Lock()
         self._queues: dict[str, Queue] = {}
         self._looking = ThreadPoolExecutor(4, thread_name_prefix="firn-intake")
         self._committing = ThreadPoolExecutor(settings.spark.sessions, thread_name_prefix="firn-commit")
+        metrics.read("firn_write_queue_requests", lambda: sum(queue.waiting for queue in self._every_queue()))
+        metrics.read("firn_write_queue_tables", lambda: sum(not queue.idle for queue in self._every_queue()))
 
     def append(self, name: TableName, records: list[Any], size: int, ask: Ask, reply: Reply) -> "Future[bytes]":
         """Check every record, then commit them all with whatever else is waiting; none is written if one does not fit.
@@ -131,6 +143,10 @@ class Writes:
                     self._queues = {u: q for u, q in self._queues.items() if not q.idle}
                 queue = self._queues[uuid] = Queue(self._settings, lambda: self._join(uuid))
             queue.add(entry)
+
+    def _every_queue(self) -> list[Queue]:
+        with self._lock:
+            return list(self._queues.values())
 
     def _join(self, uuid: str) -> None:
         self._commits.order.join(uuid, lambda: self._on_turn(uuid))

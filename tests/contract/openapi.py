@@ -5,6 +5,7 @@ A keyword that is not known here is an error, so that nothing in the document go
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -108,6 +109,14 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
 
+def _moment(text: str) -> bool:
+    try:
+        return text.endswith("Z") and datetime.fromisoformat(text) is not None
+    except ValueError:
+        return False
+
+
+_FORMATS: dict[str, Callable[[str], bool]] = {"date-time": _moment}
 _RULES: dict[str, Callable[..., Iterator[str]]] = {
     "$ref": _ref,
     "type": _type,
@@ -123,6 +132,8 @@ _RULES: dict[str, Callable[..., Iterator[str]]] = {
     "minimum": _says(lambda v, limit: not _number(v) or v >= limit),
     "maximum": _says(lambda v, limit: not _number(v) or v <= limit),
     "minLength": _says(lambda v, limit: not isinstance(v, str) or len(v) >= limit),
+    "maxItems": _says(lambda v, limit: not isinstance(v, list) or len(v) <= limit),
     "maxLength": _says(lambda v, limit: not isinstance(v, str) or len(v) <= limit),
+    "format": _says(lambda v, limit: not isinstance(v, str) or _FORMATS[limit](v)),
     "pattern": _says(lambda v, limit: not isinstance(v, str) or re.search(limit, v) is not None),
 }

@@ -149,6 +149,32 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "snapshot_retention_hours": 168,
         },
     ),
+    "SET_COMPACTION": (
+        {
+            "operation": "SET_COMPACTION",
+            **TABLE,
+            "enabled": True,
+            "mode": "recommend",
+            "target_file_size_mb": 64,
+            "small_file_threshold_mb": 8,
+            "min_files_to_compact": 2,
+            "opportunistic_check_interval": 2,
+            "max_files_per_compaction": 10,
+            "snapshot_retention_hours": 24,
+            "strategy": "sort",
+            "sort_by": ["name", "home.city"],
+            "window": "01:00-05:30 Europe/Zurich",
+        },
+    ),
+    "LIST_PARTITIONS": (
+        {
+            "operation": "LIST_PARTITIONS",
+            **TABLE,
+            "partition_filter": {"day": {"gte": "2024-01-01", "lt": "2025-01-01"}, "id": {"in": [1, 2]}},
+            "limit": 10,
+        },
+    ),
+    "COMPACTION_LOG": ({"operation": "COMPACTION_LOG", **TABLE, "limit": 10, "before": "2024-01-01T00:00:00Z"},),
     "DESCRIBE_TABLE": ({"operation": "DESCRIBE_TABLE", **TABLE},),
     "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default"},),
     "RECOMMEND": (

@@ -92,6 +92,10 @@ def remove(**parts: Any) -> dict[str, Any]:
     return {"operation": "DELETE", **parts}
 
 
+def policy(**parts: Any) -> dict[str, Any]:
+    return {"operation": "SET_COMPACTION", **parts}
+
+
 ANY_REQUEST = [
     Bad({"operation": "CREATE_TABEL"}, "UNKNOWN_OPERATION", "operation", "CREATE_TABLE"),
     Bad({"operation": "wriet"}, "UNKNOWN_OPERATION", "operation", "WRITE"),
@@ -158,6 +162,19 @@ CREATE_TABLE = [
         for name in ("small_file_threshold_mb", "min_files_to_compact", "opportunistic_check_interval")
     ),
     Bad(create(properties={"target_file_size_mb": 2**43}), "INVALID_REQUEST", "properties.target_file_size_mb"),
+    Bad(create(properties={"strategy": "sort"}), "INVALID_REQUEST", "properties.compaction.sort_by"),
+    Bad(create(properties={"sort_by": ["ba"]}), "UNKNOWN_FIELD", "properties.compaction.sort_by[0]", "ab"),
+    Bad(
+        create(properties={"small_file_threshold_mb": 9, "target_file_size_mb": 9}),
+        "INVALID_REQUEST",
+        "properties.compaction.small_file_threshold_mb",
+    ),
+    Bad(
+        create(properties={"window": "01:00-05:00 Europe/Zurick"}),
+        "INVALID_REQUEST",
+        "properties.compaction.window",
+        "Europe/Zurich",
+    ),
     Bad(create(if_not_exists="yes"), "INVALID_REQUEST", "if_not_exists"),
 ]
 WRITE = [
@@ -309,6 +326,31 @@ UPKEEP = [
         "partition_filter.dya",
         "day",
     ),
+    Bad(policy(), "INVALID_REQUEST", None),
+    Bad(policy(table="peopel", mode="auto"), "TABLE_NOT_FOUND", "table", "people", 404),
+    Bad(policy(mode="autp"), "INVALID_REQUEST", "mode"),
+    Bad(policy(mdoe="auto"), "UNKNOWN_FIELD", "mdoe", "mode"),
+    Bad(policy(strategy="zorder"), "INVALID_REQUEST", "sort_by"),
+    Bad(policy(strategy="sort", sort_by=[]), "INVALID_REQUEST", "sort_by"),
+    Bad(policy(sort_by=["id", "nmae"]), "UNKNOWN_FIELD", "sort_by[1]", "name"),
+    Bad(policy(sort_by=["id", "id"]), "INVALID_REQUEST", "sort_by[1]"),
+    Bad(policy(sort_by=["tags"]), "INVALID_REQUEST", "sort_by[0]"),
+    Bad(policy(sort_by="id"), "INVALID_REQUEST", "sort_by"),
+    Bad(policy(small_file_threshold_mb=128), "INVALID_REQUEST", "small_file_threshold_mb"),
+    Bad(policy(min_files_to_compact=1), "INVALID_REQUEST", "min_files_to_compact"),
+    Bad(policy(target_file_size_mb=0), "INVALID_REQUEST", "target_file_size_mb"),
+    Bad(policy(window="25:00-26:00"), "INVALID_REQUEST", "window"),
+    Bad(policy(window="01:00-02:00 Europe/Zurick"), "INVALID_REQUEST", "window", "Europe/Zurich"),
+    Bad({"operation": "LIST_PARTITIONS", "table": "peopel"}, "TABLE_NOT_FOUND", "table", "people", 404),
+    Bad({"operation": "LIST_PARTITIONS", "limit": 0}, "INVALID_REQUEST", "limit"),
+    Bad({"operation": "LIST_PARTITIONS", "limti": 5}, "UNKNOWN_FIELD", "limti", "limit"),
+    Bad({"operation": "LIST_PARTITIONS", "partition_filter": {"id": 1}}, "INVALID_FILTER", "partition_filter"),
+    Bad({"operation": "LIST_PARTITIONS", **DAILY, "partition_filter": {"n": 1}}, "INVALID_FILTER", "partition_filter"),
+    Bad({"operation": "COMPACTION_LOG", "table": "peopel"}, "TABLE_NOT_FOUND", "table", "people", 404),
+    Bad({"operation": "COMPACTION_LOG", "before": "yesterday"}, "INVALID_REQUEST", "before"),
+    Bad({"operation": "COMPACTION_LOG", "before": 5}, "INVALID_REQUEST", "before"),
+    Bad({"operation": "COMPACTION_LOG", "limit": 1001}, "INVALID_REQUEST", "limit"),
+    Bad({"operation": "COMPACTION_LOG", "befor": "2024"}, "UNKNOWN_FIELD", "befor", "before"),
     Bad({"operation": "DESCRIBE_TABLE", "table": "persons"}, "TABLE_NOT_FOUND", "table", None, 404),
     Bad({"operation": "DESCRIBE_TABLE", "table": "People"}, "TABLE_NOT_FOUND", "table", "people", 404),
     Bad({"operation": "RECOMMEND", "table": None, "limit": 0}, "INVALID_REQUEST", "limit"),

@@ -270,11 +270,11 @@ def test_firns_own_tables_cannot_be_named(firn: Firn) -> None:
     assert "tenant_id '_firn' is not a name" in refused(firn, "INVALID_REQUEST", 400, "_firn", b"")["message"]
 
 
-def test_the_records_route_takes_post_and_the_job_route_get(firn: Firn, tenant: str) -> None:
+def test_the_records_route_takes_post_and_the_job_route_get_and_delete(firn: Firn, tenant: str) -> None:
     read, posted = firn.client.get(f"/tables/{tenant}/default/t/records"), firn.client.post("/jobs/x")
     assert (read.status_code, posted.status_code) == (405, 405)
     assert "takes POST, not GET" in firn.parsed(read)["error"]["message"]
-    assert "takes GET, not POST" in firn.parsed(posted)["error"]["message"]
+    assert "takes GET and DELETE, not POST" in firn.parsed(posted)["error"]["message"]
 
 
 def test_a_load_counts_as_one_write(firn: Firn, tenant: str) -> None:
@@ -318,6 +318,35 @@ def test_a_job_whose_table_is_dropped_fails_and_says_so(firn: Firn, tenant: str)
 
     wait_until(lambda: job()["state"] != "running", 30)
     assert (job()["state"], job()["error"]["code"]) == ("failed", "TABLE_NOT_FOUND")
+
+
+def test_a_job_that_is_cancelled_before_its_commit_leaves_nothing_behind(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    with firn.app.context.commits.in_turn(kept(firn, tenant)):
+        url = firn.parsed(load(firn, tenant, stream(numbers(1000)), ARROW, query="?async=true"))["status_url"]
+
+        def job() -> dict[str, Any]:
+            found: dict[str, Any] = firn.parsed(firn.client.get(url))["job"]
+            return found
+
+        wait_until(lambda: job()["progress"]["phase"] == "committing", 30)
+        told = firn.parsed(firn.client.delete(url))["job"]
+        assert (told["state"], told["cancelling"]) == ("running", True)
+    wait_until(lambda: job()["state"] != "running", 30)
+    assert (job()["state"], job()["error"]["code"], "cancelling" in job()) == ("cancelled", "CANCELLED", False)
+    assert firn.parsed(firn.client.delete(url))["job"] == job()
+    wait_until(lambda: staged(firn) == [], 10)
+    assert (history(firn, tenant), files(firn, tenant)) == ([], [])
+    loaded(firn, tenant, b'{"id": 7}\n')
+
+
+def test_a_job_that_is_done_stays_done_when_it_is_cancelled(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    url = firn.parsed(load(firn, tenant, b'{"id": 7}\n', query="?async=true"))["status_url"]
+    wait_until(lambda: firn.parsed(firn.client.get(url))["job"]["state"] == "done", 30)
+    assert firn.parsed(firn.client.delete(url))["job"]["state"] == "done"
+    assert ids(firn, tenant) == [7]
+    assert firn.client.delete("/jobs/none").status_code == 404
 
 
 def test_what_is_wrong_with_a_body_is_said_at_once_also_in_the_background(firn: Firn, tenant: str) -> None:

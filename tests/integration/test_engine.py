@@ -1,12 +1,17 @@
 """What the engine takes for granted of the JVM it talks to."""
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from service.engine import translate
-from tests.harness import Firn
+from service.engine.tags import cancellable
+from tests.harness import Firn, wait_until
 
 
 def test_every_exception_that_is_translated_by_name_exists(firn: Firn) -> None:
@@ -24,3 +29,34 @@ def test_every_exception_that_is_translated_by_name_exists(firn: Firn) -> None:
             return False
 
     assert firn.app.engine.run(missing) == []
+
+
+def test_a_cancel_ends_the_jobs_of_its_block_and_no_others(firn: Firn) -> None:
+    cancels: list[Callable[[], object]] = []
+    under_way = threading.Barrier(3)
+
+    def sleeping(session: SparkSession, rows: int, *, can_be_cancelled: bool) -> int:
+        def on_cancel(cancel: Callable[[], object]) -> None:
+            if can_be_cancelled:
+                cancels.append(cancel)
+
+        with cancellable(session, on_cancel):
+            under_way.wait(60)
+            # A task looks every thousand rows whether it was cancelled.
+            slept = session.range(0, rows, 1, 1).selectExpr("reflect('java.lang.Thread', 'sleep', 1L)")
+            return len(slept.collect())
+
+    def running(session: SparkSession) -> int:
+        tracker: Any = session.sparkContext.statusTracker()
+        return len(tracker.getActiveJobsIds())
+
+    with ThreadPoolExecutor(2) as pool:
+        long = pool.submit(firn.app.engine.run, sleeping, 100_000, can_be_cancelled=True)
+        short = pool.submit(firn.app.engine.run, sleeping, 1_500, can_be_cancelled=False)
+        under_way.wait(60)
+        wait_until(lambda: firn.app.engine.run(running) == 2, 30)
+        cancels[0]()
+        with pytest.raises(Exception, match=r"(?i)cancel"):
+            long.result(60)
+        assert short.result(60) == 1_500
+    cancels[0]()  # it has ended; nothing is left to cancel

@@ -7,13 +7,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from service.catalog.tables import Table
-from service.engine.expire import clean, remove
+from service.commits.holds import READ
+from service.engine.expire import remove, unneeded
 from service.engine.select import select
 from service.errors import CommitConflict, SnapshotNotFound
 from service.names import TableName
 from service.query.model import Source
 from service.query.plan import Asked, plan
 from service.upkeep.expiry import SLACK
+from service.upkeep.removal import delete_files
 from tests.harness import Firn, wait_until
 
 FIELDS = {"fields": {"id": {"type": "long"}}}
@@ -91,14 +93,19 @@ def test_files_that_only_old_snapshots_had_are_deleted(firn: Firn, tenant: str) 
     shop = Shop(firn, tenant)
     made = [shop.write(i) for i in range(4)]
     with firn.app.context.holds.reading(shop.load().uuid, made[1]):
-        stats = firn.ok({"operation": "COMPACT", **shop.address, "snapshot_retention_hours": 0})["stats"]
+        before = shop.on_disk()
+        answer = firn.ok({"operation": "COMPACT", **shop.address, "snapshot_retention_hours": 0})
+        stats = answer["stats"]
         assert (stats["files_compacted"], stats["snapshots_expired"]) == (4, 3)
+        assert answer["snapshots_kept"] == [{"snapshot_id": made[1], "reason": READ}]
+        assert stats["old_snapshots_kept"] == 1
+        assert stats["expired_files_deleted"] == len(before - shop.on_disk()) == 2 + 2 + 3
         assert shop.rows(as_of=made[1]) == [0, 1]
         # The merged file, and the two of the snapshot that is being read.
         assert sum(name.endswith(".parquet") for name in shop.on_disk()) == 3
         assert shop.on_disk() == shop.needed()
     stats = firn.ok({"operation": "COMPACT", **shop.address, "snapshot_retention_hours": 0})["stats"]
-    assert stats["snapshots_expired"] == 1
+    assert (stats["snapshots_expired"], stats["old_snapshots_kept"]) == (1, 0)
     assert sum(name.endswith(".parquet") for name in shop.on_disk()) == 1
     assert (shop.on_disk(), shop.rows()) == (shop.needed(), [0, 1, 2, 3])
 
@@ -137,7 +144,8 @@ def test_a_snapshot_that_is_kept_for_the_next_query_is_not_missed_when_it_has_ex
     firn.ok({"operation": "WRITE", **shop.address, "mode": "overwrite", "records": [{"id": 1}]})
     assert read() == [{"id": 0}]
     table = shop.load()
-    firn.app.engine.run(clean, firn.app.engine.run(remove, table.spark_name, table.metadata_location, [first], []))
+    removed = firn.app.engine.run(remove, table.spark_name, table.metadata_location, [first], [])
+    assert delete_files(firn.app.engine, table, firn.app.engine.run(unneeded, removed)) > 0
     with pytest.raises(SnapshotNotFound):
         read()
     assert shop.rows() == [1]

@@ -10,6 +10,7 @@ from service.commits.ask import Ask, Key
 from service.commits.commit import Change, Commits
 from service.ledger.ledger import Begun
 from service.ledger.schema import batches
+from service.metrics.metrics import Metrics
 from service.names import TableName
 from service.schema import parse_schema
 from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
@@ -28,7 +29,8 @@ class Desk:
         self.path = path
         self.catalog = catalog or FakeCatalog()
         self.ledger = MuteLedger(f"sqlite:///{path}")
-        self.commits = Commits(self.catalog.as_catalog, self.ledger, pauses_s=(0, 0))
+        self.metrics = Metrics()
+        self.commits = Commits(self.catalog.as_catalog, self.ledger, pauses_s=(0, 0), metrics=self.metrics)
         if catalog is None:
             for name in (ORDERS, OTHERS):
                 self.catalog.create(name, SCHEMA, (), {})

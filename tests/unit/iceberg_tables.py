@@ -27,7 +27,7 @@ def make_table(catalog: Catalog, *, partitioned: bool = False, **properties: str
     return catalog.create(ORDERS, schema, partition, {"format-version": "2", **properties})
 
 
-def append(table: Table, *countries: str | None, batch: str = "", rows: int = 1) -> int:
+def append(table: Table, *countries: str | None, batch: str = "", rows: int = 1, path: str | None = None) -> int:
     """A commit of one file for each country, none of which is really there; the snapshot it made."""
     iceberg = table.iceberg
     before = iceberg.current_snapshot()
@@ -37,18 +37,20 @@ def append(table: Table, *countries: str | None, batch: str = "", rows: int = 1)
         transaction.update_snapshot({BATCH_PROPERTY: batch}).fast_append() as files,
     ):
         for i, country in enumerate(countries):
-            files.append_data_file(_file(f"{table.location}/data/{count}-{i}.parquet", country, rows, table))
+            partition = Record(country) if table.partition else Record()
+            files.append_data_file(data_file(path or f"{table.location}/data/{count}-{i}.parquet", partition, rows))
     made = iceberg.current_snapshot()
     assert made is not None
     return made.snapshot_id
 
 
-def _file(path: str, country: str | None, rows: int, table: Table) -> DataFile:
+def data_file(path: str, partition: Record, rows: int) -> DataFile:
+    """A file that is not really there."""
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=Record(country) if table.partition else Record(),
+        partition=partition,
         record_count=rows,
         file_size_in_bytes=1000,
         column_sizes={1: 40, 2: 60},

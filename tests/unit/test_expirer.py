@@ -11,13 +11,14 @@ from pyiceberg.table import Table as IcebergTable
 
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.commits.holds import Holds, awaited
+from service.commits.holds import AWAITED, BUILT_ON, READ, Holds, awaited
 from service.engine.engine import Engine
-from service.engine.expire import clean, remove
+from service.engine.expire import remove, unneeded
 from service.errors import CommitConflict, StorageUnavailable
 from service.ledger.ledger import Begun, Ledger
 from service.settings import SnapshotSettings
-from service.upkeep.expirer import TRIES, Expirer
+from service.upkeep.expirer import TRIES, Expired, Expirer
+from service.upkeep.retention import Kept
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 KEEP_TWO = SnapshotSettings(keep_last=2, hourly_for_hours=0)
@@ -25,23 +26,24 @@ KEEP_TWO = SnapshotSettings(keep_last=2, hourly_for_hours=0)
 
 @dataclass
 class FakeEngine:
-    """Takes snapshots out of a table's metadata as the JVM would; deletes no files, but says when it would."""
+    """Takes snapshots out of a table's metadata as the JVM would, and says that nobody needs some files then."""
 
     catalog: Catalog
     commits: Commits
     conflicts: int = 0
     broken: bool = False
-    cleaned: int = 0
+    asked: int = 0
+    files: list[Path] = field(default_factory=list)
     turn_taken: list[bool] = field(default_factory=list)
     before_remove: Callable[[], Any] = lambda: None
 
     def run(self, job: Any, *args: Any) -> Any:
         self.turn_taken.append(self._somebody_has_the_turn())
-        if job is clean:
-            self.cleaned += 1
+        if job is unneeded:
+            self.asked += 1
             if self.broken:
                 raise StorageUnavailable("the disk is gone")
-            return None
+            return [f"file://{path}" for path in self.files]
         assert job is remove
         self.before_remove()
         return self._remove(*args)
@@ -107,7 +109,7 @@ def shop(tmp_path: Path) -> Shop:
 def test_what_the_policy_does_not_keep_goes_and_its_files_are_deleted_after_the_turn(shop: Shop) -> None:
     assert shop.by_policy() == 1
     assert shop.left() == [4, 5]
-    assert shop.engine.cleaned == 1
+    assert shop.engine.asked == 1
     assert shop.engine.turn_taken == [True, False]
 
 
@@ -171,7 +173,9 @@ def test_tags_stay_readable_until_their_own_time_is_over(shop: Shop) -> None:
 def test_a_table_whose_files_are_not_its_own_alone_keeps_everything(tmp_path: Path) -> None:
     shop = Shop(tmp_path, **{"gc.enabled": "false"})
     shop.by_policy()
-    assert shop.expirer.by_age(shop.table, 0) == 0
+    expired = shop.expirer.by_age(shop.table, 0)
+    assert (expired.snapshots, expired.files, len(expired.kept)) == (0, 0, 5)
+    assert {"gc.enabled" in kept.reason for kept in expired.kept} == {True}
     assert shop.left() == [0, 1, 2, 3, 4, 5]
 
 
@@ -200,18 +204,45 @@ def test_one_that_is_beaten_again_and_again_gives_up(shop: Shop) -> None:
     shop.engine.conflicts = TRIES
     with pytest.raises(CommitConflict):
         shop.by_policy()
-    assert (shop.left(), shop.engine.cleaned) == ([0, 1, 2, 3, 4, 5], 0)
+    assert (shop.left(), shop.engine.asked) == ([0, 1, 2, 3, 4, 5], 0)
 
 
 def test_files_that_cannot_be_deleted_fail_nothing(shop: Shop) -> None:
     shop.engine.broken = True
-    assert shop.expirer.by_age(shop.table, 0) == 5
+    assert shop.expirer.by_age(shop.table, 0) == Expired(5, 0)
     assert shop.left() == [5]
+
+
+def test_files_are_counted_that_were_there_to_delete(shop: Shop, tmp_path: Path) -> None:
+    """Iceberg names them; one that somebody was quicker to delete is no failure, and no deletion."""
+    shop.engine.files = [tmp_path / name for name in ("a b.parquet", "50%.avro", "gone.avro")]
+    for path in (*shop.engine.files[:2], tmp_path / ".a b.parquet.crc"):
+        path.touch()
+    assert shop.expirer.by_age(shop.table, 0) == Expired(5, 2)
+    assert not any(path.exists() for path in (*shop.engine.files, tmp_path / ".a b.parquet.crc"))
 
 
 def test_by_age_what_is_held_stays_and_the_rest_is_counted(shop: Shop) -> None:
     table: Table = shop.catalog.load(ORDERS)
-    assert shop.expirer.by_age(table, 1) == 0
+    assert shop.expirer.by_age(table, 1) == Expired()
     with shop.holds.reading(table.uuid, shop.made[3]):
-        assert shop.expirer.by_age(table, 0) == 4
+        assert shop.expirer.by_age(table, 0) == Expired(4, 0, (Kept(shop.made[3], READ),))
     assert shop.left() == [3, 5]
+
+
+def test_by_age_what_stays_though_it_is_old_is_named(shop: Shop) -> None:
+    """What is too young, and the current snapshot, is no news."""
+    shop.table.iceberg.manage_snapshots().create_tag(shop.made[0], "first").commit()
+    shop.table.iceberg.manage_snapshots().create_branch(shop.made[1], "side").commit()
+    shop.ledger.begin(Begun("batch-3", ORDERS, shop.table.uuid, "WRITE", ["r"], 1))
+    uuid = shop.table.uuid
+    with shop.holds.reading(uuid, shop.made[1]), shop.holds.building_on(uuid, shop.made[4]):
+        expired = shop.expirer.by_age(shop.table, 0)
+    assert expired.snapshots == 0
+    assert [(shop.made.index(kept.snapshot_id), kept.reason) for kept in expired.kept] == [
+        (0, "tag first"),
+        (1, f"branch side; {READ}"),
+        (2, AWAITED),
+        (3, AWAITED),
+        (4, BUILT_ON),
+    ]

@@ -1,6 +1,7 @@
 """The HTTP edge: the header that makes a change happen once, and the bounds on what requests may hold."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -12,11 +13,17 @@ import pytest
 
 from service import http, wire
 from service.app import App
+from service.catalog.tables import Table
 from service.context import Context
+from service.errors import Cancelled
+from service.jobs.job import Progress
+from service.jobs.running import Running
+from service.names import TableName
 from service.operation import ChangeRequest, Result, operation
 from service.router import Router
+from service.schema import parse_schema
 from service.settings import Settings, load
-from tests.fakes import MuteLedger
+from tests.fakes import FakeCatalog, MuteLedger
 
 MIB = 1024 * 1024
 T = TypeVar("T")
@@ -214,3 +221,58 @@ def test_a_caller_who_hangs_up_leaves_nothing_behind(service: Service, caplog: p
     answer.set_result(context.reply(Done(key=None, length=0)))
     assert service.router.drain(5)
     assert "Traceback" not in caplog.text
+
+
+class TestJobs:
+    """Long work is asked after, and called off, by its id."""
+
+    @staticmethod
+    def job(response: httpx.Response) -> dict[str, Any]:
+        assert response.status_code == 200, response.content
+        found: dict[str, Any] = wire.parse(response.content)["job"]
+        return found
+
+    @pytest.fixture
+    def table(self) -> Table:
+        return FakeCatalog().create(
+            TableName("a", "b", "t"), parse_schema({"fields": {"id": {"type": "long"}}}), (), {}
+        )
+
+    def test_a_job_is_cancelled_by_delete_and_ends_as_cancelled(self, app: App, door: Any, table: Table) -> None:
+        begun, cancelled = threading.Event(), threading.Event()
+
+        def work(running: Running) -> bytes:
+            running.on_cancel(cancelled.set)
+            begun.set()
+            assert cancelled.wait(30)
+            raise Cancelled(details={"files": 2})
+
+        path = f"/jobs/{app.context.background.start('COMPACT', table, Progress(), work)}"
+        assert begun.wait(30)
+
+        async def talk(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+            answers = [self.job(await client.get(path)), self.job(await client.delete(path))]
+            while "ended_at" not in answers[-1]:
+                await asyncio.sleep(0.005)
+                answers.append(self.job(await client.get(path)))
+            return [*answers, self.job(await client.delete(path))]
+
+        first, told, *_, last, again = asked(door, talk)
+        assert (first["state"], first["kind"], "cancelling" in first) == ("running", "COMPACT", False)
+        assert told["state"] in ("running", "cancelled")
+        assert told.get("cancelling", told["state"] == "cancelled")
+        assert (last["state"], last["error"]["code"], last["error"]["details"]) == (
+            "cancelled",
+            "CANCELLED",
+            {"files": 2},
+        )
+        assert again == last
+
+    def test_an_unknown_job_is_404_and_other_methods_are_405(self, door: Any) -> None:
+        async def talk(client: httpx.AsyncClient) -> list[httpx.Response]:
+            return [await client.delete("/jobs/x"), await client.get("/jobs/x"), await client.post("/jobs/x")]
+
+        deleted, read, posted = asked(door, talk)
+        assert code(deleted) == code(read) == (404, "NOT_FOUND")
+        assert code(posted) == (405, "METHOD_NOT_ALLOWED")
+        assert "takes GET and DELETE, not POST" in posted.text

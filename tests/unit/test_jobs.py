@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from service.catalog.tables import Table
 from service.commits.ask import Ask
 from service.commits.commit import Commits
-from service.errors import CatalogUnavailable, NotFound
-from service.jobs.jobs import Jobs, Progress
+from service.errors import Cancelled, CatalogUnavailable, LedgerUnavailable, NotFound
+from service.jobs.job import Progress
+from service.jobs.jobs import Jobs
+from service.jobs.running import Running
 from service.ledger.jobs import JobNotes
 from service.names import TableName
 from service.schema import Field, Primitive, TableSchema
@@ -58,8 +61,8 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "ledger.db")
 
 
-def begun(jobs: Jobs, world: World, progress: Progress | None = None) -> str:
-    return jobs.begin("BULK", world.table, progress or Progress("writing", 3, 50), PROMISE)
+def begun(jobs: Jobs, world: World, progress: Any = None, running: Running | None = None) -> str:
+    return jobs.begin("BULK", world.table, progress or Progress("writing", 3, 50), PROMISE, running)
 
 
 def outcome(described: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +76,21 @@ def test_a_running_job_shows_how_far_it_is(world: World) -> None:
     described = jobs.describe(job)
     assert (described["id"], described["kind"], described["state"]) == (job, "BULK", "running")
     assert described["progress"] == {"phase": "writing", "records": 7, "bytes": 50}
-    assert not {"ended_at", "result", "error"} & set(described)
+    assert described["table"] == {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
+    assert not {"ended_at", "result", "error", "cancelling"} & set(described)
+
+
+def test_progress_may_be_any_dataclass(world: World) -> None:
+    @dataclass
+    class Files:
+        phase: str = "merging"
+        files_done: int = 2
+
+    jobs = world.process()
+    job = begun(jobs, world, Files())
+    assert jobs.describe(job)["progress"] == {"phase": "merging", "files_done": 2}
+    jobs.done(job, b"{}")
+    assert world.process().describe(job)["progress"] == {"phase": "merging", "files_done": 2}
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -118,7 +135,9 @@ def test_a_job_whose_batch_the_table_has_is_done_though_its_process_died(world: 
 
 
 @pytest.mark.parametrize("tried", [None, "batch-1"])
-def test_a_job_whose_batch_the_table_has_not_has_failed_when_its_process_died(world: World, tried: str | None) -> None:
+def test_a_job_whose_batch_the_table_has_not_was_interrupted_when_its_process_died(
+    world: World, tried: str | None
+) -> None:
     jobs = world.process()
     job = begun(jobs, world)
     if tried:
@@ -128,13 +147,14 @@ def test_a_job_whose_batch_the_table_has_not_has_failed_when_its_process_died(wo
     assert later.recover() == 1
     described = later.describe(job)
     assert (described["state"], described["error"]["code"], described["error"]["retryable"]) == (
-        "failed",
+        "interrupted",
         "UNAVAILABLE",
         True,
     )
+    assert "nothing of it was written" in described["error"]["message"]
 
 
-def test_a_job_whose_table_is_gone_has_failed(world: World) -> None:
+def test_a_job_whose_table_is_gone_was_interrupted(world: World) -> None:
     jobs = world.process()
     job = begun(jobs, world)
     jobs.tries(job, "batch-1")
@@ -144,7 +164,7 @@ def test_a_job_whose_table_is_gone_has_failed(world: World) -> None:
     world.catalog.append(NAME, "batch-1")  # in another table of that name
     later = world.process()
     later.recover()
-    assert later.describe(job)["state"] == "failed"
+    assert later.describe(job)["state"] == "interrupted"
 
 
 def test_nothing_is_said_of_a_job_while_the_catalog_is_silent(world: World) -> None:
@@ -173,8 +193,8 @@ def test_a_job_is_forgotten_a_week_after_its_end(world: World) -> None:
     jobs.done(old, b"{}")
     jobs.done(young, b"{}")
     now = time.time_ns() // 1_000_000
-    jobs.notes.end(old, "done", None, b"{}", now - WEEK_MS - 1000)
-    jobs.notes.end(young, "done", None, b"{}", now - WEEK_MS + 60_000)
+    jobs.notes.end(old, "done", "{}", b"{}", now - WEEK_MS - 1000)
+    jobs.notes.end(young, "done", "{}", b"{}", now - WEEK_MS + 60_000)
     begun(jobs, world)
     with pytest.raises(NotFound):
         jobs.describe(old)
@@ -190,6 +210,88 @@ def test_an_end_that_the_ledger_could_not_note_is_still_told(world: World) -> No
     world.path.mkdir()
     jobs.done(job, b'{"success": true}')
     assert outcome(jobs.describe(job)) == {"state": "done", "result": {"success": True}}
+
+
+def test_an_end_that_could_not_be_noted_is_noted_as_soon_as_it_can_be(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = world.process()
+    job = begun(jobs, world)
+    with monkeypatch.context() as silent:
+
+        def end(*_: object) -> None:
+            raise LedgerUnavailable("no answer")
+
+        silent.setattr(jobs.notes, "end", end)
+        jobs.done(job, b'{"success": true}')
+        jobs.look_for_cancels()
+    noted = jobs.notes.find(job)
+    assert noted
+    assert noted.state == "running"
+    jobs.look_for_cancels()
+    assert outcome(world.process().describe(job)) == {"state": "done", "result": {"success": True}}
+
+
+def test_the_first_end_of_a_job_counts(world: World) -> None:
+    jobs = world.process()
+    job = begun(jobs, world)
+    jobs.interrupted(job)
+    jobs.done(job, b"{}")
+    assert jobs.describe(job)["state"] == "interrupted"
+
+
+class TestCancelling:
+    """Whoever does the work is told; how it ends is the work's to say."""
+
+    def test_the_work_is_told_and_the_job_says_that_it_is_being_cancelled(self, world: World) -> None:
+        jobs, running, told = world.process(), Running(), list[str]()
+        job = begun(jobs, world, running=running)
+        running.on_cancel(lambda: told.append("now"))
+        described = jobs.cancel(job)
+        assert (described["state"], described["cancelling"], told) == ("running", True, ["now"])
+        with pytest.raises(Cancelled):
+            running.check()
+        jobs.cancelled(job, b'{"code": "CANCELLED"}')
+        for asked in (jobs, world.process()):
+            assert outcome(asked.describe(job)) == {"state": "cancelled", "error": {"code": "CANCELLED"}}
+            assert "cancelling" not in asked.describe(job)
+
+    def test_a_job_that_has_ended_stays_as_it_is(self, world: World) -> None:
+        jobs = world.process()
+        job = begun(jobs, world)
+        jobs.done(job, b'{"success": true}')
+        for asked in (jobs, world.process()):
+            assert outcome(asked.cancel(job)) == {"state": "done", "result": {"success": True}}
+
+    def test_a_job_that_is_past_cancelling_goes_on(self, world: World) -> None:
+        jobs, running = world.process(), Running()
+        job = begun(jobs, world, running=running)
+        running.seal()
+        described = jobs.cancel(job)
+        assert (described["state"], "cancelling" in described) == ("running", False)
+        running.check()
+        running.seal()
+
+    def test_an_unknown_job_is_not_found(self, world: World) -> None:
+        with pytest.raises(NotFound):
+            world.process().cancel("nope")
+
+    def test_what_is_to_be_told_after_the_cancel_is_told_at_once_and_each_only_once(self) -> None:
+        running, told = Running(), list[int]()
+        running.on_cancel(lambda: told.append(1))
+        assert running.cancel()
+        assert running.cancel()
+        running.on_cancel(lambda: told.append(2))
+        assert (told, running.cancelled) == ([1, 2], True)
+        with pytest.raises(Cancelled):
+            running.seal()
+
+    def test_one_who_cannot_be_told_keeps_nobody_from_being_told(self) -> None:
+        running, told = Running(), list[int]()
+        running.on_cancel(lambda: 1 / 0)
+        running.on_cancel(lambda: told.append(2))
+        assert running.cancel()
+        assert told == [2]
 
 
 class TestSeveralInstances:
@@ -233,11 +335,11 @@ class TestSeveralInstances:
         if by == "recovery":
             assert here.recover() == 1
             assert here.notes.unfinished() == []
-        assert here.describe(job)["state"] == ("done" if committed else "failed")
+        assert here.describe(job)["state"] == ("done" if committed else "interrupted")
         assert world.catalog.fences == ["batch-1"]
         assert here.recover() == 0
 
-    def test_one_that_had_tried_nothing_yet_has_failed(self, world: World, there: FakeOwners) -> None:
+    def test_one_that_had_tried_nothing_yet_was_interrupted(self, world: World, there: FakeOwners) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
         job = begun(other, world)
         there.close()
@@ -250,4 +352,79 @@ class TestSeveralInstances:
         with other.ledger._writing() as connection:
             connection.exec_driver_sql("UPDATE jobs SET owner = ''")
         assert world.process(there.beside("here")).recover() == 1
-        assert world.process(there.beside("here")).describe(job)["state"] == "failed"
+        assert world.process(there.beside("here")).describe(job)["state"] == "interrupted"
+
+    def test_a_cancel_reaches_the_instance_that_has_the_job(self, world: World, there: FakeOwners) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        running, bystander = Running(), Running()
+        job = begun(other, world, running=running)
+        begun(other, world, running=bystander)
+        described = here.cancel(job)
+        assert (described["state"], described["cancelling"], running.cancelled) == ("running", True, False)
+        here.look_for_cancels()
+        assert not running.cancelled
+        other.look_for_cancels()
+        assert (running.cancelled, bystander.cancelled) == (True, False)
+        other.cancelled(job, b'{"code": "CANCELLED"}')
+        assert outcome(here.cancel(job)) == {"state": "cancelled", "error": {"code": "CANCELLED"}}
+
+    def test_what_was_cancelled_too_late_is_done(self, world: World, there: FakeOwners) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        running = Running()
+        job = begun(other, world, running=running)
+        running.seal()
+        here.cancel(job)
+        other.look_for_cancels()
+        other.done(job, b'{"success": true}')
+        assert outcome(here.describe(job)) == {"state": "done", "result": {"success": True}}
+
+    def test_the_cancelled_job_of_an_instance_that_is_gone_was_interrupted(
+        self, world: World, there: FakeOwners
+    ) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        job = begun(other, world)
+        there.close()
+        assert here.cancel(job)["state"] == "interrupted"
+
+    def test_others_see_how_far_a_job_was_when_its_owner_last_looked(self, world: World, there: FakeOwners) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        progress = Progress("writing", 3, 50)
+        job = begun(other, world, progress)
+        progress.records = 9
+        assert here.describe(job)["progress"]["records"] == 3
+        other.look_for_cancels()
+        assert here.describe(job)["progress"]["records"] == 9
+
+    def test_a_silent_ledger_keeps_nobody_from_looking_again(
+        self, world: World, there: FakeOwners, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        running = Running()
+        here.cancel(begun(other, world, running=running))
+        with monkeypatch.context() as silent:
+
+            def to_cancel() -> set[str]:
+                raise LedgerUnavailable("no answer")
+
+            silent.setattr(other.notes, "to_cancel", to_cancel)
+            other.look_for_cancels()
+        assert not running.cancelled
+        other.look_for_cancels()
+        assert running.cancelled
+
+    def test_who_settles_a_job_late_does_not_undo_its_end(self, world: World, there: FakeOwners) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        job = begun(other, world)
+        other.done(job, b'{"success": true}')
+        here.notes.settle(job, "interrupted", b"{}", 1)
+        assert here.describe(job)["state"] == "done"
+
+    def test_an_end_of_the_owners_own_counts_though_others_gave_the_job_up(
+        self, world: World, there: FakeOwners
+    ) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        job = begun(other, world)
+        there.close()
+        assert here.recover() == 1
+        other.done(job, b'{"success": true}')
+        assert outcome(here.describe(job)) == {"state": "done", "result": {"success": True}}

@@ -176,11 +176,16 @@ def test_by_age_whatever_is_young_or_needed_stays(
 ) -> None:
     history, _, needed, now = question
     limit = now - 5 * HOUR_MS
-    gone = set(by_age(history, limit, needed, now).snapshots)
+    verdict = by_age(history, limit, dict.fromkeys(needed, "needed"), now)
+    gone = set(verdict.snapshots)
     assert not gone & {*needed, history.current_id}
-    assert all(v.timestamp_ms < limit for v in history.versions if v.snapshot_id in gone)
+    old = {v.snapshot_id for v in history.versions if v.timestamp_ms < limit}
+    assert gone <= old
+    # Of what is old all is accounted for, and what stays has a reason.
+    assert {kept.snapshot_id for kept in verdict.kept} == old - gone - {history.current_id}
+    assert all(kept.reason for kept in verdict.kept)
     bare = replace(history, refs=())
-    assert set(by_age(bare, limit, NOBODY, now).snapshots) == {
+    assert set(by_age(bare, limit, {}, now).snapshots) == {
         v.snapshot_id for v in history.versions if v.timestamp_ms < limit and v.snapshot_id != history.current_id
     }
 

@@ -104,6 +104,8 @@ def test_a_variable_goes_over_the_file_and_the_file_over_the_default(tmp_path: P
         ({"FIRN_LIMITS__STOP_WAIT_S": "30"}, "FIRN_LIMITS__STOP_WAIT_S is '30'"),
         ({"FIRN_LIMITS__MEMORY_MB": "63"}, "FIRN_LIMITS__MEMORY_MB is '63'"),
         ({"FIRN_LIMITS__KEYS_KEPT_HOURS": "0"}, "FIRN_LIMITS__KEYS_KEPT_HOURS is '0'"),
+        ({"FIRN_METRICS__TABLES": "-1"}, "FIRN_METRICS__TABLES is '-1'"),
+        ({"FIRN_METRICS__TABLES": "100001"}, "FIRN_METRICS__TABLES is '100001'"),
         ({"FIRN_WRITES__LINGER_MS": "-1"}, "FIRN_WRITES__LINGER_MS is '-1'"),
         ({"FIRN_WRITES__LINGER_MS": "1001"}, "FIRN_WRITES__LINGER_MS is '1001'"),
         ({"FIRN_WRITES__BATCH_REQUESTS": "0"}, "FIRN_WRITES__BATCH_REQUESTS is '0'"),

@@ -3,7 +3,6 @@
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -11,15 +10,9 @@ from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
 from service.catalog.tables import Catalog, Table
-from service.commits.ask import Ask, Key
-from service.commits.commit import Commits
-from service.commits.holds import Holds
-from service.engine.engine import Engine
-from service.ledger.ledger import Begun
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.counts import WriteCounts
-from service.upkeep.expirer import Expirer
-from service.upkeep.report import Check, Wish
+from service.upkeep.report import Check
 from service.upkeep.upkeep import NOT_CHECKED, Upkeep
 from tests.fakes import MuteLedger
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
@@ -42,12 +35,9 @@ class House:
 def house(tmp_path: Path) -> House:
     catalog = open_catalog(tmp_path)
     ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    commits = Commits(catalog, ledger, pauses_s=(0, 0))
     compaction = CompactionSettings(opportunistic_check_interval=3, min_files_to_compact=3)
     settings = IcebergSettings(compaction=compaction)
-    nothing = cast(Engine, None)
-    expirer = Expirer(settings.snapshots, nothing, catalog, commits, ())
-    upkeep = Upkeep(settings, nothing, catalog, commits, WriteCounts(ledger), Holds(), expirer)
+    upkeep = Upkeep(settings, catalog, WriteCounts(ledger))
     return House(upkeep, catalog, ledger)
 
 
@@ -147,29 +137,3 @@ class TestCounts:
         for thread in threads:
             thread.join(10)
         assert sorted(counted) == list(range(1, 1201))
-
-
-class TestCompactAgain:
-    """A COMPACT with a key whose earlier attempt got no answer."""
-
-    key = Key("COMPACT", ORDERS, "k1", "print")
-
-    def test_what_was_merged_is_answered_and_not_that_there_is_nothing_left_to_merge(self, house: House) -> None:
-        append(make_table(house.catalog), None)
-        begun = Begun("b1", ORDERS, house.table.uuid, "COMPACT", ["r1"], keys={self.key.id: self.key.fingerprint})
-        house.ledger.begin(begun)
-        made = append(house.table, None, batch="b1")
-        outcome = house.upkeep.compact(house.table, Wish(expire_snapshots=False), Ask("r2", self.key, "b1"))
-        assert (outcome.compacted, outcome.reason, outcome.snapshot_id) == (True, None, made)
-        assert (outcome.stats.files_before, outcome.stats.files_after) == (1, 2)
-        noted = house.ledger.find("b1")
-        assert noted
-        assert (noted.state, noted.snapshot_id) == ("done", made)
-
-    def test_where_nothing_was_merged_it_is_looked_at_anew(self, house: House) -> None:
-        append(make_table(house.catalog), None)
-        begun = Begun("b1", ORDERS, house.table.uuid, "COMPACT", ["r1"], keys={self.key.id: self.key.fingerprint})
-        house.ledger.begin(begun)
-        outcome = house.upkeep.compact(house.table, Wish(expire_snapshots=False), Ask("r2", self.key, "b1"))
-        assert not outcome.compacted
-        assert "1 small file" in (outcome.reason or "")

@@ -1,0 +1,128 @@
+"""COMPACTION_LOG: what compactions there were, and what came of them."""
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from service.context import Context
+from service.errors import InvalidRequest
+from service.ledger.compactions import CompactionNote
+from service.names import TableName
+from service.operation import Example, Request, Result, operation
+
+EXAMPLES = (
+    Example(
+        "List what compactions a table had",
+        {"operation": "COMPACTION_LOG", "tenant_id": "acme", "namespace": "shop", "table": "quiet", "limit": 10},
+        {
+            "success": True,
+            "compactions": [],
+            "truncated": False,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+        },
+        given=(
+            {
+                "operation": "CREATE_TABLE",
+                "tenant_id": "acme",
+                "namespace": "shop",
+                "table": "quiet",
+                "schema": {"fields": {"id": {"type": "long"}}},
+            },
+        ),
+    ),
+)
+
+
+class CompactionLog(Request):
+    operation: Literal["COMPACTION_LOG"]
+    table: str | None = Field(
+        default=None,
+        description="only this one; without it those of the namespace that is named, or else of all of the tenant's",
+    )
+    limit: Annotated[int, Field(ge=1, le=1000)] = Field(default=100, description="at most so many are listed")
+    before: str | None = Field(
+        default=None, description="only those that began before this time, to page on with the last one's `started_at`"
+    )
+
+
+class LoggedCompaction(BaseModel):
+    id: str = Field(description="its own")
+    namespace: str = Field(description="the table's namespace")
+    table: str = Field(description="the table's name at that time")
+    asked_by: str = Field(description="`request <id>`, `schedule <name>` or `auto`")
+    state: str = Field(description="running, done, failed, cancelled or interrupted")
+    started_at: datetime = Field(description="when it began")
+    ended_at: datetime | None = Field(description="null while it runs")
+    request: Any = Field(description="what was wished")
+    stats: Any = Field(description="what was counted before and after, as COMPACT answers it; null until it has ended")
+    predicted: Any = Field(description="what was expected of it, where that was worked out before")
+    error: Any = Field(description="what it failed with")
+
+
+class CompactionLogResult(Result):
+    compactions: list[LoggedCompaction] = Field(description="newest first; kept for 90 days")
+    truncated: bool = Field(description="whether there are more")
+
+
+@operation(CompactionLog, CompactionLogResult, pool="queries", examples=EXAMPLES)
+def compaction_log(request: CompactionLog, context: Context) -> CompactionLogResult:
+    """List past and running compactions: when, who asked, what was counted before and after."""
+    notes, before = context.compaction_notes, _millis(request.before)
+    if request.table is not None:
+        name = TableName(request.tenant_id, request.namespace, request.table)
+        found = notes.of_table(name, request.limit + 1, before)
+        if not found:
+            context.catalog.load(name)  # a name that was misspelt has no history either
+    else:
+        namespace = request.namespace if "namespace" in request.model_fields_set else None
+        found = notes.of_tenant(request.tenant_id, request.limit + 1, before, namespace)
+    return CompactionLogResult(
+        compactions=[_logged(note) for note in found[: request.limit]], truncated=len(found) > request.limit
+    )
+
+
+def _logged(note: CompactionNote) -> LoggedCompaction:
+    return LoggedCompaction(
+        id=note.id,
+        namespace=note.table.namespace,
+        table=note.table.table,
+        asked_by=note.asked_by,
+        state=note.state,
+        started_at=_moment(note.begun_ms),
+        ended_at=None if note.ended_ms is None else _moment(note.ended_ms),
+        request=_value(note.request),
+        stats=_value(note.stats),
+        predicted=_value(note.predicted),
+        error=_value(note.error),
+    )
+
+
+def _value(text: str | None) -> Any:
+    """What JSON says, or the text itself where it is none."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _moment(ms: int) -> datetime:
+    # Whole milliseconds, so that `before` finds the same place again.
+    return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
+
+
+def _millis(before: str | None) -> int | None:
+    """The time in milliseconds, in UTC where it has no offset."""
+    if before is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(before)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        since = moment - datetime.fromtimestamp(0, UTC)
+    except (ValueError, OverflowError) as e:
+        raise InvalidRequest(
+            f"before: {before[:80]!r} is no time; write it as 2024-01-31T12:00:00Z", field="before"
+        ) from e
+    # A time between two milliseconds is after the earlier one.
+    return -(-(since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1000)

@@ -1,0 +1,132 @@
+"""LIST_PARTITIONS: what lies in each partition, from metadata alone."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from service.catalog.files import list_files, matching_files
+from service.catalog.partitions import partition_values
+from service.context import Context
+from service.operation import Example, Metadata, Result, TableRequest, operation
+from service.pruning import partition_expression
+from service.upkeep.partitions import by_partition, group_of
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "sales"}
+CREATE = {
+    "operation": "CREATE_TABLE",
+    **ADDRESS,
+    "schema": {"fields": {"sold_at": {"type": "timestamp"}, "country": {"type": "string"}}},
+    "partition": {
+        "partitions": [
+            {"field": "sold_at", "transform": "month", "name": "month"},
+            {"field": "country", "transform": "identity"},
+        ]
+    },
+}
+
+
+def _write(*sold: tuple[str, str]) -> dict[str, Any]:
+    records = [{"sold_at": f"{day}T10:00:00", "country": country} for day, country in sold]
+    return {"operation": "WRITE", **ADDRESS, "records": records}
+
+
+def _partition(month: str, country: str, files: int, rows: int) -> dict[str, Any]:
+    return {
+        "partition": {"month": month, "country": country},
+        "spec_id": 0,
+        "rows": rows,
+        "files": files,
+        "bytes": "<any>",
+        "small_files": files,
+        "average_file_bytes": "<any>",
+    }
+
+
+GIVEN = (CREATE, _write(("2024-04-30", "CH"), ("2024-05-01", "CH")), _write(("2024-05-02", "CH"), ("2024-05-02", "IT")))
+EXAMPLES = (
+    Example(
+        "List the partitions with most small files first",
+        {"operation": "LIST_PARTITIONS", **ADDRESS},
+        {
+            "success": True,
+            "partitions": [
+                _partition("2024-05", "CH", 2, 2),
+                _partition("2024-04", "CH", 1, 1),
+                _partition("2024-05", "IT", 1, 1),
+            ],
+            "total": 3,
+            "truncated": False,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=GIVEN,
+    ),
+    Example(
+        "Only those that a filter may match",
+        {"operation": "LIST_PARTITIONS", **ADDRESS, "partition_filter": {"country": "IT"}, "limit": 10},
+        {
+            "success": True,
+            "partitions": [_partition("2024-05", "IT", 1, 1)],
+            "total": 1,
+            "truncated": False,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=GIVEN,
+    ),
+)
+
+
+class ListPartitions(TableRequest):
+    operation: Literal["LIST_PARTITIONS"]
+    partition_filter: Any = Field(
+        default=None, description="a filter on partition columns; only partitions it may match are listed"
+    )
+    limit: Annotated[int, Field(ge=1, le=100_000)] = Field(default=1000, description="at most so many are listed")
+
+
+class Partition(BaseModel):
+    partition: dict[str, Any] = Field(
+        description="each partition field's value: as a QUERY has it, `2024-05` for a month, a bucket's number; "
+        "{} where the table is not partitioned"
+    )
+    spec_id: int = Field(description="which of the table's partitionings these files were written with; 0 is the first")
+    rows: int = Field(description="rows in its data files; where a program left delete files, deleted ones too")
+    files: int = Field(description="its data files")
+    bytes: int = Field(description="their size")
+    small_files: int = Field(description="those of them that count as small")
+    average_file_bytes: int = Field(description="the mean size of a file")
+
+
+class ListPartitionsResult(Result):
+    partitions: list[Partition] = Field(description="most small files first, then most files, then by value")
+    total: int = Field(description="partitions there are, or that the filter may match")
+    truncated: bool = Field(description="whether there are more than `limit`")
+
+
+@operation(ListPartitions, ListPartitionsResult, pool="queries", examples=EXAMPLES)
+def list_partitions(request: ListPartitions, context: Context) -> ListPartitionsResult:
+    """List a table's partitions with their rows, files, bytes and small files, the most fragmented first."""
+    table = context.catalog.load(request.table_name)
+    pruning = partition_expression(request.partition_filter, table.schema, table.partition)
+    files = list_files(table).data
+    if pruning is not None:
+        # What file statistics rule out is part of its partition all the same.
+        matching = {group_of(file) for file in matching_files(table, pruning)}
+        files = tuple(file for file in files if group_of(file) in matching)
+    found = by_partition(files, context.upkeep.small_bytes(table))
+    return ListPartitionsResult(
+        partitions=[
+            Partition(
+                partition=partition_values(table, p.group),
+                spec_id=p.group[0],
+                rows=p.rows,
+                files=p.files,
+                bytes=p.bytes,
+                small_files=p.small_files,
+                average_file_bytes=p.average_file_bytes,
+            )
+            for p in found[: request.limit]
+        ],
+        total=len(found),
+        truncated=len(found) > request.limit,
+        metadata=Metadata(snapshot_id=table.current_snapshot_id),
+    )

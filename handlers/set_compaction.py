@@ -1,0 +1,113 @@
+"""SET_COMPACTION: what one table wants of its upkeep, kept in its properties."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from service.catalog.tables import Table
+from service.context import Context
+from service.errors import InvalidRequest
+from service.operation import ChangeRequest, Example, Result, operation
+from service.properties import CompactionOverrides, written_compaction, written_target
+from service.settings import Megabytes
+from service.upkeep.policy import TARGET, CompactionInForce, check_policy, in_force
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "logs"}
+CREATE = {
+    "operation": "CREATE_TABLE",
+    **ADDRESS,
+    "schema": {"fields": {"host": {"type": "string"}, "at": {"type": "timestamp"}}},
+    "properties": {"min_files_to_compact": 20},
+}
+SET = {
+    "operation": "SET_COMPACTION",
+    **ADDRESS,
+    "mode": "auto",
+    "strategy": "sort",
+    "sort_by": ["host", "at"],
+    "target_file_size_mb": 256,
+    "window": "01:00-05:30 Europe/Zurich",
+}
+IN_FORCE = {
+    "enabled": True,
+    "mode": "auto",
+    "target_file_size_mb": 256,
+    "small_file_threshold_mb": 64,
+    "min_files_to_compact": 20,
+    "opportunistic_check_interval": "<any>",
+    "max_files_per_compaction": 100,
+    "snapshot_retention_hours": 168,
+    "strategy": "sort",
+    "sort_by": ["host", "at"],
+    "window": "01:00-05:30 Europe/Zurich",
+    "overridden": ["mode", "target_file_size_mb", "min_files_to_compact", "strategy", "sort_by", "window"],
+}
+META = {"request_id": "<any>", "execution_time_ms": "<any>"}
+EXAMPLES = (
+    Example(
+        "Have a table compacted by itself, at night, and sorted",
+        SET,
+        {"success": True, "compaction": IN_FORCE, "metadata": META},
+        given=(CREATE,),
+    ),
+    Example(
+        "Go back to the service's settings",
+        {
+            "operation": "SET_COMPACTION",
+            **ADDRESS,
+            **dict.fromkeys(("mode", "strategy", "sort_by", TARGET, "window", "min_files_to_compact")),
+        },
+        {
+            "success": True,
+            "compaction": {
+                **IN_FORCE,
+                "mode": "recommend",
+                "target_file_size_mb": 128,
+                "min_files_to_compact": "<any>",
+                "strategy": "binpack",
+                "sort_by": [],
+                "window": None,
+                "overridden": [],
+            },
+            "metadata": META,
+        },
+        given=(CREATE, SET),
+    ),
+)
+
+
+class SetCompaction(ChangeRequest, CompactionOverrides):
+    """Fields that are left out stay as they are; null goes back to the service's setting."""
+
+    operation: Literal["SET_COMPACTION"]
+    target_file_size_mb: Megabytes | None = Field(default=None, description="how large merged files should be")
+
+
+class SetCompactionResult(Result):
+    compaction: CompactionInForce = Field(description="the policy that holds for the table now")
+
+
+@operation(SetCompaction, SetCompactionResult, pool="edits", examples=EXAMPLES)
+def set_compaction(request: SetCompaction, context: Context) -> SetCompactionResult:
+    """Set a table's compaction policy. What is left out stays as it is; null goes back to the service's setting."""
+    own = {*CompactionOverrides.model_fields, TARGET}
+    given = request.model_fields_set & own
+    if not given:
+        raise InvalidRequest(f"there is nothing to set; send one or more of {', '.join(sorted(own))}")
+    settings = context.settings.iceberg
+    values = {name: getattr(request, name) for name in given - {TARGET}}
+    wanted: dict[str, str | None] = written_compaction(CompactionOverrides(**values))
+    if TARGET in given:
+        wanted |= written_target(request.target_file_size_mb, settings)
+
+    def decide(table: Table) -> Mapping[str, str | None]:
+        after: dict[str, Any] = {**table.properties, **wanted}
+        kept = {name: value for name, value in after.items() if value is not None}
+        check_policy(kept, settings, table.schema, given)
+        return wanted
+
+    table = context.catalog.load(request.table_name)
+    after = context.commits.set_properties(table, decide)
+    context.auto.policy_changed(table.name)
+    return SetCompactionResult(compaction=in_force(after.properties, settings))

@@ -1,0 +1,88 @@
+"""What a partition is called: its fields and their values, as users know them from records and answers."""
+
+import math
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from pyiceberg import transforms as t
+from pyiceberg import types as i
+from pyiceberg.partitioning import PartitionField
+
+from service.catalog.tables import Table
+
+_EPOCH = datetime(1970, 1, 1)
+_TIMES = (t.YearTransform, t.MonthTransform, t.DayTransform, t.HourTransform)
+
+
+def partition_values(table: Table, group: tuple[Any, ...]) -> dict[str, Any]:
+    """The partition that files of a group lie in, by the partitioning they were written with.
+
+    Values are as a QUERY answers them; a year, month, day or hour is text such as `2024-05`; a bucket is its number.
+    """
+    spec_id, *values = group
+    fields = table.iceberg.specs()[spec_id].fields
+    return {
+        field.name: _shown(field, _source(table, field.source_id), value)
+        for field, value in zip(fields, values, strict=False)
+        if not isinstance(field.transform, t.VoidTransform)  # what a dropped field leaves behind
+    }
+
+
+def _source(table: Table, field_id: int) -> i.IcebergType | None:
+    """The type of a column that may have been dropped since."""
+    for schema in (table.iceberg.schema(), *reversed(table.iceberg.metadata.schemas)):
+        try:
+            return schema.find_type(field_id)
+        except ValueError:
+            continue
+    return None
+
+
+def _shown(field: PartitionField, source: i.IcebergType | None, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(field.transform, _TIMES):
+        number = (value - _EPOCH.date()).days if isinstance(value, date) else value
+        try:
+            return field.transform.to_human_string(i.LongType(), number)
+        except OverflowError:  # beyond the years that Python knows
+            return str(number)
+    try:
+        return _value(source, value)
+    except OverflowError:
+        return str(value)
+
+
+def _value(kind: i.IcebergType | None, value: Any) -> Any:
+    """A value of a column, of Iceberg's own form, in the form that JSON answers have."""
+    match value:
+        case float():
+            if math.isfinite(value):
+                return value
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case UUID():
+            return str(value)
+        case bool() | str() | bytes() | Decimal() | date() | time():
+            return value
+        case int():
+            return _moment(kind, value)
+    return str(value)
+
+
+def _moment(kind: i.IcebergType | None, value: int) -> Any:
+    match kind:
+        case i.DateType():
+            return (_EPOCH + timedelta(days=value)).date()
+        case i.TimestampType():
+            return _EPOCH + timedelta(microseconds=value)
+        case i.TimestamptzType():
+            return (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=UTC)
+        case i.TimestampNanoType():
+            return _EPOCH + timedelta(microseconds=value // 1000)
+        case i.TimestamptzNanoType():
+            return (_EPOCH + timedelta(microseconds=value // 1000)).replace(tzinfo=UTC)
+        case i.TimeType():
+            return (_EPOCH + timedelta(microseconds=value)).time()
+    return value

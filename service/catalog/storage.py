@@ -1,0 +1,120 @@
+"""What lies in a table's folder, whoever put it there."""
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyarrow.fs import FileSelector, FileType
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from service.catalog.tables import Table
+from service.catalog.translate import translated
+
+log = logging.getLogger("firn.storage")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in a table's folder; `path` begins there."""
+
+    path: str
+    bytes: int
+    modified_ms: int
+
+
+def stored_files(table: Table) -> list[StoredFile]:
+    """Every file under a table's location, hidden ones too; none that a link leads to."""
+    with translated():
+        if is_local(table.location):
+            return list(_local_files(_path(table.location)))
+        return list(_remote_files(table))
+
+
+def is_local(location: str) -> bool:
+    """Whether a file or folder lies on this machine, or where it looks as if it did."""
+    return location.startswith(("file:", "/"))
+
+
+def unlink(locations: Iterable[str]) -> int:
+    """Delete local files, each with Hadoop's checksum of it; how many there were to delete."""
+    deleted = 0
+    for location in locations:
+        path = _path(location)
+        try:
+            path.unlink()
+            deleted += 1
+        except FileNotFoundError:
+            pass
+        except OSError as e:
+            log.warning("%s could not be deleted: %s", path, e)
+            continue
+        with suppress(OSError):
+            path.with_name(checksum_of(path.name)).unlink()
+    return deleted
+
+
+def checksum_of(name: str) -> str:
+    """The name of the file in which Hadoop keeps the checksums of one of this name."""
+    return f".{name}.crc"
+
+
+def checked_by(path: str) -> str | None:
+    """The file whose checksums a file holds, if it is one that holds them."""
+    folder, _, name = path.rpartition("/")
+    if not (name.startswith(".") and name.endswith(".crc") and len(name) > len(checksum_of(""))):
+        return None
+    checked = name.removeprefix(".").removesuffix(".crc")
+    return f"{folder}/{checked}" if folder else checked
+
+
+def head(table: Table, path: str, size: int) -> bytes:
+    """The first bytes of a file in a table's folder; none where it is gone."""
+    file = table.iceberg.io.new_input(f"{table.location.rstrip('/')}/{path}")
+    with translated(), suppress(FileNotFoundError), file.open() as stream:
+        return stream.read(size)
+    return b""
+
+
+def _local_files(root: Path, below: str = "") -> Iterator[StoredFile]:
+    try:
+        entries = list(os.scandir(root / below))
+    except FileNotFoundError:  # removed meanwhile, or never there
+        return
+    for entry in entries:
+        path = f"{below}/{entry.name}" if below else entry.name
+        with suppress(FileNotFoundError):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _local_files(root, path)
+            elif entry.is_file(follow_symlinks=False) and _can_be_said(path):
+                found = entry.stat(follow_symlinks=False)
+                yield StoredFile(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _can_be_said(path: str) -> bool:
+    """No metadata can name a file whose name is no text, and no answer either."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _remote_files(table: Table) -> Iterator[StoredFile]:
+    location = table.location.rstrip("/")
+    # Of all of PyIceberg's ways to storage the one that can list it.
+    io = PyArrowFileIO(table.iceberg.io.properties)
+    scheme, host, root = PyArrowFileIO.parse_location(location)
+    storage = io.fs_by_scheme(scheme, host)
+    for found in storage.get_file_info(FileSelector(root, allow_not_found=True, recursive=True)):
+        # One whose age nobody knows is never old.
+        if found.type == FileType.File and found.mtime_ns is not None:
+            path = found.path.removeprefix(root).lstrip("/")
+            yield StoredFile(path, found.size, found.mtime_ns // 1_000_000)
+
+
+def _path(location: str) -> Path:
+    return Path(re.sub(r"^(file:)?/*", "/", location))

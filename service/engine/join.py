@@ -1,0 +1,73 @@
+"""Several Parquet files on the local disk made one, row group by row group, without reading a row.
+
+A task writes a file of its own, and writing takes longer than reading: so all cores write, and their files are joined.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from service.engine.jvm import java_class
+from service.errors import InternalError
+
+_ICEBERG = "org.apache.iceberg"
+_PARQUET = f"{_ICEBERG}.parquet"
+_READER = f"{_ICEBERG}.shaded.org.apache.parquet.hadoop.ParquetFileReader"
+_SCHEMA = "iceberg.schema"
+_GROUP_BYTES = 8 << 20
+
+
+def can_join(session: SparkSession, location: str) -> bool:
+    """Whether a table's files lie where this process's JVM, which is all of Spark, writes them."""
+    return location.startswith("file:") and str(session.sparkContext.master).startswith("local")
+
+
+def joined(session: SparkSession, table: Any, parts: Sequence[Any], files: int) -> Any:
+    """So many files, as a set of Iceberg's, of parts that are in the order of their rows; the parts are deleted."""
+    whole = java_class(f"{_ICEBERG}.util.DataFileSet").create()
+    size = -(-len(parts) // files)
+    for i in range(0, len(parts), size):
+        some = parts[i : i + size]
+        whole.add(some[0] if len(some) == 1 else _join(session, table, some))
+    return whole
+
+
+def _join(session: SparkSession, table: Any, parts: Sequence[Any]) -> Any:
+    first = str(parts[0].location())
+    folder, _, name = first.rpartition("/")
+    location = f"{folder}/joined-{name}"
+    local = java_class("java.io.File")
+    sources = java_class("java.util.ArrayList")()
+    for part in parts:
+        sources.add(local(_path(str(part.location()))))
+    said = {_SCHEMA: java_class(f"{_ICEBERG}.SchemaParser").toJson(table.schema())}
+    java_class(f"{_PARQUET}.Parquet").concat(sources, local(_path(location)), _GROUP_BYTES, table.schema(), said)
+    file = _described(session, table, location, parts[0])
+    rows = sum(int(part.recordCount()) for part in parts)
+    if int(file.recordCount()) != rows:
+        raise InternalError(f"joining files made {file.recordCount()} rows of {rows}; nothing was changed")
+    for part in parts:
+        table.io().deleteFile(str(part.location()))
+    return file
+
+
+def _described(session: SparkSession, table: Any, location: str, like: Any) -> Any:
+    """What Iceberg is to know of a file: its figures as its footer has them."""
+    source = table.io().newInputFile(location)
+    config = java_class(f"{_ICEBERG}.MetricsConfig").forTable(table)
+    metrics = java_class(f"{_PARQUET}.ParquetUtil").fileMetrics(source, config)
+    path = java_class("org.apache.hadoop.fs.Path")(location)
+    footer = java_class(_READER).readFooter(session.sparkContext._jsc.hadoopConfiguration(), path)
+    offsets = java_class(f"{_PARQUET}.ParquetUtil").getSplitOffsets(footer)
+    builder = java_class(f"{_ICEBERG}.DataFiles").builder(table.specs().get(like.specId()))
+    builder = builder.withPath(location).withFormat("parquet").withFileSizeInBytes(source.getLength())
+    builder = builder.withMetrics(metrics).withSplitOffsets(offsets)
+    if table.specs().get(like.specId()).isPartitioned():
+        builder = builder.withPartition(like.partition())
+    return builder.build()
+
+
+def _path(location: str) -> str:
+    """A location's path on this machine: Hadoop takes its characters as they are, codes and all."""
+    return "/" + location.removeprefix("file:").lstrip("/")

@@ -1,0 +1,73 @@
+"""Spark jobs that bear a tag: counted and cancelled by it."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+_SETTLE_S = 30.0
+# WRITEs and queries get the next slot that is free, before the tasks of long work that wait for one.
+_POOL = "upkeep"
+
+
+OnCancel = Callable[[Callable[[], object]], object]
+
+
+@contextmanager
+def tagged(session: SparkSession, tag: str) -> Iterator[None]:
+    """Jobs of the block bear the tag, and let those of requests go first."""
+    context = session.sparkContext
+    context.addJobTag(tag)
+    context.setLocalProperty("spark.scheduler.pool", _POOL)
+    try:
+        yield
+    finally:
+        context.removeJobTag(tag)
+        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # its way to unset one
+
+
+def jobs_of(session: SparkSession, tag: str) -> int:
+    """How many Spark jobs bore a tag."""
+    context = session.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    return len(context.statusTracker().getJobIdsForTag(tag))
+
+
+def settle(session: SparkSession, tag: str) -> None:
+    """Wait until no task of jobs that failed or were cancelled runs any more: it may still be writing a file."""
+    tracker = session.sparkContext._jsc.sc().statusTracker()
+    deadline = time.monotonic() + _SETTLE_S
+    for job in tracker.getJobIdsForTag(tag):
+        info = tracker.getJobInfo(job)
+        if info.isEmpty():
+            continue
+        for stage in info.get().stageIds():
+            while time.monotonic() < deadline:
+                running = tracker.getStageInfo(stage)
+                if running.isEmpty() or not running.get().numActiveTasks():
+                    break
+                time.sleep(0.05)
+
+
+@contextmanager
+def cancellable(session: SparkSession, on_cancel: OnCancel) -> Iterator[None]:
+    """Have the Spark jobs that this thread starts during the block cancelled when what `on_cancel` is given is called.
+
+    Those that begin after the call run on: whoever starts several looks between them.
+    """
+    context, tag = session.sparkContext, f"firn-{uuid.uuid4().hex}"
+    ended = False
+
+    def cancel() -> None:
+        if not ended:
+            context.cancelJobsWithTag(tag)
+
+    context.addJobTag(tag)
+    try:
+        on_cancel(cancel)
+        yield
+    finally:
+        ended = True
+        context.removeJobTag(tag)

@@ -1,0 +1,280 @@
+"""The merging of small files, from the plan to the last commit: it yields to writers, and keeps what it has done."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from service.catalog.files import list_files
+from service.catalog.tables import Snapshot, Table
+from service.commits.ask import Ask
+from service.commits.commit import Commits
+from service.engine import tags
+from service.engine.compaction import (
+    Beaten,
+    Group,
+    Planned,
+    Rewrite,
+    Rewritten,
+    commit,
+    discard,
+    first_of,
+    plan,
+    sweep,
+)
+from service.engine.engine import Engine
+from service.engine.rewrite import rewrite
+from service.errors import Cancelled, EngineUnavailable, OutcomeUnknown, ShuttingDown, TableNotFound
+from service.upkeep.plan import choose
+from service.upkeep.report import Progress, Tally
+
+log = logging.getLogger("firn.upkeep")
+
+# A long compaction commits what is finished so often: a kill costs no more, and readers gain by it early.
+COMMIT_EVERY_S = 10.0
+# What ends a compaction at once; any other failure of a group leaves the others theirs.
+_HOPELESS = (Cancelled, EngineUnavailable, ShuttingDown, TableNotFound, OutcomeUnknown)
+
+
+class Control(Protocol):
+    """How whoever asked for long work may call it off."""
+
+    def check(self) -> None:
+        """Cancelled if it was called off."""
+
+    def on_cancel(self, then: Callable[[], None]) -> None:
+        """Have something called when it is called off."""
+
+
+class Uncontrolled:
+    """Nobody can call it off."""
+
+    def check(self) -> None: ...
+
+    def on_cancel(self, then: Callable[[], None]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be done: how files are merged, how many at least and at most, how many groups side by side."""
+
+    how: Rewrite
+    min_files: int
+    max_files: int
+    at_once: int
+    ask: Ask
+    tag: str
+    """Of its Spark jobs, and of the folder that its files lie in."""
+    control: Control = field(default_factory=Uncontrolled)
+    progress: Progress = field(default_factory=Progress)
+    still_noted: Callable[[], None] = lambda: None
+    """Raises if others took this instance for gone meanwhile, and may have deleted its files."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The groups worth merging, of a table at a snapshot."""
+
+    planned: Planned | None
+    groups: tuple[Group, ...]
+
+
+@dataclass
+class Made:
+    """What a compaction made: the table as it was left, the last snapshot, and the figures."""
+
+    table: Table
+    tally: Tally
+    snapshot: Snapshot | None = None
+
+
+class Merger:
+    """Merges small files: planned and committed from metadata, rewritten by Spark."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        commits: Commits,
+        clock: Callable[[], float] = time.monotonic,
+        every_s: float = COMMIT_EVERY_S,
+    ) -> None:
+        self._engine = engine
+        self._commits = commits
+        self._clock = clock
+        self._every_s = every_s
+
+    def choose(self, table: Table, order: Order) -> Chosen:
+        """What is worth merging now; no Spark job is needed to know."""
+        planned = self._engine.run(plan, table.spark_name, order.how)
+        if planned is None:
+            return Chosen(None, ())
+        worth = choose(planned.groups, order.min_files, order.max_files)
+        groups = [g if take == g.files else self._engine.run(first_of, g, take, order.how) for g, take in worth]
+        return Chosen(planned, tuple(groups))
+
+    def run(self, table: Table, chosen: Chosen, order: Order) -> Made:
+        """Merge what was chosen. What others changed meanwhile is left as they made it."""
+        before = list_files(table)
+        made = Made(table, Tally(len(before.data), before.bytes))
+        if chosen.planned is None or not chosen.groups:
+            return made
+        order.progress.files_total = sum(group.files for group in chosen.groups)
+        order.progress.bytes_total = sum(group.bytes for group in chosen.groups)
+        order.progress.phase = "rewriting"
+        work = _Work(self._engine, self._commits, table, chosen.planned, order, made)
+        with self._leaving_nothing(work):
+            self._rewrite_all(work, chosen.groups)
+        return made
+
+    def _rewrite_all(self, work: "_Work", groups: Sequence[Group]) -> None:
+        order = work.order
+        at_once = min(order.at_once, len(groups))
+        order.control.on_cancel(work.cancel)
+        failures: list[Exception] = []
+        finished: list[Rewritten] = []
+        committed_at = self._clock()
+        with ThreadPoolExecutor(at_once, thread_name_prefix="firn-compact") as pool:
+            running = {pool.submit(work.rewrite, group, at_once): group for group in groups}
+            try:
+                while running:
+                    for done in _ended(running):
+                        group = running.pop(done)
+                        self._take(work, group, done, finished, failures)
+                    if finished and (not running or self._clock() - committed_at >= self._every_s):
+                        ready, finished = finished, []
+                        work.commit(ready)
+                        committed_at = self._clock()
+            except BaseException:
+                for waiting in running:
+                    waiting.cancel()
+                work.cancel()
+                raise
+        if failures and len(failures) == len(groups):
+            raise failures[0]
+
+    def _take(
+        self,
+        work: "_Work",
+        group: Group,
+        done: "Future[Rewritten]",
+        finished: list[Rewritten],
+        failures: list[Exception],
+    ) -> None:
+        try:
+            finished.append(done.result())
+        except _HOPELESS:
+            raise
+        except Exception as e:
+            work.order.control.check()  # a job that was cancelled fails with anything
+            log.warning("a group of %d files of %s could not be rewritten", group.files, work.table.name, exc_info=e)
+            work.made.tally.groups_failed += 1
+            work.left_files = True
+            failures.append(e)
+        work.order.progress.files_done += group.files
+        work.order.progress.bytes_done += group.bytes
+
+    @contextmanager
+    def _leaving_nothing(self, work: "_Work") -> Iterator[None]:
+        """Delete what was written and is in no snapshot, unless nobody can tell."""
+        try:
+            yield
+        except OutcomeUnknown:
+            raise
+        except BaseException:
+            work.left_files = True
+            raise
+        finally:
+            if work.left_files and not work.unsure:
+                work.sweep()
+
+
+class _Work:
+    """One compaction under way."""
+
+    def __init__(
+        self, engine: Engine, commits: Commits, table: Table, planned: Planned, order: Order, made: Made
+    ) -> None:
+        self.table = table
+        self.order = order
+        self.made = made
+        self.left_files = False
+        self.unsure = False
+        self._engine = engine
+        self._commits = commits
+        self._planned = planned
+        self._kept: set[str] = set()
+
+    def rewrite(self, group: Group, at_once: int) -> Rewritten:
+        self.order.control.check()
+        return self._engine.run(rewrite, self._planned, group, self.order.how, self.folder, self.order.tag, at_once)
+
+    @property
+    def folder(self) -> str:
+        return folder_of(self.table, self.order.tag)
+
+    def commit(self, done: Sequence[Rewritten]) -> None:
+        """Commit groups together; where that is refused, those that can be without those that cannot."""
+        waiting = [list(done)]
+        while waiting:
+            part = waiting.pop()
+            self.order.control.check()
+            try:
+                self._commit(part)
+            except Beaten:
+                if len(part) > 1:
+                    half = len(part) // 2
+                    waiting += [part[half:], part[:half]]
+                    continue
+                self.made.tally.conflicts += 1
+                self._engine.run(discard, self._planned, part)
+
+    def _commit(self, part: Sequence[Rewritten]) -> None:
+        self.order.progress.phase = "committing"
+
+        def change(current: Table, batch: str) -> None:
+            def leave() -> None:
+                self._commits.must_be_ours(batch)
+                self.order.ask.still_ours()
+                self.order.still_noted()
+
+            self._engine.run(commit, current.spark_name, self.table.uuid, self._planned, part, batch, leave)
+
+        try:
+            effect = self._commits.commit(self.table, "COMPACT", self.order.ask, change)
+        except OutcomeUnknown:
+            self.unsure = True
+            raise
+        snapshot = effect.snapshot
+        assert snapshot is not None  # whatever kept it from being made was raised
+        self._kept.update(name for one in part for name in one.names)
+        tally = self.made.tally
+        tally.partitions.update(one.group.partition for one in part)
+        # What others committed meanwhile is not this compaction's doing.
+        tally.committed(
+            list_files(effect.after, snapshot.parent_id), list_files(effect.after, snapshot.snapshot_id), snapshot
+        )
+        self.made.table, self.made.snapshot = effect.after, snapshot
+        self.order.progress.phase = "rewriting"
+
+    def cancel(self) -> None:
+        self._engine.cancel(self.order.tag)
+
+    def sweep(self) -> None:
+        try:
+            self._engine.run(tags.settle, self.order.tag)
+            self._engine.run(sweep, self.table.spark_name, self.folder, frozenset(self._kept))
+        except Exception as e:  # they take room and do nothing else; CLEAN_ORPHANS finds them
+            log.warning("files of a compaction of %s that was given up could not be deleted: %s", self.table.name, e)
+
+
+def folder_of(table: Table, tag: str) -> str:
+    """Where a compaction writes: found again by its tag, should nobody be left who knows its files."""
+    data = table.properties.get("write.data.path") or f"{table.location}/data"
+    return f"{data.rstrip('/')}/{tag}"
+
+
+def _ended(running: "dict[Future[Rewritten], Group]") -> "list[Future[Rewritten]]":
+    return list(wait(running, timeout=1.0, return_when=FIRST_COMPLETED).done)

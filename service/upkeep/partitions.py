@@ -1,0 +1,52 @@
+"""A table's partitions by what their files are like, those that need a compaction most first."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from service.catalog.files import DataFile
+
+_NAN = float("nan")  # equal to itself only
+
+
+@dataclass(frozen=True)
+class PartitionFiles:
+    """What lies in one partition; `group` names it, as `DataFile.group` does."""
+
+    group: tuple[Any, ...]
+    rows: int
+    files: int
+    bytes: int
+    small_files: int
+
+    @property
+    def average_file_bytes(self) -> int:
+        return self.bytes // self.files
+
+
+def by_partition(files: Iterable[DataFile], small_bytes: int) -> list[PartitionFiles]:
+    """Every partition that holds files: most small files first, then most files, then by value, nulls first."""
+    groups: dict[tuple[Any, ...], list[DataFile]] = defaultdict(list)
+    for file in files:
+        groups[group_of(file)].append(file)
+    found = [
+        PartitionFiles(
+            group,
+            sum(f.rows for f in of_one),
+            len(of_one),
+            sum(f.bytes for f in of_one),
+            sum(f.bytes < small_bytes for f in of_one),
+        )
+        for group, of_one in groups.items()
+    ]
+    return sorted(found, key=lambda p: (-p.small_files, -p.files, _in_order(p.group)))
+
+
+def group_of(file: DataFile) -> tuple[Any, ...]:
+    """A file's group, equal for all files of one partition: also where its value is no number."""
+    return tuple(_NAN if value != value else value for value in file.group)
+
+
+def _in_order(group: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    return [(0,) if value is None else (2,) if value is _NAN else (1, value) for value in group]

@@ -1,0 +1,88 @@
+"""A table's compaction policy: what holds for it, which of that is its own wish, and what cannot be."""
+
+from collections.abc import Callable, Mapping, Set
+from zoneinfo import available_timezones
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.errors import InvalidRequest, nearest
+from service.properties import CompactionOverrides, compaction_policy, describe, target_file_size_mb
+from service.schema import TableSchema
+from service.settings import IcebergSettings, Mode, Strategy
+from service.upkeep.sorting import check_order
+
+TARGET = "target_file_size_mb"
+
+
+class CompactionInForce(BaseModel):
+    """The policy that holds for a table now: the service's settings, and the table's own over them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    enabled: bool = Field(description="whether writes check and COMPACT merges unforced")
+    mode: Mode = Field(description="`off`, `recommend` or `auto`")
+    target_file_size_mb: int = Field(description="how large merged files should be")
+    small_file_threshold_mb: int = Field(description="below this size a file is small")
+    min_files_to_compact: int = Field(description="so many small files in one partition are worth merging")
+    opportunistic_check_interval: int = Field(description="every so many writes the small files are counted")
+    max_files_per_compaction: int = Field(description="at most so many files are merged at once")
+    snapshot_retention_hours: int = Field(description="how old a snapshot must be for a compaction to let it go")
+    strategy: Strategy = Field(description="`binpack`, `sort` or `zorder`")
+    sort_by: list[str] = Field(description="the columns that `sort` and `zorder` sort by")
+    window: str | None = Field(description="when scheduled and automatic compactions may begin; null for always")
+    overridden: list[str] = Field(description="which of these are the table's own; the others are the service's")
+
+
+def in_force(properties: Mapping[str, str], settings: IcebergSettings) -> CompactionInForce:
+    """What holds for a table with these properties."""
+    policy = compaction_policy(properties, settings.compaction)
+    target = target_file_size_mb(properties, settings)
+    own = set(_overrides(properties)) | ({TARGET} if target != settings.write.target_file_size_mb else set())
+    values = {name: getattr(policy, name) for name in CompactionOverrides.model_fields}
+    values |= {TARGET: target, "sort_by": list(policy.sort_by)}
+    return CompactionInForce(**values, overridden=[n for n in CompactionInForce.model_fields if n in own])
+
+
+def check_policy(
+    properties: Mapping[str, str],
+    settings: IcebergSettings,
+    schema: TableSchema,
+    given: Set[str],
+    where: Callable[[str], str] = lambda name: name,
+) -> None:
+    """Refuse what a request makes of a table's policy where it cannot be. `properties` are the table's with it.
+
+    `given` are the fields that the request names, `where` says where a field of that name stands in it.
+    """
+    policy = compaction_policy(properties, settings.compaction)
+    if given & {"strategy", "sort_by"}:
+        check_order(policy.strategy, policy.sort_by, schema, where("sort_by"))
+    if given & {"small_file_threshold_mb", TARGET} and "small_file_threshold_mb" in _overrides(properties):
+        _check_sizes(policy.small_file_threshold_mb, target_file_size_mb(properties, settings), given, where)
+    if "window" in given and policy.window is not None:
+        _check_zone(policy.window, where("window"))
+
+
+def _overrides(properties: Mapping[str, str]) -> Set[str]:
+    return set(describe(properties).get("compaction", ()))
+
+
+def _check_sizes(threshold: int, target: int, given: Set[str], where: Callable[[str], str]) -> None:
+    if threshold < target:
+        return
+    name = "small_file_threshold_mb" if "small_file_threshold_mb" in given else TARGET
+    raise InvalidRequest(
+        f"{where(name)}: small_file_threshold_mb ({threshold}) must be below target_file_size_mb ({target}), "
+        "or every merged file would count as small again",
+        field=where(name),
+    )
+
+
+def _check_zone(window: str, path: str) -> None:
+    zone = window.partition(" ")[2] or "UTC"
+    known = available_timezones()
+    if zone in known:
+        return
+    near = nearest(zone, known)
+    hint = f"did you mean {near!r}?" if near else "write it as Europe/Zurich, or leave it out for UTC"
+    raise InvalidRequest(f"{path}: {zone[:80]!r} is no time zone; {hint}", field=path, suggestion=near)

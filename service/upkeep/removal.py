@@ -1,0 +1,20 @@
+"""Files deleted, and counted: local ones here, all others through the table's own access to its storage."""
+
+from collections.abc import Sequence
+
+from service.catalog.storage import is_local, unlink
+from service.catalog.tables import Table
+from service.engine.engine import Engine
+from service.engine.files import delete
+
+
+def owns_its_files(table: Table) -> bool:
+    """Whether nobody but this table needs its files; `gc.enabled` says where that is not so."""
+    return table.properties.get("gc.enabled", "true").lower() != "false"
+
+
+def delete_files(engine: Engine, table: Table, paths: Sequence[str]) -> int:
+    """Delete files by their full paths; how many there were to delete. One that is gone already is no failure."""
+    local = [path for path in paths if is_local(path)]
+    elsewhere = [path for path in paths if not is_local(path)]
+    return unlink(local) + (engine.run(delete, table.spark_name, elsewhere) if elsewhere else 0)

@@ -1,0 +1,31 @@
+"""Which columns a compaction can sort by."""
+
+from collections.abc import Sequence
+
+from service.errors import InvalidRequest, UnknownField
+from service.schema import DecimalType, Primitive, TableSchema, resolve
+
+# What Iceberg's curve through several columns has an order of bytes for.
+_CURVE = {"boolean", "integer", "long", "float", "double", "string", "binary", "date", "timestamp", "timestamptz"}
+
+
+def check_order(strategy: str, sort_by: Sequence[str], schema: TableSchema, path: str) -> None:
+    """Refuse columns that a strategy cannot sort by; `path` is where they stand in the request."""
+    if strategy != "binpack" and not sort_by:
+        raise InvalidRequest(
+            f"{path} is missing: strategy {strategy} needs the columns to sort by; name some, or send strategy binpack",
+            field=path,
+        )
+    for i, name in enumerate(sort_by):
+        at = f"{path}[{i}]"
+        kind = resolve(schema, name, error=UnknownField, path=at).type
+        if not isinstance(kind, Primitive | DecimalType):
+            raise InvalidRequest(
+                f"{at}: {name!r} is {kind}, which has no order; name columns of simple types", field=at
+            )
+        if strategy == "zorder" and str(kind) not in _CURVE:
+            raise InvalidRequest(
+                f"{at}: {name!r} is {kind}, which zorder cannot order; leave it out, or send strategy: sort", field=at
+            )
+        if name in sort_by[:i]:
+            raise InvalidRequest(f"{at} repeats {name!r}; name each column once", field=at)

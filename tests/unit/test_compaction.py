@@ -1,0 +1,511 @@
+"""A compaction keeps what it has done, leaves to others what they changed, and leaves no files behind."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyiceberg.table import Table as IcebergTable
+
+from service.catalog.files import list_files
+from service.catalog.tables import Catalog, Table
+from service.commits.ask import Ask, Key
+from service.commits.commit import Commits
+from service.commits.holds import Holds
+from service.engine import tags
+from service.engine.compaction import Beaten, Group, Planned, Rewrite, Rewritten, commit, discard, first_of, plan, sweep
+from service.engine.engine import Engine
+from service.engine.rewrite import rewrite
+from service.errors import Cancelled, CommitConflict, EngineUnavailable, OutcomeUnknown, StorageUnavailable
+from service.ledger.compactions import CompactionNote, CompactionNotes
+from service.ledger.ledger import Begun
+from service.ledger.writers import Writers
+from service.names import BATCH_PROPERTY, FENCE_PROPERTY
+from service.settings import CompactionSettings, IcebergSettings
+from service.upkeep.compaction import Call, Compactions
+from service.upkeep.counts import WriteCounts
+from service.upkeep.expirer import Expirer
+from service.upkeep.merge import Merger, folder_of
+from service.upkeep.plan import choose
+from service.upkeep.report import Outcome, Progress, Wish
+from service.upkeep.upkeep import Upkeep
+from tests.fakes import FakeOwners, MuteLedger
+from tests.unit.iceberg_tables import ORDERS, append, data_file, make_table, open_catalog
+from tests.unit.test_metrics import of, value
+
+Hook = Callable[[str], object]
+
+
+@dataclass
+class FakeSpark:
+    """Merges files in a real catalog without reading any; each hook is told the partitions that are worked on."""
+
+    catalog: Catalog
+    rewriting: Hook = lambda partition: None
+    committing: Hook = lambda partitions: None
+    committed: Hook = lambda partitions: None
+    written: set[str] = field(default_factory=set)
+    """The new files that lie on the disk."""
+    cancelled: list[str] = field(default_factory=list)
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Whoever else commits meanwhile holds it: PyIceberg refuses what Iceberg's rewriting allows."""
+
+    def run(self, job: Callable[..., Any], *args: Any) -> Any:
+        does: dict[Any, Callable[..., Any]] = {
+            plan: self.plan,
+            first_of: lambda group, files, how: replace(group, files=files, handle=group.handle[:files]),
+            rewrite: self.rewrite,
+            commit: self.commit,
+            discard: lambda planned, done: self.written.difference_update(n for one in done for n in one.names),
+            sweep: lambda table, folder, kept: self.written.intersection_update(kept),
+            tags.settle: lambda tag: None,
+            tags.jobs_of: lambda tag: 1,
+        }
+        return does[job](*args)
+
+    def cancel(self, tag: str) -> None:
+        self.cancelled.append(tag)
+
+    def plan(self, table: str, how: Rewrite) -> Planned | None:
+        current = self.catalog.load(ORDERS)
+        if current.current_snapshot_id is None:
+            return None
+        groups: dict[str, list[str]] = {}
+        for file in list_files(current).data:
+            groups.setdefault(str(file.group[1:]), []).append(file.path)
+        found = [Group(p, len(f), 1000 * len(f), 1, False, f) for p, f in groups.items() if len(f) > 1]
+        return Planned(None, current.current_snapshot_id, tuple(sorted(found, key=lambda g: (-g.files, g.partition))))
+
+    def rewrite(self, planned: Planned, group: Group, how: Rewrite, folder: str, tag: str, alone: int) -> Rewritten:
+        name = f"{len(self.written)}-{group.files}.parquet"
+        self.written.add(name)
+        self.rewriting(group.partition)
+        return Rewritten(group, (name,))
+
+    def commit(
+        self,
+        table: str,
+        uuid: str,
+        planned: Planned,
+        done: list[Rewritten],
+        batch: str,
+        before_commit: Callable[[], None],
+    ) -> None:
+        partitions = "+".join(one.group.partition for one in done)
+        self.committing(partitions)
+        with self.turn:
+            self._swap(done, batch, before_commit)
+        self.committed(partitions)
+
+    def _swap(self, done: list[Rewritten], batch: str, before_commit: Callable[[], None]) -> None:
+        iceberg = self.catalog.load(ORDERS).iceberg
+        live = {entry.data_file.file_path: entry.data_file for entry in _entries(iceberg)}
+        if any(path not in live for one in done for path in one.group.handle):
+            raise Beaten
+        before_commit()
+        with (
+            iceberg.transaction() as change,
+            change.update_snapshot({BATCH_PROPERTY: batch}).overwrite() as update,
+        ):
+            for one in done:
+                for path in one.group.handle:
+                    update.delete_data_file(live[path])
+                country = live[one.group.handle[0]].partition
+                path = f"{iceberg.location()}/data/{one.names[0]}"
+                update.append_data_file(data_file(path, country, len(one.group.handle)))
+
+
+def _entries(iceberg: IcebergTable) -> Iterator[Any]:
+    snapshot = iceberg.current_snapshot()
+    for manifest in snapshot.manifests(iceberg.io) if snapshot else ():
+        yield from manifest.fetch_manifest_entry(iceberg.io, discard_deleted=True)
+
+
+@dataclass(frozen=True)
+class House:
+    compactions: Compactions
+    spark: FakeSpark
+    catalog: Catalog
+    ledger: MuteLedger
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.load(ORDERS)
+
+    def fill(self, *countries: str | None) -> None:
+        for country in countries:
+            append(self.table, country)
+
+    def compact(self, ask: Ask | None = None, **wish: Any) -> Outcome:
+        call = Call(ask or Ask("r1"))
+        return self.compactions.compact(self.table, Wish(expire_snapshots=False, **wish), call)
+
+    def files(self) -> int:
+        return len(list_files(self.table).data)
+
+    def rows(self) -> int:
+        return sum(file.rows for file in list_files(self.table).data)
+
+    def unreferenced(self) -> set[str]:
+        """New files on the disk that no snapshot holds."""
+        held = {
+            file.path.rpartition("/")[2]
+            for snapshot in self.table.snapshots()
+            for file in list_files(self.table, snapshot.snapshot_id).data
+        }
+        return self.spark.written - held
+
+    def noted(self) -> list[tuple[str, str]]:
+        return [(note.state, note.asked_by) for note in self.compactions.notes.of_table(ORDERS, 10)]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    catalog = open_catalog(tmp_path)
+    ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    commits = Commits(catalog, ledger, pauses_s=(0, 0))
+    settings = IcebergSettings(compaction=CompactionSettings(min_files_to_compact=3, groups_at_once=1))
+    spark = FakeSpark(catalog)
+    engine = cast(Engine, spark)
+    expirer = Expirer(settings.snapshots, engine, catalog, commits, ())
+    upkeep = Upkeep(settings, catalog, WriteCounts(ledger))
+    notes = CompactionNotes(ledger)
+    compactions = Compactions(engine, catalog, commits, upkeep, Holds(), expirer, notes, Writers(ledger))
+    make_table(catalog, partitioned=True)
+    return House(compactions, spark, catalog, ledger)
+
+
+def test_partitions_with_enough_small_files_are_merged_in_one_commit(house: House) -> None:
+    house.fill(*"AAABBBC")
+    before = len(house.table.snapshots())
+    outcome = house.compact()
+    stats = outcome.stats
+    assert (outcome.compacted, outcome.reason, house.files(), house.rows()) == (True, None, 3, 7)
+    assert (stats.files_before, stats.files_after, stats.files_compacted, stats.files_added) == (7, 3, 6, 2)
+    assert (stats.partitions_compacted, stats.conflicts, stats.groups_failed) == (2, 0, 0)
+    assert len(house.table.snapshots()) == before + 1
+    assert house.noted() == [("done", "request r1")]
+
+
+def test_a_group_that_others_changed_is_left_to_them_and_the_others_are_kept(house: House) -> None:
+    house.fill(*"AAABBB")
+
+    def delete_a_file_of_a(partitions: str) -> None:
+        if "A" in partitions and house.rows() == 6:
+            iceberg = house.table.iceberg
+            first = next(e.data_file for e in _entries(iceberg) if e.data_file.partition[0] == "A")
+            with iceberg.transaction() as change, change.update_snapshot().overwrite() as update:
+                update.delete_data_file(first)
+
+    house.spark.committing = delete_a_file_of_a
+    outcome = house.compact()
+    assert (outcome.compacted, outcome.stats.conflicts, outcome.stats.partitions_compacted) == (True, 1, 1)
+    assert (house.rows(), house.files()) == (5, 3)
+    assert house.unreferenced() == set()
+    # What was beaten is taken up next time.
+    house.spark.committing = lambda _: None
+    assert house.compact(min_files=2).stats.partitions_compacted == 1
+
+
+def test_where_every_group_is_beaten_nothing_is_merged_and_it_says_so(house: House) -> None:
+    house.fill(*"AAA")
+
+    def beat(_: str) -> None:
+        raise Beaten
+
+    house.spark.committing = beat
+    outcome = house.compact()
+    assert (outcome.compacted, outcome.stats.conflicts, outcome.stats.files_compacted) == (False, 1, 0)
+    assert "changed by other writers" in (outcome.reason or "")
+    assert (house.files(), house.unreferenced()) == (3, set())
+
+
+def fail_in(partition: str, failure: Exception) -> Hook:
+    def hook(worked_on: str) -> None:
+        if partition in worked_on:
+            raise failure
+
+    return hook
+
+
+def test_a_group_that_cannot_be_rewritten_keeps_no_other_from_it(house: House) -> None:
+    house.fill(*"AAABBB")
+    house.spark.rewriting = fail_in("A", StorageUnavailable("the disk is broken"))
+    outcome = house.compact()
+    assert (outcome.stats.groups_failed, outcome.stats.partitions_compacted, house.rows()) == (1, 1, 6)
+    assert house.unreferenced() == set()
+
+
+def test_where_no_group_can_be_rewritten_the_first_reason_is_given(house: House) -> None:
+    house.fill(*"AAABBB")
+    house.spark.rewriting = fail_in("", StorageUnavailable("the disk is broken"))
+    with pytest.raises(StorageUnavailable, match="the disk is broken"):
+        house.compact()
+    assert (house.files(), house.unreferenced(), house.noted()) == (6, set(), [("failed", "request r1")])
+
+
+def test_an_engine_that_ends_is_not_asked_for_the_other_groups(house: House) -> None:
+    house.fill(*"AAABBBCCC")
+    seen: list[str] = []
+
+    def end(partition: str) -> None:
+        seen.append(partition)
+        raise EngineUnavailable("Spark ended")
+
+    house.spark.rewriting = end
+    with pytest.raises(EngineUnavailable):
+        house.compact()
+    assert len(seen) == 1
+
+
+def test_what_is_finished_is_committed_now_and_then_and_the_figures_add_up(house: House) -> None:
+    house.fill(*"AAABBBCCC")
+    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
+    made = threading.Semaphore(1)
+
+    def later(_: str) -> None:
+        assert made.acquire(timeout=10)  # the group before this one is committed
+        with house.spark.turn:
+            append(house.table, "D")  # somebody else writes meanwhile
+
+    house.spark.rewriting = later
+    house.spark.committed = lambda _: made.release()
+    before = len(house.table.snapshots())
+    stats = house.compact().stats
+    assert len(house.table.snapshots()) == before + 3 + 3
+    assert (stats.files_compacted, stats.files_added) == (9, 3)
+    assert stats.files_before - stats.files_removed + stats.files_added == stats.files_after
+    assert house.rows() == 12
+
+
+def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: House) -> None:
+    house.fill(*"AAABBB")
+    call = CallOff()
+    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
+    house.spark.committed = lambda _: call.off()
+    with pytest.raises(Cancelled):
+        house.compactions.compact(house.table, Wish(), Call(Ask("r1"), control=call, asked_by="schedule nightly"))
+    assert (house.files(), house.rows(), house.unreferenced()) == (4, 6, set())
+    assert house.spark.cancelled
+    assert house.noted() == [("cancelled", "schedule nightly")]
+
+
+class CallOff:
+    """A control that a test calls off."""
+
+    def __init__(self) -> None:
+        self._off = False
+        self._then: list[Callable[[], None]] = []
+
+    def off(self) -> None:
+        self._off = True
+        for then in self._then:
+            then()
+
+    def check(self) -> None:
+        if self._off:
+            raise Cancelled
+
+    def on_cancel(self, then: Callable[[], None]) -> None:
+        self._then.append(then)
+
+
+def test_work_that_was_given_to_somebody_else_is_not_committed(house: House) -> None:
+    house.fill(*"AAA")
+
+    def taken() -> None:
+        raise CommitConflict("this run was taken over")
+
+    with pytest.raises(CommitConflict, match="taken over"):
+        house.compact(Ask("r1", still_ours=taken))
+    assert (house.files(), house.unreferenced()) == (3, set())
+
+
+def test_files_of_a_commit_that_nobody_can_tell_of_stay(house: House) -> None:
+    house.fill(*"AAA")
+    house.spark.committed = fail_in("", OutcomeUnknown("the catalog fell silent"))
+    house.spark.committing = lambda _: None
+    outcome = house.compact()  # its history tells
+    assert outcome.compacted
+
+    house.fill(*"BBB")
+    house.spark.committed = lambda _: None
+    house.spark.committing = fail_in("B", OutcomeUnknown("the catalog fell silent"))
+    with pytest.raises(OutcomeUnknown):
+        house.compact()
+    assert len(house.unreferenced()) == 1
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(house: House) -> None:
+    house.fill(*"AAAABBBC")
+    before = house.table.metadata_location
+    outcome = house.compact(dry_run=True)
+    assert [(g.files, g.expected_files) for g in outcome.plan or ()] == [(4, 1), (3, 1)]
+    assert not outcome.compacted
+    assert (house.table.metadata_location, house.spark.written, house.noted()) == (before, set(), [])
+
+
+def test_progress_tells_files_and_bytes_done_of_all(house: House) -> None:
+    house.fill(*"AAABBB")
+    progress = Progress()
+    seen: list[tuple[int, int]] = []
+    house.spark.rewriting = lambda _: seen.append((progress.files_done, progress.files_total))
+    house.compactions.compact(house.table, Wish(), Call(Ask("r1"), progress=progress))
+    assert seen[0] == (0, 6)
+    assert (progress.phase, progress.files_done, progress.bytes_done, progress.bytes_total) == ("done", 6, 6000, 6000)
+
+
+def test_the_note_has_what_was_wished_and_what_was_counted(house: House) -> None:
+    house.fill(*"AAA")
+    house.compact(max_files=7)
+    [note] = house.compactions.notes.of_table(ORDERS, 10)
+    assert json.loads(note.request)["max_files"] == 7
+    assert json.loads(note.stats or "")["files_compacted"] == 3
+
+
+class TestLeftBehind:
+    """A compaction whose instance ended while it ran."""
+
+    there: FakeOwners
+
+    @pytest.fixture(autouse=True)
+    def begun(self, house: House) -> None:
+        self.there = FakeOwners("there")
+        house.fill("A")
+        house.ledger.owners = self.there
+        note = CompactionNote("compact-1", ORDERS, house.table.uuid, "auto", "running", "{}", None, None, None, 1)
+        house.compactions.notes.begin(note)
+        house.ledger.owners = self.there.beside("here")
+        append(house.table, "A", path=f"{folder_of(house.table, 'compact-1')}/kept.parquet")
+        house.spark.written = {"kept.parquet", "left.parquet"}
+
+    def test_its_files_that_no_snapshot_holds_are_removed_and_it_was_interrupted(self, house: House) -> None:
+        self.there.close()
+        assert house.compactions.recover() == 1
+        assert house.spark.written == {"kept.parquet"}
+        assert house.noted() == [("interrupted", "auto")]
+        assert house.compactions.recover() == 0
+
+    def test_its_jvm_can_commit_nothing_of_it_any_more(self, house: House) -> None:
+        self.there.close()
+        house.compactions.recover()
+        assert house.table.snapshots()[-1].summary[FENCE_PROPERTY] == "compact-1"
+
+    def test_one_whose_instance_lives_is_left_alone(self, house: House) -> None:
+        assert house.compactions.recover() == 0
+        assert house.spark.written == {"kept.parquet", "left.parquet"}
+        assert house.noted() == [("running", "auto")]
+
+    def test_of_a_table_that_is_gone_nothing_is_left_to_do(self, house: House) -> None:
+        self.there.close()
+        house.catalog.drop(house.table, purge=True)
+        assert house.compactions.recover() == 1
+        assert house.noted() == [("interrupted", "auto")]
+
+
+class TestAgain:
+    """A COMPACT with a key whose earlier attempt got no answer."""
+
+    key = Key("COMPACT", ORDERS, "k1", "print")
+
+    @pytest.fixture(autouse=True)
+    def begun(self, house: House) -> None:
+        house.fill("A")
+        begun = Begun("b1", ORDERS, house.table.uuid, "COMPACT", ["r1"], keys={self.key.id: self.key.fingerprint})
+        house.ledger.begin(begun)
+
+    def test_what_was_merged_is_answered_and_not_that_there_is_nothing_left_to_merge(self, house: House) -> None:
+        made = append(house.table, "A", batch="b1")
+        outcome = house.compact(Ask("r2", self.key, "b1"))
+        assert (outcome.compacted, outcome.reason, outcome.snapshot_id) == (True, None, made)
+        assert (outcome.stats.files_before, outcome.stats.files_after) == (1, 2)
+        noted = house.ledger.find("b1")
+        assert noted
+        assert (noted.state, noted.snapshot_id) == ("done", made)
+
+    def test_where_nothing_was_merged_it_is_looked_at_anew(self, house: House) -> None:
+        outcome = house.compact(Ask("r2", self.key, "b1"))
+        assert not outcome.compacted
+        assert "1 small file" in (outcome.reason or "")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    partition: str
+    files: int
+    expected_files: int = 1
+    heavy: bool = False
+
+
+class TestChoose:
+    def test_a_partition_is_worth_it_by_all_its_bundles_together(self) -> None:
+        bundles = [Bundle("a", 3), Bundle("a", 2), Bundle("b", 4)]
+        assert choose(bundles, 5, 100) == [(bundles[0], 3), (bundles[1], 2)]
+
+    def test_at_most_so_many_files_are_taken_and_one_alone_is_not(self) -> None:
+        bundles = [Bundle("a", 5), Bundle("b", 5), Bundle("c", 5)]
+        assert choose(bundles, 2, 8) == [(bundles[0], 5), (bundles[1], 3)]
+        assert choose(bundles, 2, 6) == [(bundles[0], 5)]
+
+    def test_what_would_not_become_fewer_is_left_alone(self) -> None:
+        assert choose([Bundle("a", 2, expected_files=2)], 2, 100) == []
+
+    def test_files_of_which_much_is_deleted_are_worth_it_by_themselves(self) -> None:
+        heavy = Bundle("a", 1, heavy=True)
+        assert choose([heavy, Bundle("b", 2)], 3, 100) == [(heavy, 1)]
+
+
+class TestFigures:
+    """What metrics are told of compactions, by their ends."""
+
+    def test_what_was_merged_and_what_was_left_is_told_of_the_table(self, house: House) -> None:
+        metrics = house.compactions.metrics
+        house.fill(*"AAABBBC")
+        metrics.recommended(ORDERS)
+        stats = house.compact().stats
+        assert of(metrics, ORDERS) == {
+            "firn_table_small_files": stats.small_files_remaining,
+            "firn_table_compaction_recommended": 0,
+            "firn_table_compactions_total done": 1,
+            "firn_table_compaction_files before": 7,
+            "firn_table_compaction_files after": 3,
+            "firn_table_compaction_bytes before": stats.bytes_before,
+            "firn_table_compaction_bytes after": stats.bytes_after,
+        }
+        assert value(metrics, "firn_compaction_merged_files_total") == 6
+        assert value(metrics, "firn_compaction_seconds_count") == 1
+
+    def test_small_files_by_another_measure_than_the_tables_own_are_not_told(self, house: House) -> None:
+        house.fill(*"AAA")
+        house.compact(max_file_size_mb=1)
+        assert "firn_table_small_files" not in of(house.compactions.metrics, ORDERS)
+
+    def test_groups_that_failed_or_were_beaten_are_counted(self, house: House) -> None:
+        metrics = house.compactions.metrics
+        house.fill(*"AAABBB")
+        house.spark.rewriting = fail_in("A", StorageUnavailable("the disk is broken"))
+        house.compact()
+        house.spark.rewriting = lambda _: None
+        house.spark.committing = fail_in("", Beaten())
+        house.compact()
+        assert value(metrics, "firn_compaction_failed_groups_total") == 1
+        assert value(metrics, "firn_compaction_conflicts_total") == 1
+        assert value(metrics, "firn_compactions_total", outcome="done") == 1
+        assert value(metrics, "firn_compactions_total", outcome="nothing") == 1
+
+    def test_nothing_failed_and_cancelled_are_told_apart_and_a_dry_run_is_none(self, house: House) -> None:
+        metrics, call = house.compactions.metrics, CallOff()
+        house.compact()
+        house.fill(*"AAA")
+        house.compact(dry_run=True)
+        house.spark.rewriting = fail_in("", StorageUnavailable("the disk is broken"))
+        with pytest.raises(StorageUnavailable):
+            house.compact()
+        call.off()
+        with pytest.raises(Cancelled):
+            house.compactions.compact(house.table, Wish(), Call(Ask("r1"), control=call))
+        for outcome, times in (("nothing", 1), ("failed", 1), ("cancelled", 1), ("done", 0)):
+            assert value(metrics, "firn_compactions_total", outcome=outcome) == times

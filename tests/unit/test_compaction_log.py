@@ -1,0 +1,173 @@
+"""Compactions are listed newest first, by table, namespace or tenant, page by page, and forgotten after 90 days."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from handlers.compaction_log import CompactionLog, compaction_log
+from service import wire
+from service.app import App
+from service.catalog.tables import Catalog
+from service.context import Context
+from service.errors import InvalidRequest, TableNotFound
+from service.ledger.compactions import CompactionNote, CompactionNotes
+from service.names import TableName
+from service.schema import parse_schema
+from service.settings import load
+from tests.fakes import FakeCatalog, MuteLedger
+
+ORDERS, LOGS = TableName("acme", "shop", "orders"), TableName("acme", "ops", "logs")
+OTHERS = TableName("other", "shop", "orders")
+T0 = 1_714_557_600_000  # 2024-05-01T10:00:00Z
+
+
+@dataclass
+class Place:
+    """As much of the service as COMPACTION_LOG needs."""
+
+    ledger: MuteLedger
+    compaction_notes: CompactionNotes
+    catalog: Catalog
+
+    def note(self, id: str, table: TableName = ORDERS, at: int = T0, **fields: Any) -> str:
+        request = json.dumps({"force": False})
+        begun = CompactionNote(id, table, "uuid", f"request {id}", "running", request, None, None, None, at)
+        self.compaction_notes.begin(replace(begun, **fields))
+        return id
+
+    def ask(self, **fields: Any) -> dict[str, Any]:
+        request = CompactionLog.model_validate({"operation": "COMPACTION_LOG", "tenant_id": "acme", **fields})
+        result = compaction_log.run(request, cast(Context, self))
+        answer: dict[str, Any] = wire.parse(wire.render(result))
+        return answer
+
+    def ids(self, **fields: Any) -> list[str]:
+        return [entry["id"] for entry in self.ask(**fields)["compactions"]]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    catalog = FakeCatalog()
+    for name in (ORDERS, LOGS, OTHERS):
+        catalog.create(name, parse_schema({"fields": {"id": {"type": "long"}}}), (), {})
+    yield Place(ledger, CompactionNotes(ledger), catalog.as_catalog)
+    ledger.close()
+
+
+def test_an_entry_says_when_who_and_what_came_of_it(place: Place) -> None:
+    place.note("c1", predicted=json.dumps({"compaction_ms": 900}))
+    (running,) = place.ask()["compactions"]
+    assert (running["state"], running["ended_at"], running["stats"], running["error"]) == ("running", None, None, None)
+    place.compaction_notes.end("c1", "done", T0 + 1500, stats=json.dumps({"files_before": 3, "files_after": 1}))
+    assert place.ask()["compactions"] == [
+        {
+            "id": "c1",
+            "namespace": "shop",
+            "table": "orders",
+            "asked_by": "request c1",
+            "state": "done",
+            "started_at": "2024-05-01T10:00:00Z",
+            "ended_at": "2024-05-01T10:00:01.500000Z",
+            "request": {"force": False},
+            "stats": {"files_before": 3, "files_after": 1},
+            "predicted": {"compaction_ms": 900},
+            "error": None,
+        }
+    ]
+
+
+def test_an_error_may_be_json_or_words(place: Place) -> None:
+    place.note("c1", at=T0)
+    place.note("c2", at=T0 + 1)
+    place.compaction_notes.end("c1", "failed", T0, error=json.dumps({"code": "COMMIT_CONFLICT"}))
+    place.compaction_notes.end("c2", "failed", T0, error="it broke")
+    assert [e["error"] for e in place.ask()["compactions"]] == ["it broke", {"code": "COMMIT_CONFLICT"}]
+
+
+def test_a_table_a_namespace_or_all_of_the_tenant_and_never_anothers(place: Place) -> None:
+    place.note("orders", ORDERS, T0)
+    place.note("logs", LOGS, T0 + 1)
+    place.note("theirs", OTHERS, T0 + 2)
+    assert place.ids() == ["logs", "orders"]
+    assert place.ids(namespace="shop") == ["orders"]
+    assert place.ids(namespace="default") == []
+    assert place.ids(namespace="ops", table="logs") == ["logs"]
+    assert place.ids(table=None) == ["logs", "orders"]
+
+
+def test_pages_follow_one_another_without_a_gap(place: Place) -> None:
+    every = [place.note(f"c{i}", at=T0 + i) for i in range(7)][::-1]
+    found: list[str] = []
+    page = place.ask(limit=3)
+    while True:
+        found += [entry["id"] for entry in page["compactions"]]
+        if not page["truncated"]:
+            break
+        page = place.ask(limit=3, before=page["compactions"][-1]["started_at"])
+    assert found == every
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ("2024-05-01T10:00:00Z", []),
+        ("2024-05-01T10:00:00.000001Z", ["c1"]),
+        ("2024-05-01T10:00:00.002", ["c2", "c1"]),
+        ("2024-05-01T12:00:00.001+02:00", ["c1"]),
+        ("1969-12-31", []),
+    ],
+)
+def test_before_is_exact_and_in_utc_where_it_has_no_offset(place: Place, before: str, found: list[str]) -> None:
+    place.note("c1", at=T0)
+    place.note("c2", at=T0 + 1)
+    assert place.ids(before=before) == found
+
+
+@pytest.mark.parametrize("before", ["yesterday", "", "0001-01-01T00:00:00+23:00x"])
+def test_what_is_no_time_is_refused(place: Place, before: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        place.ask(before=before)
+    assert refused.value.field == "before"
+
+
+def test_a_dropped_tables_history_stays_and_a_misspelt_name_is_told(place: Place) -> None:
+    place.note("c1", ORDERS)
+    place.catalog.drop(place.catalog.load(ORDERS), purge=False)
+    assert place.ids(namespace="shop", table="orders") == ["c1"]
+    assert place.ids(namespace="ops", table="logs") == []
+    with pytest.raises(TableNotFound) as refused:
+        place.ask(namespace="ops", table="lgos")
+    assert refused.value.suggestion == "logs"
+
+
+def test_old_ones_are_forgotten_and_those_under_way_are_not(place: Place) -> None:
+    for i, ended in enumerate((T0, T0 + 1, None)):
+        place.note(f"c{i}")
+        if ended is not None:
+            place.compaction_notes.end(f"c{i}", "done", ended)
+    place.compaction_notes.forget(T0 + 1)
+    assert sorted(place.ids()) == ["c1", "c2"]
+
+
+def test_a_start_notes_what_the_process_before_left_and_forgets_what_is_old(tmp_path: Path) -> None:
+    def states(*, look_back: bool) -> dict[str, str]:
+        app = App(load({"FIRN_HOME": str(tmp_path / "home")}), [])
+        try:
+            notes = app.context.compaction_notes
+            if look_back:
+                app._look_back()
+            else:
+                for id in ("left", "old"):
+                    notes.begin(CompactionNote(id, ORDERS, "uuid", "auto", "running", "{}", None, None, None, T0))
+                notes.end("old", "done", T0)
+            return {note.id: note.state for note in notes.latest(5)}
+        finally:
+            app.stop()
+
+    assert states(look_back=False) == {"left": "running", "old": "done"}
+    assert states(look_back=True) == {"left": "interrupted"}

@@ -1,0 +1,269 @@
+"""A table's compaction policy: what it shows, what is refused, and that setting it disturbs nobody."""
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table as IcebergTable
+
+from handlers.set_compaction import SetCompaction, set_compaction
+from service.catalog.tables import Table
+from service.commits.commit import Commits
+from service.context import Context
+from service.errors import CommitConflict, FirnError, InvalidRequest, TableNotFound, UnknownField
+from service.names import TableName
+from service.properties import CompactionOverrides, TableProperties, to_iceberg
+from service.schema import parse_schema
+from service.settings import IcebergSettings, Settings
+from service.upkeep.policy import TARGET, CompactionInForce, check_policy, in_force
+from tests.fakes import MuteLedger
+from tests.unit.iceberg_tables import ORDERS, SCHEMA, append, make_table, open_catalog
+
+SETTINGS = IcebergSettings()
+
+
+class Listening:
+    """As much of auto mode as is told of a new policy."""
+
+    def __init__(self) -> None:
+        self.told: list[TableName] = []
+
+    def policy_changed(self, name: TableName) -> None:
+        self.told.append(name)
+
+
+class House:
+    """As much of the service as SET_COMPACTION needs, over a real catalog."""
+
+    def __init__(self, home: Path) -> None:
+        self.catalog = open_catalog(home)
+        self.ledger = MuteLedger(f"sqlite:///{home / 'ledger.db'}")
+        self.commits = Commits(self.catalog, self.ledger, pauses_s=(0, 0))
+        self.settings = Settings(home=home)
+        self.auto = Listening()
+
+    def set(self, **fields: Any) -> CompactionInForce:
+        request = SetCompaction.model_validate(
+            {"operation": "SET_COMPACTION", "tenant_id": "acme", "namespace": "shop", "table": "orders", **fields}
+        )
+        result = set_compaction.run(request, cast(Context, self))
+        return cast(Any, result).compaction
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.load(ORDERS)
+
+    @property
+    def now(self) -> CompactionInForce:
+        return in_force(self.table.properties, SETTINGS)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    house = House(tmp_path)
+    make_table(house.catalog, **to_iceberg(TableProperties(), SETTINGS))
+    return house
+
+
+def test_a_policy_shows_every_field_that_a_table_can_set() -> None:
+    shown = set(CompactionInForce.model_fields)
+    assert shown == {*CompactionOverrides.model_fields, TARGET, "overridden"}
+    assert set(SetCompaction.model_fields) >= shown - {"overridden"}
+
+
+def test_a_table_without_wishes_has_the_services_policy() -> None:
+    shown = in_force(to_iceberg(TableProperties(), SETTINGS), SETTINGS)
+    assert shown.overridden == []
+    assert (shown.mode, shown.target_file_size_mb, shown.sort_by, shown.window) == ("recommend", 128, [], None)
+    assert shown.min_files_to_compact == SETTINGS.compaction.min_files_to_compact
+
+
+def test_what_is_left_out_stays_and_null_goes_back(house: House) -> None:
+    first = house.set(mode="auto", min_files_to_compact=9, target_file_size_mb=256, window="22:00-04:00")
+    assert first.overridden == ["mode", "target_file_size_mb", "min_files_to_compact", "window"]
+    assert first == house.now
+    assert house.auto.told == [ORDERS]
+    second = house.set(mode="off", window=None, target_file_size_mb=None)
+    assert (second.mode, second.window, second.target_file_size_mb, second.min_files_to_compact) == (
+        "off",
+        None,
+        128,
+        9,
+    )
+    assert second.overridden == ["mode", "min_files_to_compact"]
+    assert house.set(mode=None, min_files_to_compact=None).overridden == []
+
+
+def test_every_field_can_be_set_and_is_shown_as_it_was_set(house: House) -> None:
+    fields = {
+        "enabled": False,
+        "mode": "auto",
+        "target_file_size_mb": 300,
+        "small_file_threshold_mb": 200,
+        "min_files_to_compact": 7,
+        "opportunistic_check_interval": 11,
+        "max_files_per_compaction": 77,
+        "snapshot_retention_hours": 5,
+        "strategy": "zorder",
+        "sort_by": ["id", "country"],
+        "window": "23:00-01:30 Asia/Kathmandu",
+    }
+    shown = house.set(**fields).model_dump()
+    assert shown.pop("overridden") == list(fields)
+    assert shown == fields
+    assert house.now.model_dump(exclude={"overridden"}) == fields
+
+
+def test_setting_a_policy_makes_no_snapshot_and_keeps_other_properties(house: House) -> None:
+    append(house.table, None)
+    before = house.table
+    house.set(mode="auto")
+    after = house.table
+    assert (after.uuid, after.current_snapshot_id, after.snapshot_count) == (before.uuid, before.current_snapshot_id, 1)
+    assert before.properties.items() <= after.properties.items()
+    assert after.properties.keys() - before.properties.keys() == {"firn.compaction.mode"}
+
+
+def test_what_is_so_already_is_not_committed_again(house: House) -> None:
+    house.set(mode="auto")
+    before = house.table.metadata_location
+    house.set(mode="auto", window=None)
+    assert house.table.metadata_location == before
+
+
+@pytest.mark.parametrize(
+    ("had", "fields", "error", "field"),
+    [
+        ({}, {}, InvalidRequest, None),
+        ({}, {"strategy": "sort"}, InvalidRequest, "sort_by"),
+        ({"strategy": "sort", "sort_by": ["id"]}, {"sort_by": None}, InvalidRequest, "sort_by"),
+        ({}, {"sort_by": ["id", "cuontry"]}, UnknownField, "sort_by[1]"),
+        ({}, {"sort_by": ["id", "id"]}, InvalidRequest, "sort_by[1]"),
+        ({}, {"small_file_threshold_mb": 128}, InvalidRequest, "small_file_threshold_mb"),
+        ({"small_file_threshold_mb": 100}, {"target_file_size_mb": 100}, InvalidRequest, "target_file_size_mb"),
+        ({}, {"window": "01:00-02:00 Europe/Zurick"}, InvalidRequest, "window"),
+        ({}, {"window": "01:00-02:00 ../etc/passwd"}, InvalidRequest, "window"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_and_changes_nothing(
+    house: House, had: dict[str, Any], fields: dict[str, Any], error: type[FirnError], field: str | None
+) -> None:
+    if had:
+        house.set(**had)
+    before = house.table.metadata_location
+    with pytest.raises((error, ValueError)) as refused:
+        house.set(**fields)
+    if isinstance(refused.value, FirnError):
+        assert (type(refused.value), refused.value.field) == (error, field)
+    else:
+        assert "window" in str(refused.value)
+    assert house.table.metadata_location == before
+
+
+def test_what_a_request_does_not_touch_is_not_held_against_it(house: House) -> None:
+    house.set(sort_by=["country"], strategy="sort", small_file_threshold_mb=100)
+    with house.table.iceberg.update_schema() as change:
+        change.delete_column("country")
+    assert house.set(mode="auto").mode == "auto"
+    with pytest.raises(UnknownField):
+        house.set(strategy="zorder")
+
+
+def test_a_small_target_alone_is_no_contradiction_to_the_services_threshold(house: House) -> None:
+    """What counts as small then follows the target."""
+    assert house.set(target_file_size_mb=8).target_file_size_mb == 8
+
+
+def test_a_new_tables_properties_are_held_to_the_same() -> None:
+    properties = to_iceberg(TableProperties.model_validate({"strategy": "sort"}), SETTINGS)
+    schema = parse_schema(SCHEMA)
+    with pytest.raises(InvalidRequest) as refused:
+        check_policy(properties, SETTINGS, schema, {"strategy"}, lambda name: f"properties.compaction.{name}")
+    assert refused.value.field == "properties.compaction.sort_by"
+    assert "properties.compaction.sort_by" in refused.value.message
+
+
+class TestOtherWriters:
+    """A change of properties yields to commits of others, and comes to pass all the same."""
+
+    @staticmethod
+    def beaten(monkeypatch: pytest.MonkeyPatch, times: int, then: Callable[[], object] = lambda: None) -> list[int]:
+        """Have the next commits fail, each after somebody else's."""
+        real = IcebergTable._do_commit
+        count = [0]
+
+        def commit(self: IcebergTable, updates: Any, requirements: Any) -> None:
+            count[0] += 1
+            if count[0] <= times:
+                then()
+                raise CommitFailedException("beaten")
+            real(self, updates, requirements)
+
+        monkeypatch.setattr(IcebergTable, "_do_commit", commit)
+        monkeypatch.setattr("service.catalog.tables.time.sleep", lambda seconds: None)
+        return count
+
+    def test_it_is_tried_until_it_is_quicker(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+        count = self.beaten(monkeypatch, 30)
+        assert house.set(mode="auto").mode == "auto"
+        assert count == [31]
+        assert house.now.mode == "auto"
+
+    def test_it_gives_up_in_the_end(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.beaten(monkeypatch, 10_000)
+        with pytest.raises(CommitConflict):
+            house.set(mode="auto")
+
+    def test_a_table_that_another_took_the_place_of_is_left_alone(
+        self, house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def replaced(table: Table) -> Mapping[str, str | None]:
+            house.catalog.drop(table, purge=False)
+            make_table(house.catalog)
+            return {"firn.compaction.mode": "auto"}
+
+        with pytest.raises(TableNotFound, match="dropped and created anew"):
+            house.commits.set_properties(house.table, replaced)
+        assert house.now.overridden == []
+
+    def test_a_table_that_is_gone_is_not_found(self, house: House) -> None:
+        table = house.table
+        house.catalog.drop(table, purge=False)
+        with pytest.raises(TableNotFound):
+            house.catalog.set_properties(table, {"a": "b"})
+
+    def test_commits_and_settings_at_once_lose_nothing(self, house: House) -> None:
+        """Through a catalog of its own, as another process: only the compare-and-swap keeps them apart."""
+        others = House(house.settings.home)
+        stop = threading.Event()
+
+        def write() -> int:
+            made = 0
+            while not stop.is_set() or made < 3:
+                try:
+                    append(others.table, None)
+                    made += 1
+                except CommitFailedException:
+                    continue
+            return made
+
+        with ThreadPoolExecutor(5) as pool:
+            writing = pool.submit(write)
+            settings = [pool.submit(house.set, min_files_to_compact=n) for n in range(2, 12)]
+            shown = [each.result().min_files_to_compact for each in settings]
+            stop.set()
+            made = writing.result()
+        assert shown == list(range(2, 12))
+        assert house.table.snapshot_count == made
+        assert house.now.min_files_to_compact in shown
+
+
+def test_settings_that_differ_show_in_force(house: House) -> None:
+    house.set(mode="auto")
+    compaction = SETTINGS.compaction.model_copy(update={"min_files_to_compact": 50})
+    other = SETTINGS.model_copy(update={"compaction": compaction})
+    assert in_force(house.table.properties, other).min_files_to_compact == 50
