@@ -109,4 +109,5 @@ def set_compaction(request: SetCompaction, context: Context) -> SetCompactionRes
 
     table = context.catalog.load(request.table_name)
     after = context.commits.set_properties(table, decide)
+    context.auto.policy_changed(table.name)
     return SetCompactionResult(compaction=in_force(after.properties, settings))

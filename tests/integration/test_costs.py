@@ -149,3 +149,39 @@ def test_recommend_is_of_the_tenant_and_of_the_namespace_that_is_named(shop: Sho
     assert listed(namespace="other") == ([("other", "u")], False)
     assert listed(namespace="nowhere") == ([], False)
     assert shop.firn.ok({"operation": "RECOMMEND", "tenant_id": f"{shop.tenant}x"})["recommendations"] == []
+
+
+def test_what_was_predicted_of_a_compaction_is_compared_with_what_came_of_it(shop: Shop) -> None:
+    shop.make("t", 20)
+    for _ in range(6):
+        shop.query("t")
+    answer = shop.firn.ok({"operation": "COMPACT", "tenant_id": shop.tenant, "table": "t"})
+    address = {"operation": "COMPACTION_LOG", "tenant_id": shop.tenant, "table": "t"}
+    [before] = shop.firn.ok(address)["compactions"]
+    predicted = before["predicted"]
+    assert (predicted["files_before"], predicted["files_merged"]) == (20, 20)
+    assert predicted["files_after"] == answer["stats"]["files_after"] == 1
+    assert predicted["files_opened_before"] == 20
+    assert predicted["query_ms_before"] > predicted["query_ms"] > 0
+    assert predicted["time_ms"] > 0
+    assert "actual_query_ms" not in predicted
+    for _ in range(6):
+        shop.query("t")
+    shop.firn.app.context.auto.look()
+    [after] = shop.firn.ok(address)["compactions"]
+    assert {key: after["predicted"][key] for key in predicted} == predicted
+    assert after["predicted"]["actual_files_opened"] == 1
+    assert after["predicted"]["actual_query_ms"] > 0
+    assert after["stats"] == before["stats"]
+
+
+def test_a_compaction_nobody_asked_for_is_noted_as_one_of_auto_mode(shop: Shop) -> None:
+    shop.make("t", 8)
+    for _ in range(3):
+        shop.query("t")
+    shop.firn.ok({"operation": "SET_COMPACTION", "tenant_id": shop.tenant, "table": "t", "mode": "auto"})
+    shop.firn.app.context.auto.look()
+    noted = shop.firn.ok({"operation": "COMPACTION_LOG", "tenant_id": shop.tenant, "table": "t"})["compactions"]
+    assert [(note["asked_by"], note["state"], note["predicted"]["files_after"]) for note in noted] == [
+        ("auto", "done", 1)
+    ]

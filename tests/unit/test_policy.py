@@ -15,6 +15,7 @@ from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.context import Context
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableNotFound, UnknownField
+from service.names import TableName
 from service.properties import CompactionOverrides, TableProperties, to_iceberg
 from service.schema import parse_schema
 from service.settings import IcebergSettings, Settings
@@ -25,6 +26,16 @@ from tests.unit.iceberg_tables import ORDERS, SCHEMA, append, make_table, open_c
 SETTINGS = IcebergSettings()
 
 
+class Listening:
+    """As much of auto mode as is told of a new policy."""
+
+    def __init__(self) -> None:
+        self.told: list[TableName] = []
+
+    def policy_changed(self, name: TableName) -> None:
+        self.told.append(name)
+
+
 class House:
     """As much of the service as SET_COMPACTION needs, over a real catalog."""
 
@@ -33,6 +44,7 @@ class House:
         self.ledger = MuteLedger(f"sqlite:///{home / 'ledger.db'}")
         self.commits = Commits(self.catalog, self.ledger, pauses_s=(0, 0))
         self.settings = Settings(home=home)
+        self.auto = Listening()
 
     def set(self, **fields: Any) -> CompactionInForce:
         request = SetCompaction.model_validate(
@@ -74,6 +86,7 @@ def test_what_is_left_out_stays_and_null_goes_back(house: House) -> None:
     first = house.set(mode="auto", min_files_to_compact=9, target_file_size_mb=256, window="22:00-04:00")
     assert first.overridden == ["mode", "target_file_size_mb", "min_files_to_compact", "window"]
     assert first == house.now
+    assert house.auto.told == [ORDERS]
     second = house.set(mode="off", window=None, target_file_size_mb=None)
     assert (second.mode, second.window, second.target_file_size_mb, second.min_files_to_compact) == (
         "off",
