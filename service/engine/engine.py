@@ -40,6 +40,11 @@ class Engine:
         return self._state == "up"
 
     @property
+    def sessions(self) -> int:
+        """How many jobs can run side by side."""
+        return self._count
+
+    @property
     def idle(self) -> int:
         """How many sessions are lent to no job."""
         return len(self._idle)

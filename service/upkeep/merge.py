@@ -133,7 +133,8 @@ class Merger:
 
     def _rewrite_all(self, work: "_Work", groups: Sequence[Group]) -> None:
         order = work.order
-        at_once = min(order.at_once, len(groups))
+        # One session is for the commits, and one is left to those who write and ask meanwhile.
+        at_once = max(1, min(order.at_once, len(groups), self._engine.sessions - 2))
         order.control.on_cancel(work.cancel)
         failures: list[Exception] = []
         finished: list[Rewritten] = []

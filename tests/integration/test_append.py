@@ -127,6 +127,9 @@ class Swapping:
     def operations(self) -> "Swapping":
         return self
 
+    def io(self) -> Any:
+        return self._operations.io()
+
     def current(self) -> Any:
         return self._operations.current()
 

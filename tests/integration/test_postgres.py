@@ -282,7 +282,8 @@ def test_a_job_is_called_off_by_another_instance(postgres: PostgresServer) -> No
         assert here.describe(job)["state"] == "cancelled"
         left = there.begin("COMPACT", table, Progress(), state="queued")
         ledgers[0].close()
-        assert here.describe(left)["state"] == "interrupted"
+        # The server needs a moment to see that the connection has gone.
+        wait_until(lambda: here.describe(left)["state"] == "interrupted", 20)
     finally:
         for ledger in ledgers:
             ledger.close()

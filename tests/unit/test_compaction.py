@@ -52,6 +52,7 @@ class FakeSpark:
     cancelled: list[str] = field(default_factory=list)
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Whoever else commits meanwhile holds it: PyIceberg refuses what Iceberg's rewriting allows."""
+    sessions: int = 4
 
     def run(self, job: Callable[..., Any], *args: Any) -> Any:
         does: dict[Any, Callable[..., Any]] = {
