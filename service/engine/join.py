@@ -34,6 +34,8 @@ def joined(session: SparkSession, table: Any, parts: Sequence[Any], files: int) 
 
 
 def _join(session: SparkSession, table: Any, parts: Sequence[Any]) -> Any:
+    if any(part.specId() != parts[0].specId() or part.partition() != parts[0].partition() for part in parts):
+        raise InternalError("files of several partitions were to be joined; nothing was changed")
     first = str(parts[0].location())
     folder, _, name = first.rpartition("/")
     location = f"{folder}/joined-{name}"

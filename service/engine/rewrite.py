@@ -64,7 +64,7 @@ def _packed(session: SparkSession, table: Any, group: Group, how: Rewrite, alone
     try:
         shape = _shape(session, group, can_join(session, str(table.location())), alone)
         rows = _rows(session, name, group, shape)
-        one_spec = int(own.fileScanTasks().get(0).spec().specId()) == int(own.outputSpecId())
+        one_spec = _of_one_spec(table, own)
         writer = rows.writeTo(f"{STAGING}.`{name}`").option("target-file-size-bytes", str(own.maxOutputFileSize()))
         writer = writer.option("output-spec-id", str(own.outputSpecId()))
         writer = writer.option("distribution-mode", "none" if one_spec else "hash")
@@ -78,6 +78,15 @@ def _packed(session: SparkSession, table: Any, group: Group, how: Rewrite, alone
         tables.remove(name)
         tasks.removeTasks(table, name)
         staging.clearRewrite(table, name)
+
+
+def _of_one_spec(table: Any, group: Any) -> bool:
+    """Whether a group's rows all belong where its files lie.
+
+    The planner puts files of an older partitioning together with those of the present one's nulls.
+    """
+    output = int(group.outputSpecId())
+    return len(table.specs()) == 1 or all(int(task.spec().specId()) == output for task in each(group.fileScanTasks()))
 
 
 @dataclass(frozen=True)
