@@ -12,6 +12,7 @@ from service.context import Context
 from service.errors import InvalidRequest
 from service.jobs.running import Running
 from service.operation import ChangeRequest, Example, Metadata, Result, operation
+from service.properties import target_file_size_mb
 from service.pruning import partition_expression
 from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
 from service.upkeep.compaction import Call
@@ -108,7 +109,8 @@ class Compact(ChangeRequest):
         default=None, description="how large merged files should be; default: the table's own"
     )
     max_file_size_mb: Megabytes | None = Field(
-        default=None, description="files below this are merged; default: the table's small_file_threshold_mb"
+        default=None,
+        description="files below this are merged; below the target size; default: the table's small_file_threshold_mb",
     )
     min_files: FileCount | None = Field(
         default=None, description="so many small files in one partition are worth merging; default: the table's own"
@@ -229,7 +231,15 @@ def _wish(request: Compact, context: Context, table: Table) -> Wish:
     if request.strategy == "binpack" and sort_by is not None:
         raise InvalidRequest("sort_by has no meaning with strategy: binpack; send sort or zorder", field="sort_by")
     strategy = request.strategy or ("sort" if sort_by and policy.strategy == "binpack" else policy.strategy)
-    check_order(strategy, policy.sort_by if sort_by is None else sort_by, table.schema, "sort_by")
+    target = request.target_file_size_mb or target_file_size_mb(table.properties, context.upkeep.settings)
+    if request.max_file_size_mb is not None and request.max_file_size_mb >= target:
+        raise InvalidRequest(
+            f"max_file_size_mb: {request.max_file_size_mb} must be below the size of merged files, {target}, or each "
+            "would be merged again; send a smaller one, or a larger target_file_size_mb",
+            field="max_file_size_mb",
+        )
+    columns = policy.sort_by if sort_by is None else sort_by
+    check_order(strategy, columns, table.schema, "sort_by", table.partition)
     return Wish(
         force=request.force,
         target_file_size_mb=request.target_file_size_mb,

@@ -104,7 +104,7 @@ def set_compaction(request: SetCompaction, context: Context) -> SetCompactionRes
     def decide(table: Table) -> Mapping[str, str | None]:
         after: dict[str, Any] = {**table.properties, **wanted}
         kept = {name: value for name, value in after.items() if value is not None}
-        check_policy(kept, settings, table.schema, given)
+        check_policy(kept, settings, table.schema, given, partition=table.partition)
         return wanted
 
     table = context.catalog.load(request.table_name)

@@ -1,10 +1,11 @@
 """A table's compaction policy: what holds for it, which of that is its own wish, and what cannot be."""
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.errors import InvalidRequest
+from service.partition import PartitionField
 from service.properties import CompactionOverrides, compaction_policy, describe, target_file_size_mb
 from service.schema import TableSchema
 from service.settings import IcebergSettings, Mode, Strategy
@@ -49,6 +50,7 @@ def check_policy(
     schema: TableSchema,
     given: Set[str],
     where: Callable[[str], str] = lambda name: name,
+    partition: Sequence[PartitionField] = (),
 ) -> None:
     """Refuse what a request makes of a table's policy where it cannot be. `properties` are the table's with it.
 
@@ -56,7 +58,7 @@ def check_policy(
     """
     policy = compaction_policy(properties, settings.compaction)
     if given & {"strategy", "sort_by"}:
-        check_order(policy.strategy, policy.sort_by, schema, where("sort_by"))
+        check_order(policy.strategy, policy.sort_by, schema, where("sort_by"), partition)
     if given & {"small_file_threshold_mb", TARGET} and "small_file_threshold_mb" in _overrides(properties):
         _check_sizes(policy.small_file_threshold_mb, target_file_size_mb(properties, settings), given, where)
     if "window" in given and policy.window is not None:
