@@ -119,7 +119,7 @@ class Compact(ChangeRequest):
         default=None, description="at most so many are merged; default: the table's own"
     )
     partition_filter: Any = Field(
-        default=None, description="a filter on partition columns; only files it may match are merged"
+        default=None, description="a filter on partition columns; only files in partitions that it may match are merged"
     )
     compression: Codec | None = Field(default=None, description="the codec of the merged files; default: the table's")
     strategy: Strategy | None = Field(
@@ -152,7 +152,8 @@ class CompactionStats(BaseModel):
     partitions_compacted: int = Field(description="partitions in which files were merged; a table without is one")
     groups_failed: int = Field(description="groups of files that could not be rewritten; the log says why")
     conflicts: int = Field(
-        description="groups that other writers changed meanwhile; theirs stays, and the next compaction takes them up"
+        description="groups that other writers changed meanwhile, or kept from being committed; what they made stays, and the "
+        "next compaction takes these groups up"
     )
     spark_jobs: int = Field(description="jobs that Spark ran for it")
     manifests_rewritten: int = Field(description="lists of files that were replaced, beside those of the merge")

@@ -2,15 +2,18 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile as IcebergDataFile
 from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record, StructProtocol
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from service.catalog.manifests import live_files
@@ -83,10 +86,32 @@ def matching_files(table: Table, filter_json: str | None) -> tuple[DataFile, ...
     """The current data files in partitions that a filter (Iceberg expression JSON) may match."""
     if filter_json is None:
         return list_files(table).data
-    row_filter = BooleanExpression.model_validate_json(filter_json)
     with translated():
-        tasks = table.iceberg.scan(row_filter=row_filter).plan_files()
-        return tuple(_planned(task.file) for task in tasks)
+        matches = _PartitionFilter(table, BooleanExpression.model_validate_json(filter_json))
+        return tuple(file for file in list_files(table).data if matches(file.group))
+
+
+class _PartitionFilter:
+    """Which partitions may hold rows that a filter matches, whatever their files' statistics say."""
+
+    def __init__(self, table: Table, row_filter: BooleanExpression) -> None:
+        self._iceberg = table.iceberg
+        self._filter = row_filter
+        self._by_spec: dict[int, Callable[[StructProtocol], bool]] = {}
+        self._known: dict[tuple[Any, ...], bool] = {}
+
+    def __call__(self, group: tuple[Any, ...]) -> bool:
+        if group not in self._known:
+            spec_id, *values = group
+            if spec_id not in self._by_spec:
+                self._by_spec[spec_id] = self._of(self._iceberg.specs()[spec_id])
+            self._known[group] = self._by_spec[spec_id](Record(*values))
+        return self._known[group]
+
+    def _of(self, spec: PartitionSpec) -> Callable[[StructProtocol], bool]:
+        schema = self._iceberg.schema()
+        projected = inclusive_projection(schema, spec)(self._filter)
+        return expression_evaluator(Schema(*spec.partition_type(schema).fields), projected, case_sensitive=True)
 
 
 def count_rows(table: Table) -> int:
@@ -131,12 +156,6 @@ def _read(manifest: ManifestFile, io: FileIO) -> tuple[DataFile, ...]:
         group = (spec_id, *map(_hashable, partition))
         files.append(DataFile(path, size, rows, groups.setdefault(group, group)))
     return tuple(files)
-
-
-def _planned(file: IcebergDataFile) -> DataFile:
-    partition = tuple(file.partition[i] for i in range(len(file.partition)))
-    group = (file.spec_id, *map(_hashable, partition))
-    return DataFile(file.file_path, file.file_size_in_bytes, file.record_count, group)
 
 
 def _hashable(value: Any) -> Any:

@@ -18,6 +18,7 @@ from service.engine import tags
 from service.engine.compaction import Rewrite, rewrite_manifests, sweep
 from service.engine.engine import Engine
 from service.errors import Cancelled, FirnError, LedgerUnavailable, TableNotFound
+from service.failures import unforeseen
 from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.ledger.writers import Writers
 from service.metrics.catalogue import CANCELLED, DONE, FAILED, NOTHING
@@ -96,22 +97,21 @@ class Compactions:
         policy = self.upkeep.policy(table)
         order = self._order(table, policy, wish, call)
         if wish.dry_run:
-            with self.holds.building_on(table.uuid, table.current_snapshot_id):
-                chosen = self.merger.choose(table, order)
-                groups = tuple(PlannedGroup(g.partition, g.files, g.bytes, g.expected_files) for g in chosen.groups)
-                made = _nothing(table)
-                end = _End(made, "this was a dry run", self._small_files(made, order), plan=groups)
-            return self._outcome(order, end, started)
+            return self._outcome(order, self._foreseen(table, policy, wish, order), started)
         note = self._noted(table, wish, call, order.tag)
         try:
-            with self._line.hold(table.uuid), self.writers.writing(table.uuid, "a compaction") as writer:
+            with (
+                self._line.hold(table.uuid, call.control.check),
+                self.writers.writing(table.uuid, "a compaction") as writer,
+            ):
                 outcome = self._compact(table, policy, wish, replace(order, still_noted=writer.still_noted), started)
         except Cancelled as e:
             self._ended(note, "cancelled", error=e.message)
             self.metrics.compacted(table.name, CANCELLED)
             raise
         except BaseException as e:
-            self._ended(note, "failed", error=str(e))
+            told = e if isinstance(e, FirnError) else unforeseen(log, f"the compaction of {table.name}", e)
+            self._ended(note, "failed", error=told.message)
             self.metrics.compacted(table.name, FAILED)
             raise
         self._ended(note, "done", stats=json.dumps(asdict(outcome.stats)))
@@ -128,8 +128,8 @@ class Compactions:
                 self._clear_up(note)
             except TableNotFound:
                 pass
-            except FirnError as e:  # it is tried again
-                log.error("what compaction %s of %s left could not be removed: %s", note.id, note.table, e.message)
+            except Exception as e:  # one unreadable table must not keep the others from being served; it is tried again
+                log.error("what compaction %s of %s left could not be removed: %s", note.id, note.table, e)
                 continue
             self._ended(note.id, "interrupted", error="the service ended while it ran; what it had committed stays")
         self.notes.forget(time.time_ns() // 1_000_000 - _LOGGED_DAYS * 24 * 3600 * 1000)
@@ -154,6 +154,16 @@ class Compactions:
         gone = self.engine.run(sweep, table.spark_name, folder, frozenset(path.rpartition("/")[2] for path in held))
         if gone:
             log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)
+
+    def _foreseen(self, table: Table, policy: CompactionPolicy, wish: Wish, order: Order) -> _End:
+        """What would be done now."""
+        table = self.catalog.load(table.name)
+        with self.holds.building_on(table.uuid, table.current_snapshot_id):
+            chosen = self.merger.choose(table, order) if policy.active or wish.force else Chosen(None, ())
+            groups = tuple(PlannedGroup(g.partition, g.files, g.bytes, g.expected_files) for g in chosen.groups)
+            made = _nothing(table)
+            reason = "this was a dry run" if groups else self._why_not(table, policy, wish, order, made)
+            return _End(made, reason, self._small_files(made, order), plan=groups)
 
     def _compact(self, table: Table, policy: CompactionPolicy, wish: Wish, order: Order, started: float) -> Outcome:
         table = self.catalog.load(table.name)  # it may have waited for another compaction

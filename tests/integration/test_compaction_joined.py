@@ -7,23 +7,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog import load_catalog
-from pyiceberg.table import Table as IcebergTable
+from pyiceberg.types import DoubleType
 
 from service.engine import rewrite as rewriting
-from service.names import TableName
 from tests.harness import Firn
+from tests.integration.test_other_readers import FULL, NOTHING, by_duckdb, by_firn, by_pyiceberg, foreign
+from tests.integration.test_other_readers import SCHEMA as EVERY_TYPE
 
 SCHEMA = {
     "fields": {"id": {"type": "long", "required": True}, "country": {"type": "string"}, "text": {"type": "string"}}
 }
 ROWS, BYTES = 50, 40_000  # of a WRITE, and of each row's text, which nothing makes smaller
-
-
-def foreign(firn: Firn, tenant: str) -> IcebergTable:
-    """The table, as another program opens it."""
-    catalog = load_catalog("firn", type="sql", uri=f"sqlite:///{firn.home}/catalog.db?timeout=30")
-    return catalog.load_table(TableName(tenant, "default", "t").identifier)
 
 
 def texts(chance: random.Random) -> str:
@@ -66,3 +60,43 @@ def test_files_of_an_older_partitioning_go_to_the_partitions_of_their_rows(
     for country, path in found.items():
         inside = pq.ParquetFile(Path(path.removeprefix("file://"))).read(["country"])["country"].to_pylist()
         assert set(inside) == {country}
+
+
+def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that can be compared: NaN is equal to nothing, and numbers in JSON are exact."""
+    return [row | {name: str(float(row[name])) for name in ("ratio", "added") if row[name] is not None} for row in rows]
+
+
+def test_joined_files_hold_every_row_and_value_for_every_reader(firn: Firn, tenant: str, joins: list[int]) -> None:
+    """Two partitions of 5 MB, of every type, with nulls and NaN, and a column that the older files do not have."""
+    address, chance = {"tenant_id": tenant, "table": "t"}, random.Random(2)
+    firn.ok(
+        {
+            "operation": "CREATE_TABLE",
+            **address,
+            "schema": EVERY_TYPE,
+            "partition": {"partitions": [{"field": "active", "transform": "identity"}]},
+            "properties": {"compression": "uncompressed"},
+        }
+    )
+    for i in range(6):
+        if i == 3:
+            with foreign(firn, tenant).update_schema() as change:
+                change.add_column("added", DoubleType())
+        rows = [{**FULL, "id": i * 100 + n, "active": [True, None][n % 2], "name": texts(chance)} for n in range(ROWS)]
+        rows[0] |= {"ratio": "NaN", "tags": None, "address": {"city": None, "lines": []}}
+        rows[1] |= {**NOTHING, "id": rows[1]["id"], "name": texts(chance)}
+        rows[2] |= {"ratio": "-Infinity"} | ({"added": "Infinity"} if i == 5 else {})
+        firn.ok({"operation": "WRITE", **address, "records": rows})
+    asked = [{"ratio": {"gt": 0.05}}, {"ratio": {"lt": 0}}, {"ratio": {"is_null": True}}, {"added": {"gt": 1}}]
+    before = shown(by_firn(firn, tenant))
+    counts = [len(firn.rows(tenant, "t", filter=f, projection=["id"])) for f in asked]
+    assert len(before) == 6 * ROWS
+    stats = firn.ok({"operation": "COMPACT", **address})["stats"]
+    assert (stats["files_before"], stats["files_after"], stats["groups_failed"]) == (12, 2, 0)
+    assert len(joins) == 2, "nothing was joined"
+    assert all(parts > 1 for parts in joins)
+    assert shown(by_firn(firn, tenant)) == before
+    assert shown(by_pyiceberg(firn, tenant)) == before
+    assert shown(by_duckdb(firn, tenant)) == before
+    assert [len(firn.rows(tenant, "t", filter=f, projection=["id"])) for f in asked] == counts

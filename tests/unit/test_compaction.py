@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,29 +11,38 @@ from typing import Any, cast
 import pytest
 from pyiceberg.table import Table as IcebergTable
 
-from service.catalog.files import list_files
+from service.catalog.files import DataFile, list_files
 from service.catalog.tables import Catalog, Table
 from service.commits.ask import Ask, Key
 from service.commits.commit import Commits
 from service.commits.holds import Holds
 from service.engine import tags
-from service.engine.compaction import Beaten, Group, Planned, Rewrite, Rewritten, commit, discard, first_of, plan, sweep
+from service.engine.compaction import Beaten, Group, Planned, Rewrite, Rewritten, commit, first_of, plan, sweep
 from service.engine.engine import Engine
 from service.engine.rewrite import rewrite
-from service.errors import Cancelled, CommitConflict, EngineUnavailable, OutcomeUnknown, StorageUnavailable
+from service.errors import (
+    Cancelled,
+    CommitConflict,
+    EngineUnavailable,
+    FirnError,
+    OutcomeUnknown,
+    StorageUnavailable,
+    TooManyRequests,
+)
 from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.ledger.ledger import Begun
 from service.ledger.writers import Writers
-from service.names import BATCH_PROPERTY, FENCE_PROPERTY
+from service.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.compaction import Call, Compactions
 from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
 from service.upkeep.merge import Merger, folder_of
-from service.upkeep.plan import choose
+from service.upkeep.plan import alone, choose, small_beside
 from service.upkeep.report import Outcome, Progress, Wish
 from service.upkeep.upkeep import Upkeep
 from tests.fakes import FakeOwners, MuteLedger
+from tests.harness import wait_until
 from tests.unit.iceberg_tables import ORDERS, append, data_file, make_table, open_catalog
 from tests.unit.test_metrics import of, value
 
@@ -60,7 +70,6 @@ class FakeSpark:
             first_of: lambda group, files, how: replace(group, files=files, handle=group.handle[:files]),
             rewrite: self.rewrite,
             commit: self.commit,
-            discard: lambda planned, done: self.written.difference_update(n for one in done for n in one.names),
             sweep: lambda table, folder, kept: self.written.intersection_update(kept),
             tags.settle: lambda tag: None,
             tags.jobs_of: lambda tag: 1,
@@ -70,15 +79,12 @@ class FakeSpark:
     def cancel(self, tag: str) -> None:
         self.cancelled.append(tag)
 
-    def plan(self, table: str, how: Rewrite) -> Planned | None:
-        current = self.catalog.load(ORDERS)
-        if current.current_snapshot_id is None:
-            return None
+    def plan(self, table: str, how: Rewrite, snapshot_id: int) -> Planned:
         groups: dict[str, list[str]] = {}
-        for file in list_files(current).data:
+        for file in list_files(self.catalog.load(ORDERS), snapshot_id).data:
             groups.setdefault(str(file.group[1:]), []).append(file.path)
-        found = [Group(p, len(f), 1000 * len(f), 1, False, f) for p, f in groups.items() if len(f) > 1]
-        return Planned(None, current.current_snapshot_id, tuple(sorted(found, key=lambda g: (-g.files, g.partition))))
+        found = [Group(p, f[0], len(f), 1000 * len(f), 1, False, f) for p, f in groups.items() if len(f) > 1]
+        return Planned(None, snapshot_id, tuple(sorted(found, key=lambda g: (-g.files, g.partition))))
 
     def rewrite(self, planned: Planned, group: Group, how: Rewrite, folder: str, tag: str, alone: int) -> Rewritten:
         name = f"{len(self.written)}-{group.files}.parquet"
@@ -224,6 +230,30 @@ def test_where_every_group_is_beaten_nothing_is_merged_and_it_says_so(house: Hou
     assert (house.files(), house.unreferenced()) == (3, set())
 
 
+@pytest.mark.parametrize("busy", [CommitConflict("always another one"), TooManyRequests("no session")], ids=str)
+def test_what_finds_no_turn_to_be_committed_is_a_conflict_and_not_the_end(house: House, busy: FirnError) -> None:
+    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, pauses_s=(0, 0))
+    house.fill(*"AAA")
+    house.spark.committing = fail_in("", busy)
+    outcome = house.compact()
+    assert (outcome.compacted, outcome.stats.conflicts, house.files()) == (False, 1, 3)
+    assert (house.unreferenced(), house.noted()) == (set(), [("done", "request r1")])
+
+
+def test_a_commit_that_finds_no_turn_is_tried_again(house: House) -> None:
+    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, pauses_s=(0, 0))
+    house.fill(*"AAA")
+    failures = iter([TooManyRequests("no session"), TooManyRequests("no session")])
+
+    def busy(_: str) -> None:
+        for failure in failures:
+            raise failure
+
+    house.spark.committing = busy
+    outcome = house.compact()
+    assert (outcome.compacted, outcome.stats.conflicts, house.files()) == (True, 0, 1)
+
+
 def fail_in(partition: str, failure: Exception) -> Hook:
     def hook(worked_on: str) -> None:
         if partition in worked_on:
@@ -287,11 +317,40 @@ def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: Hous
     call = CallOff()
     house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
     house.spark.committed = lambda _: call.off()
-    with pytest.raises(Cancelled):
+    with pytest.raises(Cancelled) as called_off:
         house.compactions.compact(house.table, Wish(), Call(Ask("r1", asked_by="schedule nightly"), control=call))
+    assert called_off.value.details == {"files_compacted": 3, "files_added": 1, "partitions_compacted": 1}
     assert (house.files(), house.rows(), house.unreferenced()) == (4, 6, set())
     assert house.spark.cancelled
     assert house.noted() == [("cancelled", "schedule nightly")]
+
+
+def test_a_spark_job_that_begins_just_when_it_is_called_off_is_cancelled_too(house: House) -> None:
+    house.fill(*"AAA")
+    call = CallOff()
+
+    def begin_late(_: str) -> None:
+        call.off()
+        wait_until(lambda: len(house.spark.cancelled) > 2, 10)  # the first may have been too early
+
+    house.spark.rewriting = begin_late
+    with pytest.raises(Cancelled):
+        house.compactions.compact(house.table, Wish(), Call(Ask("r1"), control=call))
+    assert (house.files(), house.unreferenced()) == (3, set())
+
+
+def test_one_that_waits_for_another_of_its_table_can_be_called_off(house: House) -> None:
+    house.fill(*"AAA")
+    call = CallOff()
+    call.off()
+    with house.compactions._line.hold(house.table.uuid):
+        waiting = ThreadPoolExecutor(1).submit(
+            house.compactions.compact, house.table, Wish(), Call(Ask("r1"), control=call)
+        )
+        with pytest.raises(Cancelled):
+            waiting.result(timeout=10)
+    assert house.noted() == [("cancelled", "request r1")]
+    assert house.compact().compacted
 
 
 class CallOff:
@@ -349,6 +408,43 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(house: House) -> Non
     assert (house.table.metadata_location, house.spark.written, house.noted()) == (before, set(), [])
 
 
+@pytest.mark.parametrize(
+    ("countries", "properties", "reason"),
+    [
+        ("AAB", {}, "3 small file(s), but no partition has the 3 that make merging worth it"),
+        ("AAA", {"enabled": "false"}, "compaction is disabled for this table; force: true compacts it all the same"),
+        ("AAA", {"mode": "off"}, "compaction is disabled for this table; force: true compacts it all the same"),
+    ],
+)
+def test_a_dry_run_says_that_nothing_would_be_done_where_nothing_would(
+    house: House, countries: str, properties: dict[str, str], reason: str
+) -> None:
+    house.fill(*countries)
+    house.catalog.set_properties(house.table, {f"firn.compaction.{name}": v for name, v in properties.items()})
+    dry = house.compact(dry_run=True)
+    assert (dry.plan, dry.reason) == ((), house.compact().reason)
+    assert (dry.reason or "").startswith(reason)
+    assert house.compact(dry_run=True, force=True).reason == "this was a dry run"
+
+
+def test_a_dry_run_counts_the_files_that_it_plans_for(house: House) -> None:
+    house.fill("A")
+    seen_by_the_request = house.table
+    house.fill(*"AA")
+    outcome = house.compactions.compact(seen_by_the_request, Wish(dry_run=True), Call(Ask("r1")))
+    assert [group.files for group in outcome.plan or ()] == [outcome.stats.files_before] == [3]
+
+
+def test_what_is_unforeseen_is_noted_without_the_inside(house: House) -> None:
+    house.fill(*"AAA")
+    house.spark.rewriting = fail_in("", RuntimeError("org.apache.Inside"))
+    with pytest.raises(RuntimeError):
+        house.compact()
+    [note] = house.compactions.notes.of_table(ORDERS, 10)
+    assert "Inside" not in (note.error or "")
+    assert "error id" in (note.error or "")
+
+
 def test_progress_tells_files_and_bytes_done_of_all(house: House) -> None:
     house.fill(*"AAABBB")
     progress = Progress()
@@ -400,6 +496,21 @@ class TestLeftBehind:
         assert house.spark.written == {"kept.parquet", "left.parquet"}
         assert house.noted() == [("running", "auto")]
 
+    def test_a_table_that_cannot_be_read_keeps_nobody_from_the_start_and_is_tried_again(
+        self, house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.there.close()
+
+        def unreadable(name: TableName) -> Table:
+            raise ValueError("no metadata of any kind")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(house.catalog, "load", unreadable)
+            assert house.compactions.recover() == 1
+        assert house.noted() == [("running", "auto")]
+        house.compactions.recover()
+        assert (house.noted(), house.spark.written) == ([("interrupted", "auto")], {"kept.parquet"})
+
     def test_of_a_table_that_is_gone_nothing_is_left_to_do(self, house: House) -> None:
         self.there.close()
         house.catalog.drop(house.table, purge=True)
@@ -439,24 +550,40 @@ class Bundle:
     files: int
     expected_files: int = 1
     heavy: bool = False
+    path: str = ""
 
 
 class TestChoose:
     def test_a_partition_is_worth_it_by_all_its_bundles_together(self) -> None:
         bundles = [Bundle("a", 3), Bundle("a", 2), Bundle("b", 4)]
-        assert choose(bundles, 5, 100) == [(bundles[0], 3), (bundles[1], 2)]
+        assert choose(bundles, 5, 100, {}) == [(bundles[0], 3), (bundles[1], 2)]
 
     def test_at_most_so_many_files_are_taken_and_one_alone_is_not(self) -> None:
         bundles = [Bundle("a", 5), Bundle("b", 5), Bundle("c", 5)]
-        assert choose(bundles, 2, 8) == [(bundles[0], 5), (bundles[1], 3)]
-        assert choose(bundles, 2, 6) == [(bundles[0], 5)]
+        assert choose(bundles, 2, 8, {}) == [(bundles[0], 5), (bundles[1], 3)]
+        assert choose(bundles, 2, 6, {}) == [(bundles[0], 5)]
 
     def test_what_would_not_become_fewer_is_left_alone(self) -> None:
-        assert choose([Bundle("a", 2, expected_files=2)], 2, 100) == []
+        assert choose([Bundle("a", 2, expected_files=2)], 2, 100, {}) == []
+
+    def test_work_that_is_larger_than_all_beside_it_has_the_cores_to_itself(self) -> None:
+        assert alone([5, 5, 5, 5], 2) == [2, 2, 2, 2]
+        assert alone([100, 1], 2) == [1, 2]
+        assert alone([7], 2) == [1]
+        assert alone([0, 0], 2) == [1, 1]
+
+    def test_small_files_that_fit_into_no_bundle_count_for_their_partition(self) -> None:
+        sizes = [63, 63, 63, 63, 63, 99]
+        files = [DataFile(f"{i}", size, 1, (0, "a")) for i, size in enumerate(sizes)]
+        bundle = Bundle("a", 4, path="0")
+        beside = small_beside(files, 64, {"0"})
+        assert beside == {"0": 5}
+        assert choose([bundle], 5, 100, beside) == [(bundle, 4)]
+        assert choose([bundle], 6, 100, beside) == []
 
     def test_files_of_which_much_is_deleted_are_worth_it_by_themselves(self) -> None:
         heavy = Bundle("a", 1, heavy=True)
-        assert choose([heavy, Bundle("b", 2)], 3, 100) == [(heavy, 1)]
+        assert choose([heavy, Bundle("b", 2)], 3, 100, {}) == [(heavy, 1)]
 
 
 class TestFigures:
