@@ -152,8 +152,8 @@ class CompactionStats(BaseModel):
     partitions_compacted: int = Field(description="partitions in which files were merged; a table without is one")
     groups_failed: int = Field(description="groups of files that could not be rewritten; the log says why")
     conflicts: int = Field(
-        description="groups that other writers changed meanwhile, or kept from being committed; what they made stays, and the "
-        "next compaction takes these groups up"
+        description="groups that other writers changed meanwhile, or kept from being committed; what they made stays, "
+        "and the next compaction takes these groups up"
     )
     spark_jobs: int = Field(description="jobs that Spark ran for it")
     manifests_rewritten: int = Field(description="lists of files that were replaced, beside those of the merge")

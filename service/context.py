@@ -30,6 +30,7 @@ from service.upkeep.advice import Adviser
 from service.upkeep.auto import Auto
 from service.upkeep.compaction import Call, Compactions
 from service.upkeep.counts import WriteCounts
+from service.upkeep.elsewhere import built_on_elsewhere
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
 from service.upkeep.orphans import Orphans
@@ -84,13 +85,13 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     metrics = Metrics(settings.metrics.tables)
     commits = Commits(catalog, ledger, metrics=metrics)
     holds = Holds()
-    keepers = (holds.keeps, partial(awaited, ledger))
+    writers = Writers(ledger)
+    keepers = (holds.keeps, partial(awaited, ledger), partial(built_on_elsewhere, writers))
     expirer = Expirer(settings.iceberg.snapshots, engine, catalog, commits, keepers)
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
     upkeep = Upkeep(settings.iceberg, catalog, WriteCounts(ledger), metrics)
     notes = CompactionNotes(ledger)
-    writers = Writers(ledger)
     # Other instances, and whoever else a shared catalog serves, cannot be seen from here.
     orphans = Orphans(engine, catalog, commits, ledger, writers, alone=settings.catalog.type == "sqlite")
     jobs = Jobs(JobNotes(ledger), commits, metrics)

@@ -260,7 +260,7 @@ class Compactions:
             rewritten = self.engine.run(rewrite_manifests, current.spark_name, batch, order.tag)
 
         effect = self.commits.commit(made.table, "COMPACT", Ask(order.ask.request_id), change)
-        made.table = effect.after
+        made.table, made.newest = effect.after, effect.snapshot_id
         return rewritten
 
     def _outcome(self, order: Order, end: _End, started: float) -> Outcome:
@@ -273,7 +273,8 @@ class Compactions:
             small_files_remaining=end.small_files,
             compaction_time_ms=round((time.monotonic() - started) * 1000),
         )
-        snapshot_id = made.snapshot.snapshot_id if made.snapshot else made.table.current_snapshot_id
+        merged = made.snapshot.snapshot_id if made.snapshot else made.table.current_snapshot_id
+        snapshot_id = made.newest or merged
         return Outcome(
             made.snapshot is not None, end.reason, stats, snapshot_id, end.plan, end.expired.kept, made.expected
         )

@@ -98,6 +98,8 @@ class Made:
     table: Table
     tally: Tally
     snapshot: Snapshot | None = None
+    newest: int | None = None
+    """A snapshot that it made after this one."""
     expected: Mapping[str, Any] = field(default_factory=dict)
     """What was foretold of it."""
 

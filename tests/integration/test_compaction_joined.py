@@ -68,7 +68,8 @@ def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_joined_files_hold_every_row_and_value_for_every_reader(firn: Firn, tenant: str, joins: list[int]) -> None:
-    """Two partitions of 5 MB, of every type, with nulls and NaN, and a column that the older files do not have."""
+    """Of every type, with nulls and NaN, and a column that the older files do not have. One of two partitions is so much
+    the larger that all cores are for it."""
     address, chance = {"tenant_id": tenant, "table": "t"}, random.Random(2)
     firn.ok(
         {
@@ -83,7 +84,10 @@ def test_joined_files_hold_every_row_and_value_for_every_reader(firn: Firn, tena
         if i == 3:
             with foreign(firn, tenant).update_schema() as change:
                 change.add_column("added", DoubleType())
-        rows = [{**FULL, "id": i * 100 + n, "active": [True, None][n % 2], "name": texts(chance)} for n in range(ROWS)]
+        rows = [
+            {**FULL, "id": i * 100 + n, "active": None if n % 5 == 1 else True, "name": texts(chance)}
+            for n in range(ROWS)
+        ]
         rows[0] |= {"ratio": "NaN", "tags": None, "address": {"city": None, "lines": []}}
         rows[1] |= {**NOTHING, "id": rows[1]["id"], "name": texts(chance)}
         rows[2] |= {"ratio": "-Infinity"} | ({"added": "Infinity"} if i == 5 else {})
@@ -94,8 +98,7 @@ def test_joined_files_hold_every_row_and_value_for_every_reader(firn: Firn, tena
     assert len(before) == 6 * ROWS
     stats = firn.ok({"operation": "COMPACT", **address})["stats"]
     assert (stats["files_before"], stats["files_after"], stats["groups_failed"]) == (12, 2, 0)
-    assert len(joins) == 2, "nothing was joined"
-    assert all(parts > 1 for parts in joins)
+    assert [parts > 1 for parts in joins] == [True], "nothing was joined"
     assert shown(by_firn(firn, tenant)) == before
     assert shown(by_pyiceberg(firn, tenant)) == before
     assert shown(by_duckdb(firn, tenant)) == before

@@ -299,3 +299,16 @@ class TestStorage:
         assert checked_by(f"data/{checksum_of(name)}") == f"data/{name}"
         assert checked_by(checksum_of(name)) == name
         assert checked_by("data/..crc") is None
+
+
+def test_the_folder_of_a_compaction_goes_with_its_last_file_and_no_other_folder_does(tmp_path: Path) -> None:
+    mine, other = tmp_path / f"data/compact-{'0a' * 16}", tmp_path / "data/compact-1"
+    for folder in (mine / "day=1", mine / "day=2", other):
+        folder.mkdir(parents=True)
+        (folder / "file.parquet").touch()
+    unlink([f"{mine}/day=1/file.parquet", f"{other}/file.parquet"])
+    assert (mine / "day=2").exists()
+    assert not (mine / "day=1").exists()
+    unlink([f"{mine}/day=2/file.parquet"])
+    assert not mine.exists()
+    assert other.exists()
