@@ -145,8 +145,13 @@ class Merger:
         try:
             with self._leaving_nothing(work):
                 self._rewrite_all(work, chosen.groups)
-        except Cancelled as e:
-            raise Cancelled(details=_so_far(made.tally)) from e
+        except OutcomeUnknown:
+            raise
+        except Exception as e:
+            # What a compaction meets whose Spark jobs were cancelled can be anything.
+            if isinstance(e, Cancelled) or _called_off(order.control):
+                raise Cancelled(details=_so_far(made.tally)) from e
+            raise
         return made
 
     def _rewrite_all(self, work: "_Work", groups: Sequence[Group]) -> None:
@@ -330,6 +335,14 @@ def folder_of(table: Table, tag: str) -> str:
     """Where a compaction writes: found again by its tag, should nobody be left who knows its files."""
     data = table.properties.get("write.data.path") or f"{table.location}/data"
     return f"{data.rstrip('/')}/{tag}"
+
+
+def _called_off(control: Control) -> bool:
+    try:
+        control.check()
+    except Cancelled:
+        return True
+    return False
 
 
 def _so_far(tally: Tally) -> dict[str, int]:

@@ -68,8 +68,8 @@ def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_joined_files_hold_every_row_and_value_for_every_reader(firn: Firn, tenant: str, joins: list[int]) -> None:
-    """Of every type, with nulls and NaN, and a column that the older files do not have. One of two partitions is so much
-    the larger that all cores are for it."""
+    """Of every type, with nulls and NaN, and a column that the older files do not have. One of two partitions is so
+    much the larger that all cores are for it."""
     address, chance = {"tenant_id": tenant, "table": "t"}, random.Random(2)
     firn.ok(
         {

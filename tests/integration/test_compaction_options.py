@@ -34,7 +34,7 @@ class Table:
         self.address = {"tenant_id": tenant, "table": "t"}
         self.ok("CREATE_TABLE", schema=SCHEMA, **fields)
         for i in range(FILES):
-            self.ok("WRITE", records=[self.row((n * 37 + i * 11) % 64, i * ROWS + n) for n in range(ROWS)])
+            self.ok("WRITE", records=[self.row((i * ROWS + n) * 37 % 64, i * ROWS + n) for n in range(ROWS)])
 
     @staticmethod
     def row(place: int, number: int) -> dict[str, Any]:

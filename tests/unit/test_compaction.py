@@ -339,6 +339,20 @@ def test_a_spark_job_that_begins_just_when_it_is_called_off_is_cancelled_too(hou
     assert (house.files(), house.unreferenced()) == (3, set())
 
 
+def test_whatever_a_compaction_meets_that_was_called_off_is_told_as_that(house: House) -> None:
+    house.fill(*"AAA")
+    call = CallOff()
+
+    def cancelled_in_spark(_: str) -> None:
+        call.off()
+        raise EngineUnavailable("a job ended")
+
+    house.spark.rewriting = cancelled_in_spark
+    with pytest.raises(Cancelled):
+        house.compactions.compact(house.table, Wish(), Call(Ask("r1"), control=call))
+    assert house.noted() == [("cancelled", "request r1")]
+
+
 def test_one_that_waits_for_another_of_its_table_can_be_called_off(house: House) -> None:
     house.fill(*"AAA")
     call = CallOff()
