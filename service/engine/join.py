@@ -42,10 +42,10 @@ def _join(session: SparkSession, table: Any, parts: Sequence[Any]) -> Any:
     local = java_class("java.io.File")
     sources = java_class("java.util.ArrayList")()
     for part in parts:
-        sources.add(local(_path(str(part.location()))))
+        sources.add(local(local_path(str(part.location()))))
     said = {_SCHEMA: java_class(f"{_ICEBERG}.SchemaParser").toJson(table.schema())}
-    java_class(f"{_PARQUET}.Parquet").concat(sources, local(_path(location)), _GROUP_BYTES, table.schema(), said)
-    file = _described(session, table, location, parts[0])
+    java_class(f"{_PARQUET}.Parquet").concat(sources, local(local_path(location)), _GROUP_BYTES, table.schema(), said)
+    file = described(session, table, location, parts[0].specId(), parts[0].partition())
     rows = sum(int(part.recordCount()) for part in parts)
     if int(file.recordCount()) != rows:
         raise InternalError(f"joining files made {file.recordCount()} rows of {rows}; nothing was changed")
@@ -54,7 +54,7 @@ def _join(session: SparkSession, table: Any, parts: Sequence[Any]) -> Any:
     return file
 
 
-def _described(session: SparkSession, table: Any, location: str, like: Any) -> Any:
+def described(session: SparkSession, table: Any, location: str, spec_id: int, partition: Any) -> Any:
     """What Iceberg is to know of a file: its figures as its footer has them."""
     source = table.io().newInputFile(location)
     config = java_class(f"{_ICEBERG}.MetricsConfig").forTable(table)
@@ -62,14 +62,15 @@ def _described(session: SparkSession, table: Any, location: str, like: Any) -> A
     path = java_class("org.apache.hadoop.fs.Path")(location)
     footer = java_class(_READER).readFooter(session.sparkContext._jsc.hadoopConfiguration(), path)
     offsets = java_class(f"{_PARQUET}.ParquetUtil").getSplitOffsets(footer)
-    builder = java_class(f"{_ICEBERG}.DataFiles").builder(table.specs().get(like.specId()))
+    spec = table.specs().get(spec_id)
+    builder = java_class(f"{_ICEBERG}.DataFiles").builder(spec)
     builder = builder.withPath(location).withFormat("parquet").withFileSizeInBytes(source.getLength())
     builder = builder.withMetrics(metrics).withSplitOffsets(offsets)
-    if table.specs().get(like.specId()).isPartitioned():
-        builder = builder.withPartition(like.partition())
+    if spec.isPartitioned():
+        builder = builder.withPartition(partition)
     return builder.build()
 
 
-def _path(location: str) -> str:
+def local_path(location: str) -> str:
     """A location's path on this machine: Hadoop takes its characters as they are, codes and all."""
     return "/" + location.removeprefix("file:").lstrip("/")

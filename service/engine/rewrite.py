@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit, spark_partition_id
 
 from service.engine.append import STAGING, each
+from service.engine.arrow_merge import merged
 from service.engine.compaction import Group, Planned, Rewrite, Rewritten
 from service.engine.join import can_join, joined
 from service.engine.jvm import java_class
@@ -62,9 +63,12 @@ def _packed(session: SparkSession, table: Any, group: Group, how: Rewrite, alone
     tables.add(name, table)
     tasks.stageTasks(table, name, own.fileScanTasks())
     try:
-        shape = _shape(session, group, can_join(session, str(table.location())), alone)
+        local, one_spec = can_join(session, str(table.location())), _of_one_spec(table, own)
+        files = merged(session, table, group, how) if local and one_spec else None
+        if files is not None:
+            return files
+        shape = _shape(session, group, local, alone)
         rows = _rows(session, name, group, shape)
-        one_spec = _of_one_spec(table, own)
         writer = rows.writeTo(f"{STAGING}.`{name}`").option("target-file-size-bytes", str(own.maxOutputFileSize()))
         writer = writer.option("output-spec-id", str(own.outputSpecId()))
         writer = writer.option("distribution-mode", "none" if one_spec else "hash")

@@ -1,0 +1,49 @@
+"""Java's own streams over many objects, so that none of them comes over Py4J."""
+
+from typing import Any
+
+from service.engine.jvm import java_class
+
+_HANDLES = "java.lang.invoke.MethodHandles"
+_FUNCTION = "java.util.function.Function"
+
+
+def method(of: str, name: str, parameters: int = 0) -> Any:
+    """A handle of a class's method, by its name and number of parameters."""
+    methods = java_class("java.lang.Class").forName(of).getMethods()
+    [found, *_] = [m for m in methods if m.getName() == name and m.getParameterCount() == parameters]
+    return java_class(_HANDLES).publicLookup().unreflect(found)
+
+
+def then(first: Any, second: Any) -> Any:
+    """Both, one after the other: `second(first(x))`."""
+    return java_class(_HANDLES).filterReturnValue(_of_any(first), _of_any(second))
+
+
+def function(handle: Any) -> Any:
+    return _as_a(_FUNCTION, handle, "java.lang.Object")
+
+
+def predicate(handle: Any) -> Any:
+    return _as_a("java.util.function.Predicate", handle, "boolean")
+
+
+def lines(items: Any, *steps: Any) -> list[str]:
+    """What the steps make of each of a Java list's items, as text without line breaks; in their order."""
+    stream = items.stream()
+    for step in (*steps, method("java.lang.Object", "toString")):
+        stream = stream.map(function(step))
+    text = str(stream.collect(java_class("java.util.stream.Collectors").joining("\n")))
+    return text.split("\n") if text else []
+
+
+def _of_any(handle: Any, returns: str = "java.lang.Object") -> Any:
+    """The same method, of anything; what is not of its class fails when it is called."""
+    find = java_class("java.lang.Class").forName
+    kind = java_class("java.lang.Boolean").TYPE if returns == "boolean" else find(returns)
+    return handle.asType(java_class("java.lang.invoke.MethodType").methodType(kind, find("java.lang.Object")))
+
+
+def _as_a(interface: str, handle: Any, returns: str) -> Any:
+    proxies = java_class("java.lang.invoke.MethodHandleProxies")
+    return proxies.asInterfaceInstance(java_class("java.lang.Class").forName(interface), _of_any(handle, returns))
