@@ -155,7 +155,7 @@ class CompactionStats(BaseModel):
         description="groups that other writers changed meanwhile, or kept from being committed; what they made stays, "
         "and the next compaction takes these groups up"
     )
-    spark_jobs: int = Field(description="jobs that Spark ran for it")
+    spark_jobs: int = Field(description="jobs that Spark ran for it; counted among the last 1,000 it ran for anybody")
     manifests_rewritten: int = Field(description="lists of files that were replaced, beside those of the merge")
     snapshots_expired: int = Field(description="old snapshots that were let go")
     expired_files_deleted: int = Field(description="files deleted because only these needed them: data and metadata")
