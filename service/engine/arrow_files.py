@@ -1,4 +1,4 @@
-"""Parquet files read and written by Arrow, in Spark's Python workers: this module travels to them, and imports nothing of ours."""
+"""Parquet files read and written by Arrow. It travels to Spark's Python workers, so it imports nothing of ours."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -19,6 +19,7 @@ class Part:
     """Files whose rows become one file, in their order."""
 
     paths: Sequence[str]
+    """As locations have them, and so `to`: with a scheme."""
     to: str
 
 
@@ -35,11 +36,12 @@ class Shape:
 def merge(part: Part, shape: Shape) -> int:
     """Write one file of several; how many rows it has. Memory is bounded by a row group and a file."""
     pa.set_cpu_count(1)  # a task has one core
-    os.makedirs(os.path.dirname(part.to), exist_ok=True)
+    to = local_path(part.to)
+    os.makedirs(os.path.dirname(to), exist_ok=True)
     rows = 0
     try:
         with pq.ParquetWriter(
-            part.to,
+            to,
             shape.schema,
             compression=shape.codec,
             store_schema=False,
@@ -50,8 +52,8 @@ def merge(part: Part, shape: Shape) -> int:
                 writer.write_table(table, row_group_size=max(1, table.num_rows))
                 rows += table.num_rows
     except BaseException:
-        if os.path.exists(part.to):
-            os.unlink(part.to)
+        if os.path.exists(to):
+            os.unlink(to)
         raise
     return rows
 
@@ -59,19 +61,23 @@ def merge(part: Part, shape: Shape) -> int:
 def _groups(paths: Sequence[str], shape: Shape) -> Iterator[pa.Table]:
     """The rows of the files, in pieces as large as a row group should be."""
     waiting: list[pa.Table] = []
-    size = 0
+    size, alike = 0, None
     for path in paths:
-        with pq.ParquetFile(path) as file:
-            _check(file.schema_arrow, shape.schema, path)
-            pieces = [file.read_row_group(i, use_threads=False) for i in range(file.num_row_groups)]
-        for piece in pieces:
-            waiting.append(piece.cast(shape.schema))
-            size += piece.nbytes
-            if size >= shape.group_bytes:
-                yield pa.concat_tables(waiting)
-                waiting, size = [], 0
+        with pq.ParquetFile(local_path(path)) as file:
+            if alike is None or not file.schema.equals(alike):
+                _check(file.schema_arrow, shape.schema, path)
+                alike = file.schema
+            for i in range(file.num_row_groups):
+                piece = file.read_row_group(i, use_threads=False)
+                size += piece.nbytes
+                if waiting and piece.schema != waiting[0].schema:  # text that its writer called large, perhaps
+                    piece = piece.cast(waiting[0].schema)
+                waiting.append(piece)
+                if size >= shape.group_bytes:
+                    yield pa.concat_tables(waiting).cast(shape.schema)
+                    waiting, size = [], 0
     if waiting:
-        yield pa.concat_tables(waiting)
+        yield pa.concat_tables(waiting).cast(shape.schema)
 
 
 def _check(found: pa.Schema, wanted: pa.Schema, path: str) -> None:
@@ -88,6 +94,11 @@ def _same(found: pa.Field, wanted: pa.Field) -> bool:
         and len(set(ids)) == 1
         and (found.type == wanted.type or (pa.types.is_large_string(found.type) and pa.types.is_string(wanted.type)))
     )
+
+
+def local_path(location: str) -> str:
+    """A location's path on this machine: Hadoop takes its characters as they are, codes and all."""
+    return "/" + location.removeprefix("file:").lstrip("/")
 
 
 def field(name: str, kind: pa.DataType, required: bool, field_id: int) -> pa.Field:

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from service.engine import arrow_files
 from service.engine.arrow_files import Odd, Part, Shape, field, merge
 from service.engine.compaction import Group, Rewrite
-from service.engine.handles import lines, method, then
-from service.engine.join import described, joined, local_path
+from service.engine.handles import lines, method, predicate, then, total
+from service.engine.join import joined
 from service.engine.jvm import java_class
 from service.errors import InternalError
 
@@ -56,28 +56,32 @@ def merged(session: SparkSession, table: Any, group: Group, how: Rewrite) -> Any
     first = tasks.get(0).file()
     parts = _parts(session, table, first, group, tasks)
     try:
-        rows = _run(session, parts, shape)
+        found = sum(_run(session, parts, shape))
     except Exception as e:
-        if Odd.__name__ not in str(e):
+        if "cancelled" in str(e):
             raise
-        log.info("files of %s differ from its schema; Spark merges them itself", table.name())
+        # What is wrong with a file, if anything is, Spark says better.
+        log.info("files of %s are merged by Spark itself: %s", table.name(), Odd.__name__ in str(e) or e)
         return None
-    spec_id, partition = first.specId(), first.partition()
-    files = [described(session, table, part.to, spec_id, partition) for part in parts]
-    expected = sum(int(n) for n in lines(tasks, _FILE(), method(f"{_ICEBERG}.ContentFile", "recordCount")))
-    found = sum(int(file.recordCount()) for file in files)
-    if not (expected == found == sum(rows)):
+    expected = total(tasks, _file(), _of_file("recordCount"))
+    if expected != found:
         raise InternalError(f"merging {expected} rows made {found}; nothing was changed")
-    return joined(session, table, files, group.expected_files)
+    return joined(session, table, [part.to for part in parts], group.expected_files, like=first, rows=found)
 
 
-def _FILE() -> Any:
+def _file() -> Any:
     return method(f"{_ICEBERG}.ContentScanTask", "file")
+
+
+def _of_file(name: str) -> Any:
+    return method(f"{_ICEBERG}.ContentFile", name)
 
 
 def _shape(table: Any, how: Rewrite) -> Shape | None:
     """What the table's files are like, where its columns and properties are all plain."""
-    properties = dict(table.properties())
+    # As one text: entry by entry a map takes longer than the files of a small table.
+    mapper = java_class("com.fasterxml.jackson.databind.ObjectMapper")()
+    properties = json.loads(mapper.writeValueAsString(table.properties()))
     codec = _CODECS.get(how.compression or properties.get(_CODEC, "zstd"))
     fields = []
     for column in json.loads(java_class(f"{_ICEBERG}.SchemaParser").toJson(table.schema()))["fields"]:
@@ -91,18 +95,17 @@ def _shape(table: Any, how: Rewrite) -> Shape | None:
 
 
 def _whole(tasks: Any) -> bool:
-    """Whether the tasks read files of Parquet, and nothing of them is deleted."""
+    """Whether nothing of the files that the tasks read is deleted."""
     empty = then(method(f"{_ICEBERG}.FileScanTask", "deletes"), method("java.util.List", "isEmpty"))
-    formats = lines(tasks, _FILE(), method(f"{_ICEBERG}.ContentFile", "format"))
-    return set(formats) == {"PARQUET"} and set(lines(tasks, empty)) == {"true"}
+    return bool(tasks.stream().allMatch(predicate(empty)))
 
 
 def _parts(session: SparkSession, table: Any, like: Any, group: Group, tasks: Any) -> list[Part]:
     """The files, shared out among the cores in their order."""
     cores = session.sparkContext.defaultParallelism
     wished = max(group.expected_files, min(cores, max(group.files // _PART_FILES, group.bytes // _PART_BYTES)))
-    paths = [local_path(text) for text in lines(tasks, _FILE(), method(f"{_ICEBERG}.ContentFile", "location"))]
-    sizes = [int(text) for text in lines(tasks, _FILE(), method(f"{_ICEBERG}.ContentFile", "fileSizeInBytes"))]
+    paths = lines(tasks, _file(), _of_file("location"))
+    sizes = [int(text) for text in lines(tasks, _file(), _of_file("fileSizeInBytes"))]
     # So many parts for each file that they are joined to.
     count = -(-wished // group.expected_files) * group.expected_files
     share, done = sum(sizes) / count, 0
@@ -113,15 +116,15 @@ def _parts(session: SparkSession, table: Any, like: Any, group: Group, tasks: An
     spec, name = table.specs().get(like.specId()), uuids.uuid4().hex
     places = table.locationProvider()
     locations = [str(places.newDataLocation(spec, like.partition(), f"{i:05d}-{name}.parquet")) for i in range(count)]
-    return [Part(some, local_path(to)) for some, to in zip(taken, locations, strict=True) if some]
+    return [Part(some, to) for some, to in zip(taken, locations, strict=True) if some]
 
 
 def _run(session: SparkSession, parts: list[Part], shape: Shape) -> list[int]:
     """Have each part made by a task; how many rows each has."""
     # By value: a worker need not find this code where it starts.
-    cloudpickle.register_pickle_by_value(arrow_files)
+    cloudpickle.register_pickle_by_value(arrow_files)  # type: ignore[no-untyped-call]
     try:
         work = session.sparkContext.parallelize(parts, len(parts)).map(lambda part: merge(part, shape))
         return work.collect()
     finally:
-        cloudpickle.unregister_pickle_by_value(arrow_files)
+        cloudpickle.unregister_pickle_by_value(arrow_files)  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from service.engine.append import each
 from service.engine.jvm import java_class
 from service.engine.swap import Target, is_a, swap
-from service.engine.tables import current, load_table
+from service.engine.tables import current, load_table, same_thread
 from service.engine.tags import tagged
 from service.errors import InternalError
 from service.names import BATCH_PROPERTY
@@ -20,6 +20,8 @@ _ACTIONS = f"{_ICEBERG}.actions"
 _NEVER_SPLIT = (1 << 62) - 1
 # Bounds what one job has open and keeps in mind, whatever the files' sizes.
 _GROUP_FILES = 5_000
+# So many are read one after the other.
+_FEW_MANIFESTS = 4
 
 
 class Beaten(Exception):
@@ -134,6 +136,9 @@ def commit(
         void.addAll(one.group.handle.danglingDVs())
     started_on = planned.iceberg.snapshot(planned.snapshot_id)
     update = iceberg.newRewrite().validateFromSnapshot(planned.snapshot_id)
+    if int(started_on.allManifests(iceberg.io()).size()) <= _FEW_MANIFESTS:
+        # With a pool, Iceberg sleeps 10 ms at a time until it is done, several times in one commit.
+        update = update.scanManifestsWith(same_thread())
     update = update.dataSequenceNumber(started_on.sequenceNumber()).set(BATCH_PROPERTY, batch)
     none = java_class(f"{_ICEBERG}.util.DeleteFileSet").create()
     update = update.rewriteFiles(old, void, new, none)

@@ -37,10 +37,19 @@ def lines(items: Any, *steps: Any) -> list[str]:
     return text.split("\n") if text else []
 
 
+def total(items: Any, *steps: Any) -> int:
+    """The sum of the whole numbers that the steps make of a Java list's items."""
+    stream = items.stream()
+    for step in steps[:-1]:
+        stream = stream.map(function(step))
+    return int(stream.mapToLong(_as_a("java.util.function.ToLongFunction", steps[-1], "long")).sum())
+
+
 def _of_any(handle: Any, returns: str = "java.lang.Object") -> Any:
     """The same method, of anything; what is not of its class fails when it is called."""
     find = java_class("java.lang.Class").forName
-    kind = java_class("java.lang.Boolean").TYPE if returns == "boolean" else find(returns)
+    boxes = {"boolean": "java.lang.Boolean", "long": "java.lang.Long"}
+    kind = java_class(boxes[returns]).TYPE if returns in boxes else find(returns)
     return handle.asType(java_class("java.lang.invoke.MethodType").methodType(kind, find("java.lang.Object")))
 
 

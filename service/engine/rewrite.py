@@ -12,7 +12,7 @@ from pyspark.sql.functions import lit, spark_partition_id
 from service.engine.append import STAGING, each
 from service.engine.arrow_merge import merged
 from service.engine.compaction import Group, Planned, Rewrite, Rewritten
-from service.engine.join import can_join, joined
+from service.engine.join import can_join, joined_files
 from service.engine.jvm import java_class
 from service.engine.tags import tagged
 
@@ -77,7 +77,9 @@ def _packed(session: SparkSession, table: Any, group: Group, how: Rewrite, alone
             writer = writer.option("compression-codec", how.compression)
         writer.append()
         files = staging.fetchNewFiles(table, name)
-        return joined(session, table, _in_order(files), group.expected_files) if shape.join and one_spec else files
+        return (
+            joined_files(session, table, _in_order(files), group.expected_files) if shape.join and one_spec else files
+        )
     finally:
         tables.remove(name)
         tasks.removeTasks(table, name)
