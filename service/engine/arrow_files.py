@@ -1,13 +1,17 @@
 """Parquet files read and written by Arrow. It travels to Spark's Python workers, so it imports nothing of ours."""
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _FIELD_ID = b"PARQUET:field_id"
+# Of so many rows, so great a part must be different for a column to be written without a dictionary.
+_LOOKED_AT, _DISTINCT = 20_000, 0.8
 
 
 class Odd(Exception):
@@ -39,16 +43,19 @@ def merge(part: Part, shape: Shape) -> int:
     to = local_path(part.to)
     os.makedirs(os.path.dirname(to), exist_ok=True)
     rows = 0
+    groups = _groups(part.paths, shape)
+    first = next(groups, shape.schema.empty_table())
     try:
         with pq.ParquetWriter(
             to,
             shape.schema,
+            use_dictionary=_repeating(first),
             compression=shape.codec,
             store_schema=False,
             store_decimal_as_integer=True,
             write_page_index=True,
         ) as writer:
-            for table in _groups(part.paths, shape):
+            for table in itertools.chain([first], groups):
                 writer.write_table(table, row_group_size=max(1, table.num_rows))
                 rows += table.num_rows
     except BaseException:
@@ -78,6 +85,13 @@ def _groups(paths: Sequence[str], shape: Shape) -> Iterator[pa.Table]:
                     waiting, size = [], 0
     if waiting:
         yield pa.concat_tables(waiting).cast(shape.schema)
+
+
+def _repeating(table: pa.Table) -> list[str]:
+    """The columns of which a dictionary of values is worth it: those whose values come again."""
+    some = table.slice(0, _LOOKED_AT)
+    most = some.num_rows * _DISTINCT
+    return [name for name in table.column_names if pc.count_distinct(some[name]).as_py() <= most]
 
 
 def _check(found: pa.Schema, wanted: pa.Schema, path: str) -> None:

@@ -28,6 +28,8 @@ _ICEBERG = "org.apache.iceberg"
 _MANY_FILES = 100
 # Where each core writes a part, which are joined then, a part is worth it from so many files or bytes on.
 _PART_FILES, _PART_BYTES = 50, 2 << 20
+# Of less, the cores have as many files each, whatever their sizes.
+_EVEN_BYTES = 32 << 20
 _PLAIN = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -105,7 +107,9 @@ def _parts(session: SparkSession, table: Any, like: Any, group: Group, tasks: An
     cores = session.sparkContext.defaultParallelism
     wished = max(group.expected_files, min(cores, max(group.files // _PART_FILES, group.bytes // _PART_BYTES)))
     paths = lines(tasks, _file(), _of_file("location"))
-    sizes = [int(text) for text in lines(tasks, _file(), _of_file("fileSizeInBytes"))]
+    sizes = [1] * len(paths)
+    if group.bytes > _EVEN_BYTES:
+        sizes = [int(text) for text in lines(tasks, _file(), _of_file("fileSizeInBytes"))]
     # So many parts for each file that they are joined to.
     count = -(-wished // group.expected_files) * group.expected_files
     share, done = sum(sizes) / count, 0
