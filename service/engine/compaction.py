@@ -101,10 +101,11 @@ def plan(session: SparkSession, table: str, how: Rewrite, snapshot_id: int) -> P
 
 def first_of(_: SparkSession, group: Group, files: int, how: Rewrite) -> Group:
     """A group of only so many files of a group: first those of which much is deleted, then as they come."""
-    tasks = list(each(group.handle.fileScanTasks()))
+    tasks = java_class("java.util.ArrayList")(group.handle.fileScanTasks())
     if group.heavy:
-        tasks.sort(key=lambda task: int(task.length()) < how.small_bytes)
-    part = _part(group.handle, tasks[:files], how)
+        longest_first = java_class("java.util.Comparator").comparingLong(_length()).reversed()
+        java_class("java.util.Collections").sort(tasks, longest_first)
+    part = _part(group.handle, tasks.subList(0, files), how)
     return replace(
         group,
         files=files,
@@ -188,7 +189,7 @@ def sweep(session: SparkSession, table: str, folder: str, kept: frozenset[str]) 
 
 def _group(iceberg: Any, group: Any, how: Rewrite, with_deletes: bool) -> Group:
     tasks = group.fileScanTasks()
-    heavy = with_deletes and any(int(task.length()) >= how.small_bytes for task in each(tasks))
+    heavy = with_deletes and int(tasks.stream().mapToLong(_length()).max().getAsLong()) >= how.small_bytes
     # Its files may be of an older spec than the one that the planner groups by.
     partition = str(iceberg.spec().partitionToPath(group.info().partition()))
     return Group(
@@ -217,21 +218,31 @@ def _matching(iceberg: Any, groups: Iterable[Any], how: Rewrite) -> Iterator[Any
             if matches[int(group.outputSpecId())].eval(group.info().partition()):
                 yield group
             continue
-        tasks = [t for t in each(group.fileScanTasks()) if matches[int(t.spec().specId())].eval(t.partition())]
-        if len(tasks) > 1:
+        tasks = java_class("java.util.ArrayList")()
+        for task in each(group.fileScanTasks()):
+            if matches[int(task.spec().specId())].eval(task.partition()):
+                tasks.add(task)
+        if tasks.size() > 1:
             yield _part(group, tasks, how)
 
 
-def _part(group: Any, tasks: Sequence[Any], how: Rewrite) -> Any:
+def _part(group: Any, tasks: Any, how: Rewrite) -> Any:
     """A group of some of a group's files."""
-    some = java_class("java.util.ArrayList")()
-    for task in tasks:
-        some.add(task)
-    share = int(group.inputFilesSizeInBytes()) * len(tasks) // int(group.inputFileNum())
-    expected = max(1, round(share / how.target_bytes))
+    some = java_class("java.util.ArrayList")(tasks)
+    expected = max(1, round(int(some.stream().mapToLong(_length()).sum()) / how.target_bytes))
     return java_class(f"{_ACTIONS}.RewriteFileGroup")(
         group.info(), some, group.outputSpecId(), group.maxOutputFileSize(), group.inputSplitSize(), expected
     )
+
+
+def _length() -> Any:
+    """The length of a file's task, as a function of Java's own: thousands asked for from here take seconds."""
+    name = java_class("java.lang.Class").forName
+    kind = java_class("java.lang.invoke.MethodType").methodType(java_class("java.lang.Long").TYPE)
+    lookup = java_class("java.lang.invoke.MethodHandles").publicLookup()
+    length = lookup.findVirtual(name(f"{_ICEBERG}.ContentScanTask"), "length", kind)
+    proxies = java_class("java.lang.invoke.MethodHandleProxies")
+    return proxies.asInterfaceInstance(name("java.util.function.ToLongFunction"), length)
 
 
 def _has_deletes(iceberg: Any, snapshot_id: int) -> bool:
