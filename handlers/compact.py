@@ -1,13 +1,12 @@
 """COMPACT: small files merged, old snapshots let go, and what that came to."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.commits.ask import Ask
 from service.context import Context
 from service.errors import InvalidRequest
 from service.jobs.running import Running
@@ -213,7 +212,7 @@ def compact(request: Compact, context: Context) -> CompactResult:
         return _result(context.compactions.compact(table, wish, Call(context.ask)))
     progress = Progress()
     # The key, if there is one, stands for the job: its answer is the job's id.
-    ask = Ask(context.ask.request_id)
+    ask = replace(context.ask, key=None, earlier=None)
 
     def work(running: Running) -> bytes:
         outcome = context.compactions.compact(table, wish, Call(ask, control=running, progress=progress))

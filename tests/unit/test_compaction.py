@@ -10,11 +10,13 @@ from typing import Any, cast
 import pytest
 from pyiceberg.table import Table as IcebergTable
 
+from handlers.compact import Compact, compact
 from service.catalog.files import list_files
 from service.catalog.tables import Catalog, Table
 from service.commits.ask import Ask, Key
 from service.commits.commit import Commits
 from service.commits.holds import Holds
+from service.context import Context
 from service.engine import tags
 from service.engine.compaction import Beaten, Group, Planned, Rewrite, Rewritten, commit, discard, first_of, plan, sweep
 from service.engine.engine import Engine
@@ -323,6 +325,42 @@ def test_work_that_was_given_to_somebody_else_is_not_committed(house: House) -> 
     with pytest.raises(CommitConflict, match="taken over"):
         house.compact(Ask("r1", still_ours=taken))
     assert (house.files(), house.unreferenced()) == (3, set())
+
+
+def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_away(house: House) -> None:
+    house.fill(*"AAA")
+
+    def taken() -> None:
+        raise CommitConflict("this run was taken over")
+
+    @dataclass
+    class AtOnce:
+        """As much of a handler's context as is looked at; the background is here and now."""
+
+        ask: Ask
+        compactions: Compactions = house.compactions
+        catalog: Catalog = house.catalog
+        upkeep: Upkeep = house.compactions.upkeep
+
+        @property
+        def background(self) -> "AtOnce":
+            return self
+
+        def start(self, kind: str, table: Table, progress: Progress, work: Callable[[Any], bytes]) -> str:
+            work(CallOff())
+            return "job"
+
+        def reply(self, result: Any) -> bytes:
+            return b""
+
+    request = Compact.model_validate(
+        {"operation": "COMPACT", "tenant_id": "acme", "namespace": "shop", "table": "orders", "async": True}
+    )
+    ask = Ask("r1", Key("COMPACT", ORDERS, "k", "f"), still_ours=taken, asked_by="schedule nightly")
+    with pytest.raises(CommitConflict, match="taken over"):
+        compact.run(request, cast(Context, AtOnce(ask)))
+    compact.run(request, cast(Context, AtOnce(replace(ask, still_ours=lambda: None))))
+    assert house.noted() == [("done", "schedule nightly"), ("failed", "schedule nightly")]
 
 
 def test_files_of_a_commit_that_nobody_can_tell_of_stay(house: House) -> None:
