@@ -205,12 +205,17 @@ class ScheduleNotes:
             _insert(connection, left_out)
             return True
 
+    def let_go(self, seen: Schedule) -> bool:
+        """Whether nobody can be at a run: it was let go, or whoever began it was alone here, and has ended."""
+        owners = self._ledger.owners
+        return not seen.owner or (not owners.shared and owners.gone(seen.owner))
+
     def gone(self, owner: str) -> bool:
-        """Whether the instance that runs a schedule has ended, or has let the run go."""
+        """Whether the instance that runs a schedule cannot be seen: it has ended, or has lost the ledger."""
         return self._ledger.owners.gone(owner)
 
     def take_over(self, seen: Schedule) -> Claim | None:
-        """Go on with a run that another instance has left, or seems to have; None where it has not stood still."""
+        """Go on with a run that was left, or seems to be; None where it has not stood still."""
         same = [*_same(seen), schedules.c.run == seen.run, schedules.c.beat == seen.beat]
         values = {"fence": schedules.c.fence + 1, "owner": self.me, "beat": 0}
         with self._ledger._writing() as connection:

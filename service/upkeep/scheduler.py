@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -21,6 +21,8 @@ log = logging.getLogger("firn.schedules")
 _TICK_S = 1.0
 _BEAT_S = 5.0
 STALL_S = 60.0
+# An instance that cannot be seen may be back in a moment, with all it does: its ledger blinked.
+GONE_S = 15.0
 AT_ONCE = 4
 ATTEMPTS = 5
 
@@ -34,9 +36,10 @@ def now_ms() -> int:
 class Scheduler:
     """One instance's part in running the schedules of a ledger.
 
-    A run is claimed in the ledger by compare-and-set. As long as it goes on its owner counts beats there. Another
-    instance takes it over when the owner is gone, or when it has seen the count stand still for STALL_S by its own
-    clock; then the schedule's fence has grown, and what the owner still does for it is refused.
+    A run is claimed in the ledger by compare-and-set. As long as it goes on its owner counts beats there. An instance
+    takes it over when it was let go, or when the count has stood still by its own clock: for GONE_S where the owner is
+    gone, or is this instance itself, which knows nothing of the run; else for STALL_S. Then the schedule's fence has
+    grown, and what was under way for it is refused.
     """
 
     def __init__(
@@ -62,9 +65,9 @@ class Scheduler:
         self._runner: Runner | None = None
         self._lock = threading.Condition()
         self._live: dict[str, Live] = {}
-        self._unnoted: dict[str, Callable[[], bool]] = {}
+        self._unnoted: dict[str, tuple[Live, Callable[[], bool]]] = {}
         self._beaten = monotonic()
-        self._watched: dict[str, tuple[tuple[int, int], float]] = {}
+        self._watched: dict[str, _Watch] = {}
         self._unreadable: set[str] = set()
 
     def open(self, door: Door) -> None:
@@ -151,25 +154,38 @@ class Scheduler:
             self._go(claim)
 
     def _look_after(self, schedule: Schedule) -> None:
-        """Go on with another instance's run, if that has left it or stands still."""
-        if schedule.owner == self._notes.me:
-            return
-        seen = (schedule.fence, schedule.beat)
-        known, since = self._watched.setdefault(schedule.id, (seen, self._monotonic()))
-        if known != seen:
-            self._watched[schedule.id] = (seen, since := self._monotonic())
-        if self._monotonic() - since < STALL_S and not self._notes.gone(schedule.owner):
+        """Go on with a run that its instance has left, or that stands still."""
+        if not self._is_left(schedule):
             return
         claim = self._notes.take_over(schedule)
         if claim is None:
             return
-        del self._watched[schedule.id]
+        self._watched.pop(schedule.id, None)
         log.warning("schedule %s of %s goes on here: its instance has left it", schedule.name, schedule.tenant)
         if claim.run.attempts > ATTEMPTS:
             error = f"{ATTEMPTS} instances in a row ended, or stood still, before this run did; it is given up"
             self._notes.end(claim, "failed", claim.run.tally, error, self.now_ms())
             return
         self._go(claim)
+
+    def _is_left(self, schedule: Schedule) -> bool:
+        with self._lock:
+            if schedule.run in self._live:
+                self._watched.pop(schedule.id, None)
+                return False
+        if self._notes.let_go(schedule):
+            return True
+        now, seen = self._monotonic(), (schedule.fence, schedule.beat)
+        watch = self._watched.get(schedule.id)
+        if watch is None or watch.seen != seen:
+            self._watched[schedule.id] = watch = _Watch(seen, now)
+        # A claim whose answer was lost, or an end that could not be noted, leaves a run of ours that nobody is at.
+        if schedule.owner != self._notes.me and not self._notes.gone(schedule.owner):
+            watch.gone_since = None
+            return now - watch.since >= STALL_S
+        if watch.gone_since is None:
+            watch.gone_since = now
+        return now - watch.gone_since >= GONE_S
 
     def _go(self, claim: Claim) -> Live:
         live = Live(claim, Tally.loads(claim.run.tally))
@@ -208,28 +224,29 @@ class Scheduler:
         except LedgerUnavailable as e:
             log.error("the end of a run of schedule %s is not noted yet: %s", live.claim.schedule.name, e.message)
             with self._lock:
-                self._unnoted[live.claim.run.id] = note
+                self._unnoted[live.claim.run.id] = (live, note)
         except Exception:  # whoever waits for the run is told all the same
             log.exception("the end of a run of schedule %s could not be noted", live.claim.schedule.name)
         finally:
-            self._forget(live.claim.run.id)
+            self._forget(live)
             live.over.set_result(ended)
 
-    def _forget(self, run: str) -> None:
+    def _forget(self, live: Live) -> None:
+        run = live.claim.run.id
         with self._lock:
             # One whose end is to be noted still is ours, and others must see that it is.
-            if run not in self._unnoted or self._stopping.is_set():
-                self._live.pop(run, None)
+            if (run not in self._unnoted or self._stopping.is_set()) and self._live.get(run) is live:
+                del self._live[run]
                 self._lock.notify_all()
 
     def _note_ends(self) -> None:
         with self._lock:
             unnoted = dict(self._unnoted)
-        for run, note in unnoted.items():
+        for run, (live, note) in unnoted.items():
             note()
             with self._lock:
                 del self._unnoted[run]
-            self._forget(run)
+            self._forget(live)
 
     def _beat(self) -> None:
         if self._monotonic() - self._beaten < _BEAT_S:
@@ -239,6 +256,15 @@ class Scheduler:
             under_way = list(self._live.values())
         for live in under_way:
             live.lost = live.lost or not self._notes.beat(live.claim)
+
+
+@dataclass
+class _Watch:
+    """A run of others as it was last seen: its fence and its beat, since when they are so, and its owner is gone."""
+
+    seen: tuple[int, int]
+    since: float
+    gone_since: float | None = None
 
 
 def timing_of(schedule: Schedule) -> Timing:

@@ -12,7 +12,7 @@ import pytest
 
 from service.errors import CatalogUnavailable, CommitConflict, LedgerUnavailable, ScheduleExists, ScheduleNotFound
 from service.names import TableName
-from service.upkeep.scheduler import AT_ONCE, ATTEMPTS, STALL_S, to_ms
+from service.upkeep.scheduler import AT_ONCE, ATTEMPTS, GONE_S, STALL_S, to_ms
 from tests.fakes import FakeOwners, MuteLedger
 from tests.schedulers import ALL, DAY, OK, ONE, SCHEMA, TWO, Instance, Said, World, refused, schedule
 
@@ -165,12 +165,48 @@ class TestTakingOver:
         two.tick()
         assert two.work == []
         one.owners.close()
-        two.tick(1)
-        three.tick(1)
+        for instance in (two, three):
+            instance.tick(1)
+        for instance in (two, three):
+            instance.tick(GONE_S)
         assert (len(two.work), len(three.work)) == (1, 0)
         two.catch_on()
         [run] = two.runs()
         assert (run.state, run.attempts, two.door.tables, three.door.tables) == ("done", 2, ["orders"], [])
+
+    def test_one_whose_instance_cannot_be_seen_for_a_moment_goes_on(self, world: Here) -> None:
+        one, two = self.begun(world), world.instance("two", waiting=True)
+        for _ in range(5):
+            one.owners.close()  # the ledger blinks
+            two.tick(1)
+            one.owners.present.add("one")
+            two.tick(GONE_S / 2)
+            one.owners.close()
+            two.tick(GONE_S / 2)
+            one.owners.present.add("one")
+            one.tick(10)
+        assert two.work == []
+
+    def test_a_run_of_its_own_that_an_instance_knows_nothing_of_is_gone_on_with(
+        self, world: Here, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = world.instance()
+        one.notes.put(schedule(), replacing=False)
+        claim = one.notes.claim
+
+        def lost(*said: Any, **named: Any) -> None:
+            claim(*said, **named)
+            raise LedgerUnavailable("the answer was lost")
+
+        world.at(TWO)
+        with monkeypatch.context() as patch:
+            patch.setattr(one.notes, "claim", lost)
+            with pytest.raises(LedgerUnavailable):
+                one.tick()
+        one.tick(1)
+        assert one.states() == ["running"], "its claim may only just have been made"
+        one.tick(GONE_S)
+        assert (one.door.tables, one.states(), one.found().run) == (["orders"], ["done"], None)
 
     def test_one_that_stands_still_is_taken_over_and_fenced_off(self, world: Here) -> None:
         one = self.begun(world)
@@ -229,6 +265,7 @@ class TestTakingOver:
             if table == "people":
                 one.owners.close()
                 two.tick()
+                two.tick(GONE_S)
 
         one.door.before = die
         one.catch_on()
@@ -243,6 +280,7 @@ class TestTakingOver:
             last.owners.close()
             last = world.instance(f"next-{number}", waiting=True)
             last.tick()
+            last.tick(GONE_S)
         assert last.work == []
         [run] = last.runs()
         assert (run.state, run.attempts) == ("failed", ATTEMPTS + 1)
