@@ -165,7 +165,9 @@ class Compactions:
         order.progress.phase = "expiring"
         hours = wish.snapshot_retention_hours
         hours = policy.snapshot_retention_hours if hours is None else hours
-        expired = self.expirer.by_age(made.table, hours) if wish.expire_snapshots else NOTHING_EXPIRED
+        expired = NOTHING_EXPIRED
+        if wish.expire_snapshots:
+            expired = self.expirer.by_age(made.table, hours, order.ask.still_ours)
         return self._outcome(order, _End(made, reason, small, manifests, expired), started)
 
     def _merge(self, table: Table, policy: CompactionPolicy, wish: Wish, order: Order) -> Made:
@@ -247,9 +249,10 @@ class Compactions:
 
         def change(current: Table, batch: str) -> None:
             nonlocal rewritten
+            order.leave(self.commits, batch)
             rewritten = self.engine.run(rewrite_manifests, current.spark_name, batch, order.tag)
 
-        effect = self.commits.commit(made.table, "COMPACT", Ask(order.ask.request_id), change)
+        effect = self.commits.commit(made.table, "COMPACT", replace(order.ask, key=None, earlier=None), change)
         made.table = effect.after
         return rewritten
 

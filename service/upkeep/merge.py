@@ -73,6 +73,12 @@ class Order:
     still_noted: Callable[[], None] = lambda: None
     """Raises if others took this instance for gone meanwhile, and may have deleted its files."""
 
+    def leave(self, commits: Commits, batch: str) -> None:
+        """Asked when nothing but a commit is left to do: raises where it is somebody else's by now."""
+        commits.must_be_ours(batch)
+        self.ask.still_ours()
+        self.still_noted()
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -239,9 +245,7 @@ class _Work:
 
         def change(current: Table, batch: str) -> None:
             def leave() -> None:
-                self._commits.must_be_ours(batch)
-                self.order.ask.still_ours()
-                self.order.still_noted()
+                self.order.leave(self._commits, batch)
 
             self._engine.run(commit, current.spark_name, self.table.uuid, self._planned, part, batch, leave)
 

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,8 +19,21 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds
 from service.context import Context
 from service.engine import tags
-from service.engine.compaction import Beaten, Group, Planned, Rewrite, Rewritten, commit, discard, first_of, plan, sweep
+from service.engine.compaction import (
+    Beaten,
+    Group,
+    Planned,
+    Rewrite,
+    Rewritten,
+    commit,
+    discard,
+    first_of,
+    plan,
+    rewrite_manifests,
+    sweep,
+)
 from service.engine.engine import Engine
+from service.engine.expire import remove, unneeded
 from service.engine.rewrite import rewrite
 from service.errors import Cancelled, CommitConflict, EngineUnavailable, OutcomeUnknown, StorageUnavailable
 from service.ledger.compactions import CompactionNote, CompactionNotes
@@ -55,6 +69,8 @@ class FakeSpark:
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Whoever else commits meanwhile holds it: PyIceberg refuses what Iceberg's rewriting allows."""
     sessions: int = 4
+    did: list[str] = field(default_factory=list)
+    """What was done beside merging."""
 
     def run(self, job: Callable[..., Any], *args: Any) -> Any:
         does: dict[Any, Callable[..., Any]] = {
@@ -66,11 +82,22 @@ class FakeSpark:
             sweep: lambda table, folder, kept: self.written.intersection_update(kept),
             tags.settle: lambda tag: None,
             tags.jobs_of: lambda tag: 1,
+            rewrite_manifests: lambda table, batch, tag: self.sort_manifests(),
+            remove: self.remove,
+            unneeded: lambda removed: [],
         }
         return does[job](*args)
 
     def cancel(self, tag: str) -> None:
         self.cancelled.append(tag)
+
+    def sort_manifests(self) -> int:
+        self.did.append("manifests")
+        return 1
+
+    def remove(self, table: str, location: str, snapshots: list[int], refs: list[str]) -> None:
+        self.did.append("expiry")
+        self.catalog.load(ORDERS).iceberg.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
 
     def plan(self, table: str, how: Rewrite) -> Planned | None:
         current = self.catalog.load(ORDERS)
@@ -325,6 +352,25 @@ def test_work_that_was_given_to_somebody_else_is_not_committed(house: House) -> 
     with pytest.raises(CommitConflict, match="taken over"):
         house.compact(Ask("r1", still_ours=taken))
     assert (house.files(), house.unreferenced()) == (3, set())
+
+
+def test_what_comes_after_the_merge_is_left_undone_as_well_where_the_work_is_somebody_elses(house: House) -> None:
+    house.fill(*"AAA")
+    asked: list[str] = []
+
+    def taken_after_the_merge() -> None:
+        asked.append("")
+        if len(asked) > 1:
+            raise CommitConflict("this run was taken over")
+
+    wish = Wish(rewrite_manifests=True, snapshot_retention_hours=0)
+    ask = Ask("r1", still_ours=taken_after_the_merge)
+    with suppress(CommitConflict):
+        house.compactions.compact(house.table, wish, Call(ask))
+    assert (house.files(), house.spark.did) == (1, [])
+    house.fill(*"AAA")
+    house.compactions.compact(house.table, wish, Call(Ask("r2")))
+    assert house.spark.did == ["manifests", "expiry"]
 
 
 def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_away(house: House) -> None:
