@@ -193,6 +193,11 @@ class CompactResult(Result):
         description="snapshots old enough to go that stay, oldest first; the first hundred",
         json_schema_extra=OMITTED,
     )
+    warnings: list[str] | None = Field(
+        default=None,
+        description="what else was to be done and failed once files had been merged; the next compaction does it",
+        json_schema_extra=OMITTED,
+    )
     plan: CompactionPlan | None = Field(
         default=None, description="for a dry run: what would be done", json_schema_extra=OMITTED
     )
@@ -253,6 +258,7 @@ def _result(outcome: Outcome) -> CompactResult:
         stats=CompactionStats(**asdict(outcome.stats)),
         plan=None if outcome.plan is None else _plan(outcome.plan, outcome.stats.files_before),
         snapshots_kept=[KeptSnapshot(**asdict(kept)) for kept in outcome.kept[:100]],
+        warnings=list(outcome.warnings) or None,
         metadata=Metadata(snapshot_id=outcome.snapshot_id),
     )
 

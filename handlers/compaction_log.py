@@ -56,9 +56,12 @@ class LoggedCompaction(BaseModel):
     started_at: datetime = Field(description="when it began")
     ended_at: datetime | None = Field(description="null while it runs")
     request: Any = Field(description="what was wished")
-    stats: Any = Field(description="what was counted before and after, as COMPACT answers it; null until it has ended")
+    stats: Any = Field(
+        description="what was counted before and after, as COMPACT answers it, also where it was ended early; null "
+        "while it runs, and where an instance that ended had committed nothing"
+    )
     predicted: Any = Field(description="what was expected of it, where that was worked out before")
-    error: Any = Field(description="what it failed with")
+    error: Any = Field(description="what it failed with; where it is done, what failed once files had been merged")
 
 
 class CompactionLogResult(Result):

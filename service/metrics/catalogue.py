@@ -120,7 +120,9 @@ HAPPENED = (
         known=("before", "after"),
     ),
     Described(
-        "firn_compaction_merged_files_total", "counter", "Files that compactions that were done merged into others."
+        "firn_compaction_merged_files_total",
+        "counter",
+        "Files that compactions merged into others, however they ended.",
     ),
     Described(
         "firn_compaction_conflicts_total",

@@ -7,7 +7,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service.metrics.catalogue import DONE, ENDS, EXPECTED, HAPPENED, READ, TABLES
+from service.metrics.catalogue import ENDS, EXPECTED, HAPPENED, READ, TABLES
 from service.metrics.reads import Read, Reads
 from service.metrics.tables import Series, TableSeries
 from service.names import TableName
@@ -112,7 +112,7 @@ class Metrics:
         groups_failed: int = 0,
         seconds: float = 0,
     ) -> None:
-        """A compaction ended: done, nothing, failed or cancelled. The figures of `done` are added up and kept.
+        """A compaction ended: done, nothing, failed or cancelled. Its figures are added up and kept where it merged files.
 
         What small files are left, `checked` is told after this.
         """
@@ -120,7 +120,7 @@ class Metrics:
         self._counters["firn_compaction_conflicts_total"].inc(conflicts)
         self._counters["firn_compaction_failed_groups_total"].inc(groups_failed)
         self._tables.add(table, ("firn_table_compactions_total", outcome))
-        if outcome != DONE:
+        if not files_compacted:
             return
         self._histograms["firn_compaction_seconds"].observe(seconds)
         self._counters["firn_compaction_merged_files_total"].inc(files_compacted)

@@ -90,7 +90,7 @@ class Chosen:
 
 @dataclass
 class Made:
-    """What a compaction made: the table as it was left, the last snapshot, and the figures."""
+    """What a compaction made so far: the table as it was left, the last snapshot, and the figures."""
 
     table: Table
     tally: Tally
@@ -123,19 +123,19 @@ class Merger:
         groups = [g if take == g.files else self._engine.run(first_of, g, take, order.how) for g, take in worth]
         return Chosen(planned, tuple(groups))
 
-    def run(self, table: Table, chosen: Chosen, order: Order) -> Made:
-        """Merge what was chosen. What others changed meanwhile is left as they made it."""
-        before = list_files(table)
-        made = Made(table, Tally(len(before.data), before.bytes))
+    def run(self, made: Made, chosen: Chosen, order: Order) -> None:
+        """Merge what was chosen of `made.table`. What others changed meanwhile is left as they made it.
+
+        `made` has what was committed, also where it fails on the way.
+        """
         if chosen.planned is None or not chosen.groups:
-            return made
+            return
         order.progress.files_total = sum(group.files for group in chosen.groups)
         order.progress.bytes_total = sum(group.bytes for group in chosen.groups)
         order.progress.phase = "rewriting"
-        work = _Work(self._engine, self._commits, table, chosen.planned, order, made)
+        work = _Work(self._engine, self._commits, chosen.planned, order, made)
         with self._leaving_nothing(work):
             self._rewrite_all(work, chosen.groups)
-        return made
 
     def _rewrite_all(self, work: "_Work", groups: Sequence[Group]) -> None:
         order = work.order
@@ -203,10 +203,8 @@ class Merger:
 class _Work:
     """One compaction under way."""
 
-    def __init__(
-        self, engine: Engine, commits: Commits, table: Table, planned: Planned, order: Order, made: Made
-    ) -> None:
-        self.table = table
+    def __init__(self, engine: Engine, commits: Commits, planned: Planned, order: Order, made: Made) -> None:
+        self.table = made.table
         self.order = order
         self.made = made
         self.left_files = False

@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -71,6 +70,8 @@ class FakeSpark:
     sessions: int = 4
     did: list[str] = field(default_factory=list)
     """What was done beside merging."""
+    beside: Exception | None = None
+    """What that fails with."""
 
     def run(self, job: Callable[..., Any], *args: Any) -> Any:
         does: dict[Any, Callable[..., Any]] = {
@@ -92,10 +93,14 @@ class FakeSpark:
         self.cancelled.append(tag)
 
     def sort_manifests(self) -> int:
+        if self.beside:
+            raise self.beside
         self.did.append("manifests")
         return 1
 
     def remove(self, table: str, location: str, snapshots: list[int], refs: list[str]) -> None:
+        if self.beside:
+            raise self.beside
         self.did.append("expiry")
         self.catalog.load(ORDERS).iceberg.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
 
@@ -321,6 +326,33 @@ def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: Hous
     assert (house.files(), house.rows(), house.unreferenced()) == (4, 6, set())
     assert house.spark.cancelled
     assert house.noted() == [("cancelled", "schedule nightly")]
+    counted(house, files_before=6, files_after=4, files_compacted=3, files_added=1, partitions_compacted=1)
+    assert value(house.compactions.metrics, "firn_compaction_merged_files_total") == 3
+
+
+def test_failed_on_the_way_it_tells_what_it_had_committed(house: House) -> None:
+    house.fill(*"AAABBB")
+    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
+    merged = threading.Event()
+    house.spark.committed = lambda _: merged.set()
+
+    def fail(partition: str) -> None:
+        if "B" in partition:
+            merged.wait(10)
+            raise EngineUnavailable("Spark ended")
+
+    house.spark.rewriting = fail
+    with pytest.raises(EngineUnavailable):
+        house.compact()
+    counted(house, files_before=6, files_after=4, files_compacted=3, small_files_remaining=4)
+    assert of(house.compactions.metrics, ORDERS)["firn_table_compaction_files after"] == 4
+
+
+def counted(house: House, **figures: int) -> None:
+    """The latest note has these among its stats."""
+    [note, *_] = house.compactions.notes.of_table(ORDERS, 10)
+    stats = json.loads(note.stats or "{}")
+    assert {name: stats.get(name) for name in figures} == figures
 
 
 class CallOff:
@@ -365,12 +397,26 @@ def test_what_comes_after_the_merge_is_left_undone_as_well_where_the_work_is_som
 
     wish = Wish(rewrite_manifests=True, snapshot_retention_hours=0)
     ask = Ask("r1", still_ours=taken_after_the_merge)
-    with suppress(CommitConflict):
-        house.compactions.compact(house.table, wish, Call(ask))
+    house.compactions.compact(house.table, wish, Call(ask))
     assert (house.files(), house.spark.did) == (1, [])
     house.fill(*"AAA")
     house.compactions.compact(house.table, wish, Call(Ask("r2")))
     assert house.spark.did == ["manifests", "expiry"]
+
+
+def test_what_fails_after_the_merge_is_told_and_the_compaction_is_done(house: House) -> None:
+    house.fill(*"AAA")
+    wish = Wish(rewrite_manifests=True, snapshot_retention_hours=0)
+    house.spark.beside = StorageUnavailable("the disk is broken")
+    outcome = house.compactions.compact(house.table, wish, Call(Ask("r1")))
+    assert (outcome.compacted, outcome.stats.files_compacted, house.files()) == (True, 3, 1)
+    assert [warning.rpartition(": ")[2] for warning in outcome.warnings] == ["the disk is broken"] * 2
+    [note] = house.compactions.notes.of_table(ORDERS, 10)
+    assert note.state == "done"
+    assert "old snapshots stayed: STORAGE_UNAVAILABLE" in (note.error or "")
+    with pytest.raises(StorageUnavailable):  # nothing was merged that it could take the success from
+        house.compactions.compact(house.table, wish, Call(Ask("r2")))
+    assert house.noted()[0] == ("failed", "request r2")
 
 
 def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_away(house: House) -> None:
@@ -473,6 +519,14 @@ class TestLeftBehind:
         assert house.spark.written == {"kept.parquet"}
         assert house.noted() == [("interrupted", "auto")]
         assert house.compactions.recover() == 0
+
+    def test_what_it_had_committed_is_counted(self, house: House) -> None:
+        self.there.close()
+        append(house.table, "B")
+        append(house.table, "A", path=f"{folder_of(house.table, 'compact-1')}/more.parquet")
+        house.spark.written.add("more.parquet")
+        house.compactions.recover()
+        counted(house, files_before=1, files_after=3, files_added=2, partitions_compacted=1, small_files_remaining=4)
 
     def test_its_jvm_can_commit_nothing_of_it_any_more(self, house: House) -> None:
         self.there.close()
