@@ -112,7 +112,7 @@ class Metrics:
         groups_failed: int = 0,
         seconds: float = 0,
     ) -> None:
-        """A compaction ended: done, nothing, failed or cancelled. Its figures are added up and kept where it merged files.
+        """A compaction ended: done, nothing, failed or cancelled. Where it merged files its figures are added up.
 
         What small files are left, `checked` is told after this.
         """

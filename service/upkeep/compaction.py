@@ -132,8 +132,9 @@ class Compactions:
             except FirnError as e:  # it is tried again
                 log.error("what compaction %s of %s left could not be removed: %s", note.id, note.table, e.message)
                 continue
+            said = None if stats is None else json.dumps(asdict(stats))
             error = "the service ended while it ran; what it had committed stays"
-            self._ended(note.id, "interrupted", stats=stats and json.dumps(asdict(stats)), error=error)
+            self._ended(note.id, "interrupted", stats=said, error=error)
         self.notes.forget(time.time_ns() // 1_000_000 - _LOGGED_DAYS * 24 * 3600 * 1000)
         return len(left)
 
