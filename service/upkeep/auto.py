@@ -100,6 +100,9 @@ class Auto:
             for advice, bounded in worthwhile:
                 if stopping is not None and stopping.is_set():
                     break
+                # Those before it may have taken long.
+                if not in_window(advice.policy.window, self._now()):
+                    continue
                 if self._must_wait(advice.name, bounded) or self._is_under_way(advice):
                     continue
                 done += self._have_compacted(advice)
@@ -137,11 +140,13 @@ class Auto:
         if not names:
             return []
         evidence = self._adviser.evidence()
-        now = datetime.fromtimestamp(self._clock(), UTC)
-        found = [judged for name in names if (judged := self._judged(name, evidence, now))]
+        found = [judged for name in names if (judged := self._judged(name, evidence))]
         return sorted(found, key=lambda each: each[0].rank)
 
-    def _judged(self, name: TableName, evidence: Evidence, now: datetime) -> tuple[Advice, bool] | None:
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
+
+    def _judged(self, name: TableName, evidence: Evidence) -> tuple[Advice, bool] | None:
         with self._lock:
             self._waiting.discard(name)
         try:
@@ -151,7 +156,7 @@ class Auto:
                 self._rests[name] = _Rest(self._clock() + OTHER_MODE_S)
             elif bounded or is_worth(advice):
                 self.changed(name)  # until it is compacted
-                return (advice, bounded) if in_window(advice.policy.window, now) else None
+                return (advice, bounded) if in_window(advice.policy.window, self._now()) else None
         except TableNotFound:
             return None
         except Exception as e:  # one unreadable table must not keep the others from being looked at

@@ -104,15 +104,17 @@ class Compactions:
         work = _Work(order, _nothing(table), started)
         if wish.dry_run:
             return self._outcome(self._planned(work))
-        note = self._noted(table, wish, call, order.tag)
-        try:
-            with self._line.hold(table.uuid), self.writers.writing(table.uuid, "a compaction") as writer:
-                work.order = replace(order, still_noted=writer.still_noted)
-                self._compact(table, policy, wish, work)
-                outcome = self._outcome(work)
-        except BaseException as e:
-            self._given_up(note, table, work, e)
-            raise
+        with self._line.hold(table.uuid):
+            call.ask.may_begin()
+            note = self._noted(table, wish, call, order.tag)
+            try:
+                with self.writers.writing(table.uuid, "a compaction") as writer:
+                    work.order = replace(order, still_noted=writer.still_noted)
+                    self._compact(table, policy, wish, work)
+                    outcome = self._outcome(work)
+            except BaseException as e:
+                self._given_up(note, table, work, e)
+                raise
         stats, warnings = json.dumps(asdict(outcome.stats)), "; ".join(outcome.warnings) or None
         self._ended(note, "done", stats=stats, error=warnings)
         _tell(table, outcome)

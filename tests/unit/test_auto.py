@@ -187,6 +187,19 @@ def test_a_table_waits_for_its_window(house: House) -> None:
     assert house.later(1800) == ["a"]
 
 
+def test_a_window_that_ends_while_others_are_compacted_is_heeded(house: House) -> None:
+    def outcome(name: TableName) -> bool:
+        house.now += 3600
+        return True
+
+    house.table("a", Known(worth=9))
+    house.table("b", window="01:30-02:30")
+    house.outcome = outcome
+    assert house.later() == ["a"]
+    house.now = NIGHT + 86_400
+    assert "b" in house.later()
+
+
 def test_a_busy_service_is_left_alone_until_it_is_not(house: House) -> None:
     house.table("a")
     house.busy = True

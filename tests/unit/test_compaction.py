@@ -419,6 +419,28 @@ def test_what_fails_after_the_merge_is_told_and_the_compaction_is_done(house: Ho
     assert house.noted()[0] == ("failed", "request r2")
 
 
+def test_one_that_may_not_begin_any_more_when_it_has_its_turn_does_not(house: House) -> None:
+    house.fill(*"AAA")
+    window = ["open"]
+
+    def may_begin() -> None:
+        if not window:
+            raise Cancelled("the window is over")
+
+    def compact() -> None:
+        with pytest.raises(Cancelled, match="window"):
+            house.compact(Ask("r1", may_begin=may_begin))
+        window.append("it was asked")
+
+    waiting = threading.Thread(target=compact)
+    with house.compactions._line.hold(house.table.uuid):  # another compaction of the table
+        waiting.start()
+        waiting.join(0.2)
+        window.clear()
+    waiting.join(10)
+    assert (window, house.files(), house.noted()) == (["it was asked"], 3, [])
+
+
 def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_away(house: House) -> None:
     house.fill(*"AAA")
 

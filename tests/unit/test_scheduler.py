@@ -3,6 +3,7 @@
 import json
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from service.errors import CatalogUnavailable, CommitConflict, LedgerUnavailable, ScheduleExists, ScheduleNotFound
+from service.errors import (
+    Cancelled,
+    CatalogUnavailable,
+    CommitConflict,
+    LedgerUnavailable,
+    ScheduleExists,
+    ScheduleNotFound,
+)
 from service.names import TableName
 from service.upkeep.scheduler import AT_ONCE, ATTEMPTS, GONE_S, STALL_S, to_ms
 from tests.fakes import FakeOwners, MuteLedger
@@ -432,6 +440,25 @@ class TestWindows:
         world.at(TWO)
         one.tick()
         assert one.door.tables == ["orders", "people", "carts"]
+
+    def test_the_window_counts_that_is_open_when_the_work_has_its_turn(self, world: Here) -> None:
+        one = self.windowed(world, "03:00-05:00 Europe/Zurich")
+        begun: list[str] = []
+
+        def wait(table: str) -> None:
+            if table == "orders" and not begun:
+                world.at(TWO + timedelta(hours=2))  # so long it waited for a thread
+            begun.append(table)
+            with suppress(Cancelled):
+                one.door.asked[-1][1].may_begin()
+
+        one.door.answers = {"orders": [refused("BUSY", retryable=True), OK]}
+        one.door.before = wait
+        world.at(TWO)
+        one.tick()
+        outcome = json.loads(one.runs()[0].tally)["outcomes"][0]
+        assert (outcome["table"], outcome["state"]) == ("orders", "skipped")
+        assert "outside of the table's window" in outcome["reason"]
 
     def test_who_asks_for_a_run_now_gets_it_now(self, world: Here) -> None:
         one = self.windowed(world, "01:00-02:00 Europe/Zurich")
