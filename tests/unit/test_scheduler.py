@@ -367,6 +367,40 @@ def test_one_that_is_replaced_goes_by_what_is_new_and_its_run_goes_on(world: Her
     assert (one.door.tables, one.states()) == (["orders", "people"], ["done", "done"])
 
 
+HOURLY = {"id": "id-2", "cron": "0 * * * *", "next_ms": to_ms(TWO + DAY)}
+
+
+@pytest.mark.parametrize(
+    ("new", "runs"),
+    [
+        ({"id": "id-2", "next_ms": to_ms(TWO + DAY)}, ["done"]),
+        (HOURLY, ["done"]),
+        ({**HOURLY, "catch_up": False}, []),
+        ({**HOURLY, "enabled": False, "next_ms": None}, []),
+    ],
+)
+def test_one_that_is_replaced_forgets_no_run_that_is_due_unless_it_does_not_catch_up(
+    world: Here, new: dict[str, Any], runs: list[str]
+) -> None:
+    one = world.instance()
+    one.notes.put(schedule(), replacing=False)
+    now = TWO + timedelta(hours=1)
+    one.notes.put(schedule(**new, created_ms=to_ms(now)), replacing=True)
+    world.at(now)
+    one.tick()
+    assert one.states() == runs
+
+
+def test_one_that_is_replaced_with_the_same_times_stays_due_when_it_was(world: Here) -> None:
+    one = world.instance()
+    one.notes.put(schedule(), replacing=False)
+    before = to_ms(TWO) - 1000
+    one.notes.put(schedule(id="id-2", created_ms=before, next_ms=to_ms(TWO + DAY), table="people"), replacing=True)
+    assert one.found().next_ms == to_ms(TWO)
+    one.notes.put(schedule(id="id-3", created_ms=before, next_ms=to_ms(TWO + DAY), cron="5 2 * * *"), replacing=True)
+    assert one.found().next_ms == to_ms(TWO + DAY)
+
+
 def test_one_table_that_fails_keeps_no_other_from_its_turn(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(**ALL), replacing=False)
