@@ -617,6 +617,22 @@ def test_an_instance_runs_so_many_at_once_and_leaves_the_others_to_others(world:
     assert (len(one.work), len(two.work)) == (AT_ONCE, 2)
 
 
+def test_what_others_kept_waiting_was_not_missed(world: Here) -> None:
+    one = world.instance(waiting=True)
+    for n in range(AT_ONCE):
+        one.notes.put(schedule(id=f"id-{n}", name=f"n-{n}", next_ms=to_ms(TWO) - 1), replacing=False)
+    one.notes.put(schedule(id="id-x", catch_up=False), replacing=False)
+    world.at(TWO)
+    one.tick()
+    world.at(TWO + timedelta(hours=1))
+    one.tick(1)
+    assert (len(one.work), one.states()) == (AT_ONCE, [])
+    one.catch_on()
+    one.tick(1)
+    one.catch_on()
+    assert one.states() == ["done"]
+
+
 def test_the_last_fifty_runs_are_kept(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(), replacing=False)
