@@ -98,7 +98,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     _watch(metrics, engine, bulk)
     writes = Writes(settings, engine, catalog, commits, upkeep, metrics)
     queries = QueryLog()
-    adviser = Adviser(settings.iceberg, catalog, notes, queries)
+    adviser = Adviser(settings.iceberg, catalog, notes, queries, metrics)
     compactions = Compactions(
         engine, catalog, commits, upkeep, holds, expirer, notes, writers, metrics, predict=adviser.predict
     )

@@ -144,7 +144,7 @@ TABLES = (
     Described(
         "firn_table_compaction_recommended",
         "gauge",
-        "Whether the last check of the table recommended a compaction (1), and none was made since.",
+        "Whether the table was worth compacting (1) when its small files were last counted.",
         TABLE,
     ),
     Described(

@@ -99,6 +99,11 @@ class Metrics:
         self._counters["firn_recommendations_total"].inc()
         self._tables.set(table, {("firn_table_compaction_recommended",): 1})
 
+    def looked_at(self, table: TableName, small_files: int, *, recommended: bool) -> None:
+        """A table's small files are so many now, whatever they were counted for."""
+        now: dict[Series, float] = {("firn_table_small_files",): small_files}
+        self._tables.refresh(table, {**now, ("firn_table_compaction_recommended",): recommended})
+
     def compacted(
         self,
         table: TableName,
@@ -114,7 +119,7 @@ class Metrics:
     ) -> None:
         """A compaction ended: done, nothing, failed or cancelled. Where it merged files its figures are added up.
 
-        What small files are left, `checked` is told after this.
+        What small files are left, `looked_at` is told after this.
         """
         self._counters["firn_compactions_total"].labels(outcome).inc()
         self._counters["firn_compaction_conflicts_total"].inc(conflicts)
@@ -125,7 +130,7 @@ class Metrics:
         self._histograms["firn_compaction_seconds"].observe(seconds)
         self._counters["firn_compaction_merged_files_total"].inc(files_compacted)
         files, size = self._counters["firn_compaction_files_total"], self._counters["firn_compaction_bytes_total"]
-        last: dict[Series, float] = {("firn_table_compaction_recommended",): 0}
+        last: dict[Series, float] = {}
         for when, count, length in (("before", files_before, bytes_before), ("after", files_after, bytes_after)):
             files.labels(when).inc(count)
             size.labels(when).inc(length)

@@ -118,7 +118,7 @@ class Compactions:
         stats, warnings = json.dumps(asdict(outcome.stats)), "; ".join(outcome.warnings) or None
         self._ended(note, "done", stats=stats, error=warnings)
         _tell(table, outcome)
-        self._count(table, wish, outcome)
+        self.metrics.compacted(table.name, DONE if outcome.compacted else NOTHING, **_figures(outcome.stats))
         call.progress.phase = "done"
         return outcome
 
@@ -183,6 +183,7 @@ class Compactions:
             if work.made.snapshot is None:
                 work.reason = self._why_not(table, policy, wish, order, work.made)
             work.small_files = self._small_files(work)
+            self._tell_what_is_left(work)
         if wish.rewrite_manifests:
             with self._after_the_merge(work, "the lists of its files were not rewritten"):
                 work.manifests = self._rewrite_manifests(work.made, order)
@@ -223,14 +224,20 @@ class Compactions:
     def _given_up(self, note: str, table: Table, work: _Work, failure: BaseException) -> None:
         """Note a compaction that failed or was cancelled, with what it had committed by then: that stays."""
         cancelled = isinstance(failure, Cancelled)
+        stats = None
         try:
             stats = self._outcome(work).stats
+            self._tell_what_is_left(work)
         except Exception:
             log.warning("what the compaction of %s had done by then could not be counted", table.name, exc_info=True)
-            stats = None
         said = None if stats is None else json.dumps(asdict(stats))
         self._ended(note, "cancelled" if cancelled else "failed", stats=said, error=str(failure))
         self.metrics.compacted(table.name, CANCELLED if cancelled else FAILED, **_figures(stats))
+
+    def _tell_what_is_left(self, work: _Work) -> None:
+        made = work.made
+        if made.snapshot is not None:
+            self.upkeep.tell(made.table, made.snapshot.snapshot_id)
 
     def _expect(self, table: Table, chosen: Chosen, order: Order) -> Mapping[str, Any]:
         """Note what is expected of it; what cannot be foretold keeps nothing from being done."""
@@ -339,13 +346,6 @@ class Compactions:
         except Exception as e:  # the work is done; only how it was done is not known
             log.warning("the Spark jobs of a compaction could not be counted: %s", e)
             return 0
-
-    def _count(self, table: Table, wish: Wish, outcome: Outcome) -> None:
-        told = outcome.stats
-        self.metrics.compacted(table.name, DONE if outcome.compacted else NOTHING, **_figures(told))
-        own = wish.max_file_size_mb is None and wish.target_file_size_mb is None
-        if outcome.compacted and own:  # what counted as small is what does for checks
-            self.metrics.checked(table.name, told.small_files_remaining)
 
     def _noted(self, table: Table, wish: Wish, call: Call, tag: str) -> str:
         wished = {key: value for key, value in asdict(wish).items() if value is not None}

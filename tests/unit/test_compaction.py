@@ -38,6 +38,7 @@ from service.errors import Cancelled, CommitConflict, EngineUnavailable, Outcome
 from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.ledger.ledger import Begun
 from service.ledger.writers import Writers
+from service.metrics.metrics import Metrics
 from service.names import BATCH_PROPERTY, FENCE_PROPERTY
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.compaction import Call, Compactions
@@ -206,9 +207,10 @@ def house(tmp_path: Path) -> House:
     spark = FakeSpark(catalog)
     engine = cast(Engine, spark)
     expirer = Expirer(settings.snapshots, engine, catalog, commits, ())
-    upkeep = Upkeep(settings, catalog, WriteCounts(ledger))
+    metrics = Metrics()
+    upkeep = Upkeep(settings, catalog, WriteCounts(ledger), metrics)
     notes = CompactionNotes(ledger)
-    compactions = Compactions(engine, catalog, commits, upkeep, Holds(), expirer, notes, Writers(ledger))
+    compactions = Compactions(engine, catalog, commits, upkeep, Holds(), expirer, notes, Writers(ledger), metrics)
     make_table(catalog, partitioned=True)
     return House(compactions, spark, catalog, ledger)
 
@@ -639,10 +641,18 @@ class TestFigures:
         assert value(metrics, "firn_compaction_merged_files_total") == 6
         assert value(metrics, "firn_compaction_seconds_count") == 1
 
-    def test_small_files_by_another_measure_than_the_tables_own_are_not_told(self, house: House) -> None:
+    def test_small_files_are_told_by_the_tables_own_measure(self, house: House) -> None:
         house.fill(*"AAA")
         house.compact(max_file_size_mb=1)
-        assert "firn_table_small_files" not in of(house.compactions.metrics, ORDERS)
+        assert of(house.compactions.metrics, ORDERS)["firn_table_small_files"] == 1
+
+    def test_a_compaction_is_still_recommended_where_enough_small_files_are_left(self, house: House) -> None:
+        house.fill(*"AAABBBB")
+        house.compact(max_files=4)
+        told = of(house.compactions.metrics, ORDERS)
+        assert (told["firn_table_small_files"], told["firn_table_compaction_recommended"]) == (4, 1)
+        house.compact()
+        assert of(house.compactions.metrics, ORDERS)["firn_table_compaction_recommended"] == 0
 
     def test_groups_that_failed_or_were_beaten_are_counted(self, house: House) -> None:
         metrics = house.compactions.metrics
