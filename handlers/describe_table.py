@@ -42,6 +42,7 @@ EXAMPLES = (
                     "strategy": "binpack",
                     "sort_by": [],
                     "window": None,
+                    "snapshots": {"keep_last": 100, "hourly_for_hours": 168, "keep_at_most": 300},
                     "overridden": [],
                 },
                 "current_snapshot_id": "<any>",
