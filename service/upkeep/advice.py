@@ -61,6 +61,8 @@ class Advice:
     merge: Merge
     queries: Queries
     forecast: Forecast
+    heavy: int = 0
+    """How many of those worth merging are of a good size, with much deleted in them."""
 
     @property
     def mode(self) -> Mode:
@@ -124,6 +126,7 @@ class Adviser:
             recommended=recommended,
             small=len(found.small),
             worth_merging=len(found.worth_merging),
+            heavy=found.heavy,
             bytes=files.bytes,
             merge=merge,
             queries=queries,
@@ -212,6 +215,8 @@ def why(advice: Advice) -> str:
         return "there are no small files"
     merge, queries, expected, policy = advice.merge, advice.queries, advice.forecast, advice.policy
     small = f"{advice.small} of {merge.files} file(s) are small"
+    if advice.heavy:
+        small += f" ({advice.heavy} by what is deleted in them)"
     if not advice.worth_merging:
         return f"{small}, but no partition has the {policy.min_files_to_compact} that make merging worth it"
     said = f"{small}; merging {advice.worth_merging} of them would leave {merge.files_after} file(s) in all"

@@ -213,7 +213,7 @@ def is_worth(advice: Advice) -> bool:
 def over_bound(advice: Advice) -> bool:
     """Whether there are so many small files that it need not be asked who pays for them."""
     most = advice.policy.auto_bound * advice.policy.min_files_to_compact
-    return advice.merge.fewer > 0 and advice.worth_merging >= most
+    return (advice.merge.fewer > 0 or advice.heavy > 0) and advice.worth_merging >= most
 
 
 def _why(advice: Advice) -> str:

@@ -28,7 +28,7 @@ from service.upkeep.costs import Merge
 from service.upkeep.expirer import Expirer
 from service.upkeep.leftovers import commits_below
 from service.upkeep.merge import Chosen, Control, Made, Merger, Order, Uncontrolled, folder_of
-from service.upkeep.plan import MIB, plan, small_bytes
+from service.upkeep.plan import MIB, is_small, plan, small_bytes
 from service.upkeep.report import Outcome, PlannedGroup, Progress, Stats, Tally, Wish
 from service.upkeep.retention import NOTHING_EXPIRED, Expired
 from service.upkeep.upkeep import Upkeep
@@ -163,7 +163,7 @@ class Compactions:
             NOTHING_EXPIRED,
             manifests_rewritten=0,
             spark_jobs=0,
-            small_files_remaining=sum(file.bytes < small for file in list_files(table).data),
+            small_files_remaining=sum(is_small(file, small) for file in list_files(table).data),
             compaction_time_ms=max(committed.last.timestamp_ms - note.begun_ms, 0),
         )
 
@@ -338,7 +338,7 @@ class Compactions:
             return work.small_files
         made = work.made
         at = made.snapshot.snapshot_id if made.snapshot else None
-        return sum(1 for file in list_files(made.table, at).data if file.bytes < work.order.how.small_bytes)
+        return sum(is_small(file, work.order.how.small_bytes) for file in list_files(made.table, at).data)
 
     def _spark_jobs(self, order: Order) -> int:
         try:
