@@ -103,7 +103,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         engine, catalog, commits, upkeep, holds, expirer, notes, writers, metrics, predict=adviser.predict
     )
     compact, is_busy = partial(_compacted, catalog, compactions), partial(_is_busy, engine, writes)
-    auto = Auto(catalog, adviser, queries, notes, compact, is_busy)
+    every_s = settings.iceberg.compaction.auto_every_s
+    auto = Auto(catalog, adviser, queries, notes, compact, is_busy, every_s=every_s)
     commits.when_committed(auto.changed)
     return Context(
         settings,

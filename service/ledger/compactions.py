@@ -1,5 +1,6 @@
 """The ledger's notes of compactions: when, of which table, who asked, what was expected and what came of it."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +114,10 @@ class CompactionNotes:
     def left(self, note: CompactionNote) -> bool:
         """Whether a compaction's instance has left it behind."""
         return self._ledger.owners.gone(note.owner)
+
+    def unasked(self, table_uuid: str) -> AbstractContextManager[bool]:
+        """Whether no instance compacts a table of its own accord; if so, no other one does for the block."""
+        return self._ledger.owners.first(f"auto {table_uuid}")
 
     def forget(self, before_ms: int) -> None:
         """Let go of notes of compactions that ended before a time."""

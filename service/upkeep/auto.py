@@ -18,7 +18,6 @@ from service.upkeep.window import in_window
 
 log = logging.getLogger("firn.upkeep")
 
-EVERY_S = 60.0
 ALL_EVERY_S = 3600.0
 # A table whose mode is another is not looked at again for so long, whatever happens to it.
 OTHER_MODE_S = 600.0
@@ -43,7 +42,7 @@ class _Rest:
 
 
 class Auto:
-    """Looks, once a minute, at tables that were changed or queried since; at all tables once an hour."""
+    """Looks, every `every_s`, at tables that were changed or queried since; at all tables once an hour."""
 
     def __init__(
         self,
@@ -54,6 +53,7 @@ class Auto:
         compact: Compact,
         busy: Callable[[], bool],
         clock: Callable[[], float] = time.time,
+        every_s: float = 60,
     ) -> None:
         self._catalog = catalog
         self._adviser = adviser
@@ -62,6 +62,7 @@ class Auto:
         self._compact = compact
         self._busy = busy
         self._clock = clock
+        self._every_s = every_s
         self._looking = threading.Lock()
         self._lock = threading.Lock()
         self._waiting: set[TableName] = set()
@@ -82,8 +83,8 @@ class Auto:
             self._waiting.add(name)
 
     def run(self, stopping: threading.Event) -> None:
-        """A pass a minute, on this thread, until told to stop."""
-        while not stopping.wait(EVERY_S):
+        """A pass every so often, on this thread, until told to stop."""
+        while not stopping.wait(self._every_s):
             try:
                 self.look(stopping)
             except FirnError as e:
@@ -103,9 +104,11 @@ class Auto:
                 # Those before it may have taken long.
                 if not in_window(advice.policy.window, self._now()):
                     continue
-                if self._must_wait(advice.name, bounded) or self._is_under_way(advice):
+                if self._must_wait(advice.name, bounded):
                     continue
-                done += self._have_compacted(advice)
+                with self._notes.unasked(advice.table_uuid) as first:
+                    if first and not self._is_under_way(advice):
+                        done += self._have_compacted(advice)
             return done
 
     def _candidates(self, now: float) -> list[TableName]:
