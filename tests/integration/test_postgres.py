@@ -101,9 +101,8 @@ def test_a_long_writer_is_known_to_other_instances_until_it_is_gone(environ: dic
         there.close()
 
 
-def test_what_one_instance_is_at_no_other_begins(environ: dict[str, str]) -> None:
-    url = load(environ).ledger.url
-    assert url is not None
+def test_what_one_instance_is_at_no_other_begins(postgres: PostgresServer) -> None:
+    url = postgres.url("first")
     one, two = Ledger(url), Ledger(url)
     with one.owners.first("it") as first, two.owners.first("it") as second, two.owners.first("other") as other:
         assert (first, second, other) == (True, False, True)
