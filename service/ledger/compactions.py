@@ -138,9 +138,10 @@ class CompactionNotes:
     def _latest(self, where: list[Any], limit: int, before: Place | None) -> list[CompactionNote]:
         if before is not None:
             begun_ms, compaction = before
-            same_moment = and_(compaction_log.c.begun_ms == begun_ms, compaction_log.c.id > compaction)
-            earlier = compaction_log.c.begun_ms < begun_ms
-            where = [*where, earlier if compaction is None else or_(earlier, same_moment)]
+            after = compaction_log.c.begun_ms < begun_ms
+            if compaction is not None:
+                after = or_(after, and_(compaction_log.c.begun_ms == begun_ms, compaction_log.c.id > compaction))
+            where = [*where, after]
         asked = (
             select(compaction_log)
             .where(*where)
