@@ -126,7 +126,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         expiry=expiry,
         streams=Streams(settings.limits, engine, holds, metrics),
         metrics=metrics,
-        schedules=_schedules(settings, catalog, ledger),
+        schedules=_schedules(settings, catalog, ledger, metrics),
         queries=queries,
         adviser=adviser,
         auto=auto,
@@ -144,10 +144,10 @@ def _is_busy(engine: Engine, writes: Writes) -> bool:
     return engine.idle < _SPARE_SESSIONS or writes.waiting > _MANY_WRITES
 
 
-def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger) -> Schedules:
+def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger, metrics: Metrics) -> Schedules:
     notes = ScheduleNotes(ledger)
     windows = held_off(catalog, settings.iceberg.compaction, now_ms)
-    return Schedules(notes, catalog, Scheduler(notes, tables_of(catalog), windows))
+    return Schedules(notes, catalog, Scheduler(notes, tables_of(catalog), windows, metrics=metrics))
 
 
 def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:

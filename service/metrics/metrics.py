@@ -7,7 +7,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service.metrics.catalogue import ENDS, EXPECTED, HAPPENED, READ, TABLES
+from service.metrics.catalogue import ENDS, EXPECTED, HAPPENED, KINDS, READ, TABLES
 from service.metrics.reads import Read, Reads
 from service.metrics.tables import Series, TableSeries
 from service.names import TableName
@@ -30,6 +30,8 @@ class Metrics:
                 self._histograms[kind.name] = Histogram(
                     kind.name, kind.help, kind.labels, registry=self.registry, buckets=kind.buckets
                 )
+        for job in KINDS:
+            self._declare(job)
         self._tables = TableSeries(TABLES, tables)
         self._reads = Reads(READ)
         self.registry.register(self._tables)
@@ -144,10 +146,16 @@ class Metrics:
 
     def job(self, kind: str, state: str) -> None:
         """A job came to a state."""
-        states = self._counters["firn_job_states_total"]
-        states.labels(kind, state).inc()
+        self._counters["firn_job_states_total"].labels(kind, state).inc()
+        self._declare(kind)
+
+    def schedule_ran(self, state: str) -> None:
+        """A run of a schedule ended, or was missed."""
+        self._counters["firn_schedule_runs_total"].labels(state).inc()
+
+    def _declare(self, kind: str) -> None:
         for end in ENDS:
-            states.labels(kind, end)  # told as 0 until it happens
+            self._counters["firn_job_states_total"].labels(kind, end)  # told as 0 until it happens
 
 
 class _Told(Collector):

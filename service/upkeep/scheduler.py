@@ -10,11 +10,12 @@ from functools import partial
 
 from service.errors import FirnError, InvalidRequest, LedgerUnavailable
 from service.ledger.schedules import Claim, Run, Schedule, ScheduleNotes
+from service.metrics.metrics import Metrics
 from service.names import TableName
 from service.upkeep.scheduled import HeldOff, Live, Lost, Runner, Stopped, TablesOf
 from service.upkeep.tally import Tally
 from service.upkeep.task import Door
-from service.upkeep.times import Timing, due, next_run
+from service.upkeep.times import LATE_S, Timing, due, next_run
 
 log = logging.getLogger("firn.schedules")
 
@@ -52,6 +53,7 @@ class Scheduler:
         monotonic: Callable[[], float] = time.monotonic,
         begin: Callable[[Work], None] | None = None,
         pauses_s: tuple[float, ...] = (2, 15),
+        metrics: Metrics | None = None,
     ) -> None:
         """`begin` has a piece of work done, on a thread of its own unless it is told otherwise."""
         self._notes = notes
@@ -61,6 +63,9 @@ class Scheduler:
         self._monotonic = monotonic
         self._begin = begin or _on_a_thread
         self._pauses_s = pauses_s
+        self._metrics = metrics or Metrics()
+        self._overdue = 0
+        self._metrics.read("firn_schedules_overdue", lambda: self._overdue)
         self._stopping = threading.Event()
         self._runner: Runner | None = None
         self._lock = threading.Condition()
@@ -97,6 +102,7 @@ class Scheduler:
         at_hand = self._notes.at_hand(now_ms)
         self._watched = {s.id: self._watched[s.id] for s in at_hand if s.id in self._watched}
         self._seen_due = {s.id: self._first_seen(s, now_ms) for s in at_hand if s.run is None}
+        self._overdue = sum(s.run is None and now_ms - (s.next_ms or now_ms) > LATE_S * 1000 for s in at_hand)
         for schedule in at_hand:
             if self._stopping.is_set():
                 return
@@ -149,6 +155,7 @@ class Scheduler:
         next_ms = None if after is None else to_ms(after)
         if what == "missed":
             if self._notes.miss(schedule, now_ms, Tally().dumps(), next_ms):
+                self._metrics.schedule_ran("missed")
                 log.info("schedule %s was missed at %s and is left out", schedule.name, planned.isoformat())
             return
         claim = self._notes.claim(schedule, "schedule", now_ms, Tally().dumps(), due=True, next_ms=next_ms)
@@ -173,6 +180,7 @@ class Scheduler:
         if claim.run.attempts > ATTEMPTS:
             error = f"{ATTEMPTS} instances in a row ended, or stood still, before this run did; it is given up"
             self._notes.end(claim, "failed", claim.run.tally, error, self.now_ms())
+            self._metrics.schedule_ran("failed")
             return
         self._go(claim)
 
@@ -237,6 +245,8 @@ class Scheduler:
             log.exception("the end of a run of schedule %s could not be noted", live.claim.schedule.name)
         finally:
             self._forget(live)
+            if ended is not None:
+                self._metrics.schedule_ran(ended.state)
             live.over.set_result(ended)
 
     def _forget(self, live: Live) -> None:

@@ -52,6 +52,7 @@ def everything(metrics: Metrics) -> Metrics:
     metrics.compacted(ORDERS, DONE, 9, 2, 8, 1000, 900, 1, 1, 2.5)
     metrics.compacted(ORDERS, FAILED)
     metrics.job("BULK", "running")
+    metrics.schedule_ran("done")
     for kind in READ:
         metrics.read(kind.name, lambda kind=kind: {tuple("x" for _ in kind.labels): 1})  # type: ignore[misc]
     return metrics
@@ -199,6 +200,13 @@ def of(metrics: Metrics, table: TableName) -> dict[str, float]:
         ):
             mine[" ".join([name, *at.values()])] = figure
     return mine
+
+
+def test_how_jobs_end_is_told_as_0_before_there_is_one() -> None:
+    """An alert sees no step in a series that begins."""
+    for kind in ("BULK", "COMPACT"):
+        for state in ("failed", "interrupted"):
+            assert value(Metrics(), "firn_job_states_total", kind=kind, state=state) == 0
 
 
 class TestBound:

@@ -648,6 +648,21 @@ def test_an_instance_runs_so_many_at_once_and_leaves_the_others_to_others(world:
     assert (len(one.work), len(two.work)) == (AT_ONCE, 2)
 
 
+def test_metrics_tell_how_runs_ended_and_what_is_overdue(world: Here) -> None:
+    one = world.instance(waiting=True)
+    one.notes.put(schedule(), replacing=False)
+    one.notes.put(schedule(id="id-2", name="picky", catch_up=False), replacing=False)
+    world.at(TWO + timedelta(hours=1))
+    one.tick()
+    figure = one.metrics.registry.get_sample_value
+    assert figure("firn_schedules_overdue") == 2
+    one.catch_on()
+    one.tick(1)
+    states = ("done", "missed", "failed", "partly", "interrupted")
+    assert [figure("firn_schedule_runs_total", {"state": state}) for state in states] == [1, 1, 0, 0, 0]
+    assert figure("firn_schedules_overdue") == 0
+
+
 def test_what_others_kept_waiting_was_not_missed(world: Here) -> None:
     one = world.instance(waiting=True)
     for n in range(AT_ONCE):
