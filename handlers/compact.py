@@ -1,13 +1,12 @@
 """COMPACT: small files merged, old snapshots let go, and what that came to."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.commits.ask import Ask
 from service.context import Context
 from service.errors import InvalidRequest
 from service.jobs.running import Running
@@ -197,6 +196,11 @@ class CompactResult(Result):
         description="snapshots old enough to go that stay, oldest first; the first hundred",
         json_schema_extra=OMITTED,
     )
+    warnings: list[str] | None = Field(
+        default=None,
+        description="what else was to be done and failed once files had been merged; the next compaction does it",
+        json_schema_extra=OMITTED,
+    )
     plan: CompactionPlan | None = Field(
         default=None, description="for a dry run: what would be done", json_schema_extra=OMITTED
     )
@@ -216,7 +220,7 @@ def compact(request: Compact, context: Context) -> CompactResult:
         return _result(context.compactions.compact(table, wish, Call(context.ask)))
     progress = Progress()
     # The key, if there is one, stands for the job: its answer is the job's id.
-    ask = Ask(context.ask.request_id)
+    ask = replace(context.ask, key=None, earlier=None)
 
     def work(running: Running) -> bytes:
         outcome = context.compactions.compact(table, wish, Call(ask, control=running, progress=progress))
@@ -265,6 +269,7 @@ def _result(outcome: Outcome) -> CompactResult:
         stats=CompactionStats(**asdict(outcome.stats)),
         plan=None if outcome.plan is None else _plan(outcome.plan, outcome.stats.files_before),
         snapshots_kept=[KeptSnapshot(**asdict(kept)) for kept in outcome.kept[:100]],
+        warnings=list(outcome.warnings) or None,
         metadata=Metadata(snapshot_id=outcome.snapshot_id),
     )
 

@@ -82,6 +82,12 @@ class Order:
     still_noted: Callable[[], None] = lambda: None
     """Raises if others took this instance for gone meanwhile, and may have deleted its files."""
 
+    def leave(self, commits: Commits, batch: str) -> None:
+        """Asked when nothing but a commit is left to do: raises where it is somebody else's by now."""
+        commits.must_be_ours(batch)
+        self.ask.still_ours()
+        self.still_noted()
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -93,7 +99,7 @@ class Chosen:
 
 @dataclass
 class Made:
-    """What a compaction made: the table as it was left, the last snapshot, and the figures."""
+    """What a compaction made so far: the table as it was left, the last snapshot, and the figures."""
 
     table: Table
     tally: Tally
@@ -131,17 +137,18 @@ class Merger:
         groups = [g if take == g.files else self._engine.run(first_of, g, take, order.how) for g, take in worth]
         return Chosen(planned, tuple(groups))
 
-    def run(self, table: Table, chosen: Chosen, order: Order) -> Made:
-        """Merge what was chosen. What others changed meanwhile is left as they made it."""
+    def run(self, made: Made, chosen: Chosen, order: Order) -> None:
+        """Merge what was chosen of `made.table`. What others changed meanwhile is left as they made it.
+
+        `made` has what was committed, also where it fails on the way.
+        """
         order.control.check()
-        before = list_files(table)
-        made = Made(table, Tally(len(before.data), before.bytes))
         if chosen.planned is None or not chosen.groups:
-            return made
+            return
         order.progress.files_total = sum(group.files for group in chosen.groups)
         order.progress.bytes_total = sum(group.bytes for group in chosen.groups)
         order.progress.phase = "rewriting"
-        work = _Work(self._engine, self._commits, table, chosen.planned, order, made, self._pauses_s)
+        work = _Work(self._engine, self._commits, chosen.planned, order, made, self._pauses_s)
         try:
             with self._leaving_nothing(work):
                 self._rewrite_all(work, chosen.groups)
@@ -152,7 +159,6 @@ class Merger:
             if isinstance(e, Cancelled) or _called_off(order.control):
                 raise Cancelled(details=_so_far(made.tally)) from e
             raise
-        return made
 
     def _rewrite_all(self, work: "_Work", groups: Sequence[Group]) -> None:
         order = work.order
@@ -229,13 +235,12 @@ class _Work:
         self,
         engine: Engine,
         commits: Commits,
-        table: Table,
         planned: Planned,
         order: Order,
         made: Made,
         pauses_s: Sequence[float],
     ) -> None:
-        self.table = table
+        self.table = made.table
         self.order = order
         self.made = made
         self.left_files = False
@@ -298,8 +303,7 @@ class _Work:
 
         def change(current: Table, batch: str) -> None:
             def leave() -> None:
-                self._commits.must_be_ours(batch)
-                self._still_ours()
+                self.order.leave(self._commits, batch)
 
             self._engine.run(commit, current.spark_name, self.table.uuid, self._planned, part, batch, leave)
 

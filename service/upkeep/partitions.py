@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.catalog.files import DataFile
+from service.upkeep.plan import is_small
 
 _NAN = float("nan")  # equal to itself only
 
@@ -36,7 +37,7 @@ def by_partition(files: Iterable[DataFile], small_bytes: int) -> list[PartitionF
             sum(f.rows for f in of_one),
             len(of_one),
             sum(f.bytes for f in of_one),
-            sum(f.bytes < small_bytes for f in of_one),
+            sum(is_small(f, small_bytes) for f in of_one),
         )
         for group, of_one in groups.items()
     ]

@@ -10,6 +10,7 @@ from service.settings import CompactionSettings
 from service.upkeep.partitions import group_of
 
 MIB = 1024 * 1024
+_MUCH = 0.3
 
 
 @dataclass(frozen=True)
@@ -18,15 +19,29 @@ class Plan:
 
     small: tuple[DataFile, ...]
     worth_merging: tuple[DataFile, ...]
+    heavy: int = 0
+    """How many of these are of a good size, with much deleted in them: worth it each by itself."""
+
+
+def is_small(file: DataFile, small_bytes: int) -> bool:
+    """Whether a file counts as small; one of which much is deleted does, whatever its size."""
+    return file.bytes < small_bytes or _much_is_deleted(file)
 
 
 def plan(files: Iterable[DataFile], small_bytes: int, min_files: int) -> Plan:
-    small = tuple(f for f in files if f.bytes < small_bytes)
+    small = tuple(f for f in files if is_small(f, small_bytes))
     groups: dict[tuple[Any, ...], list[DataFile]] = defaultdict(list)
     for file in small:
         groups[file.group].append(file)
-    worth = [file for group in groups.values() if len(group) >= min_files for file in group]
-    return Plan(small, tuple(worth))
+    worth: list[DataFile] = []
+    for group in groups.values():
+        worth += group if len(group) >= min_files else [file for file in group if file.bytes >= small_bytes]
+    return Plan(small, tuple(worth), sum(file.bytes >= small_bytes for file in worth))
+
+
+def _much_is_deleted(file: DataFile) -> bool:
+    # As Iceberg has it, which makes COMPACT's plan.
+    return file.deleted > 0 and file.deleted >= _MUCH * file.rows
 
 
 def small_bytes(policy: CompactionSettings, target_mb: int) -> int:

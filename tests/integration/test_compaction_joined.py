@@ -28,13 +28,13 @@ def texts(chance: random.Random) -> str:
 def joins(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many parts each file was joined of."""
     seen: list[int] = []
-    real: Callable[..., Any] = rewriting.joined
+    real: Callable[..., Any] = rewriting.joined_files
 
     def joined(session: Any, table: Any, parts: Any, files: int) -> Any:
         seen.append(len(parts))
         return real(session, table, parts, files)
 
-    monkeypatch.setattr(rewriting, "joined", joined)
+    monkeypatch.setattr(rewriting, "joined_files", joined)
     return seen
 
 

@@ -11,14 +11,28 @@ from typing import Any, cast
 import pytest
 from pyiceberg.table import Table as IcebergTable
 
+from handlers.compact import Compact, compact
 from service.catalog.files import DataFile, list_files
 from service.catalog.tables import Catalog, Table
 from service.commits.ask import Ask, Key
 from service.commits.commit import Commits
 from service.commits.holds import Holds
+from service.context import Context
 from service.engine import tags
-from service.engine.compaction import Beaten, Group, Planned, Rewrite, Rewritten, commit, first_of, plan, sweep
+from service.engine.compaction import (
+    Beaten,
+    Group,
+    Planned,
+    Rewrite,
+    Rewritten,
+    commit,
+    first_of,
+    plan,
+    rewrite_manifests,
+    sweep,
+)
 from service.engine.engine import Engine
+from service.engine.expire import remove, unneeded
 from service.engine.rewrite import rewrite
 from service.errors import (
     Cancelled,
@@ -32,6 +46,7 @@ from service.errors import (
 from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.ledger.ledger import Begun
 from service.ledger.writers import Writers
+from service.metrics.metrics import Metrics
 from service.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.compaction import Call, Compactions
@@ -63,6 +78,10 @@ class FakeSpark:
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Whoever else commits meanwhile holds it: PyIceberg refuses what Iceberg's rewriting allows."""
     sessions: int = 4
+    did: list[str] = field(default_factory=list)
+    """What was done beside merging."""
+    beside: Exception | None = None
+    """What that fails with."""
 
     def run(self, job: Callable[..., Any], *args: Any) -> Any:
         does: dict[Any, Callable[..., Any]] = {
@@ -73,11 +92,26 @@ class FakeSpark:
             sweep: lambda table, folder, kept: self.written.intersection_update(kept),
             tags.settle: lambda tag: None,
             tags.jobs_of: lambda tag: 1,
+            rewrite_manifests: lambda table, batch, tag: self.sort_manifests(),
+            remove: self.remove,
+            unneeded: lambda removed: [],
         }
         return does[job](*args)
 
     def cancel(self, tag: str) -> None:
         self.cancelled.append(tag)
+
+    def sort_manifests(self) -> int:
+        if self.beside:
+            raise self.beside
+        self.did.append("manifests")
+        return 1
+
+    def remove(self, table: str, location: str, snapshots: list[int], refs: list[str]) -> None:
+        if self.beside:
+            raise self.beside
+        self.did.append("expiry")
+        self.catalog.load(ORDERS).iceberg.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
 
     def plan(self, table: str, how: Rewrite, snapshot_id: int) -> Planned:
         groups: dict[str, list[str]] = {}
@@ -178,9 +212,10 @@ def house(tmp_path: Path) -> House:
     spark = FakeSpark(catalog)
     engine = cast(Engine, spark)
     expirer = Expirer(settings.snapshots, engine, catalog, commits, ())
-    upkeep = Upkeep(settings, catalog, WriteCounts(ledger))
+    metrics = Metrics()
+    upkeep = Upkeep(settings, catalog, WriteCounts(ledger), metrics)
     notes = CompactionNotes(ledger)
-    compactions = Compactions(engine, catalog, commits, upkeep, Holds(), expirer, notes, Writers(ledger))
+    compactions = Compactions(engine, catalog, commits, upkeep, Holds(), expirer, notes, Writers(ledger), metrics)
     make_table(catalog, partitioned=True)
     return House(compactions, spark, catalog, ledger)
 
@@ -323,6 +358,33 @@ def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: Hous
     assert (house.files(), house.rows(), house.unreferenced()) == (4, 6, set())
     assert house.spark.cancelled
     assert house.noted() == [("cancelled", "schedule nightly")]
+    counted(house, files_before=6, files_after=4, files_compacted=3, files_added=1, partitions_compacted=1)
+    assert value(house.compactions.metrics, "firn_compaction_merged_files_total") == 3
+
+
+def test_failed_on_the_way_it_tells_what_it_had_committed(house: House) -> None:
+    house.fill(*"AAABBB")
+    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
+    merged = threading.Event()
+    house.spark.committed = lambda _: merged.set()
+
+    def fail(partition: str) -> None:
+        if "B" in partition:
+            merged.wait(10)
+            raise EngineUnavailable("Spark ended")
+
+    house.spark.rewriting = fail
+    with pytest.raises(EngineUnavailable):
+        house.compact()
+    counted(house, files_before=6, files_after=4, files_compacted=3, small_files_remaining=4)
+    assert of(house.compactions.metrics, ORDERS)["firn_table_compaction_files after"] == 4
+
+
+def counted(house: House, **figures: int) -> None:
+    """The latest note has these among its stats."""
+    [note, *_] = house.compactions.notes.of_table(ORDERS, 10)
+    stats = json.loads(note.stats or "{}")
+    assert {name: stats.get(name) for name in figures} == figures
 
 
 def test_a_spark_job_that_begins_just_when_it_is_called_off_is_cancelled_too(house: House) -> None:
@@ -363,7 +425,7 @@ def test_one_that_waits_for_another_of_its_table_can_be_called_off(house: House)
         )
         with pytest.raises(Cancelled):
             waiting.result(timeout=10)
-    assert house.noted() == [("cancelled", "request r1")]
+    assert house.noted() == []  # it never began
     assert house.compact().compacted
 
 
@@ -396,6 +458,97 @@ def test_work_that_was_given_to_somebody_else_is_not_committed(house: House) -> 
     with pytest.raises(CommitConflict, match="taken over"):
         house.compact(Ask("r1", still_ours=taken))
     assert (house.files(), house.unreferenced()) == (3, set())
+
+
+def test_what_comes_after_the_merge_is_left_undone_as_well_where_the_work_is_somebody_elses(house: House) -> None:
+    house.fill(*"AAA")
+    asked: list[str] = []
+
+    def taken_after_the_merge() -> None:
+        asked.append("")
+        if len(asked) > 1:
+            raise CommitConflict("this run was taken over")
+
+    wish = Wish(rewrite_manifests=True, snapshot_retention_hours=0)
+    ask = Ask("r1", still_ours=taken_after_the_merge)
+    house.compactions.compact(house.table, wish, Call(ask))
+    assert (house.files(), house.spark.did) == (1, [])
+    house.fill(*"AAA")
+    house.compactions.compact(house.table, wish, Call(Ask("r2")))
+    assert house.spark.did == ["manifests", "expiry"]
+
+
+def test_what_fails_after_the_merge_is_told_and_the_compaction_is_done(house: House) -> None:
+    house.fill(*"AAA")
+    wish = Wish(rewrite_manifests=True, snapshot_retention_hours=0)
+    house.spark.beside = StorageUnavailable("the disk is broken")
+    outcome = house.compactions.compact(house.table, wish, Call(Ask("r1")))
+    assert (outcome.compacted, outcome.stats.files_compacted, house.files()) == (True, 3, 1)
+    assert [warning.rpartition(": ")[2] for warning in outcome.warnings] == ["the disk is broken"] * 2
+    [note] = house.compactions.notes.of_table(ORDERS, 10)
+    assert note.state == "done"
+    assert "old snapshots stayed: STORAGE_UNAVAILABLE" in (note.error or "")
+    with pytest.raises(StorageUnavailable):  # nothing was merged that it could take the success from
+        house.compactions.compact(house.table, wish, Call(Ask("r2")))
+    assert house.noted()[0] == ("failed", "request r2")
+
+
+def test_one_that_may_not_begin_any_more_when_it_has_its_turn_does_not(house: House) -> None:
+    house.fill(*"AAA")
+    window = ["open"]
+
+    def may_begin() -> None:
+        if not window:
+            raise Cancelled("the window is over")
+
+    def compact() -> None:
+        with pytest.raises(Cancelled, match="window"):
+            house.compact(Ask("r1", may_begin=may_begin))
+        window.append("it was asked")
+
+    waiting = threading.Thread(target=compact)
+    with house.compactions._line.hold(house.table.uuid):  # another compaction of the table
+        waiting.start()
+        waiting.join(0.2)
+        window.clear()
+    waiting.join(10)
+    assert (window, house.files(), house.noted()) == (["it was asked"], 3, [])
+
+
+def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_away(house: House) -> None:
+    house.fill(*"AAA")
+
+    def taken() -> None:
+        raise CommitConflict("this run was taken over")
+
+    @dataclass
+    class AtOnce:
+        """As much of a handler's context as is looked at; the background is here and now."""
+
+        ask: Ask
+        compactions: Compactions = house.compactions
+        catalog: Catalog = house.catalog
+        upkeep: Upkeep = house.compactions.upkeep
+
+        @property
+        def background(self) -> "AtOnce":
+            return self
+
+        def start(self, kind: str, table: Table, progress: Progress, work: Callable[[Any], bytes]) -> str:
+            work(CallOff())
+            return "job"
+
+        def reply(self, result: Any) -> bytes:
+            return b""
+
+    request = Compact.model_validate(
+        {"operation": "COMPACT", "tenant_id": "acme", "namespace": "shop", "table": "orders", "async": True}
+    )
+    ask = Ask("r1", Key("COMPACT", ORDERS, "k", "f"), still_ours=taken, asked_by="schedule nightly")
+    with pytest.raises(CommitConflict, match="taken over"):
+        compact.run(request, cast(Context, AtOnce(ask)))
+    compact.run(request, cast(Context, AtOnce(replace(ask, still_ours=lambda: None))))
+    assert house.noted() == [("done", "schedule nightly"), ("failed", "schedule nightly")]
 
 
 def test_files_of_a_commit_that_nobody_can_tell_of_stay(house: House) -> None:
@@ -502,6 +655,14 @@ class TestLeftBehind:
         assert house.spark.written == {"kept.parquet"}
         assert house.noted() == [("interrupted", "auto")]
         assert house.compactions.recover() == 0
+
+    def test_what_it_had_committed_is_counted(self, house: House) -> None:
+        self.there.close()
+        append(house.table, "B")
+        append(house.table, "A", path=f"{folder_of(house.table, 'compact-1')}/more.parquet")
+        house.spark.written.add("more.parquet")
+        house.compactions.recover()
+        counted(house, files_before=1, files_after=3, files_added=2, partitions_compacted=1, small_files_remaining=4)
 
     def test_its_jvm_can_commit_nothing_of_it_any_more(self, house: House) -> None:
         self.there.close()
@@ -623,10 +784,18 @@ class TestFigures:
         assert value(metrics, "firn_compaction_merged_files_total") == 6
         assert value(metrics, "firn_compaction_seconds_count") == 1
 
-    def test_small_files_by_another_measure_than_the_tables_own_are_not_told(self, house: House) -> None:
+    def test_small_files_are_told_by_the_tables_own_measure(self, house: House) -> None:
         house.fill(*"AAA")
         house.compact(max_file_size_mb=1)
-        assert "firn_table_small_files" not in of(house.compactions.metrics, ORDERS)
+        assert of(house.compactions.metrics, ORDERS)["firn_table_small_files"] == 1
+
+    def test_a_compaction_is_still_recommended_where_enough_small_files_are_left(self, house: House) -> None:
+        house.fill(*"AAABBBB")
+        house.compact(max_files=4)
+        told = of(house.compactions.metrics, ORDERS)
+        assert (told["firn_table_small_files"], told["firn_table_compaction_recommended"]) == (4, 1)
+        house.compact()
+        assert of(house.compactions.metrics, ORDERS)["firn_table_compaction_recommended"] == 0
 
     def test_groups_that_failed_or_were_beaten_are_counted(self, house: House) -> None:
         metrics = house.compactions.metrics

@@ -235,6 +235,15 @@ def test_one_that_is_beaten_again_and_again_gives_up(shop: Shop) -> None:
     assert (shop.left(), shop.engine.asked) == ([0, 1, 2, 3, 4, 5], 0)
 
 
+def test_by_age_nothing_goes_where_the_work_was_given_to_somebody_else(shop: Shop) -> None:
+    def taken() -> None:
+        raise CommitConflict("this run was taken over")
+
+    with pytest.raises(CommitConflict, match="taken over"):
+        shop.expirer.by_age(shop.table, 0, taken)
+    assert (shop.left(), shop.engine.asked) == ([0, 1, 2, 3, 4, 5], 0)
+
+
 def test_files_that_cannot_be_deleted_fail_nothing(shop: Shop) -> None:
     shop.engine.broken = True
     assert shop.expirer.by_age(shop.table, 0) == Expired(5, 0)

@@ -120,6 +120,17 @@ def paths(cleaned: Cleaned) -> set[str]:
     return {file.path for file in cleaned.files}
 
 
+def test_nothing_is_removed_where_the_work_was_given_to_somebody_else(shop: Shop) -> None:
+    def taken() -> None:
+        raise CommitConflict("this run was taken over")
+
+    shop.plant("data/x.parquet")
+    for clean in (shop.orphans().clean, shop.orphans().clean_now):
+        with pytest.raises(CommitConflict, match="taken over"):
+            clean(shop.table, now_ms() - 72 * HOUR_MS, still_ours=taken)
+    assert "data/x.parquet" in shop.on_disk()
+
+
 names = st.sampled_from(
     ["data/x.parquet", "data/a b/é%20.parquet", "data/_t/0", ".y", "metadata/z.avro", "metadata/9.metadata.json"]
 )
