@@ -10,8 +10,8 @@ from service.operation import Example, Metadata, Result, TableRequest, operation
 from service.partition import describe_partition
 from service.properties import describe
 from service.schema import describe_schema
-from service.upkeep.plan import is_small
 from service.upkeep.policy import CompactionInForce, in_force
+from service.upkeep.small import is_small
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
 SCHEMA = {"fields": {"page": {"type": "string", "required": True}, "at": {"type": "timestamp", "required": False}}}

@@ -29,9 +29,10 @@ from service.upkeep.costs import Merge
 from service.upkeep.expirer import Expirer
 from service.upkeep.leftovers import commits_below
 from service.upkeep.merge import Chosen, Control, Made, Merger, Order, Uncontrolled, folder_of
-from service.upkeep.plan import MIB, is_small, plan, small_bytes
+from service.upkeep.plan import MIB, plan, small_bytes
 from service.upkeep.report import Outcome, PlannedGroup, Progress, Stats, Tally, Wish
 from service.upkeep.retention import NOTHING_EXPIRED, Expired
+from service.upkeep.small import is_small
 from service.upkeep.upkeep import Upkeep
 
 log = logging.getLogger("firn.upkeep")

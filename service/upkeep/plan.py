@@ -7,10 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 from service.catalog.files import DataFile
 from service.settings import CompactionSettings
-from service.upkeep.partitions import group_of
+from service.upkeep.small import group_of, is_small
 
 MIB = 1024 * 1024
-_MUCH = 0.3
 
 
 @dataclass(frozen=True)
@@ -23,11 +22,6 @@ class Plan:
     """How many of these are of a good size, with much deleted in them: worth it each by itself."""
 
 
-def is_small(file: DataFile, small_bytes: int) -> bool:
-    """Whether a file counts as small; one of which much is deleted does, whatever its size."""
-    return file.bytes < small_bytes or _much_is_deleted(file)
-
-
 def plan(files: Iterable[DataFile], small_bytes: int, min_files: int) -> Plan:
     small = tuple(f for f in files if is_small(f, small_bytes))
     groups: dict[tuple[Any, ...], list[DataFile]] = defaultdict(list)
@@ -37,11 +31,6 @@ def plan(files: Iterable[DataFile], small_bytes: int, min_files: int) -> Plan:
     for group in groups.values():
         worth += group if len(group) >= min_files else [file for file in group if file.bytes >= small_bytes]
     return Plan(small, tuple(worth), sum(file.bytes >= small_bytes for file in worth))
-
-
-def _much_is_deleted(file: DataFile) -> bool:
-    # As Iceberg has it, which makes COMPACT's plan.
-    return file.deleted > 0 and file.deleted >= _MUCH * file.rows
 
 
 def small_bytes(policy: CompactionSettings, target_mb: int) -> int:
@@ -82,7 +71,7 @@ def small_beside(files: Iterable[DataFile], small_bytes: int, paths: Set[str]) -
     group = {}
     for file in files:
         of = group_of(file)
-        in_group[of] += file.bytes < small_bytes
+        in_group[of] += is_small(file, small_bytes)
         if file.path in paths:
             group[file.path] = of
     return {path: in_group[of] for path, of in group.items()}
