@@ -7,6 +7,7 @@ table's very schema. All else Spark reads and writes itself.
 
 import json
 import logging
+import re
 import uuid as uuids
 from typing import Any
 
@@ -42,6 +43,7 @@ _PLAIN = {
     "string": pa.string(),
     "binary": pa.binary(),
 }
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
 _CODEC, _GROUP_BYTES = "write.parquet.compression-codec", "write.parquet.row-group-size-bytes"
 _BLOOM = "write.parquet.bloom-filter-enabled.column."
@@ -87,13 +89,21 @@ def _shape(table: Any, how: Rewrite) -> Shape | None:
     codec = _CODECS.get(how.compression or properties.get(_CODEC, "zstd"))
     fields = []
     for column in json.loads(java_class(f"{_ICEBERG}.SchemaParser").toJson(table.schema()))["fields"]:
-        kind = _PLAIN.get(column["type"]) if isinstance(column["type"], str) else None
+        kind = _plain(column["type"])
         if kind is None:
             return None
         fields.append(field(column["name"], kind, column["required"], column["id"]))
     if codec is None or any(key.startswith(_BLOOM) for key in properties):
         return None
     return Shape(pa.schema(fields), codec, int(properties.get(_GROUP_BYTES, 128 << 20)))
+
+
+def _plain(kind: Any) -> pa.DataType | None:
+    """The type of a column of values that are not nested, as Arrow has it; none for the others."""
+    if not isinstance(kind, str):
+        return None
+    decimal = _DECIMAL.fullmatch(kind)
+    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _PLAIN.get(kind)
 
 
 def _whole(tasks: Any) -> bool:
