@@ -2,17 +2,22 @@
 
 from typing import Any
 
+from pyspark import SparkContext
+
 from service.engine.jvm import java_class
 
 _HANDLES = "java.lang.invoke.MethodHandles"
 _FUNCTION = "java.util.function.Function"
 
 
-def method(of: str, name: str, parameters: int = 0) -> Any:
-    """A handle of a class's method, by its name and number of parameters."""
-    methods = java_class("java.lang.Class").forName(of).getMethods()
-    [found, *_] = [m for m in methods if m.getName() == name and m.getParameterCount() == parameters]
-    return java_class(_HANDLES).publicLookup().unreflect(found)
+def method(of: str, name: str, *parameters: str) -> Any:
+    """A handle of a class's method, by its name and the classes of its parameters."""
+    find = java_class("java.lang.Class").forName
+    gateway: Any = SparkContext._gateway
+    given = gateway.new_array(java_class("java.lang.Class"), len(parameters))
+    for i, parameter in enumerate(parameters):
+        given[i] = find(parameter)
+    return java_class(_HANDLES).publicLookup().unreflect(find(of).getMethod(name, given))
 
 
 def then(first: Any, second: Any) -> Any:
