@@ -226,6 +226,8 @@ class FakeOwners:
     lock: threading.Lock = field(default_factory=threading.Lock)
     """For every table the same one."""
     wait_s: float = 1
+    at: set[str] = field(default_factory=set)
+    """What somebody is at alone."""
     held: threading.local = field(default_factory=threading.local, init=False)
 
     def __post_init__(self) -> None:
@@ -251,6 +253,16 @@ class FakeOwners:
         finally:
             self.held.it = False
             self.lock.release()
+
+    @contextmanager
+    def first(self, what: str) -> Iterator[bool]:
+        had = what not in self.at
+        self.at.add(what)
+        try:
+            yield had
+        finally:
+            if had:
+                self.at.discard(what)
 
     def close(self) -> None:
         self.present.discard(self.me)

@@ -101,6 +101,17 @@ def test_a_long_writer_is_known_to_other_instances_until_it_is_gone(environ: dic
         there.close()
 
 
+def test_what_one_instance_is_at_no_other_begins(postgres: PostgresServer) -> None:
+    url = postgres.url("first")
+    one, two = Ledger(url), Ledger(url)
+    with one.owners.first("it") as first, two.owners.first("it") as second, two.owners.first("other") as other:
+        assert (first, second, other) == (True, False, True)
+    with two.owners.first("it") as again:
+        assert again
+    one.close()
+    two.close()
+
+
 def test_instances_may_open_an_empty_catalog_and_make_the_same_table_at_the_same_moment(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
