@@ -14,6 +14,7 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds, awaited
 from service.edits.backups import Backups
 from service.edits.edits import Edits
+from service.edits.restore import Restores
 from service.engine.engine import Engine
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs
@@ -57,6 +58,7 @@ class Context:
     writes: Writes
     edits: Edits
     backups: Backups
+    restores: Restores
     upkeep: Upkeep
     compactions: Compactions
     orphans: Orphans
@@ -115,7 +117,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         commits,
         writes=writes,
         edits=Edits(engine, commits),
-        backups=Backups(settings.iceberg.edits, commits),
+        backups=Backups(settings.iceberg.edits, catalog, commits),
+        restores=Restores(engine, commits, holds),
         upkeep=upkeep,
         compactions=compactions,
         orphans=orphans,
