@@ -112,7 +112,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         ledger,
         commits,
         writes=writes,
-        edits=Edits(engine, commits),
+        edits=Edits(engine, commits, holds),
         upkeep=upkeep,
         compactions=compactions,
         orphans=orphans,

@@ -17,6 +17,8 @@ FirnError                      code                    status  retryable
 ├── TableExists                TABLE_EXISTS            409
 ├── ScheduleExists             SCHEDULE_EXISTS         409
 ├── CommitConflict             COMMIT_CONFLICT         409     yes
+├── PlanStale                  PLAN_STALE              409
+├── RowCountMismatch           ROW_COUNT_MISMATCH      409
 ├── Cancelled                  CANCELLED               409
 ├── BodyTooLarge               BODY_TOO_LARGE          413
 ├── KeyReused                  KEY_REUSED              422
@@ -123,6 +125,14 @@ class ScheduleExists(FirnError):
 
 class CommitConflict(FirnError):
     code, status, retryable = "COMMIT_CONFLICT", 409, True
+
+
+class PlanStale(FirnError):
+    code, status = "PLAN_STALE", 409
+
+
+class RowCountMismatch(FirnError):
+    code, status = "ROW_COUNT_MISMATCH", 409
 
 
 class Cancelled(FirnError):

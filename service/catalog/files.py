@@ -101,6 +101,13 @@ def count_rows(table: Table) -> int:
         return sum(file.rows for file in _data_files(manifests, table.iceberg.io))
 
 
+def has_deletes(table: Table) -> bool:
+    """Whether some rows of the current data files are deleted by files beside them."""
+    snapshot = _snapshot(table, None)
+    with translated():
+        return snapshot is not None and any(map(_has_deletes, snapshot.manifests(table.iceberg.io)))
+
+
 def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
     iceberg = table.iceberg
     return iceberg.current_snapshot() if snapshot_id is None else iceberg.snapshot_by_id(snapshot_id)
