@@ -116,7 +116,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         ledger,
         commits,
         writes=writes,
-        edits=Edits(engine, commits),
+        edits=Edits(engine, commits, holds),
         backups=Backups(settings.iceberg.edits, catalog, commits),
         restores=Restores(engine, commits, holds),
         upkeep=upkeep,
