@@ -7,7 +7,7 @@ from pydantic import Field
 from service.context import Context
 from service.edits.restore import OPERATION, Restored
 from service.operation import Example, Metadata, Result, operation
-from service.requests import BackedUpRequest
+from service.requests import OMITTED, BackedUpRequest
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "wines"}
 NAME = "backup-20240501T101112045Z-delete-1f0c9a7e"
@@ -45,7 +45,6 @@ EXAMPLES = (
             "records_after": 3,
             "files_removed": 1,
             "files_added": 1,
-            "backup": None,
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
         },
         given=GIVEN,
@@ -71,7 +70,9 @@ class RestoreBackupResult(Result):
         "are read from"
     )
     backup: str | None = Field(
-        description="the name of the backup made of the state before; null where none was wanted"
+        default=None,
+        description="the backup of the state before, where one was made",
+        json_schema_extra=OMITTED,
     )
 
 

@@ -143,6 +143,12 @@ class RowCountMismatch(FirnError):
 
     code, status = "ROW_COUNT_MISMATCH", 409
 
+    def __init__(self, what: str, expected: int, found: int) -> None:
+        super().__init__(
+            f"Row count mismatch: {what} should have {expected} rows and would have {found}; nothing was changed",
+            details={"expected": expected, "found": found},
+        )
+
 
 class Cancelled(FirnError):
     """Somebody called the work off. What it had committed before stays; `details` may say what that was."""

@@ -44,7 +44,7 @@ class Restores:
     def preview(self, table: Table, name: str) -> Restored:
         """What a restore would do."""
         with self.holds.reading(table.uuid, table.current_snapshot_id):
-            return _not_done(table, self._difference(table, name), "this was a dry run")
+            return _not_done(table, self.difference(table, name), "this was a dry run")
 
     def run(self, table: Table, name: str, tag: Tag | None, ask: Ask) -> Restored:
         """Make the table hold what its backup of this name holds, unless it does."""
@@ -52,7 +52,7 @@ class Restores:
 
         def change(current: Table, batch: str) -> None:
             nonlocal found
-            found = self._difference(current, name)
+            found = self.difference(current, name)
             if not (found.back or found.gone):
                 return
 
@@ -73,7 +73,8 @@ class Restores:
             return _not_done(effect.after, found, NOT_DONE)
         return _done(effect.snapshot)
 
-    def _difference(self, table: Table, name: str) -> Difference:
+    def difference(self, table: Table, name: str) -> Difference:
+        """What tells the table from what its backup of this name holds; none where the rows must be the same."""
         backup_id, current_id = find(table, name).snapshot_id, table.current_snapshot_id
         if has_deletes(table, backup_id) or has_deletes(table):
             found = self.engine.run(compare, table.spark_name, backup_id, current_id)

@@ -53,7 +53,7 @@ class Restore:
     schema_id: int
     difference: Difference
     batch: str
-    leave: Callable[[], None]
+    leave: Callable[[], object]
     """Raises where the batch is no longer ours; asked when nothing but the commit is left to do."""
     tag: Tag | None = None
     said: Mapping[str, str] = field(default_factory=dict)
@@ -147,11 +147,7 @@ def _same_count(session: SparkSession, iceberg: Any, snapshot: Any, difference: 
         fixed = java_class(f"{_ICEBERG}.StaticTableOperations")(to_be, operations.io(), operations.locationProvider())
         rows = _count(session, java_class(f"{_ICEBERG}.BaseTable")(fixed, iceberg.name()), snapshot.snapshotId())
     if rows != difference.rows_after:
-        raise RowCountMismatch(
-            f"Row count mismatch: the backup has {difference.rows_after} rows, but the table would have {rows}; "
-            "nothing was changed",
-            details={"expected": difference.rows_after, "found": rows},
-        )
+        raise RowCountMismatch("the restored table", difference.rows_after, rows)
 
 
 def _live_rows(iceberg: Any, snapshot: Any) -> int | None:
