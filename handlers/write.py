@@ -95,6 +95,9 @@ class WriteResult(Result):
     scanned_files: int | None = Field(
         default=None, description="with `overwrite`: data files opened to find the rows", json_schema_extra=OMITTED
     )
+    backup: str | None = Field(
+        default=None, description="with `overwrite`: the backup of the state before", json_schema_extra=OMITTED
+    )
     dry_run: bool | None = Field(
         default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
     )
@@ -143,7 +146,7 @@ def _overwrite(request: Write, context: Context) -> WriteResult:
 
 def _refuse_for_append(request: Write) -> None:
     """What only an overwrite can be asked."""
-    for name in ("dry_run", "plan_token", "partition_filter"):
+    for name in ("dry_run", "plan_token", "partition_filter", "create_backup", "backup_retention_hours"):
         if getattr(request, name) not in (None, False):
             raise InvalidRequest(f"{name} goes with mode: overwrite; an append changes no row there is", field=name)
 

@@ -4,11 +4,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from service.catalog.tables import Table
 from service.columns import columns_of
 from service.commits.ask import fingerprint
 from service.context import Context
 from service.edits import tokens
 from service.edits.edits import Outcome, Wish
+from service.engine.swap import Tag
 from service.errors import InvalidRequest
 from service.filters import parse_either, parse_filter
 from service.operation import ChangeRequest, Metadata, Result
@@ -17,6 +19,10 @@ from service.predicates import EVERY_ROW, And, Predicate
 from service.pruning import partition_expression
 from service.schema import TableSchema
 from service.settings import KeptHours
+
+OMITTED: Any = {"omit_when_null": True}
+# What a request says of how an edit is made, not of the edit.
+_HOW = frozenset({"dry_run", "plan_token", "idempotency_key", "create_backup", "backup_retention_hours"})
 
 
 class BackedUpRequest(ChangeRequest):
@@ -28,12 +34,7 @@ class BackedUpRequest(ChangeRequest):
     backup_retention_hours: KeptHours | None = Field(default=None, description="for how long; default: the table's own")
 
 
-OMITTED: Any = {"omit_when_null": True}
-# What a request says of how an edit is made, not of the edit.
-_HOW = frozenset({"dry_run", "plan_token", "idempotency_key"})
-
-
-class EditRequest(ChangeRequest):
+class EditRequest(BackedUpRequest):
     """A request that changes rows in place. It can be previewed, and held to its preview."""
 
     partition_filter: Any = Field(
@@ -60,7 +61,11 @@ class EditRequest(ChangeRequest):
         """How the edit is wanted."""
         said = fingerprint({k: v for k, v in self.model_dump(mode="python").items() if k not in _HOW})
         token = None if self.plan_token is None else tokens.read(self.plan_token, said)
-        return Wish(said, self.dry_run, token)
+
+        def tag(table: Table) -> Tag | None:
+            return context.backups.wanted(table, self.create_backup, self.backup_retention_hours, self.operation)
+
+        return Wish(said, self.dry_run, token, tag)
 
 
 class RowsRequest(EditRequest):
@@ -99,6 +104,11 @@ class EditResult(Result):
     files_affected: int = Field(description="data files that held a row concerned; they are written anew, or go")
     partitions_affected: int = Field(description="partitions that those files lie in; of a table without, one")
     scanned_files: int = Field(description="data files that were opened to find the rows; 0 where metadata told")
+    backup: str | None = Field(
+        default=None,
+        description="the backup of the state before, where one was made; RESTORE_BACKUP takes its name",
+        json_schema_extra=OMITTED,
+    )
     dry_run: bool | None = Field(
         default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
     )
@@ -122,6 +132,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
         "files_affected": outcome.counts.files,
         "partitions_affected": outcome.counts.partitions,
         "scanned_files": outcome.counts.scanned_files,
+        "backup": outcome.backup,
         "metadata": Metadata(snapshot_id=outcome.effect.snapshot_id),
         **previewed,
     }

@@ -12,12 +12,13 @@ from service.changes import ByFilter, ByKey, Edit
 from service.commits.ask import Ask
 from service.commits.commit import Commits, Effect
 from service.commits.holds import Holds
+from service.edits.backups import backup_of
 from service.edits.tokens import Token
 from service.engine.edit import Base, Found, Order, Sample, apply, first_outside, preview
 from service.engine.engine import Engine
 from service.engine.swap import Moved, Tag
 from service.errors import CommitConflict, InvalidRecord
-from service.names import BACKUP_PROPERTY, EDIT_PROPERTY
+from service.names import EDIT_PROPERTY
 from service.predicates import EVERY_ROW, Predicate
 
 # So many rows a dry run shows.
@@ -164,5 +165,5 @@ def _outcome(effect: Effect, made: Counts) -> Outcome:
     """Of a commit, what its snapshot says: that outlives an answer that was lost."""
     if effect.snapshot is None:
         return Outcome(effect, made)
-    said = effect.snapshot.summary
-    return Outcome(effect, Counts(**json.loads(said[EDIT_PROPERTY])), said.get(BACKUP_PROPERTY))
+    counts = Counts(**json.loads(effect.snapshot.summary[EDIT_PROPERTY]))
+    return Outcome(effect, counts, backup_of(effect.snapshot))

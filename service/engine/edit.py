@@ -272,8 +272,5 @@ def _must_be_head(session: SparkSession, base: Base) -> None:
 
 
 def _mismatch(before: int, deleted: int, inserted: int, after: int) -> RowCountMismatch:
-    return RowCountMismatch(
-        f"Row count mismatch: {before} rows less {deleted} deleted and with {inserted} inserted should be "
-        f"{before - deleted + inserted}, but would be {after}; nothing was changed",
-        details={"before": before, "deleted": deleted, "inserted": inserted, "after": after},
-    )
+    what = f"the files of this edit, of {before} rows, of which {deleted} go and to which {inserted} come,"
+    return RowCountMismatch(what, before - deleted + inserted, after)

@@ -144,14 +144,14 @@ class Compactions:
         if self.writers.shared:
             self.catalog.fence(table, note.id)
             table = self.catalog.load(note.table)
-        folder = folder_of(table, note.id)
+        # By the folder's name alone: Hadoop spells `file:///…` as `file:/…`.
         held = {
-            file.path
+            file.path.rpartition("/")[2]
             for snapshot in table.snapshots()
             for file in list_files(table, snapshot.snapshot_id).data
-            if file.path.startswith(folder)
+            if f"/{note.id}/" in file.path
         }
-        gone = self.engine.run(sweep, table.spark_name, folder, frozenset(path.rpartition("/")[2] for path in held))
+        gone = self.engine.run(sweep, table.spark_name, folder_of(table, note.id), frozenset(held))
         if gone:
             log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)
 
