@@ -80,6 +80,7 @@ class Backups:
             # Whoever has asked before, with the same key, found it there.
             if ask.earlier is None:
                 raise _missing(table, name)
+            self.commits.happened(ask)
             return
         self.commits.alter(table, DELETE, ask, lambda current: self.catalog.remove_tag(current, name))
 
