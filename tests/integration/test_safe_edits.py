@@ -52,7 +52,8 @@ class Table:
         return self.ok("DESCRIBE_TABLE")["description"]
 
     def files(self) -> set[Path]:
-        return set(Path(self.state()["location"].removeprefix("file://")).rglob("*.parquet"))
+        loaded = self.firn.app.context.catalog.load(TableName(self.tenant, "default", "t"))
+        return set(Path(loaded.location.removeprefix("file://")).rglob("*.parquet"))
 
 
 @pytest.fixture
@@ -247,7 +248,7 @@ def test_an_edit_whose_rows_do_not_add_up_is_not_published_and_leaves_nothing(ta
     wrong = _with_one_row_more(true)
     edit = Edit(loaded.schema, ByFilter(Not(NO_ROW), ()))
     order = Order("b" * 32, lambda found: {}, lambda found: None, lambda: None)
-    with pytest.raises(RowCountMismatch, match="^Row count mismatch"):
+    with pytest.raises(RowCountMismatch, match=r"^Row count mismatch"):
         table.firn.app.engine.run(apply, wrong, edit, order)
     assert (table.state(), table.files()) == (state, files)
 
