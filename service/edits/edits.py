@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from service.catalog.files import has_deletes, list_files
 from service.catalog.tables import Table
-from service.changes import ByFilter, ByKey, Edit
+from service.changes import PLACE, ByFilter, ByKey, Edit
 from service.commits.ask import Ask
 from service.commits.commit import Commits, Effect
 from service.commits.holds import Holds
@@ -112,6 +112,8 @@ class Edits:
         """Refuse records that the request itself keeps out."""
         if within == EVERY_ROW or not rows.num_rows:
             return
+        if PLACE not in rows.column_names:
+            rows = rows.append_column(PLACE, pa.array(range(rows.num_rows), pa.int32()))
         place = self.engine.run(first_outside, rows, within)
         if place is not None:
             raise InvalidRecord(

@@ -146,7 +146,7 @@ def _by_file(counted: DataFrame, reading: DataFrame, added: pa.Table | None) -> 
 def _met(session: SparkSession, base: Base, which: ByKey, schema: TableSchema, source: str, digest: bool) -> Found:
     records = which.records
     if base.snapshot_id is None or not records.num_rows:
-        return Found({}, 0, new=records if records.num_rows else None, digest="0:0")
+        return Found({}, 0, new=_some(records), digest="0:0")
     asked = sql.met(which, schema, source, digest).on(session)
     table = collect(asked)
     scanned, _ = read(scans(asked._jdf.queryExecution().executedPlan()))
@@ -156,17 +156,21 @@ def _met(session: SparkSession, base: Base, which: ByKey, schema: TableSchema, s
     }
     places = records[PLACE]
     is_met = pc.is_in(places, value_set=table["place"].combine_chunks())
-    new = records.filter(pc.invert(is_met))
+    new = _some(records.filter(pc.invert(is_met)))
     said = f"{table.num_rows}:{sum(int(h) for h in table['hash'].to_pylist())}" if digest else ""
     return Found(
         files,
         changed.num_rows,
         unchanged=table.num_rows - changed.num_rows,
-        new=new if new.num_rows else None,
-        changed_records=records.filter(pc.is_in(places, value_set=changed["place"].combine_chunks())),
+        new=new,
+        changed_records=_some(records.filter(pc.is_in(places, value_set=changed["place"].combine_chunks()))),
         scanned_files=scanned,
         digest=said,
     )
+
+
+def _some(rows: pa.Table) -> pa.Table | None:
+    return rows if rows.num_rows else None
 
 
 def _samples(session: SparkSession, base: Base, edit: Edit, found: Found, limit: int) -> list[Sample]:

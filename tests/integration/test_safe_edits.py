@@ -52,7 +52,8 @@ class Table:
         return self.ok("DESCRIBE_TABLE")["description"]
 
     def files(self) -> set[Path]:
-        return set(Path(self.state()["location"].removeprefix("file://")).rglob("*.parquet"))
+        loaded = self.firn.app.context.catalog.load(TableName(self.tenant, "default", "t"))
+        return set(Path(loaded.location.removeprefix("file://")).rglob("*.parquet"))
 
 
 @pytest.fixture
@@ -247,7 +248,7 @@ def test_an_edit_whose_rows_do_not_add_up_is_not_published_and_leaves_nothing(ta
     wrong = _with_one_row_more(true)
     edit = Edit(loaded.schema, ByFilter(Not(NO_ROW), ()))
     order = Order("b" * 32, lambda found: {}, lambda found: None, lambda: None)
-    with pytest.raises(RowCountMismatch, match="^Row count mismatch"):
+    with pytest.raises(RowCountMismatch, match=r"^Row count mismatch"):
         table.firn.app.engine.run(apply, wrong, edit, order)
     assert (table.state(), table.files()) == (state, files)
 
@@ -274,3 +275,32 @@ def test_concurrent_upserts_of_one_new_key_insert_one_row(table: Table) -> None:
     assert ids == {1000 + i: 1 for i in range(12)}
     assert inserted == 12
     assert inserted + updated + unchanged == sent
+
+
+def test_of_each_key_the_first_or_the_last_row_in_an_order_stays(table: Table) -> None:
+    table.ok("WRITE", records=[{"id": 1, "kind": "k2", "n": 50}, {"id": 1, "kind": "k0", "n": None}, {"id": 2, "n": 9}])
+    for keep, order, left in (
+        ("first", ["n"], {1: None, 2: 2}),
+        ("last", ["n"], {1: 50, 2: 9}),
+        ("first", [{"field": "n", "order": "desc"}], {1: 50, 2: 9}),
+        ("last", [{"field": "n", "nulls_first": False}], {1: None, 2: 9}),
+    ):
+        asked = {"order_by": order, "keep": keep}
+        told = table.ok("DEDUPLICATE", **asked, dry_run=True)
+        assert told["records_removed"] == len(told["sample"]) == 3
+        assert table.ok("UPSERT", records=[], dry_run=True)["records_inserted"] == 0
+        gone = {(s["before"]["id"], s["before"]["n"]) for s in told["sample"]}
+        assert {(r["id"], r["n"]) for r in table.rows(filter={"id": {"in": [1, 2]}})} - gone == set(left.items())
+    done = table.ok("DEDUPLICATE", **asked, plan_token=told["plan_token"])
+    assert figures(done) == figures(told)
+    assert {r["id"]: r["n"] for r in table.rows()} == {i: i for i in range(9)} | left
+    assert table.ok("DEDUPLICATE")["records_removed"] == 0
+
+
+def test_keys_that_are_null_are_one_key_and_other_partitions_are_left_alone(table: Table) -> None:
+    table.ok("WRITE", records=[{"id": 20, "kind": None}, {"id": 21, "kind": None}, {"id": 22, "kind": "k1"}])
+    kept = table.ok("DEDUPLICATE", key_cols=["kind"], order_by="id", partition_filter={"kind": {"is_null": True}})
+    assert (kept["records_removed"], kept["scanned_files"]) == (1, 1)
+    assert [r["id"] for r in table.rows(filter={"id": {"gte": 20}})] == [20, 22]
+    assert table.fail("UNKNOWN_FIELD", "DEDUPLICATE", key_cols=["kinds"])["suggestion"] == "kind"
+    assert table.fail("INVALID_REQUEST", "DEDUPLICATE", order_by=["tags"])["field"] == "order_by[0].field"
