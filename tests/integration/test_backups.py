@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from service.catalog.history import history
 from service.catalog.tables import Table
 from service.commits.ask import Ask, Key
 from service.edits.backups import backups_of, named
@@ -18,7 +20,7 @@ from service.engine.swap import Tag, Target, swap
 from service.engine.tables import load_table
 from service.errors import BackupNotFound, CommitConflict, RowCountMismatch, TableNotFound
 from service.names import TableName
-from tests.harness import Firn
+from tests.harness import Firn, wait_until
 
 HOUR_MS = 3_600_000
 FIELDS = {"fields": {"id": {"type": "long"}, "kind": {"type": "string"}}}
@@ -312,6 +314,26 @@ class TestOthers:
         assert (answer["records_before"], shop.rows()) == (3, [(1, "a")])
         assert shop.restore(answer["backup"])["records_after"] == 3
         assert [i for i, _ in shop.rows()] == [1, 2, 3]
+
+    def test_a_write_that_comes_meanwhile_is_before_the_restore_or_stays(self, shop: Shop) -> None:
+        shop.write(1, 2)
+        name = shop.keep()
+        acknowledged: dict[int, int] = {}
+
+        def write(client: int) -> None:
+            for i in range(client, client + 8):
+                acknowledged[i] = shop.write(i)
+
+        with ThreadPoolExecutor(4) as pool:
+            writing = [pool.submit(write, client) for client in (100, 200, 300, 400)]
+            wait_until(lambda: len(acknowledged) > 4, 30, every=0.01)
+            restored = shop.restore(name)["metadata"]["snapshot_id"]
+            for each in writing:
+                each.result()
+        order = [version.snapshot_id for version in history(shop.load()).versions]
+        later = [i for i, made in acknowledged.items() if order.index(made) > order.index(restored)]
+        assert len(acknowledged) == 32
+        assert [i for i, _ in shop.rows()] == [1, 2, *sorted(later)]
 
     def test_a_key_makes_it_happen_once(self, shop: Shop) -> None:
         shop.write(1)
