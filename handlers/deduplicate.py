@@ -59,8 +59,7 @@ class Deduplicate(EditRequest):
         default=None, description="rows that are equal in these are one; default: the primary key"
     )
     order_by: Sorts = Field(
-        default=(),
-        validate_default=True,
+        default_factory=list,
         description="which of them comes first: columns, or objects as QUERY's `sort` has; without it, any may",
     )
     keep: Literal["first", "last"] = Field(default="first", description="the one that stays")
