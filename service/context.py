@@ -12,7 +12,9 @@ from service.catalog.tables import Catalog
 from service.commits.ask import Ask
 from service.commits.commit import Commits
 from service.commits.holds import Holds, awaited
+from service.edits.backups import Backups
 from service.edits.edits import Edits
+from service.edits.restore import Restores
 from service.engine.engine import Engine
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs
@@ -56,6 +58,8 @@ class Context:
     commits: Commits
     writes: Writes
     edits: Edits
+    backups: Backups
+    restores: Restores
     upkeep: Upkeep
     compactions: Compactions
     orphans: Orphans
@@ -114,7 +118,9 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         ledger,
         commits,
         writes=writes,
-        edits=Edits(engine, commits),
+        edits=Edits(engine, commits, holds),
+        backups=Backups(settings.iceberg.edits, catalog, commits),
+        restores=Restores(engine, commits, holds),
         upkeep=upkeep,
         compactions=compactions,
         orphans=orphans,

@@ -135,6 +135,13 @@ def count_rows(table: Table) -> int:
         return sum(file.rows for file in _data_files(manifests, table.iceberg.io))
 
 
+def has_deletes(table: Table, snapshot_id: int | None = None) -> bool:
+    """Whether some rows of the current (or the named) snapshot's data files are deleted by files beside them."""
+    snapshot = _snapshot(table, snapshot_id)
+    with translated():
+        return snapshot is not None and any(map(_has_deletes, snapshot.manifests(table.iceberg.io)))
+
+
 def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
     iceberg = table.iceberg
     return iceberg.current_snapshot() if snapshot_id is None else iceberg.snapshot_by_id(snapshot_id)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from service.engine.jvm import java_class
 from service.engine.tables import current, load_table, same_thread
-from service.names import BATCH_PROPERTY
+from service.names import BACKUP_PROPERTY, BATCH_PROPERTY
 
 _ICEBERG = "org.apache.iceberg"
 _BEATEN = f"{_ICEBERG}.exceptions.CommitFailedException"
@@ -48,6 +48,14 @@ class Staged:
     @property
     def records(self) -> int:
         return sum(int(file.recordCount()) for file in self.files)
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A name for the state that a commit changes, which keeps that state for so long from the commit on."""
+
+    name: str
+    keep_ms: int
 
 
 @dataclass(frozen=True)
@@ -93,14 +101,20 @@ def swap(
     update: Any,
     before_commit: Callable[[Any], object],
     give_up: Callable[[], object] = lambda: None,
+    tag: Tag | None = None,
 ) -> int:
     """What Iceberg's own commit does, with `before_commit` between what it builds on and the swap; the snapshot's id.
 
     Its own refreshes and tries again by itself: whoever took the batch over meanwhile would not be heard. What it
     deletes is deleted here too, and nothing that a snapshot may hold. `give_up` is called when none does.
     `before_commit` is given the snapshot to be.
+
+    `tag` is put, in the same swap, on the snapshot that the new one is built on; where it is the table's first,
+    on none. The new one's summary names it, as `firn-backup`.
     """
     operations, io = iceberg.operations(), iceberg.io()
+    if tag is not None:
+        update.set(BACKUP_PROPERTY, tag.name)
     tries = 0
     while True:
         tries += 1
@@ -111,7 +125,8 @@ def swap(
             target.check(base)
             before_commit(snapshot)
             # Called on an instance, Py4J need not first ask what the name of the class means.
-            updated = base.buildFrom(base).setBranchSnapshot(snapshot, "main").build()
+            changes = base.buildFrom(base).setBranchSnapshot(snapshot, "main")
+            updated = _tagged(changes, base, snapshot, tag).build()
         except BaseException:
             _clean(update, give_up)
             raise
@@ -133,6 +148,17 @@ def swap(
         if tries > 1 or snapshot.summary().get("manifests-replaced") != "0":
             _clean_unused(update, snapshot, io)
         return int(snapshot.snapshotId())
+
+
+def _tagged(changes: Any, base: Any, snapshot: Any, tag: Tag | None) -> Any:
+    """The changes, with a tag on the snapshot that the one to be is built on."""
+    parent_id = snapshot.parentId()
+    if tag is None or parent_id is None:
+        return changes
+    # A tag's age is its snapshot's, which may be old by now.
+    age_ms = max(0, time.time_ns() // 1_000_000 - int(base.snapshot(parent_id).timestampMillis()))
+    reference = java_class(f"{_ICEBERG}.SnapshotRef").tagBuilder(parent_id)
+    return changes.setRef(tag.name, reference.maxRefAgeMs(age_ms + tag.keep_ms).build())
 
 
 def _is_there(target: Target, operations: Any, snapshot: Any) -> bool:

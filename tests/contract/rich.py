@@ -182,6 +182,18 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "limit": 10,
         },
     ),
+    "LIST_BACKUPS": ({"operation": "LIST_BACKUPS", **TABLE},),
+    "RESTORE_BACKUP": (
+        {
+            "operation": "RESTORE_BACKUP",
+            **TABLE,
+            "name": "backup-20240501T101112045Z-update-1f0c9a7e",
+            "dry_run": False,
+            "create_backup": True,
+            "backup_retention_hours": 48,
+        },
+    ),
+    "DELETE_BACKUP": ({"operation": "DELETE_BACKUP", **TABLE, "name": "backup-20240501T101112045Z-update-1f0c9a7e"},),
     "COMPACTION_LOG": ({"operation": "COMPACTION_LOG", **TABLE, "limit": 10, "before": "2024-01-01T00:00:00Z"},),
     "CLEAN_ORPHANS": ({"operation": "CLEAN_ORPHANS", **TABLE, "older_than_hours": 48, "dry_run": True},),
     "DESCRIBE_TABLE": ({"operation": "DESCRIBE_TABLE", **TABLE},),

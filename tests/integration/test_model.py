@@ -82,10 +82,11 @@ class Model(RuleBasedStateMachine):
             changes = {c: typed(c, v) for c, v in record.items() if c in changeable}
             after.append(row | changes)
         answer = self.ok("UPSERT", records=sent, **asked)
-        # Without a column that may change, keys that are there are left alone.
-        touched = sum(row["id"] in by_id for row in self.rows) if changeable else 0
+        changed = sum(was != is_now for was, is_now in zip(self.rows, after, strict=True))
+        same = sum(row["id"] in by_id for row in self.rows) - changed
         new = [row_of(r) for r in sent if r["id"] not in known]
-        assert (answer["records_inserted"], answer["records_updated"]) == (len(new), touched)
+        counts = tuple(answer[f"records_{what}"] for what in ("inserted", "updated", "unchanged"))
+        assert counts == (len(new), changed, same)
         self.now(answer, after + new)
 
     @rule(changes=updates, where=filters())

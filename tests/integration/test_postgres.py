@@ -252,8 +252,13 @@ def test_every_kind_of_change_works_and_a_key_has_one_answer_on_another_instance
         assert [firn.ok(write), firn.ok(upsert)] == [written, upserted]
         firn.fail({**write, "records": [{"id": 9}]}, "KEY_REUSED", 422)
         assert firn.ok(query)["data"] == rows
-        firn.ok({"operation": "DELETE", **TABLE, "filter": {"id": {"gt": 1}}})
+        deleted = firn.ok({"operation": "DELETE", **TABLE, "filter": {"id": {"gt": 1}}, "create_backup": True})
         assert firn.ok(query)["data"] == rows[:1]
+        backup = {**TABLE, "name": deleted["backup"]}
+        assert firn.ok({"operation": "RESTORE_BACKUP", **backup})["records_after"] == len(rows)
+        assert firn.ok(query)["data"] == rows
+        firn.ok({"operation": "DELETE_BACKUP", **backup, "idempotency_key": "down"})
+        assert firn.ok({"operation": "LIST_BACKUPS", **TABLE})["backups"] == []
         firn.ok({"operation": "DROP_TABLE", **TABLE, "purge": True, "confirm": True})
         listed = {"operation": "LIST_TABLES", "tenant_id": TABLE["tenant_id"], "namespace": TABLE["namespace"]}
         assert firn.ok(listed)["tables"] == []
