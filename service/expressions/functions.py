@@ -67,8 +67,10 @@ class Function:
     def count(self) -> str:
         """How many arguments it takes, in words."""
         if self.most is None:
-            return f"at least {self.least}"
-        return str(self.least) if self.most == self.least else f"{self.least} to {self.most}"
+            return f"at least {self.least} argument{'s' if self.least > 1 else ''}"
+        if self.most == self.least:
+            return f"{self.least or 'no'} argument{'' if self.least == 1 else 's'}"
+        return f"{self.least} to {self.most} arguments"
 
     def taken(self, place: int) -> Takes:
         return self.takes[min(place, len(self.takes) - 1)]
