@@ -104,7 +104,9 @@ def new_value(kind: ColumnType, value: Any, parameters: Parameters) -> str:
     """What a column of this type is set to: a value as `read_literal` gives it, or an Expression."""
     if not isinstance(value, Expression):
         return literal(kind, value, parameters)
-    text = f"CAST({expression(value, parameters)} AS {spark_type(kind)})"
+    text = expression(value, parameters)
+    if value.kind != kind or isinstance(kind, Primitive | DecimalType):
+        text = f"CAST({text} AS {spark_type(kind)})"
     return f"coalesce({text}, {_raised(null_refused(value), parameters)})" if value.required else text
 
 
