@@ -277,7 +277,7 @@ class _Parser:
             return self.resolve(name, self.checks.path)
         except UnknownField as e:
             raise UnknownField(
-                f"{e.message} (at character {place + 1}; texts stand in single quotes)",
+                f"{e.message} (at character {place + 1}; texts stand in single quotes, odd names in backquotes)",
                 field=e.field,
                 suggestion=e.suggestion,
             ) from e

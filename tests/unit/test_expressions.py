@@ -343,7 +343,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(text: str, suggestion: str
 def test_an_unknown_column_says_where_it_stands_and_how_texts_are_written() -> None:
     found = refused("a > 1 AND name = ann")
     assert isinstance(found, UnknownField)
-    assert "(at character 18; texts stand in single quotes)" in found.message
+    assert "(at character 18; texts stand in single quotes, odd names in backquotes)" in found.message
 
 
 def test_the_caller_chooses_the_class_of_a_refusal() -> None:
