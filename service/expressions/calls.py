@@ -25,6 +25,7 @@ from service.expressions.kinds import (
 from service.expressions.tree import Cast, Constant, Node
 from service.schema import Array, ColumnType, Map, hint
 
+MAX_FIXED = 1_000
 _NEEDED: dict[Takes, Family] = {
     **dict.fromkeys(("number", "whole", "long", "fixed whole"), "number"),
     **dict.fromkeys(("text", "fixed text", "unit"), "text"),
@@ -120,9 +121,10 @@ class _Argument:
                 return self.value
             case "element":
                 return self._like_element(_element(self.first.kind))
+            case "key" if isinstance(self.first.kind, Map):
+                return self._like_element(self.first.kind.key)
             case "key":
-                if isinstance(self.first.kind, Map):
-                    return self._like_element(self.first.kind.key)
+                # A place in an array.
                 self.takes = "whole"
             case "fixed text" | "fixed whole" | "unit":
                 return self._fixed()
@@ -161,6 +163,8 @@ class _Argument:
         value = self.value.value if isinstance(self.value, Constant) else None
         if type(value) is not (int if self.takes == "fixed whole" else str):
             self.refuse(f"must be {_CALLED[self.takes]} and not computed")
+        if isinstance(value, int) and abs(value) > MAX_FIXED:
+            self.refuse(f"must be from -{MAX_FIXED} to {MAX_FIXED}")
         if self.takes != "unit":
             return self.value
         unit = str(value).lower()
@@ -172,6 +176,8 @@ class _Argument:
     def _like_element(self, element: Kind) -> Node:
         if not is_plain(element):
             self.refuse(f"cannot be looked for: the elements are no plain values but {words(element)}")
+        if self.value.kind is None and element is not None:
+            return self.cast(element)
         kind = self.checks.shared(self.which, (Constant(element, None), self.value), self.place)
         return self.checks.read(self.value, kind, self.place)
 

@@ -193,6 +193,16 @@ def test_a_required_column_set_to_null_by_an_expression_is_an_error_of_that_row(
     assert values[1].startswith("refused by Firn: updates.id.expression: the expression is null for a row")
 
 
+def test_a_computed_time_is_within_the_years_that_are_written() -> None:
+    sql, values = assigned("day", {"expression": "CAST(seen AS date)"})
+    assert sql == (
+        "element_at(transform(array(CAST(CAST(`seen` AS DATE) AS DATE)), same -> CASE WHEN same BETWEEN "
+        "CAST(:p0 AS DATE) AND CAST(:p1 AS DATE) THEN same WHEN same IS NOT NULL THEN raise_error(:p2) END), 1)"
+    )
+    assert values[:2] == ["0001-01-01", "9999-12-31"]
+    assert "updates.day.expression: the expression gives a time outside the years 1 to 9999" in values[2]
+
+
 def test_a_literal_is_what_it_was() -> None:
     assert assigned("price", "1.50") == ("CAST(:p0 AS DECIMAL(6,2))", ["1.50"])
     assert assigned("price", Decimal(1)) == ("CAST(:p0 AS DECIMAL(6,2))", ["1.00"])

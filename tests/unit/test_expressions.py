@@ -298,6 +298,8 @@ def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: Any, words: 
         ("sha2(name, a)", "argument 2 of sha2 must be a whole number in digits"),
         ("year(name)", "the argument of year must be a date or a time, not text; CAST(name AS date)"),
         ("hour('noon')", "'noon' is not a timestamp"),
+        ("round(x, 1001)", "argument 2 of round must be from -1000 to 1000"),
+        ("round(x, -999999999)", "argument 2 of round must be from -1000 to 1000"),
         ("date_add(day, 1.5)", "argument 2 of date_add must be a whole number"),
         ("date_trunc('fortnight', ts)", "'fortnight' is not a unit of time; known are year"),
         ("date_trunc(name, ts)", "argument 1 of date_trunc must be a unit such as 'month' and not computed"),
@@ -431,5 +433,6 @@ def test_what_a_function_takes_is_made_to_be_that() -> None:
     assert parsed("date_add(ts, b)").tree == parsed("date_add(CAST(ts AS date), CAST(b AS integer))").tree
     assert parsed("hour(ts)").tree == parsed("hour(CAST(ts AS timestamptz))").tree
     assert parsed("concat(a, ok)").tree == parsed("concat(CAST(a AS string), CAST(ok AS string))").tree
+    assert parsed("array_contains(days, NULL)").tree == parsed("array_contains(days, CAST(NULL AS date))").tree
     assert parsed("upper(NULL)").tree == parsed("upper(CAST(NULL AS string))").tree
     assert any(isinstance(node, Cast) and node.kind == Primitive("binary") for node in nodes(parsed("md5(name)").tree))
