@@ -41,8 +41,11 @@ _INFIX = {
 }
 _MATCH = {"like": "LIKE", "ilike": "ILIKE", "regex": "RLIKE"}
 _CALL = {"starts_with": "startswith", "ends_with": "endswith", "contains": "contains"}
-
-
+_NULL = (
+    "the expression is null for a row, but the column is required; give another value with coalesce(…, …), or leave "
+    "such rows out with the filter"
+)
+_TOO_FAR = "the expression gives a time outside the years 1 to 9999; such times cannot be written"
 REFUSED = "refused by Firn: "
 """What the errors begin with that our own statements raise for a row."""
 
@@ -113,10 +116,9 @@ def new_value(kind: ColumnType, value: Any, parameters: Parameters) -> str:
     if value.kind != kind or isinstance(kind, Primitive | DecimalType):
         text = f"CAST({text} AS {spark_type(kind)})"
     if family(kind) == "time" and not isinstance(value.tree, Named | Constant):
-        other = f"{value.path}: the expression gives a time outside the years 1 to 9999; such times cannot be written"
         first, last = (literal(kind, moment, parameters) for moment in _TIMES[str(kind)])
-        text = _checked(text, f"same BETWEEN {first} AND {last}", _raised(other, parameters))
-    return f"coalesce({text}, {_raised(null_refused(value), parameters)})" if value.required else text
+        text = _checked(text, f"same BETWEEN {first} AND {last}", _raised(f"{value.path}: {_TOO_FAR}", parameters))
+    return f"coalesce({text}, {_raised(f'{value.path}: {_NULL}', parameters)})" if value.required else text
 
 
 def reference(column: Column, parameters: Parameters) -> str:
@@ -181,14 +183,6 @@ def opaque(text: str, kind: ColumnType) -> str:
     than files do: as two signed numbers.
     """
     return f"concat({text}, '')" if kind == UUID else f"element_at(transform(array({text}), same -> same), 1)"
-
-
-def null_refused(value: Expression) -> str:
-    """What is said of a row for which a value is null that must not be."""
-    return (
-        f"{value.path}: the expression is null for a row, but the column is required; "
-        "give another value with coalesce(…, …), or leave such rows out with the filter"
-    )
 
 
 def _node(node: Node, parameters: Parameters) -> str:
