@@ -107,14 +107,21 @@ class _Parser:
                 value = self.predicate(value, operator, place)
                 # SQL takes one predicate after a value; what follows may only join conditions.
                 loosest = _AND
+            elif operator in ("and", "or"):
+                value = self.chained(value, operator, place)
             else:
                 value = self.joined(value, operator, self.any(binds + 1), place)
         self.depth -= 1
         return value
 
+    def chained(self, first: Node, operator: str, place: int) -> Node:
+        """Conditions joined by the same word, as one operation however many they are."""
+        parts = [first, self.any(_BINDS[operator] + 1)]
+        while self.skip(operator):
+            parts.append(self.any(_BINDS[operator] + 1))
+        return self.checks.logic(operator, parts, place)
+
     def joined(self, left: Node, operator: str, right: Node, place: int) -> Node:
-        if operator in ("and", "or"):
-            return self.checks.logic(operator, (left, right), place)
         if operator == "||":
             return call(self.checks, FUNCTIONS["concat"], (left, right), place)
         if _BINDS[operator] == _COMPARISON:
