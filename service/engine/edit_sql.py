@@ -13,7 +13,7 @@ from service.changes import PLACE, SENT, Assignment, ByFilter, ByKey, Merge, Rep
 from service.columns import Column
 from service.engine.content import row_hash, same
 from service.engine.rows import frame
-from service.engine.sql import Parameters, identifier, literal, run, where
+from service.engine.sql import Parameters, identifier, new_value, run, where
 from service.predicates import And, Compare, In, Predicate
 from service.schema import ColumnType, DecimalType, Primitive, TableSchema
 
@@ -186,7 +186,7 @@ def _after(which: ByFilter | ByKey, schema: TableSchema, parameters: Parameters)
 
 
 def _assigned(assignment: Assignment, parameters: Parameters) -> str:
-    return literal(assignment.type, assignment.value, parameters)
+    return new_value(assignment.type, assignment.value, parameters)
 
 
 def _sent_value(name: str, how: Merge) -> str:

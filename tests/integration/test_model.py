@@ -22,7 +22,7 @@ from tests.model.asks import (
     updates,
     wrong_records,
 )
-from tests.model.logic import Row, keeps
+from tests.model.logic import Row, keeps, new_value
 from tests.strategies import json_text
 
 _tables = itertools.count(1)
@@ -94,8 +94,8 @@ class Model(RuleBasedStateMachine):
         hit = [keeps(where, row) for row in self.rows]
         answer = self.ok("UPDATE", updates=changes, filter=where)
         assert answer["records_updated"] == sum(hit)
-        new = {c: typed(c, v) for c, v in changes.items()}
-        self.now(answer, [row | new if h else row for row, h in zip(self.rows, hit, strict=True)])
+        after = [row | {c: new_value(c, v, row, typed) for c, v in changes.items()} for row in self.rows]
+        self.now(answer, [new if h else row for row, new, h in zip(self.rows, after, hit, strict=True)])
 
     @rule(where=filters())
     def delete(self, where: Any) -> None:

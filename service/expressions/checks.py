@@ -1,0 +1,169 @@
+"""What may be done with which kinds of values. Each check makes a node, or refuses it with the way out."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeGuard
+
+from service.expressions.kinds import (
+    BOOLEAN,
+    DATE,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UUID,
+    Family,
+    Kind,
+    Unlike,
+    castable,
+    common,
+    family,
+    is_plain,
+    quotient,
+    words,
+)
+from service.expressions.making import Maker
+from service.expressions.tree import Call, Case, Cast, Constant, Named, Node
+from service.records import Misfit, read_value
+from service.schema import ColumnType
+
+_READ_FROM_TEXT = (DATE, TIMESTAMP, TIMESTAMPTZ, UUID)
+_ORDERED = ("<", "<=", ">", ">=")
+
+
+class Checks(Maker):
+    """Operators, CASE and CAST."""
+
+    def arithmetic(self, name: str, left: Node, right: Node, place: int) -> Node:
+        if "time" in (family(left.kind), family(right.kind)) and name in "+-":
+            self.refuse(place, f"{name} takes numbers; for days use date_add, date_sub, datediff or add_months")
+        for side in (left, right):
+            self.need(f"{name} takes numbers", side, "number", place)
+        if name == "/":
+            return self.operation(name, (left, right), quotient(left.kind, right.kind), place)
+        kind = LONG if name == "div" else common((left.kind, right.kind))
+        return self.operation(name, (left, right), kind, place)
+
+    def negated(self, value: Node, place: int) -> Node:
+        self.need("- takes a number", value, "number", place)
+        return self.operation("negative", (value,), value.kind, place)
+
+    def logic(self, name: str, parts: Sequence[Node], place: int) -> Node:
+        for part in parts:
+            self.need(f"{name.upper()} takes conditions", part, "boolean", place)
+        first = parts[0]
+        if name != "not" and isinstance(first, Call) and first.name == name:
+            parts = (*first.arguments, *parts[1:])
+        return self.operation(name, parts, BOOLEAN, place)
+
+    def comparison(self, name: str, left: Node, right: Node, place: int) -> Node:
+        if name != "<=>" and (_is_null(left) or _is_null(right)):
+            self.refuse(place, "nothing compares with null, not even null; use IS NULL, IS NOT NULL or <=>")
+        sides = self._comparable(name, (left, right), place, ordered=name in _ORDERED)
+        return self.operation(name, sides, BOOLEAN, place)
+
+    def among(self, value: Node, values: Sequence[Node], place: int) -> Node:
+        if not values:
+            self.refuse(place, "IN needs at least one value in its list")
+        return self.operation("in", self._comparable("IN", (value, *values), place), BOOLEAN, place)
+
+    def between(self, value: Node, low: Node, high: Node, place: int) -> Node:
+        sides = self._comparable("BETWEEN", (value, low, high), place, ordered=True)
+        return self.operation("between", sides, BOOLEAN, place)
+
+    def like(self, name: str, value: Node, pattern: Node, place: int) -> Node:
+        for part in (value, pattern):
+            self.need(f"{name.upper()} takes text", part, "text", place)
+        if name != "rlike" and isinstance(pattern, Constant) and _bad_escape(str(pattern.value)):
+            self.refuse(place, "in a pattern a backslash escapes only %, _ or another backslash; write two for one")
+        return self.operation(name, (value, pattern), BOOLEAN, place)
+
+    def is_null(self, value: Node, place: int) -> Node:
+        return self.operation("is_null", (value,), BOOLEAN, place)
+
+    def case(self, of: Node | None, branches: Sequence[tuple[Node, Node]], otherwise: Node | None, place: int) -> Node:
+        conditions = [condition for condition, _ in branches]
+        if of is None:
+            for condition in conditions:
+                self.need("WHEN takes a condition", condition, "boolean", place)
+        else:
+            of, *conditions = self._comparable("CASE", (of, *conditions), place)
+        values = [value for _, value in branches] + ([] if otherwise is None else [otherwise])
+        values = self.alike("the branches of CASE", values, place)
+        kind = common(value.kind for value in values)
+        last = None if otherwise is None else values.pop()
+        return self.made(Case(of, tuple(zip(conditions, values, strict=True)), last, kind), place)
+
+    def cast(self, value: Node, to: ColumnType, safe: bool, place: int) -> Node:
+        if not castable(value.kind, to):
+            self.refuse(place, f"{words(value.kind)} cannot be cast to {to}")
+        return self.made(Cast(value, to, safe), place)
+
+    def literal(self, kind: ColumnType, text: str, place: int) -> Node:
+        """A text read as a value of the kind, as in a record."""
+        try:
+            value = read_value(kind)(text)
+            if kind == TIMESTAMP and isinstance(value, datetime) and _has_zone(text):
+                kind, value = TIMESTAMPTZ, read_value(TIMESTAMPTZ)(text)
+        except Misfit as e:
+            self.refuse(place, e.problem)
+        return self.made(Constant(kind, value), place)
+
+    def need(self, what: str, value: Node, needed: Family, place: int) -> None:
+        if family(value.kind) not in (needed, "null"):
+            self.refuse(place, f"{what}, not {words(value.kind)}{_way(value, needed)}")
+
+    def alike(self, what: str, values: Sequence[Node], place: int) -> list[Node]:
+        """The values, made to be of one kind."""
+        kind = self.shared(what, values, place)
+        return [self.read(value, kind, place) for value in values]
+
+    def shared(self, what: str, values: Sequence[Node], place: int) -> Kind:
+        """The kind that the values have in common; texts of the expression itself follow a time or uuid beside them."""
+        try:
+            others = common(value.kind for value in values if not _is_text(value))
+            return others if others in _READ_FROM_TEXT else common(value.kind for value in values)
+        except Unlike as e:
+            self.refuse(place, f"{what}: {e} do not go together; CAST one of them")
+
+    def read(self, value: Node, kind: Kind, place: int) -> Node:
+        """The same value; a text of the expression itself becomes the time or uuid it stands for."""
+        if kind is None or kind not in _READ_FROM_TEXT or not _is_text(value):
+            return value
+        text = str(value.value)
+        return self.literal(TIMESTAMP if kind == DATE and len(text) > 10 else kind, text, place)
+
+    def _comparable(self, what: str, values: Sequence[Node], place: int, *, ordered: bool = False) -> list[Node]:
+        kind = self.shared(what, values, place)
+        if kind is not None and not is_plain(kind):
+            self.refuse(place, f"{what} compares plain values, not {words(kind)}; name a field or an element inside it")
+        if ordered and kind == BOOLEAN:
+            self.refuse(place, f"{what} does not go with true and false; use = or <>")
+        return [self.read(value, kind, place) for value in values]
+
+
+def _is_null(value: Node) -> bool:
+    return isinstance(value, Constant) and value.value is None
+
+
+def _is_text(value: Node) -> TypeGuard[Constant]:
+    return isinstance(value, Constant) and value.kind == STRING and value.value is not None
+
+
+def _way(value: Node, needed: Family) -> str:
+    shown = value.column.name if isinstance(value, Named) else "…"
+    if needed == "text" and is_plain(value.kind):
+        return f"; CAST({shown} AS string) makes text of it"
+    if needed == "number" and family(value.kind) == "text":
+        return f"; CAST({shown} AS double) reads text as a number"
+    if needed == "time" and family(value.kind) == "text":
+        return f"; CAST({shown} AS date) or to_timestamp({shown}) read text as one"
+    return ""
+
+
+def _has_zone(text: str) -> bool:
+    return text.endswith("Z") or "+" in text or "-" in text[10:]
+
+
+def _bad_escape(pattern: str) -> bool:
+    return "\\" in pattern.replace("\\\\", "").replace("\\%", "").replace("\\_", "")
