@@ -1,0 +1,59 @@
+"""Many Java objects asked the same in one go: a call for each through Py4J takes longer than what is asked."""
+
+from typing import Any
+
+from service.engine.jvm import java_class
+
+_INVOKE = "java.lang.invoke"
+# No path has it.
+_BETWEEN = "\0"
+
+
+def by_location(tasks: Any) -> Any:
+    """Scan tasks, which are closed, as a Java map of their files' locations to them."""
+    function = java_class("java.util.function.Function")
+    collectors = java_class("java.util.stream.Collectors")
+    try:
+        stream = java_class("java.util.stream.StreamSupport").stream(tasks.spliterator(), False)
+        return stream.collect(collectors.toMap(_asked(_FILE, _LOCATION), function.identity()))
+    finally:
+        tasks.close()
+
+
+def files_of(tasks: Any) -> Any:
+    """The data files of a Java collection of scan tasks."""
+    collectors = java_class("java.util.stream.Collectors")
+    return tasks.stream().map(_asked(_FILE)).collect(collectors.toList())
+
+
+def total(files: Any, what: str) -> int:
+    """The sum of what each of a Java collection of data files says: `recordCount`, `fileSizeInBytes`."""
+    asked = _asked((_CONTENT, what, "long"), to="ToLongFunction")
+    return int(files.stream().mapToLong(asked).sum())
+
+
+def texts(values: list[str]) -> Any:
+    """A Java list of texts."""
+    joined = _BETWEEN.join(values)
+    return java_class("java.util.Arrays").asList(java_class("java.util.regex.Pattern").compile(_BETWEEN).split(joined))
+
+
+_Method = tuple[str, str, str]
+_CONTENT = "org.apache.iceberg.ContentFile"
+_FILE: _Method = ("org.apache.iceberg.ContentScanTask", "file", _CONTENT)
+_LOCATION: _Method = (_CONTENT, "location", "java.lang.String")
+
+
+def _asked(*methods: _Method, to: str = "Function") -> Any:
+    """Methods without arguments, one after the other, as a Java function."""
+    handles = java_class(f"{_INVOKE}.MethodHandles")
+    handle = None
+    for owner, name, gives in methods:
+        kind = java_class(f"{_INVOKE}.MethodType").methodType(_class(gives))
+        found = handles.publicLookup().findVirtual(_class(owner), name, kind)
+        handle = found if handle is None else handles.filterReturnValue(handle, found)
+    return java_class(f"{_INVOKE}.MethodHandleProxies").asInterfaceInstance(_class(f"java.util.function.{to}"), handle)
+
+
+def _class(name: str) -> Any:
+    return java_class("java.lang.Long").TYPE if name == "long" else java_class("java.lang.Class").forName(name)
