@@ -12,6 +12,7 @@ from service.catalog.tables import Catalog
 from service.commits.ask import Ask
 from service.commits.commit import Commits
 from service.commits.holds import Holds, awaited
+from service.edits.backups import Backups
 from service.edits.edits import Edits
 from service.engine.engine import Engine
 from service.jobs.background import Background
@@ -55,6 +56,7 @@ class Context:
     commits: Commits
     writes: Writes
     edits: Edits
+    backups: Backups
     upkeep: Upkeep
     compactions: Compactions
     orphans: Orphans
@@ -113,6 +115,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         commits,
         writes=writes,
         edits=Edits(engine, commits),
+        backups=Backups(settings.iceberg.edits, commits),
         upkeep=upkeep,
         compactions=compactions,
         orphans=orphans,

@@ -11,12 +11,15 @@ FirnError                      code                    status  retryable
 │   └── ConfirmationRequired   CONFIRMATION_REQUIRED   400
 ├── NotFound                   NOT_FOUND               404
 │   ├── TableNotFound          TABLE_NOT_FOUND         404
+│   ├── BackupNotFound         BACKUP_NOT_FOUND        404
 │   ├── ScheduleNotFound       SCHEDULE_NOT_FOUND      404
 │   └── SnapshotNotFound       SNAPSHOT_NOT_FOUND      404
 ├── MethodNotAllowed           METHOD_NOT_ALLOWED      405
 ├── TableExists                TABLE_EXISTS            409
 ├── ScheduleExists             SCHEDULE_EXISTS         409
 ├── CommitConflict             COMMIT_CONFLICT         409     yes
+├── PlanStale                  PLAN_STALE              409
+├── RowCountMismatch           ROW_COUNT_MISMATCH      409
 ├── Cancelled                  CANCELLED               409
 ├── BodyTooLarge               BODY_TOO_LARGE          413
 ├── KeyReused                  KEY_REUSED              422
@@ -101,6 +104,10 @@ class TableNotFound(NotFound):
     code = "TABLE_NOT_FOUND"
 
 
+class BackupNotFound(NotFound):
+    code = "BACKUP_NOT_FOUND"
+
+
 class ScheduleNotFound(NotFound):
     code = "SCHEDULE_NOT_FOUND"
 
@@ -123,6 +130,24 @@ class ScheduleExists(FirnError):
 
 class CommitConflict(FirnError):
     code, status, retryable = "COMMIT_CONFLICT", 409, True
+
+
+class PlanStale(FirnError):
+    """The rows that a plan was about are not what they were; nothing was changed."""
+
+    code, status = "PLAN_STALE", 409
+
+
+class RowCountMismatch(FirnError):
+    """What was about to be published does not have the rows that were counted; nothing was changed."""
+
+    code, status = "ROW_COUNT_MISMATCH", 409
+
+    def __init__(self, what: str, expected: int, found: int) -> None:
+        super().__init__(
+            f"Row count mismatch: {what} should have {expected} rows and would have {found}; nothing was changed",
+            details={"expected": expected, "found": found},
+        )
 
 
 class Cancelled(FirnError):

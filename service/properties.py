@@ -10,9 +10,11 @@ from service.settings import (
     Codec,
     CompactionSettings,
     Count,
+    EditSettings,
     FileCount,
     Hours,
     IcebergSettings,
+    KeptHours,
     Megabytes,
     Mode,
     SnapshotSettings,
@@ -24,6 +26,7 @@ _CODEC = "write.parquet.compression-codec"
 _TARGET = "write.target-file-size-bytes"
 _COMPACTION = "firn.compaction."
 _SNAPSHOTS = "firn.snapshots."
+_EDITS = "firn.edits."
 _MIB = 1024 * 1024
 
 
@@ -83,6 +86,20 @@ class SnapshotOverrides(BaseModel):
     keep_at_most: Count | None = Field(default=None, description="never more than so many stay by these rules")
 
 
+class EditOverrides(BaseModel):
+    """What one table wants other than the service's settings for changes of rows."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    create_backup: bool | None = Field(
+        default=None, description="whether a change of rows keeps the state before it, where its request does not say"
+    )
+    backup_retention_hours: KeptHours | None = Field(
+        default=None, description="how long such a backup is kept, where the request does not say"
+    )
+    undo_retention_hours: Hours | None = Field(default=None, description="how long a change can be undone")
+
+
 def _describe_flat_overrides(schema: dict[str, Any]) -> None:
     schema["properties"] |= CompactionOverrides.model_json_schema()["properties"]
 
@@ -103,6 +120,9 @@ class TableProperties(BaseModel):
     )
     snapshots: SnapshotOverrides = Field(
         default=SnapshotOverrides(), description="which old snapshots this table keeps, if not those of the settings"
+    )
+    edits: EditOverrides = Field(
+        default=EditOverrides(), description="what a change of this table's rows keeps, if not as the settings say"
     )
 
     @model_validator(mode="before")
@@ -141,7 +161,13 @@ def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[s
     }
     if properties.description is not None:
         values["comment"] = properties.description
-    return values | _written(_COMPACTION, properties.compaction) | _written(_SNAPSHOTS, properties.snapshots)
+    for prefix, overrides in (
+        (_COMPACTION, properties.compaction),
+        (_SNAPSHOTS, properties.snapshots),
+        (_EDITS, properties.edits),
+    ):
+        values |= _written(prefix, overrides)
+    return values
 
 
 def describe(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -156,6 +182,7 @@ def describe(properties: Mapping[str, str]) -> dict[str, Any]:
     for key, prefix, model in (
         ("compaction", _COMPACTION, CompactionOverrides),
         ("snapshots", _SNAPSHOTS, SnapshotOverrides),
+        ("edits", _EDITS, EditOverrides),
     ):
         overrides = _read(prefix, model, properties)
         if overrides:
@@ -174,6 +201,11 @@ def snapshot_policy(properties: Mapping[str, str], settings: SnapshotSettings) -
     return SnapshotSettings.model_validate(
         {**settings.model_dump(), **_read(_SNAPSHOTS, SnapshotOverrides, properties)}
     )
+
+
+def edit_policy(properties: Mapping[str, str], settings: EditSettings) -> EditSettings:
+    """What a change of rows keeps: the service's settings with this table's overrides over them."""
+    return EditSettings.model_validate({**settings.model_dump(), **_read(_EDITS, EditOverrides, properties)})
 
 
 def target_file_size_mb(properties: Mapping[str, str], settings: IcebergSettings) -> int:

@@ -10,6 +10,16 @@ from service.filters import parse_either
 from service.operation import ChangeRequest
 from service.predicates import Predicate
 from service.schema import TableSchema
+from service.settings import KeptHours
+
+
+class BackedUpRequest(ChangeRequest):
+    """A change that can keep the state before it."""
+
+    create_backup: bool | None = Field(
+        default=None, description="keep the state before as a backup, which the answer names; default: the table's own"
+    )
+    backup_retention_hours: KeptHours | None = Field(default=None, description="for how long; default: the table's own")
 
 
 class RowsRequest(ChangeRequest):

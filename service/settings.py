@@ -19,6 +19,7 @@ NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE", "FIRN_URL", "FIRN_TENAN
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 FileCount = Annotated[int, Field(ge=2, le=1_000_000)]
 Hours = Annotated[int, Field(ge=0, le=1_000_000)]
+KeptHours = Annotated[int, Field(ge=1, le=1_000_000)]
 Threads = Annotated[int, Field(ge=1, le=1000)]
 Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
 Mode = Literal["off", "recommend", "auto"]
@@ -84,10 +85,19 @@ class SnapshotSettings(_Section):
     keep_at_most: Count = 300
 
 
+class EditSettings(_Section):
+    """What a change of rows leaves behind, so that it can be taken back."""
+
+    create_backup: bool = False
+    backup_retention_hours: KeptHours = 168
+    undo_retention_hours: Hours = 24
+
+
 class IcebergSettings(_Section):
     write: WriteSettings = WriteSettings()
     compaction: CompactionSettings = CompactionSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
+    edits: EditSettings = EditSettings()
 
 
 class SparkSettings(_Section):
