@@ -1,5 +1,6 @@
 """Many Java objects asked the same in one go: a call for each through Py4J takes longer than what is asked."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from service.engine.jvm import java_class
@@ -32,7 +33,7 @@ def total(files: Any, what: str) -> int:
     return int(files.stream().mapToLong(asked).sum())
 
 
-def texts(values: list[str]) -> Any:
+def texts(values: Iterable[str]) -> Any:
     """A Java list of texts."""
     joined = _BETWEEN.join(values)
     return java_class("java.util.Arrays").asList(java_class("java.util.regex.Pattern").compile(_BETWEEN).split(joined))

@@ -39,7 +39,7 @@ def of(row: tuple[int, int | None, int | None]) -> Checksum:
 
 
 def _marked(text: str, kind: ColumnType) -> str:
-    """What is hashed of a value. A hash passes over nulls, so that without the mark (null, 1) and (1, null) were one."""
+    """What is hashed of a value. A hash passes over nulls: without the mark (null, 1) and (1, null) were the same."""
     return f"{text} IS NULL, {_plain(text, kind, 0)}"
 
 

@@ -1,36 +1,22 @@
-"""The jobs that write a table's rows anew for another layout, batch by batch, and the commit that puts them in place."""
+"""A table's rows on their way to another layout: what is read, what is written for, and the commit at the end."""
 
-import uuid as uuids
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from service.engine import checksum
-from service.engine.append import STAGING, each
-from service.engine.bulk_calls import by_location, files_of, texts, total
+from service.engine.append import each
+from service.engine.bulk_calls import by_location, files_of, texts
 from service.engine.checksum import Checksum
 from service.engine.compaction import Beaten
 from service.engine.jvm import java_class
 from service.engine.layout import Built, Layout, evolved, writing_to
-from service.engine.sql import identifier, run
 from service.engine.swap import Tag, Target, is_a, swap
 from service.engine.tables import current
-from service.engine.tags import tagged
-from service.engine.transforms import KEY, keys
-from service.schema import TableSchema
 
 _ICEBERG = "org.apache.iceberg"
-_SPARK = f"{_ICEBERG}.spark"
-_OPEN_COST = 64 * 1024
-# A reader's share of a batch is no smaller; what goes to one writer is about so large.
-_SPLIT_BYTES, _WRITER_BYTES = 8 << 20, 24 << 20
-# A writer's share is cut in two only beyond this, so that a partition's rows mostly stay in one file.
-_SKEW = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
-_SKEW_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -56,22 +42,8 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How rows become those of the new layout: the columns there were and those that are worked out from them."""
-
-    source: TableSchema
-    schema: TableSchema
-    """With the new columns."""
-    derived: str = ""
-    """The select list of the new columns, each with a comma before it."""
-    parameters: Mapping[str, str | int | bool] | None = None
-    compression: str | None = None
-    validate: bool = True
-
-
-@dataclass(frozen=True)
 class Written:
-    """New files that no snapshot holds yet. The checksum is of the columns there were, and there where it was asked for."""
+    """New files that no snapshot holds yet. The checksums are of the columns there were, where they were asked for."""
 
     handle: Any
     files: int
@@ -79,6 +51,7 @@ class Written:
     bytes: int
     read: Checksum | None
     written: Checksum | None
+    spark_jobs: int
 
 
 def source_at(session: SparkSession, table: str, snapshot_id: int | None) -> Source:
@@ -107,28 +80,16 @@ def goal(session: SparkSession, table: str, layout: Layout, folder: str) -> Goal
     return Goal(written, Built.on(base), int(metadata.defaultSpecId()), layout)
 
 
-def rewrite(
-    session: SparkSession, source: Source, goal: Goal, paths: Sequence[str], recipe: Recipe, tag: str
-) -> Written:
-    """Write the rows of some files into new ones of the new layout. The Spark jobs bear the tag."""
-    tasks = java_class("java.util.ArrayList")()
-    for path in paths:
-        tasks.add(source.tasks.get(path))
-    size = sum(int(task.length()) for task in each(tasks))
-    with tagged(session, tag), _reading(session, source.iceberg, tasks, size) as rows:
-        files = _write(session, goal, rows, size, recipe)
-        try:
-            read, written = _checked(session, goal, rows, files, recipe)
-        except BaseException:
-            _delete(goal, files)
-            raise
-    count = int(files.size())
-    return Written(files, count, total(files, "recordCount"), total(files, "fileSizeInBytes"), read, written)
-
-
 def discard(session: SparkSession, goal: Goal, written: Written) -> None:
     """Delete new files that certainly no snapshot holds."""
-    _delete(goal, written.handle)
+    delete(goal, written.handle)
+
+
+def delete(goal: Goal, files: Any) -> None:
+    """Delete data files of a goal."""
+    io = goal.table.io()
+    for file in each(files):
+        io.deleteFile(str(file.location()))
 
 
 def commit(
@@ -183,112 +144,3 @@ def _replacing(table: Any, source: Source, kept: Sequence[str], done: Sequence[W
         new.addAll(one.handle)
     none = java_class(f"{_ICEBERG}.util.DeleteFileSet").create
     return table.newRewrite().validateFromSnapshot(source.snapshot_id).rewriteFiles(old, none(), new, none())
-
-
-@contextmanager
-def _reading(session: SparkSession, table: Any, tasks: Any, size: int) -> Iterator[DataFrame]:
-    """The rows of scan tasks, of about so many bytes."""
-    name = uuids.uuid4().hex
-    tables = java_class(f"{_SPARK}.SparkTableCache").get()
-    staged = java_class(f"{_SPARK}.ScanTaskSetManager").get()
-    cores = session.sparkContext.defaultParallelism
-    split = max(_SPLIT_BYTES, -(-size // cores))
-    tables.add(name, table)
-    staged.stageTasks(table, name, tasks)
-    try:
-        reader = session.read.option("split-size", str(split)).option("file-open-cost", str(_OPEN_COST))
-        yield reader.format("iceberg").load(name)
-    finally:
-        tables.remove(name)
-        staged.removeTasks(table, name)
-
-
-def _write(session: SparkSession, goal: Goal, rows: DataFrame, size: int, recipe: Recipe) -> Any:
-    """New files of rows: each task has a partition's rows together and one file open at a time, however many there
-    are of them."""
-    name = uuids.uuid4().hex
-    tables = java_class(f"{_SPARK}.SparkTableCache").get()
-    staging = java_class(f"{_SPARK}.FileRewriteCoordinator").get()
-    tables.add(name, goal.table)
-    try:
-        writer = _arranged(session, rows, size, recipe, goal).writeTo(f"{STAGING}.`{name}`")
-        # Iceberg's own order of rows is not that of their partitions where a uuid is hashed.
-        writer = writer.option("use-table-distribution-and-ordering", "false").option("fanout-enabled", "false")
-        writer = writer.option("output-spec-id", str(goal.spec_id))
-        if recipe.compression is not None:
-            writer = writer.option("compression-codec", recipe.compression)
-        with _confs(session, {_SKEW: str(_SKEW_BYTES)}):
-            writer.append()
-        return staging.fetchNewFiles(goal.table, name)
-    finally:
-        tables.remove(name)
-        staging.clearRewrite(goal.table, name)
-
-
-def _arranged(session: SparkSession, rows: DataFrame, size: int, recipe: Recipe, goal: Goal) -> DataFrame:
-    """The rows with their new columns, those of one partition one after another, on as few writers as is good."""
-    columns = ", ".join(identifier(name) for name in recipe.schema.names)
-    own = ", ".join(identifier(name) for name in recipe.source.names)
-    given = keys(goal.layout.partition, recipe.schema)
-    with _view(session, rows) as view:
-        text = f"SELECT {own}{recipe.derived} FROM {view}"
-        if given:
-            names = ", ".join(f"{KEY}{n}" for n in range(len(given)))
-            writers = max(session.sparkContext.defaultParallelism, size // _WRITER_BYTES)
-            text = (
-                f"SELECT {columns} FROM (SELECT /*+ REBALANCE({writers}, {names}) */ * "
-                f"FROM (SELECT *, {', '.join(given)} FROM ({text})) SORT BY {names})"
-            )
-        return run(session, text, recipe.parameters or {})
-
-
-def _checked(
-    session: SparkSession, goal: Goal, rows: DataFrame, files: Any, recipe: Recipe
-) -> tuple[Checksum | None, Checksum | None]:
-    """The checksums of what was read and of what was written, each read anew; none where nobody asked for them."""
-    if not recipe.validate:
-        return None, None
-    new = java_class("java.util.ArrayList")()
-    metadata = goal.table.operations().current()
-    schema = java_class(f"{_ICEBERG}.SchemaParser").toJson(metadata.schema())
-    spec = java_class(f"{_ICEBERG}.PartitionSpecParser").toJson(metadata.spec())
-    every = java_class(f"{_ICEBERG}.expressions.Expressions").alwaysTrue()
-    all_rows = java_class(f"{_ICEBERG}.expressions.ResidualEvaluator").unpartitioned(every)
-    gateway: Any = session.sparkContext._gateway
-    no_deletes = gateway.new_array(java_class(f"{_ICEBERG}.DeleteFile"), 0)
-    for file in each(files):
-        new.add(java_class(f"{_ICEBERG}.BaseFileScanTask")(file, no_deletes, schema, spec, all_rows))
-    counted = checksum.aggregates(recipe.source.fields)
-    with _reading(session, goal.table, new, total(files, "fileSizeInBytes")) as written:
-        with _view(session, rows) as before, _view(session, written) as after:
-            text = f"SELECT 0, {counted} FROM {before} UNION ALL SELECT 1, {counted} FROM {after}"
-            found = {row[0]: checksum.of(row[1:]) for row in session.sql(text).collect()}
-    return found[0], found[1]
-
-
-def _delete(goal: Goal, files: Any) -> None:
-    io = goal.table.io()
-    for file in each(files):
-        io.deleteFile(str(file.location()))
-
-
-@contextmanager
-def _view(session: SparkSession, rows: DataFrame) -> Iterator[str]:
-    """A name for rows in SQL text, as long as the text is being read."""
-    name = f"_firn_{uuids.uuid4().hex}"
-    rows.createOrReplaceTempView(name)
-    try:
-        yield name
-    finally:
-        session.catalog.dropTempView(name)
-
-
-@contextmanager
-def _confs(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    for key, value in values.items():
-        session.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key in values:
-            session.conf.unset(key)
