@@ -4,11 +4,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from service.columns import columns_of
 from service.context import Context
 from service.engine.edit import Assignment
 from service.errors import InvalidRequest
+from service.expressions.assigned import read_assigned
 from service.operation import Example, Metadata, Result, operation
-from service.records import read_literal
 from service.requests import RowsRequest
 from service.schema import TableSchema
 
@@ -37,7 +38,10 @@ EXAMPLES = (
 
 class Update(RowsRequest):
     operation: Literal["UPDATE"]
-    updates: dict[str, Any] = Field(description="column: new value; an object is a literal for struct and map columns")
+    updates: dict[str, Any] = Field(
+        description='column: new value, or {"expression": "price * 1.1"} over the row\'s columns; for struct and map '
+        "columns any other object is a literal"
+    )
 
 
 class UpdateResult(Result):
@@ -61,8 +65,5 @@ def _assignments(updates: dict[str, Any], schema: TableSchema) -> tuple[Assignme
     for name, value in updates.items():
         path = f"updates.{name}"
         field = schema.field(name, path=path)
-        if value is None and field.required:
-            raise InvalidRequest(f"{path} is null, but the column is required; send a value", field=path)
-        new = None if value is None else read_literal(field.type, value, path, InvalidRequest)
-        assignments.append(Assignment(field.name, field.type, new))
+        assignments.append(Assignment(field.name, field.type, read_assigned(field, value, columns_of(schema), path)))
     return tuple(assignments)

@@ -3,8 +3,9 @@
 Map: `{"age": {"gt": 28, "lte": 60}, "name": "Ann", "or": [..]}`; a bare value means eq, null means is_null.
 List: `[{"field": "age", "operator": "gt", "value": 28}]`. Everything side by side is joined by and. `and`, `or` and
 `not` nest in both, and an object in a list may be of either dialect; a column that is itself called `and` is reached by
-the list dialect. Nulls follow SQL: `ne` and `not_in` never match a null, but a
-`not_in` of no values matches every row, and an `in` of none no row.
+the list dialect. `{"expression": "age * 2 < limit"}` is a condition in both, unless a column is called `expression`.
+Nulls follow SQL: `ne` and `not_in` never match a null, but a `not_in` of no values matches every row, and an `in` of
+none no row.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from typing import Any
 from service.columns import Column, Resolver
 from service.conditions import OPERATORS, condition
 from service.errors import InvalidFilter, UnknownField
-from service.predicates import EVERY_ROW, And, IsNull, Not, Or, Predicate
+from service.expressions import parse_expression
+from service.expressions.kinds import BOOLEAN, words
+from service.predicates import EVERY_ROW, And, Holds, IsNull, Not, Or, Predicate
 from service.schema import hint
 
 MAX_DEPTH = 64
@@ -64,6 +67,8 @@ class _Reader:
                 raise InvalidFilter(f"{path} must be a list of filters", field=path)
             children = tuple(self.any(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value))
             return And(children) if key == "and" else Or(children)
+        if key == "expression" and not self.has(key, path):
+            return self.count(self.expression(value, path), path)
         column = self.column(key, path)
         if value is None:
             return self.count(IsNull(column), path)
@@ -110,6 +115,22 @@ class _Reader:
                 f'{path} must be a value, or another column as {{"field": "name"}}, not another object', field=path
             )
         return self.column(value["field"], f"{path}.field")
+
+    def expression(self, text: Any, path: str) -> Predicate:
+        found = parse_expression(text, self.resolve, path, InvalidFilter)
+        if found.kind != BOOLEAN:
+            raise InvalidFilter(
+                f"{path} must be a condition, true or false of a row, such as 'a < b'; this one is {words(found.kind)}",
+                field=path,
+            )
+        return Holds(found)
+
+    def has(self, name: str, path: str) -> bool:
+        try:
+            self.resolve(name, path)
+        except UnknownField:
+            return False
+        return True
 
     def column(self, name: str, path: str) -> Column:
         try:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Literal, TypeAlias
 
 from service.columns import Column
+from service.expressions.tree import Expression
 
 Value: TypeAlias = bool | int | float | Decimal | str | bytes | date | datetime
 Order = Literal["eq", "ne", "gt", "gte", "lt", "lte"]
@@ -80,7 +81,14 @@ class HasElement:
     value: Value
 
 
-Predicate: TypeAlias = And | Or | Not | Always | Compare | In | IsNull | Matches | HasElement
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """True where a condition written as an expression is."""
+
+    expression: Expression
+
+
+Predicate: TypeAlias = And | Or | Not | Always | Compare | In | IsNull | Matches | HasElement | Holds
 
 EVERY_ROW: Predicate = And(())
 NO_ROW: Predicate = Or(())

@@ -15,7 +15,7 @@ from service.columns import Column, Key, columns_of
 from service.errors import InvalidFilter, nearest
 from service.filters import parse_filter
 from service.partition import PartitionField
-from service.predicates import Always, And, Compare, In, IsNull, Matches, Not, Or, Predicate, Value
+from service.predicates import Always, And, Compare, Holds, In, IsNull, Matches, Not, Or, Predicate, Value
 from service.schema import TableSchema
 
 TAKEN = "eq, ne, gt, gte, lt, lte, in, not_in, between, starts_with, is_null and is_not_null"
@@ -86,6 +86,8 @@ def _render(predicate: Predicate, negated: bool, place: _Place) -> Expression:
             return _literal("starts-with", column, text, place)
         case Matches(_, operator, _):
             raise place.refuse(operator)
+        case Holds():
+            raise place.refuse("an expression")
     raise place.refuse("array_contains")
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from service.engine.jvm import java_class
 from service.engine.rows import frame
-from service.engine.sql import Parameters, at_snapshot, identifier, literal, run, where
+from service.engine.sql import Parameters, at_snapshot, identifier, new_value, run, where
 from service.engine.tables import load_table
 from service.engine.write import stamped
 from service.names import BATCH_PROPERTY
@@ -51,7 +51,7 @@ def update(
     session: SparkSession, table: str, assignments: tuple[Assignment, ...], predicate: Predicate, batch: str
 ) -> None:
     parameters = Parameters()
-    changes = ", ".join(f"{identifier(a.column)} = {literal(a.type, a.value, parameters)}" for a in assignments)
+    changes = ", ".join(f"{identifier(a.column)} = {new_value(a.type, a.value, parameters)}" for a in assignments)
     with stamped(session, batch):
         run(session, f"UPDATE {table} SET {changes} WHERE {where(predicate, parameters)}", parameters.values)
 

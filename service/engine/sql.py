@@ -10,7 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from service.columns import Column, Key
 from service.engine.jvm import java_class
-from service.predicates import Always, And, Compare, HasElement, In, IsNull, Matches, Not, Or, Predicate
+from service.expressions.functions import FUNCTIONS
+from service.expressions.kinds import UUID
+from service.expressions.tree import Call, Case, Cast, Constant, Expression, Named, Node
+from service.predicates import Always, And, Compare, HasElement, Holds, In, IsNull, Matches, Not, Or, Predicate
 from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct, holds_uuid
 
 _TYPES = {
@@ -26,10 +29,17 @@ _TYPES = {
     "binary": "BINARY",
     "uuid": "STRING",
 }
-_UUID = Primitive("uuid")
 COMPARE = {"eq": "=", "ne": "<>", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_INFIX = {
+    **{name: name for name in ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "<=>")},
+    **{name: name.upper() for name in ("div", "and", "or", "like", "ilike", "rlike")},
+}
 _MATCH = {"like": "LIKE", "ilike": "ILIKE", "regex": "RLIKE"}
 _CALL = {"starts_with": "startswith", "ends_with": "endswith", "contains": "contains"}
+
+
+REFUSED = "refused by Firn: "
+"""What the errors begin with that our own statements raise for a row."""
 
 
 class Parameters:
@@ -81,6 +91,21 @@ def where(predicate: Predicate, parameters: Parameters) -> str:
         case HasElement(column, value):
             kind = column.type.items if isinstance(column.type, Array) else column.type
             return f"array_contains({reference(column, parameters)}, {literal(kind, value, parameters)})"
+        case Holds(computed):
+            return expression(computed, parameters)
+
+
+def expression(computed: Expression, parameters: Parameters) -> str:
+    """What an expression computes. Its text is not in it: only names, parameters, and functions of the table."""
+    return _node(computed.tree, parameters)
+
+
+def new_value(kind: ColumnType, value: Any, parameters: Parameters) -> str:
+    """What a column of this type is set to: a value as `read_literal` gives it, or an Expression."""
+    if not isinstance(value, Expression):
+        return literal(kind, value, parameters)
+    text = f"CAST({expression(value, parameters)} AS {spark_type(kind)})"
+    return f"coalesce({text}, {_raised(null_refused(value), parameters)})" if value.required else text
 
 
 def reference(column: Column, parameters: Parameters) -> str:
@@ -144,7 +169,68 @@ def opaque(text: str, kind: ColumnType) -> str:
     Iceberg would leave out files and row groups by their smallest and greatest uuid, and Java orders uuids otherwise
     than files do: as two signed numbers.
     """
-    return f"concat({text}, '')" if kind == _UUID else f"element_at(transform(array({text}), same -> same), 1)"
+    return f"concat({text}, '')" if kind == UUID else f"element_at(transform(array({text}), same -> same), 1)"
+
+
+def null_refused(value: Expression) -> str:
+    """What is said of a row for which a value is null that must not be."""
+    return (
+        f"{value.path}: the expression is null for a row, but the column is required; "
+        "give another value with coalesce(…, …), or leave such rows out with the filter"
+    )
+
+
+def _node(node: Node, parameters: Parameters) -> str:
+    match node:
+        case Constant(kind, value):
+            return "NULL" if kind is None else literal(kind, value, parameters)
+        case Named(column):
+            return _tested(column, parameters)
+        case Cast(value, kind, safe):
+            return _cast(value, kind, safe, parameters)
+        case Call("is_null", (Named(column),), _):
+            return f"({reference(column, parameters)} IS NULL)"
+        case Call(name, arguments, _):
+            return _call(name, [_node(argument, parameters) for argument in arguments])
+        case Case(of, branches, otherwise, _):
+            text = "CASE" if of is None else f"CASE {_node(of, parameters)}"
+            for condition, value in branches:
+                text += f" WHEN {_node(condition, parameters)} THEN {_node(value, parameters)}"
+            return f"{text} END" if otherwise is None else f"{text} ELSE {_node(otherwise, parameters)} END"
+
+
+def _call(name: str, arguments: list[str]) -> str:
+    if name in _INFIX:
+        return f"({f' {_INFIX[name]} '.join(arguments)})"
+    first, *others = arguments or [""]
+    match name:
+        case "not":
+            return f"(NOT {first})"
+        case "negative":
+            return f"(- {first})"
+        case "is_null":
+            return f"({first} IS NULL)"
+        case "in":
+            return f"({first} IN ({', '.join(others)}))"
+        case "between":
+            return f"({first} BETWEEN {others[0]} AND {others[1]})"
+    return f"{FUNCTIONS[name].name}({', '.join(arguments)})"
+
+
+def _cast(value: Node, kind: ColumnType, safe: bool, parameters: Parameters) -> str:
+    text = _node(value, parameters)
+    if kind != UUID:
+        return f"{'TRY_CAST' if safe else 'CAST'}({text} AS {spark_type(kind)})"
+    # Spark has no such type and would not look at what it writes as one.
+    form = parameters.add("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+    other = "NULL" if safe else _raised("CAST AS uuid: a text is not a uuid; TRY_CAST makes null of it", parameters)
+    read = f"CASE WHEN regexp_like(same, {form}) THEN same WHEN same IS NOT NULL THEN {other} END"
+    return f"element_at(transform(array(lower({text})), same -> {read}), 1)"
+
+
+def _raised(message: str, parameters: Parameters) -> str:
+    """An error that reaches the caller in these words."""
+    return f"raise_error({parameters.add(REFUSED + message)})"
 
 
 def _tested(column: Column, parameters: Parameters) -> str:

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
 
+from service.engine.sql import REFUSED
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -18,6 +19,7 @@ from service.errors import (
     FirnError,
     InvalidFilter,
     InvalidQuery,
+    InvalidRequest,
     OutcomeUnknown,
     SnapshotNotFound,
     StorageUnavailable,
@@ -60,6 +62,8 @@ _BY_CLASS: dict[str, tuple[type[FirnError], str]] = {
     ),
 }
 # Classes of SQLSTATE: data, cardinality, syntax and names, limits, and what is not supported.
+_DATA = "22"
+_RAISED = "P0001"
 _ASKED_WRONG = ("0A", "21", "22", "2F", "42", "54")
 _STORAGE = (
     "java.io.IOException",
@@ -69,6 +73,7 @@ _STORAGE = (
     "org.apache.iceberg.exceptions.NotFoundException",
 )
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
+_FIELD = re.compile(r"(updates\..+?): ", re.DOTALL)
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _ADVICE = re.compile(r"(?:If necessary,? )?(?:[Ss]et|[Cc]hange|[Dd]isable) [^.]*\"?spark\.[^ ]* [^.]*\.?")
 _STORAGE_TOLD = ("software.amazon.awssdk.", "org.apache.hadoop.fs.")
@@ -91,13 +96,15 @@ def translated(error: Exception) -> Exception:
         return TableNotFound("the table is gone; it was dropped meanwhile")
     # First the states: their messages quote the user's data, which may say anything.
     if state.startswith(_ASKED_WRONG) and isinstance(error, PySparkException):
-        return InvalidQuery(f"the query cannot be answered: {_first_line(str(error))}")
+        return _asked_wrong(state, str(error))
     chain = list(_chain(error))
     for name, message in chain:
         # A failure while rows are fetched comes as a plain Java exception, its state only in its words.
         told = _STATE.search(message) if name.startswith("org.apache.spark.") else None
         if told and told[1].startswith(_ASKED_WRONG):
-            return InvalidQuery(f"the query cannot be answered: {_first_line(message)}")
+            return _asked_wrong(told[1], message)
+        if told and told[1] == _RAISED and REFUSED in message:
+            return _refused(message)
         if name in _BY_CLASS:
             kind, said = _BY_CLASS[name]
             return kind(said)
@@ -110,6 +117,18 @@ def translated(error: Exception) -> Exception:
     if any(name.startswith(_STORAGE) for name, _ in chain):
         return StorageUnavailable(f"the storage failed: {_first_line(chain[-1][1])}")
     return error
+
+
+def _asked_wrong(state: str, message: str) -> InvalidQuery:
+    what = "a value of a row cannot be computed" if state.startswith(_DATA) else "the query cannot be answered"
+    return InvalidQuery(f"{what}: {_first_line(message)}")
+
+
+def _refused(message: str) -> InvalidRequest:
+    """What one of our own statements says of a row; it begins with the field, where the request has one."""
+    words = message.partition(REFUSED)[2].rpartition(" SQLSTATE:")[0]
+    field = _FIELD.match(words)
+    return InvalidRequest(words, field=field[1] if field else None)
 
 
 def _chain(error: Exception) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,134 @@
+"""Which values go together: an expression is checked by the kinds of its values before Spark sees it.
+
+A kind is a column type, exact but for computed numbers: there it only tells whole, decimal and floating ones apart.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from service.schema import FLOATING, Array, ColumnType, DecimalType, Map, Primitive, Struct
+
+Kind: TypeAlias = ColumnType | None
+"""None is the kind of a null that nothing gives a type."""
+Family = Literal["number", "text", "boolean", "time", "binary", "list", "map", "struct", "null"]
+
+STRING = Primitive("string")
+UUID = Primitive("uuid")
+BOOLEAN = Primitive("boolean")
+INTEGER = Primitive("integer")
+LONG = Primitive("long")
+DOUBLE = Primitive("double")
+DECIMAL = DecimalType(38, 18)
+DATE = Primitive("date")
+TIMESTAMP = Primitive("timestamp")
+TIMESTAMPTZ = Primitive("timestamptz")
+BINARY = Primitive("binary")
+
+_FAMILIES: dict[str, Family] = {
+    **dict.fromkeys(("integer", "long", "float", "double"), "number"),
+    **dict.fromkeys(("string", "uuid"), "text"),
+    **dict.fromkeys(("date", "timestamp", "timestamptz"), "time"),
+    "boolean": "boolean",
+    "binary": "binary",
+}
+_WORDS: dict[Family, str] = {
+    "number": "a number",
+    "text": "text",
+    "boolean": "true or false",
+    "time": "a date or a time",
+    "binary": "binary",
+    "list": "an array",
+    "map": "a map",
+    "struct": "a struct",
+    "null": "null",
+}
+
+
+class Unlike(Exception):
+    """Two kinds that have nothing in common."""
+
+    def __init__(self, one: Kind, other: Kind) -> None:
+        super().__init__(f"{words(one)} and {words(other)}")
+        self.one = one
+        self.other = other
+
+
+def family(kind: Kind) -> Family:
+    match kind:
+        case None:
+            return "null"
+        case DecimalType():
+            return "number"
+        case Array():
+            return "list"
+        case Map():
+            return "map"
+        case Struct():
+            return "struct"
+        case Primitive(name):
+            return _FAMILIES[name]
+
+
+def words(kind: Kind) -> str:
+    """The kind as a message says it."""
+    return _WORDS[family(kind)]
+
+
+def is_plain(kind: Kind) -> bool:
+    """Whether its values are single ones, which compare."""
+    return isinstance(kind, Primitive | DecimalType)
+
+
+def is_whole(kind: Kind) -> bool:
+    return kind in (INTEGER, LONG)
+
+
+def common(kinds: Iterable[Kind]) -> Kind:
+    """The kind that values of all of these can have together; Unlike where there is none."""
+    found: Kind = None
+    for kind in kinds:
+        if found is None or kind is None or found == kind:
+            found = found or kind
+        elif family(found) != family(kind) or not is_plain(kind):
+            raise Unlike(found, kind)
+        elif family(kind) == "number":
+            found = _wider(found, kind)
+        elif family(kind) == "text":
+            found = STRING
+        else:
+            found = TIMESTAMPTZ if TIMESTAMPTZ in (found, kind) else TIMESTAMP
+    return found
+
+
+def quotient(one: Kind, other: Kind) -> Kind:
+    """The kind of one number divided by another."""
+    both = common((one, other))
+    return both if isinstance(both, DecimalType) else DOUBLE
+
+
+def fits(kind: Kind, column: ColumnType) -> bool:
+    """Whether a column takes such values without being told how: what loses more than digits must be a CAST."""
+    if kind is None or kind == column:
+        return True
+    if family(kind) != family(column) or not is_plain(kind):
+        return False
+    return column not in (DATE, UUID)
+
+
+def castable(kind: Kind, to: ColumnType) -> bool:
+    """Whether CAST can make the one of the other."""
+    of, wanted = family(kind), family(to)
+    if of in ("null", wanted):
+        return is_plain(to)
+    if not is_plain(kind) or not is_plain(to):
+        return False
+    return "text" in (of, wanted) or {of, wanted} == {"number", "boolean"}
+
+
+def _wider(one: Kind, other: Kind) -> Kind:
+    for kind in (one, other):
+        if isinstance(kind, Primitive) and kind.name in FLOATING:
+            return DOUBLE
+    if isinstance(one, DecimalType) or isinstance(other, DecimalType):
+        return DECIMAL
+    return LONG

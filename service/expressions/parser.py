@@ -1,0 +1,308 @@
+"""The text of an expression, read into a tree: SQL's syntax and precedence, columns found, every kind checked."""
+
+import re
+from decimal import Decimal
+from math import isinf
+
+from service.columns import Column, Resolver
+from service.errors import FirnError, InvalidSchema, UnknownField
+from service.expressions.checks import Checks
+from service.expressions.functions import FUNCTIONS
+from service.expressions.kinds import BOOLEAN, DATE, DOUBLE, INTEGER, LONG, STRING, TIMESTAMP
+from service.expressions.tokens import Stray, Token, tokens
+from service.expressions.tree import Constant, Expression, Named, Node
+from service.schema import ColumnType, DecimalType, hint, parse_schema
+
+MAX_LENGTH = 10_000
+MAX_DEPTH = 64
+_MAX_DIGITS = 38
+_RESERVED = (
+    *("and", "or", "not", "in", "is", "between", "like", "ilike", "rlike"),
+    *("null", "true", "false", "case", "when", "then", "else"),
+)
+# How tightly each operator binds; the predicates (IS, IN, BETWEEN, LIKE) stand between NOT and the comparisons.
+_OR, _AND, _NOT, _PREDICATE, _COMPARISON, _SUM, _PRODUCT, _SIGN = range(1, 9)
+_BINDS = {
+    **{"or": _OR, "and": _AND},
+    **dict.fromkeys(("is", "not", "in", "between", "like", "ilike", "rlike"), _PREDICATE),
+    **dict.fromkeys(("=", "==", "!=", "<>", "<", "<=", ">", ">=", "<=>"), _COMPARISON),
+    **dict.fromkeys(("+", "-", "||"), _SUM),
+    **dict.fromkeys(("*", "/", "%", "div"), _PRODUCT),
+}
+_SAME = {"==": "=", "!=": "<>"}
+_MOMENTS: dict[str, ColumnType] = {"date": DATE, "timestamp": TIMESTAMP}
+
+
+def parse_expression(text: object, resolve: Resolver, path: str, error: type[FirnError]) -> Expression:
+    """What a text computes of a row. `resolve` knows the columns; what is wrong raises `error`, naming `path`.
+
+    A column that is not there is an UnknownField.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise error(f"{path} must be text such as 'price * 1.1'", field=path)
+    if len(text) > MAX_LENGTH:
+        raise error(f"{path} has {len(text)} characters; an expression has at most {MAX_LENGTH}", field=path)
+    checks = Checks(path, error)
+    try:
+        return Expression(_Parser(tokens(text), resolve, checks).whole(), text, path)
+    except Stray as e:
+        checks.refuse(e.place, e.problem)
+
+
+class _Parser:
+    def __init__(self, found: list[Token], resolve: Resolver, checks: Checks) -> None:
+        self.found = found
+        self.at = 0
+        self.depth = 0
+        self.resolve = resolve
+        self.checks = checks
+
+    @property
+    def next(self) -> Token:
+        return self.found[self.at]
+
+    def whole(self) -> Node:
+        tree = self.any()
+        if self.next.sort != "end":
+            self.expected("an operator or the end")
+        return tree
+
+    def expected(self, what: str) -> None:
+        self.checks.refuse(self.next.start, f"expected {what}, found {self.next.shown}")
+
+    def take(self) -> Token:
+        token = self.next
+        self.at += token.sort != "end"
+        return token
+
+    def word(self, ahead: int = 0) -> str:
+        """The word or sign that stands next, in small letters; empty for anything else."""
+        token = self.found[min(self.at + ahead, len(self.found) - 1)]
+        return token.value.lower() if token.sort in ("word", "sign") else ""
+
+    def skip(self, *words: str) -> bool:
+        """Whether one of the words stands next; if so it is passed."""
+        found = self.word() in words
+        self.at += found
+        return found
+
+    def need(self, word: str, after: str) -> None:
+        if not self.skip(word):
+            self.expected(f"{word.upper()!r} {after}")
+
+    def any(self, binding: int = _OR) -> Node:
+        """Everything from here on that binds at least so tightly."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.checks.refuse(self.next.start, f"the expression is nested more than {MAX_DEPTH} deep; flatten it")
+        value = self.first(binding)
+        loosest = _SIGN
+        while True:
+            operator = self.word()
+            binds = _BINDS.get(operator, 0)
+            if not binding <= binds <= loosest or not binds:
+                break
+            place = self.take().start
+            if binds == _PREDICATE:
+                value = self.predicate(value, operator, place)
+                # SQL takes one predicate after a value; what follows may only join conditions.
+                loosest = _AND
+            else:
+                value = self.joined(value, operator, self.any(binds + 1), place)
+        self.depth -= 1
+        return value
+
+    def joined(self, left: Node, operator: str, right: Node, place: int) -> Node:
+        if operator in ("and", "or"):
+            return self.checks.logic(operator, (left, right), place)
+        if operator == "||":
+            return self.checks.joined(left, right, place)
+        if _BINDS[operator] == _COMPARISON:
+            return self.checks.comparison(_SAME.get(operator, operator), left, right, place)
+        return self.checks.arithmetic(operator, left, right, place)
+
+    def predicate(self, value: Node, operator: str, place: int) -> Node:
+        negated = operator == "not"
+        if negated:
+            operator = self.word()
+            if operator not in ("in", "between", "like", "ilike", "rlike"):
+                self.expected("IN, BETWEEN, LIKE, ILIKE or RLIKE after NOT")
+            self.take()
+        if operator == "is":
+            negated = self.skip("not")
+            self.need("null", "after IS")
+            found = self.checks.is_null(value, place)
+        elif operator == "in":
+            self.need("(", "after IN")
+            found = self.checks.among(value, self.listed("a list of values"), place)
+        elif operator == "between":
+            low = self.any(_COMPARISON)
+            self.need("and", "between the two values of BETWEEN")
+            found = self.checks.between(value, low, self.any(_COMPARISON), place)
+        else:
+            found = self.checks.like(operator, value, self.any(_COMPARISON), place)
+        return self.checks.logic("not", (found,), place) if negated else found
+
+    def first(self, binding: int) -> Node:
+        """A value, with the signs and the NOT before it."""
+        token = self.next
+        word = self.word()
+        if word == "not":
+            if binding > _NOT:
+                self.checks.refuse(token.start, "NOT binds less tightly than what stands before it; use parentheses")
+            self.take()
+            return self.checks.logic("not", (self.any(_NOT),), token.start)
+        if word in ("-", "+"):
+            self.take()
+            if word == "-" and self.next.sort == "number":
+                return self.number(self.take(), "-")
+            value = self.any(_SIGN)
+            return self.checks.negated(value, token.start) if word == "-" else value
+        return self.single()
+
+    def single(self) -> Node:
+        token = self.next
+        match token.sort:
+            case "number":
+                return self.number(self.take(), "")
+            case "text":
+                return self.text(self.take())
+            case "quoted":
+                return self.column()
+            case "word":
+                return self.worded(self.word(), token)
+        if self.skip("("):
+            value = self.any()
+            self.need(")", "to close the parenthesis")
+            return value
+        self.expected("a value")
+        raise AssertionError
+
+    def worded(self, word: str, token: Token) -> Node:
+        if word in ("true", "false"):
+            self.take()
+            return self.checks.made(Constant(BOOLEAN, word == "true"), token.start)
+        if word == "null":
+            self.take()
+            return self.checks.made(Constant(None, None), token.start)
+        if word == "case":
+            self.take()
+            return self.case(token.start)
+        if word in _RESERVED:
+            self.checks.refuse(
+                token.start, f"expected a value, found {token.value!r}; a column of that name is `{token.value}`"
+            )
+        if self.word(1) == "(":
+            return self.called(word, token)
+        if word in _MOMENTS and self.found[self.at + 1].sort == "text":
+            self.take()
+            return self.checks.literal(_MOMENTS[word], self.take().value, token.start)
+        return self.column()
+
+    def called(self, word: str, token: Token) -> Node:
+        self.at += 2
+        if word in ("cast", "try_cast"):
+            return self.cast(word == "try_cast", token.start)
+        if word not in FUNCTIONS:
+            near, said = hint(word, FUNCTIONS)
+            said = said if near else "docs/expressions.md lists them all"
+            self.checks.refuse(token.start, f"{token.value[:80]!r} is not a function here; {said}", near)
+        return self.checks.call(FUNCTIONS[word], self.listed(f"the arguments of {word}"), token.start)
+
+    def listed(self, what: str) -> list[Node]:
+        """Values with commas between them, up to the parenthesis that closes."""
+        values: list[Node] = []
+        if self.skip(")"):
+            return values
+        while True:
+            values.append(self.any())
+            if self.skip(")"):
+                return values
+            if not self.skip(","):
+                self.expected(f"',' or ')' in {what}")
+
+    def cast(self, safe: bool, place: int) -> Node:
+        value = self.any()
+        self.need("as", "in CAST(value AS type)")
+        at = self.next.start
+        text = ""
+        while self.next.sort in ("word", "number") or self.word() in ("(", ","):
+            text += self.take().value
+            if text.endswith(")"):
+                break
+            if self.word() == ")" and "(" in text:
+                text += self.take().value
+                break
+        kind = self.type(text, at)
+        self.need(")", "after the type of CAST")
+        return self.checks.cast(value, kind, safe, place)
+
+    def type(self, text: str, place: int) -> ColumnType:
+        if not text:
+            self.expected("a type")
+        try:
+            return parse_schema({"fields": {"value": {"type": text.lower()}}}).fields[0].type
+        except InvalidSchema as e:
+            self.checks.refuse(place, e.message.partition(": ")[2] or f"{text[:40]!r} is not a type here", e.suggestion)
+
+    def case(self, place: int) -> Node:
+        of = None if self.word() == "when" else self.any()
+        branches = []
+        while self.skip("when"):
+            condition = self.any()
+            self.need("then", "after the condition of WHEN")
+            branches.append((condition, self.any()))
+        if not branches:
+            self.expected("WHEN")
+        otherwise = self.any() if self.skip("else") else None
+        self.need("end", "to close CASE")
+        return self.checks.case(of, branches, otherwise, place)
+
+    def text(self, token: Token) -> Node:
+        return self.checks.literal(STRING, token.value, token.start)
+
+    def column(self) -> Node:
+        token = self.take()
+        parts, place = [token.value], token.start
+        while self.skip("."):
+            if self.next.sort not in ("word", "quoted"):
+                self.expected("a name after the dot")
+            parts.append(self.take().value)
+        if self.word() == "(":
+            self.checks.refuse(place, f"{'.'.join(parts)[:80]!r} cannot be called; functions have plain names")
+        return self.checks.made(Named(self.found_column(".".join(parts), place)), place)
+
+    def found_column(self, name: str, place: int) -> Column:
+        try:
+            return self.resolve(name, self.checks.path)
+        except UnknownField as e:
+            raise UnknownField(
+                f"{e.message} (at character {place + 1}; texts stand in single quotes)",
+                field=e.field,
+                suggestion=e.suggestion,
+            ) from e
+
+    def number(self, token: Token, sign: str) -> Node:
+        text = sign + token.value
+        kind: ColumnType
+        value: int | float | Decimal
+        if re.search("[eE]", text):
+            kind, value = DOUBLE, float(text)
+            if isinf(value):
+                self.checks.refuse(token.start, f"{text[:40]} is larger than any double")
+        elif "." in text:
+            value = Decimal(text)
+            _, digits, exponent = value.as_tuple()
+            scale = -int(exponent)
+            kind = DecimalType(max(len(digits), scale, 1), scale)
+        else:
+            value = int(text)
+            kind = INTEGER if -(2**31) <= value < 2**31 else LONG
+            if not -(2**63) <= value < 2**63:
+                value = Decimal(text)
+                kind = DecimalType(len(text.lstrip("-0")), 0)
+        if isinstance(kind, DecimalType) and kind.precision > _MAX_DIGITS:
+            self.checks.refuse(
+                token.start, f"a number has at most {_MAX_DIGITS} digits; with an exponent (1e40) it is a double"
+            )
+        return self.checks.made(Constant(kind, value), token.start)
