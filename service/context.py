@@ -20,6 +20,7 @@ from service.jobs.jobs import Jobs
 from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
+from service.ledger.repartitions import RepartitionNotes
 from service.ledger.schedules import ScheduleNotes
 from service.ledger.writers import Writers
 from service.metrics.metrics import Metrics
@@ -31,10 +32,12 @@ from service.upkeep.advice import Adviser
 from service.upkeep.auto import Auto
 from service.upkeep.compaction import Call, Compactions
 from service.upkeep.counts import WriteCounts
+from service.upkeep.estimate import Estimates
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
 from service.upkeep.orphans import Orphans
 from service.upkeep.query_log import QueryLog
+from service.upkeep.repartition import Repartitions
 from service.upkeep.report import Wish
 from service.upkeep.scheduler import Scheduler, now_ms
 from service.upkeep.schedules import Schedules, held_off, tables_of
@@ -59,6 +62,8 @@ class Context:
     backups: Backups
     upkeep: Upkeep
     compactions: Compactions
+    repartitions: Repartitions
+    estimates: Estimates
     orphans: Orphans
     writers: Writers
     bulk: Bulk
@@ -107,6 +112,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     compact, is_busy = partial(_compacted, catalog, compactions), partial(_is_busy, engine, writes)
     auto = Auto(catalog, adviser, queries, notes, compact, is_busy)
     commits.when_committed(auto.changed)
+    backups = Backups(settings.iceberg.edits, commits)
+    repartitions = Repartitions(engine, catalog, commits, upkeep, holds, backups, RepartitionNotes(ledger), writers)
     return Context(
         settings,
         engine,
@@ -115,9 +122,11 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         commits,
         writes=writes,
         edits=Edits(engine, commits),
-        backups=Backups(settings.iceberg.edits, commits),
+        backups=backups,
         upkeep=upkeep,
         compactions=compactions,
+        repartitions=repartitions,
+        estimates=Estimates(engine, upkeep, holds),
         orphans=orphans,
         writers=writers,
         bulk=bulk,

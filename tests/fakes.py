@@ -16,6 +16,7 @@ import pyarrow as pa
 from sqlalchemy import event
 
 from service.catalog.tables import Catalog, Snapshot, Table
+from service.derived import Derived
 from service.engine.append import append
 from service.engine.engine import Engine
 from service.engine.swap import Moved
@@ -39,6 +40,7 @@ class FakeTable:
     properties: Mapping[str, str] = field(default_factory=dict)
     schema_id: int = 0
     history: tuple[Snapshot, ...] = ()
+    derived: tuple[Derived, ...] = ()
 
     @property
     def spark_name(self) -> str:

@@ -1,8 +1,12 @@
 """The job that moves staged rows into a table's own files, without committing them."""
 
+from collections.abc import Sequence
+
 from pyspark.sql import SparkSession
 
+from service.derived import Derived
 from service.engine.append import stage
+from service.engine.derived import fill
 from service.engine.swap import Staged
 from service.engine.tags import OnCancel, cancellable
 
@@ -17,16 +21,20 @@ def move(
     size: int,
     *,
     partitioned: bool,
+    derived: Sequence[Derived] = (),
     on_cancel: OnCancel = lambda cancel: None,
 ) -> Staged:
     """Write the rows of `source`, which take about `size` bytes there, into files of `target` for a later commit.
 
-    `on_cancel` is given what cancels it; then it fails, and what was written is removed.
+    Where a derived column of a row is null, it is worked out. `on_cancel` is given what cancels it; then it fails, and
+    what was written is removed.
     """
     # A task a core: the fewer tasks, the fewer files; each closes its files as they reach their target size.
     cores = session.sparkContext.defaultParallelism
     split = -(-size // cores) + _GROUP_BYTES
     rows = session.read.option("split-size", str(split)).option("file-open-cost", "1").table(source)
+    if derived:
+        rows = fill(session, rows, derived)
     with cancellable(session, on_cancel):
         return stage(session, target, rows, _BY_PARTITION if partitioned else {})
 

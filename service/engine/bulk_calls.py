@@ -15,7 +15,8 @@ def by_location(tasks: Any) -> Any:
     function = java_class("java.util.function.Function")
     collectors = java_class("java.util.stream.Collectors")
     try:
-        stream = java_class("java.util.stream.StreamSupport").stream(tasks.spliterator(), False)
+        one_by_one = java_class("java.util.Spliterators").spliteratorUnknownSize(tasks.iterator(), 0)
+        stream = java_class("java.util.stream.StreamSupport").stream(one_by_one, False)
         return stream.collect(collectors.toMap(_asked(_FILE, _LOCATION), function.identity()))
     finally:
         tasks.close()

@@ -8,13 +8,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from service.derived import Derived, with_derived
 from service.engine import checksum
 from service.engine.append import STAGING, each
 from service.engine.bulk_calls import total
 from service.engine.checksum import Checksum
+from service.engine.derived import computed
+from service.engine.frames import named, over
 from service.engine.jvm import java_class
 from service.engine.repartition import Goal, Source, Written, delete
-from service.engine.sql import identifier, run
+from service.engine.sql import Parameters, identifier
 from service.engine.tags import jobs_of, tagged
 from service.engine.transforms import KEY, keys
 from service.schema import TableSchema
@@ -31,16 +34,17 @@ _SKEW_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class Recipe:
-    """How rows become those of the new layout: the columns there were and those that are worked out from them."""
+    """How rows become those of the new layout: the columns there are, and those that are worked out from them."""
 
     source: TableSchema
-    schema: TableSchema
-    """With the new columns."""
-    derived: str = ""
-    """The select list of the new columns, each with a comma before it."""
-    parameters: Mapping[str, str | int | bool] | None = None
+    derived: tuple[Derived, ...] = ()
     compression: str | None = None
     validate: bool = True
+
+    @property
+    def schema(self) -> TableSchema:
+        """The columns that the new rows have."""
+        return with_derived(self.source, self.derived)
 
 
 def rewrite(
@@ -112,19 +116,28 @@ def _write(session: SparkSession, goal: Goal, rows: DataFrame, size: int, recipe
 
 def _arranged(session: SparkSession, rows: DataFrame, size: int, recipe: Recipe, goal: Goal) -> DataFrame:
     """The rows with their new columns, those of one partition one after another, on as few writers as is good."""
-    columns = ", ".join(identifier(name) for name in recipe.schema.names)
-    own = ", ".join(identifier(name) for name in recipe.source.names)
+    parameters = Parameters()
+    selected = widened(recipe, parameters)
     given = keys(goal.layout.partition, recipe.schema)
-    with _view(session, rows) as view:
-        text = f"SELECT {own}{recipe.derived} FROM {view}"
-        if given:
-            names = ", ".join(f"{KEY}{n}" for n in range(len(given)))
-            writers = max(session.sparkContext.defaultParallelism, size // _WRITER_BYTES)
-            text = (
-                f"SELECT {columns} FROM (SELECT /*+ REBALANCE({writers}, {names}) */ * "
-                f"FROM (SELECT *, {', '.join(given)} FROM ({text})) SORT BY {names})"
-            )
-        return run(session, text, recipe.parameters or {})
+    if not given:
+        return over(session, rows, lambda name: f"SELECT {selected} FROM {name}", parameters.values)
+    columns = ", ".join(identifier(name) for name in recipe.schema.names)
+    names = ", ".join(f"{KEY}{n}" for n in range(len(given)))
+    writers = max(session.sparkContext.defaultParallelism, size // _WRITER_BYTES)
+
+    def text(name: str) -> str:
+        return (
+            f"SELECT {columns} FROM (SELECT /*+ REBALANCE({writers}, {names}) */ * "
+            f"FROM (SELECT *, {', '.join(given)} FROM (SELECT {selected} FROM {name})) SORT BY {names})"
+        )
+
+    return over(session, rows, text, parameters.values)
+
+
+def widened(recipe: Recipe, parameters: Parameters) -> str:
+    """The select list of the columns there are, and of those that are worked out."""
+    new = (f"{computed(one, parameters)} AS {identifier(one.column)}" for one in recipe.derived)
+    return ", ".join([*(identifier(name) for name in recipe.source.names), *new])
 
 
 def _checked(
@@ -146,23 +159,12 @@ def _checked(
     counted = checksum.aggregates(recipe.source.fields)
     with (
         _reading(session, goal.table, new, total(files, "fileSizeInBytes")) as written,
-        _view(session, rows) as before,
-        _view(session, written) as after,
+        named(session, rows) as before,
+        named(session, written) as after,
     ):
         text = f"SELECT 0, {counted} FROM {before} UNION ALL SELECT 1, {counted} FROM {after}"
         found = {row[0]: checksum.of(row[1:]) for row in session.sql(text).collect()}
     return found[0], found[1]
-
-
-@contextmanager
-def _view(session: SparkSession, rows: DataFrame) -> Iterator[str]:
-    """A name for rows in SQL text, as long as the text is being read."""
-    name = f"_firn_{uuids.uuid4().hex}"
-    rows.createOrReplaceTempView(name)
-    try:
-        yield name
-    finally:
-        session.catalog.dropTempView(name)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from service.engine.jvm import java_class
 from service.engine.layout import Built, Layout, evolved, writing_to
 from service.engine.swap import Tag, Target, is_a, swap
 from service.engine.tables import current
+from service.errors import RowCountMismatch
 
 _ICEBERG = "org.apache.iceberg"
 
@@ -39,6 +40,11 @@ class Goal:
     built: Built
     spec_id: int
     layout: Layout
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether a table of this layout differs from the one it was made for in nothing but its files."""
+        return self.spec_id == self.built.spec_id and not self.layout.columns and not self.layout.properties
 
 
 @dataclass(frozen=True)
@@ -92,55 +98,90 @@ def delete(goal: Goal, files: Any) -> None:
         io.deleteFile(str(file.location()))
 
 
+@dataclass(frozen=True)
+class Swap:
+    """What is put in the place of what: all of the source goes but the files `kept`, and the new ones come."""
+
+    kept: Sequence[str]
+    done: Sequence[Written]
+    rows: int
+    """How many there must be then, of new files and of those kept."""
+    summary: Mapping[str, str]
+    """What the snapshot says of itself."""
+    tag: Tag | None = None
+    appends_may_stay: bool = False
+    """Whether files that others have appended since may stay as they are."""
+
+
 def commit(
-    target: Target,
+    session: SparkSession,
+    table: str,
+    uuid: str,
     source: Source,
     goal: Goal,
-    kept: Sequence[str],
-    done: Sequence[Written],
-    summary: Mapping[str, str],
-    tag: Tag | None,
-    before_commit: Callable[[Any], object],
+    what: Swap,
+    before_commit: Callable[[], object],
 ) -> int:
-    """Put the new files in the place of all that the source has but those `kept`, and the layout with them; the
-    snapshot it made, which says of itself what `summary` does.
+    """Put new files in the place of old ones, and the layout with them, in one swap; the snapshot it made.
 
-    Beaten when the table is at another snapshot than the source's by now.
+    Beaten when the table is not as the source was. Nothing is tried again: whoever asks looks first what has changed.
     """
+    target = Target(session, table, uuid, None)
     iceberg = target.load()
     name, operations = str(iceberg.name()), iceberg.operations()
     transaction = java_class(f"{_ICEBERG}.Transactions").newTransaction(name, operations)
     base = operations.current()
     target.check(base)
     goal.built.check(base)
-    head = base.currentSnapshot()
-    if (None if head is None else int(head.snapshotId())) != source.snapshot_id:
-        raise Beaten("others committed to the table")
-    metadata = evolved(target.session, base, goal.layout)
+    appended = _appended_since(base, source.snapshot_id)
+    if appended is None or (appended and not what.appends_may_stay):
+        raise Beaten("others changed the table meanwhile")
+    metadata = evolved(session, base, goal.layout)
     # A transaction's own: they know the new layout, and what is done to them is seen by nobody.
     inside = transaction.table().operations()
     inside.commit(inside.current(), metadata)
-    update = _replacing(java_class(f"{_ICEBERG}.BaseTable")(inside, name), source, kept, done)
-    for key, value in summary.items():
+    update = _replacing(java_class(f"{_ICEBERG}.BaseTable")(inside, name), source, what)
+    for key, value in what.summary.items():
         update = update.set(key, value)
+
+    def check(snapshot: Any) -> None:
+        total = snapshot.summary().get("total-records")  # other programs may have lost count
+        expected = what.rows + sum(int(str(one.summary().get("added-records") or "0")) for one in appended)
+        if total is not None and int(str(total)) != expected:
+            raise RowCountMismatch("the new layout", expected, int(str(total)))
+        before_commit()
+
     try:
-        return swap(target, iceberg, update, before_commit, tag=tag, on=metadata)
+        return swap(target, iceberg, update, check, tag=what.tag, on=metadata)
     except Py4JJavaError as e:
         if is_a(e, f"{_ICEBERG}.exceptions.ValidationException"):
             raise Beaten("files to be replaced were changed meanwhile") from e
         raise
 
 
-def _replacing(table: Any, source: Source, kept: Sequence[str], done: Sequence[Written]) -> Any:
+def _appended_since(metadata: Any, snapshot_id: int | None) -> list[Any] | None:
+    """The snapshots since one of them, newest first, where each only adds files; None where more has happened."""
+    found: list[Any] = []
+    at = metadata.currentSnapshot()
+    while at is not None and int(at.snapshotId()) != snapshot_id:
+        if snapshot_id is None or str(at.operation()) != "append":
+            return None
+        found.append(at)
+        parent = at.parentId()
+        at = None if parent is None else metadata.snapshot(parent)
+    return found if at is not None or snapshot_id is None else None
+
+
+def _replacing(table: Any, source: Source, what: Swap) -> Any:
     """The commit that takes out what was rewritten; of a table without files, one that changes none."""
     tasks = java_class("java.util.HashMap")(source.tasks)
-    if kept:
-        tasks.keySet().removeAll(texts(kept))
+    if what.kept:
+        tasks.keySet().removeAll(texts(what.kept))
     if tasks.isEmpty():
         return table.newFastAppend()
     old, new = java_class(f"{_ICEBERG}.util.DataFileSet").create(), java_class(f"{_ICEBERG}.util.DataFileSet").create()
     old.addAll(files_of(tasks.values()))
-    for one in done:
+    for one in what.done:
         new.addAll(one.handle)
     none = java_class(f"{_ICEBERG}.util.DeleteFileSet").create
     return table.newRewrite().validateFromSnapshot(source.snapshot_id).rewriteFiles(old, none(), new, none())

@@ -15,7 +15,7 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds
 from service.commits.order import Order as Line
 from service.engine import tags
-from service.engine.compaction import Rewrite, rewrite_manifests, sweep
+from service.engine.compaction import Rewrite, rewrite_manifests
 from service.engine.engine import Engine
 from service.errors import Cancelled, FirnError, LedgerUnavailable, TableNotFound
 from service.ledger.compactions import CompactionNote, CompactionNotes
@@ -25,6 +25,7 @@ from service.metrics.metrics import Metrics
 from service.properties import CompactionPolicy, target_file_size_mb
 from service.upkeep.costs import Merge
 from service.upkeep.expirer import Expirer
+from service.upkeep.leftovers import clear_up
 from service.upkeep.merge import Chosen, Control, Made, Merger, Order, Uncontrolled, folder_of
 from service.upkeep.plan import MIB, plan, small_bytes
 from service.upkeep.report import Outcome, PlannedGroup, Progress, Stats, Tally, Wish
@@ -139,19 +140,7 @@ class Compactions:
         table = self.catalog.load(note.table)
         if table.uuid != note.table_uuid:
             return
-        # Its writer is forgotten, and what it has built on an earlier snapshot can no longer be committed.
-        self.writers.active(table.uuid)
-        if self.writers.shared:
-            self.catalog.fence(table, note.id)
-            table = self.catalog.load(note.table)
-        folder = folder_of(table, note.id)
-        held = {
-            file.path
-            for snapshot in table.snapshots()
-            for file in list_files(table, snapshot.snapshot_id).data
-            if file.path.startswith(folder)
-        }
-        gone = self.engine.run(sweep, table.spark_name, folder, frozenset(path.rpartition("/")[2] for path in held))
+        gone = clear_up(self.engine, self.catalog, self.writers, table, folder_of(table, note.id), note.id)
         if gone:
             log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)
 

@@ -1,13 +1,12 @@
 """What a repartition is asked for and what it reports."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from service.catalog.files import TableFiles
 from service.catalog.tables import Table
 from service.derived import Derived
-from service.names import TableName
 from service.partition import PartitionField
 
 
@@ -23,7 +22,17 @@ class Wanted:
     batch_rows: int | None = None
     backup: bool = False
     backup_hours: int | None = None
-    target: TableName | None = None
+    elsewhere: bool = False
+    """Whether a new table is made, and this one stays as it is."""
+
+    @property
+    def every_file(self) -> bool:
+        """Whether also files that lie where they should are rewritten."""
+        return bool(self.derived or self.compression or self.elsewhere)
+
+    def rewrites(self, table: Table, spec_id: int) -> bool:
+        """Whether files of a partitioning of the table, by its id, are rewritten."""
+        return self.every_file or self.partition != table.partition or spec_id != table.spec_id
 
 
 # What a request means for a table as it is.
@@ -93,9 +102,9 @@ class RepartitionStats:
 
 @dataclass(frozen=True)
 class Share:
-    """A partition that the new layout would have. `values` are its fields', as Spark works them out."""
+    """A partition that the new layout would have."""
 
-    values: tuple[Any, ...]
+    partition: dict[str, Any]
     rows: int
     bytes: int
 
@@ -125,11 +134,9 @@ class Planned:
 class Outcome:
     repartitioned: bool
     reason: str | None
-    wanted: Wanted
+    partition: tuple[PartitionField, ...]
     snapshot_id: int | None
     stats: RepartitionStats | None = None
     backup: str | None = None
     source_snapshot_id: int | None = None
-    estimate: Estimated | None = None
-    plan: Planned | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    """The snapshot of the source that a new table holds."""
