@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from service.columns import known_names
 from service.derived import Derived
 from service.errors import FirnError, InvalidSchema
 from service.partition import PARAMS, PartitionField, parse_partition
@@ -107,9 +108,10 @@ def _is_there(name: str, schema: TableSchema) -> bool:
 
 
 def _hints(missing: list[str], schema: TableSchema) -> tuple[str | None, str]:
-    near = {name: found for name in missing if (found := hint(name, schema.names)[0]) is not None}
+    known = known_names(schema)
+    near = {name: found for name in missing if (found := hint(name, known)[0]) is not None}
     if not near:
-        return None, hint(missing[0], schema.names)[1]
+        return None, hint(missing[0], known)[1]
     if len(missing) == 1:
         return near[missing[0]], f"did you mean {near[missing[0]]!r}?"
     said = " and ".join(f"{found!r} for {name!r}" for name, found in near.items())
