@@ -140,7 +140,7 @@ class Compactions:
         table = self.catalog.load(note.table)
         if table.uuid != note.table_uuid:
             return
-        gone = clear_up(self.engine, self.catalog, self.writers, table, folder_of(table, note.id), note.id)
+        gone = clear_up(self.engine, self.catalog, self.writers, table, folder_of(table, note.id))
         if gone:
             log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)
 

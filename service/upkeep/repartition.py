@@ -137,7 +137,7 @@ class Repartitions:
         table = self.catalog.load(note.table)
         if table.uuid != note.table_uuid:
             return
-        gone = clear_up(self.engine, self.catalog, self.writers, table, note.folder, note.id)
+        gone = clear_up(self.engine, self.catalog, self.writers, table, note.folder)
         if gone:
             log.info("%d files of a repartition of %s that did not end were removed", gone, table.name)
 
