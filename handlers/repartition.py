@@ -139,6 +139,7 @@ EXAMPLES = (
         {
             "success": True,
             "reason": None,
+            "partition": NAMED,
             "job_id": "<any>",
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
         },
@@ -244,9 +245,7 @@ class RepartitionResult(Result):
         default=None, description="whether the table, or the new one, was made", json_schema_extra=OMITTED
     )
     reason: str | None = Field(default=None, description="why not, where it was not")
-    partition: dict[str, Any] | None = Field(
-        default=None, description="the partitioning, with the names of its fields", json_schema_extra=OMITTED
-    )
+    partition: dict[str, Any] = Field(description="the partitioning, with the names of its fields")
     stats: RepartitionFigures | None = Field(
         default=None, description="what was counted before and after", json_schema_extra=OMITTED
     )
@@ -281,7 +280,7 @@ def repartition(request: Repartition, context: Context) -> RepartitionResult:
     table = context.catalog.load(request.table_name)
     if not request.async_:
         return _done(request, context, table, Call(context.ask))
-    _wanted(request, context, table)  # what cannot be is refused at once
+    partition = describe_partition(_wanted(request, context, table).partition)  # what cannot be is refused at once
     progress = RepartitionProgress()
     # The key, if there is one, stands for the job: its answer is the job's id.
     ask = Ask(context.ask.request_id)
@@ -289,7 +288,8 @@ def repartition(request: Repartition, context: Context) -> RepartitionResult:
     def work(running: Running) -> bytes:
         return context.reply(_done(request, context, table, Call(ask, running, progress)))
 
-    return RepartitionResult(job_id=context.background.start("REPARTITION", table, progress, work))
+    job_id = context.background.start("REPARTITION", table, progress, work)
+    return RepartitionResult(partition=partition, job_id=job_id)
 
 
 def _done(request: Repartition, context: Context, table: Table, call: Call) -> RepartitionResult:

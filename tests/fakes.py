@@ -181,7 +181,9 @@ class FakeEngine:
     def rows(self) -> Rows:
         return [row for commit in self.commits for row in commit]
 
-    def run(self, job: Callable[..., Any], table: str, data: pa.Table, batch: str, **how: Any) -> int | None:
+    def run(
+        self, job: Callable[..., Any], table: str, data: pa.Table, batch: str, derived: object = (), **how: Any
+    ) -> int | None:
         assert job in (append, overwrite)
         rows: Rows = data.to_pylist()
         self.tries.append(rows)
