@@ -6,6 +6,7 @@ from typing import Any
 from service.engine.jvm import java_class
 
 _INVOKE = "java.lang.invoke"
+_STREAMS, _SPLITERATORS = "java.util.stream.StreamSupport", "java.util.Spliterators"
 # No path has it.
 _BETWEEN = "\0"
 
@@ -15,35 +16,41 @@ def by_location(tasks: Any) -> Any:
     function = java_class("java.util.function.Function")
     collectors = java_class("java.util.stream.Collectors")
     try:
-        one_by_one = java_class("java.util.Spliterators").spliteratorUnknownSize(tasks.iterator(), 0)
-        stream = java_class("java.util.stream.StreamSupport").stream(one_by_one, False)
+        one_by_one = java_class(_SPLITERATORS).spliteratorUnknownSize(tasks.iterator(), 0)
+        stream = java_class(_STREAMS).stream(one_by_one, False)
         return stream.collect(collectors.toMap(_asked(_FILE, _LOCATION), function.identity()))
     finally:
         tasks.close()
 
 
 def files_of(tasks: Any) -> Any:
-    """The data files of a Java collection of scan tasks."""
+    """The data files of the scan tasks that are values of a Java map."""
     collectors = java_class("java.util.stream.Collectors")
-    return tasks.stream().map(_asked(_FILE)).collect(collectors.toList())
+    return _stream(tasks.entrySet()).map(_asked(_VALUE, _FILE)).collect(collectors.toList())
 
 
 def total(files: Any, what: str) -> int:
     """The sum of what each of a Java collection of data files says: `recordCount`, `fileSizeInBytes`."""
     asked = _asked((_CONTENT, what, "long"), to="ToLongFunction")
-    return int(files.stream().mapToLong(asked).sum())
+    return int(_stream(files).mapToLong(asked).sum())
 
 
 def texts(values: Iterable[str]) -> Any:
     """A Java list of texts."""
-    joined = _BETWEEN.join(values)
-    return java_class("java.util.Arrays").asList(java_class("java.util.regex.Pattern").compile(_BETWEEN).split(joined))
+    split = java_class("java.util.regex.Pattern").compile(_BETWEEN).splitAsStream(_BETWEEN.join(values))
+    return split.collect(java_class("java.util.stream.Collectors").toList())
 
 
 _Method = tuple[str, str, str]
 _CONTENT = "org.apache.iceberg.ContentFile"
 _FILE: _Method = ("org.apache.iceberg.ContentScanTask", "file", _CONTENT)
+_VALUE: _Method = ("java.util.Map$Entry", "getValue", "java.lang.Object")
 _LOCATION: _Method = (_CONTENT, "location", "java.lang.String")
+
+
+def _stream(items: Any) -> Any:
+    # Py4J does not see the method that every collection has for it.
+    return java_class(_STREAMS).stream(java_class(_SPLITERATORS).spliterator(items, 0), False)
 
 
 def _asked(*methods: _Method, to: str = "Function") -> Any:
@@ -53,7 +60,10 @@ def _asked(*methods: _Method, to: str = "Function") -> Any:
     for owner, name, gives in methods:
         kind = java_class(f"{_INVOKE}.MethodType").methodType(_class(gives))
         found = handles.publicLookup().findVirtual(_class(owner), name, kind)
-        handle = found if handle is None else handles.filterReturnValue(handle, found)
+        if handle is not None:
+            found = found.asType(found.type().changeParameterType(0, handle.type().returnType()))
+            found = handles.filterReturnValue(handle, found)
+        handle = found
     return java_class(f"{_INVOKE}.MethodHandleProxies").asInterfaceInstance(_class(f"java.util.function.{to}"), handle)
 
 

@@ -180,7 +180,7 @@ def _replacing(table: Any, source: Source, what: Swap) -> Any:
     if tasks.isEmpty():
         return table.newFastAppend()
     old, new = java_class(f"{_ICEBERG}.util.DataFileSet").create(), java_class(f"{_ICEBERG}.util.DataFileSet").create()
-    old.addAll(files_of(tasks.values()))
+    old.addAll(files_of(tasks))
     for one in what.done:
         new.addAll(one.handle)
     none = java_class(f"{_ICEBERG}.util.DeleteFileSet").create

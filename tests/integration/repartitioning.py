@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from service.catalog.files import list_files
 from service.catalog.tables import Table as Loaded
@@ -32,12 +33,19 @@ class Table:
     """A table of some products over some days, one file per WRITE and day."""
 
     def __init__(
-        self, firn: Firn, tenant: str, *, schema: Any = SCHEMA, partition: Any = BY_DAY, name: str = "t"
+        self,
+        firn: Firn,
+        tenant: str,
+        *,
+        schema: Any = SCHEMA,
+        partition: Any = BY_DAY,
+        name: str = "t",
+        properties: Any = None,
     ) -> None:
         self.firn = firn
         self.name = TableName(tenant, "default", name)
         self.address = {"tenant_id": tenant, "table": name}
-        self.ok("CREATE_TABLE", schema=schema, partition=partition)
+        self.ok("CREATE_TABLE", schema=schema, partition=partition, properties=properties or {})
 
     def ok(self, operation: str, **fields: Any) -> dict[str, Any]:
         return self.firn.ok({"operation": operation, **self.address, **fields})
@@ -54,6 +62,16 @@ class Table:
     def fill(self, writes: int = 3, rows: int = 10) -> None:
         for n in range(writes):
             self.write(*range(n * rows, (n + 1) * rows))
+
+    def delete_elsewhere(self, condition: str) -> None:
+        """What another program does that deletes rows without rewriting their files."""
+        name = self.loaded.spark_name
+
+        def delete(session: SparkSession) -> None:
+            session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+            session.sql(f"DELETE FROM {name} WHERE {condition}")
+
+        self.firn.app.engine.run(delete)
 
     def rows(self, **query: Any) -> list[dict[str, Any]]:
         return self.firn.rows(self.address["tenant_id"], self.address["table"], sort=["id"], **query)
