@@ -81,8 +81,8 @@ class Description(BaseModel):
     properties: dict[str, Any] = Field(description="as CREATE_TABLE takes them")
     derived: dict[str, str] | None = Field(
         default=None,
-        description="columns that are worked out where a row has no value for them, each with its expression; REPARTITION "
-        "makes them",
+        description="columns that are worked out where a row has no value for them, each with its expression; "
+        "REPARTITION makes them",
         json_schema_extra={"omit_when_null": True},
     )
     compaction: CompactionInForce = Field(

@@ -50,8 +50,8 @@ def _source(table: Table, field_id: int) -> i.IcebergType | None:
 
 
 def _shown(field: IcebergField, source: i.IcebergType | None, value: Any) -> Any:
-    if value is None:
-        return None
+    if value is None or isinstance(field.transform, t.BucketTransform):
+        return value
     if isinstance(field.transform, _TIMES):
         number = (value - _EPOCH.date()).days if isinstance(value, date) else value
         return _moment_text(field.transform, number)

@@ -196,7 +196,7 @@ class Commits:
                 raise
             log.warning("%s %s was made although its job failed", ask.request_id, name, exc_info=e)
         self.end(batch, NO_SNAPSHOT)
-        return self._catalog.load(name)
+        return self._look(batch, name, None)
 
     def _was_made(self, batch: str, name: TableName, failure: Exception) -> bool:
         try:

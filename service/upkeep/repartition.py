@@ -64,12 +64,14 @@ class _Asked:
     started: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Work:
     """One under way."""
 
     asked: _Asked
     rounds: Rounds
+    published: bool = False
+    """Whether a table holds its files for certain."""
 
 
 class Repartitions:
@@ -104,6 +106,7 @@ class Repartitions:
         if happened is not None and happened.snapshot_id is not None:
             return self._told(self.catalog.load(target or table.name), happened.batch, table)
         with self._line.hold(table.uuid):
+            call.control.check()
             current = self.catalog.load(table.name)  # it may have waited for another one
             call.progress.phase = "planning"
             wanted = decide(current)
@@ -183,6 +186,7 @@ class Repartitions:
                     asked.call.progress.phase = "committing"
                     told = {TOLD: json.dumps(asdict(_so_far(work, current.current_snapshot_id)))}
                     self.engine.run(create, new, rounds.written, batch, told, self._leave(work, batch))
+                    work.published = True
 
                 made = self.commits.make(target, ask, change)
         return self._told(made, made.properties[BATCH_PROPERTY], table)
@@ -228,6 +232,7 @@ class Repartitions:
                 at, aim, leave = rounds.read, rounds.order.goal, self._leave(work, batch)
                 try:
                     self.engine.run(commit, current.spark_name, current.uuid, at, aim, what, leave)
+                    work.published = True
                 except (Beaten, Moved) as e:
                     raise CommitConflict(f"{e}, several times in a row; send the request again") from e
 
@@ -257,14 +262,19 @@ class Repartitions:
         except OutcomeUnknown:
             raise
         except BaseException:
-            try:
-                rounds.sweep()
-            except Exception as e:
-                log.warning("files of a repartition of %s that was given up could not be deleted: %s", table.name, e)
-            else:
+            if work.published or self._swept(rounds):
                 self._forget(tag)
             raise
         self._forget(tag)
+
+    @staticmethod
+    def _swept(rounds: Rounds) -> bool:
+        try:
+            rounds.sweep()
+        except Exception as e:  # the next start will
+            log.warning("files of a repartition of %s that was given up could not be deleted: %s", rounds.table.name, e)
+            return False
+        return True
 
     def _forget(self, tag: str) -> None:
         try:
@@ -278,8 +288,11 @@ class Repartitions:
         if snapshot is None or TOLD not in snapshot.summary:
             return Outcome(True, None, table.partition, table.current_snapshot_id)
         told = Told(**json.loads(snapshot.summary[TOLD]))
-        elsewhere = table.uuid != source.uuid
-        read, at = (source, told.source_snapshot_id) if elsewhere else (table, snapshot.parent_id)
+        read, at = table, snapshot.parent_id
+        if table.uuid != source.uuid:
+            at = told.source_snapshot_id
+            with suppress(TableNotFound):  # it may have been dropped since
+                read = self.catalog.load(source.name)
         before = TableFiles(()) if at is None else list_files(read, at)
         stats = RepartitionStats.of(before, list_files(table, snapshot.snapshot_id), told)
         log.info("repartitioned %s as %s in %d rounds: %s", source.name, table.name, told.rounds, stats)

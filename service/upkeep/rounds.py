@@ -16,7 +16,7 @@ from service.engine.compaction import sweep
 from service.engine.engine import Engine
 from service.engine.relayout import Recipe, rewrite
 from service.engine.repartition import Goal, Source, Written, discard, source_at
-from service.errors import ChecksumMismatch, CommitConflict, RowCountMismatch, TableNotFound
+from service.errors import ChecksumMismatch, CommitConflict, InvalidRequest, RowCountMismatch, TableNotFound
 from service.upkeep.cover import Batch, Cover, Left, bundles
 from service.upkeep.merge import Control
 from service.upkeep.repartition_report import RepartitionProgress
@@ -28,6 +28,8 @@ MOST_ROUNDS = 8
 LITTLE_BYTES, FEW_FILES = 32 << 20, 100
 # Longer than so many seconds nobody is kept waiting by it.
 LONGEST_S = 60.0
+# So many new files a commit can hold in the memory of Spark's driver.
+MOST_FILES = 200_000
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,12 @@ class Rounds:
         self._cover.batches.append(Batch(part, deletes, written))
         self.batches += 1
         self.spark_jobs += written.spark_jobs
+        if sum(one.files for one in self.written) > MOST_FILES:
+            raise InvalidRequest(
+                f"this would make more than {MOST_FILES:,} files, which is more than one commit can hold; choose a "
+                "coarser partitioning, such as month rather than day, or a larger batch_size",
+                field="partition",
+            )
         self.order.progress.files_done += len(part)
         self.order.progress.bytes_done += sum(file.bytes for file in part)
         _check(part, written, counted=not deletes)

@@ -372,3 +372,13 @@ def test_a_catalog_that_does_not_say_whether_a_table_was_made_leaves_it_open(des
     assert [state for state, _ in desk.notes()] == ["begun"]
     desk.commits.find_out()
     assert [state for state, _ in desk.notes()] == ["done"]
+
+
+def test_a_table_that_cannot_be_read_after_it_was_made_is_not_said_to_be_missing(desk: Desk) -> None:
+    def make(batch: str) -> None:
+        made_with(desk, batch)
+        desk.catalog.failures = [CatalogUnavailable("the catalog does not answer")] * 3
+
+    with pytest.raises(OutcomeUnknown):
+        desk.commits.make(NEW, ASK, make)
+    assert [state for state, _ in desk.notes()] == ["done"]

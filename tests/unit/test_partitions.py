@@ -132,9 +132,12 @@ def test_buckets_are_numbers_and_truncated_values_are_values(catalog: Catalog) -
         {"field": "l", "transform": "bucket", "num_buckets": 8},
         {"field": "s", "transform": "truncate", "width": 2},
         {"field": "dec", "transform": "truncate", "width": 10},
+        {"field": "tz", "transform": "bucket", "num_buckets": 8},
+        {"field": "d", "transform": "bucket", "num_buckets": 8},
     )
-    add(table, 5, "Zü", Decimal("19.90"))
-    assert named(table) == [{"l_bucket": 5, "s_trunc": "Zü", "dec_trunc": "19.90"}]
+    add(table, 5, "Zü", Decimal("19.90"), 0, 7)
+    [found] = named(table)
+    assert found == {"l_bucket": 5, "s_trunc": "Zü", "dec_trunc": "19.90", "tz_bucket": 0, "d_bucket": 7}
 
 
 def test_a_table_without_partitions_has_one_and_an_empty_one_none(catalog: Catalog) -> None:

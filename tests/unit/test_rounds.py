@@ -18,7 +18,14 @@ from service.engine.checksum import Checksum
 from service.engine.compaction import sweep
 from service.engine.relayout import rewrite
 from service.engine.repartition import Source, Written, discard, source_at
-from service.errors import Cancelled, ChecksumMismatch, CommitConflict, RowCountMismatch, TableNotFound
+from service.errors import (
+    Cancelled,
+    ChecksumMismatch,
+    CommitConflict,
+    InvalidRequest,
+    RowCountMismatch,
+    TableNotFound,
+)
 from service.upkeep import rounds as module
 from service.upkeep.repartition_report import RepartitionProgress
 from service.upkeep.rounds import LITTLE_BYTES, MOST_ROUNDS, Limits, Order, Rounds
@@ -308,3 +315,12 @@ def test_who_calls_it_off_is_told_so_whatever_spark_says() -> None:
     made.order.control.check = check  # type: ignore[method-assign]
     with pytest.raises(Cancelled):
         made.run()
+
+
+def test_more_files_than_a_commit_can_hold_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_FILES", 2)
+    world = World()
+    world.add("a", "b", "c")
+    with pytest.raises(InvalidRequest, match="coarser") as e:
+        rounds(world, rows=10).run()
+    assert e.value.field == "partition"
