@@ -221,7 +221,8 @@ class Bulk:
                 staging.spark_name,
                 table.spark_name,
                 staging.bytes,
-                partitioned=bool(table.partition),
+                schema=table.schema,
+                partition=table.partition,
                 derived=table.derived,
                 on_cancel=running.on_cancel,
             )

@@ -9,6 +9,9 @@ from service.engine.append import stage
 from service.engine.derived import fill
 from service.engine.swap import Staged
 from service.engine.tags import OnCancel, cancellable
+from service.engine.transforms import hashes_uuid
+from service.partition import PartitionField
+from service.schema import TableSchema
 
 # Splits end where row groups do; without room for one more, the last few would make a task of their own.
 _GROUP_BYTES = 5 << 20
@@ -20,7 +23,8 @@ def move(
     target: str,
     size: int,
     *,
-    partitioned: bool,
+    schema: TableSchema,
+    partition: Sequence[PartitionField],
     derived: Sequence[Derived] = (),
     on_cancel: OnCancel = lambda cancel: None,
 ) -> Staged:
@@ -36,8 +40,12 @@ def move(
     if derived:
         rows = fill(session, rows, derived)
     with cancellable(session, on_cancel):
-        return stage(session, target, rows, _BY_PARTITION if partitioned else {})
+        return stage(session, target, rows, _options(schema, partition))
 
 
-# Each partition's rows together and one after another: a file open in every partition at once would take any memory.
-_BY_PARTITION = {"distribution-mode": "hash", "fanout-enabled": "false"}
+def _options(schema: TableSchema, partition: Sequence[PartitionField]) -> dict[str, str]:
+    """Each partition's rows together and, wherever that can be, one after another: a file open in every partition at
+    once would take any memory."""
+    if not partition:
+        return {}
+    return {"distribution-mode": "hash", "fanout-enabled": "true" if hashes_uuid(partition, schema) else "false"}

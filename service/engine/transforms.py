@@ -26,6 +26,12 @@ def value(field: PartitionField, schema: TableSchema) -> str:
     return f"{CATALOG}.system.{_FUNCTIONS[field.transform]}({source})"
 
 
+def hashes_uuid(fields: Sequence[PartitionField], schema: TableSchema) -> bool:
+    """Whether rows lie by the hash of a uuid: Iceberg, which orders them by that of its text, cannot write those of one
+    partition after the other."""
+    return any(field.transform == "bucket" and resolve(schema, field.field).type == _UUID for field in fields)
+
+
 def keys(fields: Sequence[PartitionField], schema: TableSchema) -> list[str]:
     """Expressions that are equal for rows of one partition only, each under a name that begins with KEY."""
     return [f"{_key(field, schema)} AS {KEY}{n}" for n, field in enumerate(fields)]

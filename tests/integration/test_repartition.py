@@ -1,12 +1,15 @@
 """A table in another layout: the same rows in other partitions, published at once."""
 
+import json
 from typing import Any
 
 import pytest
+from pyiceberg.transforms import BucketTransform
 
 from service.engine import relayout
 from tests.harness import Firn
 from tests.integration.repartitioning import BY_DAY, BY_PRODUCT, SCHEMA, Table, row
+from tests.integration.test_bulk import loaded
 
 
 def test_the_same_rows_lie_in_the_partitions_that_were_asked_for(firn: Firn, tenant: str) -> None:
@@ -372,3 +375,20 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(
         assert (error["field"], said in error["message"]) == (field, True), error
     assert table.loaded.snapshot_count == 1
     assert table.loaded.schema.names == tuple(SCHEMA["fields"])
+
+
+def test_rows_that_lie_by_the_hash_of_a_uuid_can_be_loaded_and_compacted_too(firn: Firn, tenant: str) -> None:
+    schema = {"fields": {"id": {"type": "long"}, "u": {"type": "uuid"}}}
+    by_hash = {"partitions": [{"field": "u", "transform": "bucket", "num_buckets": 5}]}
+    table = Table(firn, tenant, schema=schema, partition=by_hash)
+    records = [{"id": n, "u": f"{n * 7919 % 4096:08x}-0000-4000-8000-{n:012x}"} for n in range(200)]
+    body = "\n".join(json.dumps(r) for r in records[:150]).encode()
+    assert loaded(firn, tenant, body)["records_written"] == 150
+    table.ok("WRITE", records=records[150:])
+    with table.loaded.iceberg.update_spec() as change:
+        change.remove_field("u_bucket").add_field("u", BucketTransform(3), "u_three")
+    compacted = table.ok("COMPACT", force=True)
+    assert (compacted["compacted"], compacted["stats"]["groups_failed"]) == (True, 0)
+    assert table.ids() == list(range(200))
+    assert table.repartition(partition=by_hash)["repartitioned"]
+    assert table.ids() == table.by_pyiceberg() == list(range(200))

@@ -4,7 +4,7 @@ import pytest
 
 from service.engine.checksum import Checksum, aggregates, of
 from service.engine.layout import spec_fields
-from service.engine.transforms import keys, value
+from service.engine.transforms import hashes_uuid, keys, value
 from service.partition import PartitionField
 from service.schema import parse_schema
 
@@ -71,3 +71,8 @@ def test_checksums_of_parts_add_up_to_that_of_the_whole_whatever_their_order() -
 def test_a_checksum_marks_what_is_null() -> None:
     text = aggregates(SCHEMA.fields[:2])
     assert "xxhash64(`id` IS NULL, `id`, `u` IS NULL, `u`)" in text
+
+
+def test_a_bucket_of_a_uuid_is_told_from_others() -> None:
+    assert hashes_uuid([DAY, PartitionField("u", "bucket", "b", 2)], SCHEMA)
+    assert not hashes_uuid([BUCKET, PartitionField("u", "identity", "u")], SCHEMA)
