@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 
 from service.catalog.files import count_rows, list_files
 from service.context import Context
+from service.derived import described
 from service.operation import Example, Metadata, Result, TableRequest, operation
 from service.partition import describe_partition
 from service.properties import describe
@@ -80,6 +81,12 @@ class Description(BaseModel):
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="as CREATE_TABLE takes it")
     partition: dict[str, Any] = Field(description="as CREATE_TABLE takes it")
     properties: dict[str, Any] = Field(description="as CREATE_TABLE takes them")
+    derived: dict[str, str] | None = Field(
+        default=None,
+        description="columns that are worked out where a row has no value for them, each with its expression; "
+        "REPARTITION makes them",
+        json_schema_extra={"omit_when_null": True},
+    )
     compaction: CompactionInForce = Field(
         description="the compaction policy that holds for it; SET_COMPACTION changes it"
     )
@@ -107,6 +114,7 @@ def describe_table(request: DescribeTable, context: Context) -> DescribeTableRes
             schema_=describe_schema(table.schema),
             partition=describe_partition(table.partition),
             properties=describe(table.properties),
+            derived=described(table.properties) or None,
             compaction=in_force(table.properties, context.settings.iceberg),
             current_snapshot_id=table.current_snapshot_id,
             metadata_location=table.metadata_location,

@@ -21,6 +21,7 @@ from service.jobs.jobs import Jobs
 from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
+from service.ledger.repartitions import RepartitionNotes
 from service.ledger.schedules import ScheduleNotes
 from service.ledger.writers import Writers
 from service.metrics.metrics import Metrics
@@ -33,10 +34,12 @@ from service.upkeep.auto import Auto
 from service.upkeep.compaction import Call, Compactions
 from service.upkeep.counts import WriteCounts
 from service.upkeep.elsewhere import built_on_elsewhere
+from service.upkeep.estimate import Estimates
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
 from service.upkeep.orphans import Orphans
 from service.upkeep.query_log import QueryLog
+from service.upkeep.repartition import Repartitions
 from service.upkeep.report import Wish
 from service.upkeep.scheduler import Scheduler, now_ms
 from service.upkeep.schedules import Schedules, held_off, tables_of
@@ -62,6 +65,8 @@ class Context:
     restores: Restores
     upkeep: Upkeep
     compactions: Compactions
+    repartitions: Repartitions
+    estimates: Estimates
     orphans: Orphans
     writers: Writers
     bulk: Bulk
@@ -111,6 +116,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     every_s = settings.iceberg.compaction.auto_every_s
     auto = Auto(catalog, adviser, queries, notes, compact, is_busy, every_s=every_s)
     commits.when_committed(auto.changed)
+    backups = Backups(settings.iceberg.edits, catalog, commits)
+    repartitions = Repartitions(engine, catalog, commits, upkeep, holds, backups, RepartitionNotes(ledger), writers)
     return Context(
         settings,
         engine,
@@ -119,10 +126,12 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         commits,
         writes=writes,
         edits=Edits(engine, commits, holds),
-        backups=Backups(settings.iceberg.edits, catalog, commits),
+        backups=backups,
         restores=Restores(engine, commits, holds),
         upkeep=upkeep,
         compactions=compactions,
+        repartitions=repartitions,
+        estimates=Estimates(engine, upkeep, holds),
         orphans=orphans,
         writers=writers,
         bulk=bulk,

@@ -20,6 +20,7 @@ FirnError                      code                    status  retryable
 ├── CommitConflict             COMMIT_CONFLICT         409     yes
 ├── PlanStale                  PLAN_STALE              409
 ├── RowCountMismatch           ROW_COUNT_MISMATCH      409
+├── ChecksumMismatch           CHECKSUM_MISMATCH       409
 ├── Cancelled                  CANCELLED               409
 ├── BodyTooLarge               BODY_TOO_LARGE          413
 ├── KeyReused                  KEY_REUSED              422
@@ -146,6 +147,18 @@ class RowCountMismatch(FirnError):
     def __init__(self, what: str, expected: int, found: int) -> None:
         super().__init__(
             f"Row count mismatch: {what} should have {expected} rows and would have {found}; nothing was changed",
+            details={"expected": expected, "found": found},
+        )
+
+
+class ChecksumMismatch(FirnError):
+    """What was about to be published does not hold what it was made of; nothing was changed."""
+
+    code, status = "CHECKSUM_MISMATCH", 409
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(
+            f"Checksum mismatch: the rows read have {expected}, and those written {found}; nothing was changed",
             details={"expected": expected, "found": found},
         )
 

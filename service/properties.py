@@ -231,6 +231,16 @@ def written_target(megabytes: int | None, settings: IcebergSettings) -> dict[str
     return {_TARGET: str((megabytes or settings.write.target_file_size_mb) * _MIB)}
 
 
+def codec_of(properties: Mapping[str, str]) -> str | None:
+    """The codec of a table's new files, where its properties say it."""
+    return properties.get(_CODEC)
+
+
+def written_codec(codec: str) -> dict[str, str]:
+    """The Iceberg property that holds the codec of new files."""
+    return {_CODEC: codec}
+
+
 def _written(prefix: str, overrides: BaseModel) -> dict[str, str]:
     values = overrides.model_dump(exclude_none=True)
     return {prefix + key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}

@@ -16,6 +16,7 @@ import pyarrow as pa
 from sqlalchemy import event
 
 from service.catalog.tables import Catalog, Snapshot, Table
+from service.derived import Derived
 from service.engine.append import append
 from service.engine.engine import Engine
 from service.engine.swap import Moved
@@ -38,6 +39,7 @@ class FakeTable:
     properties: Mapping[str, str] = field(default_factory=dict)
     schema_id: int = 0
     history: tuple[Snapshot, ...] = ()
+    derived: tuple[Derived, ...] = ()
 
     @property
     def spark_name(self) -> str:
@@ -178,7 +180,9 @@ class FakeEngine:
     def rows(self) -> Rows:
         return [row for commit in self.commits for row in commit]
 
-    def run(self, job: Callable[..., Any], table: str, data: pa.Table, batch: str, **how: Any) -> int:
+    def run(
+        self, job: Callable[..., Any], table: str, data: pa.Table, batch: str, derived: object = (), **how: Any
+    ) -> int:
         assert job is append
         rows: Rows = data.to_pylist()
         self.tries.append(rows)

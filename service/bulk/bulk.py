@@ -14,6 +14,7 @@ from service.catalog.staging import Staging
 from service.catalog.tables import Catalog, Table
 from service.commits.ask import Ask
 from service.commits.commit import Commits, Effect
+from service.derived import only_derived_since
 from service.engine import append
 from service.engine.bulk import move
 from service.engine.engine import Engine
@@ -36,6 +37,8 @@ from service.upkeep.upkeep import NOT_CHECKED, Upkeep
 
 log = logging.getLogger("firn.bulk")
 
+# So often a table may change while a load is on its way.
+_MOVES = 3
 # What a body may unpack to, of its limit: packed numbers and short texts grow.
 _UNPACKED = 8
 
@@ -189,12 +192,26 @@ class Bulk:
             return Loaded(staging.rows, happened.snapshot_id, NOT_CHECKED)
         load.running.check()
         with self._writers.writing(table.uuid, "a bulk load") as writer:
-            load.progress.phase = "writing"
-            files = self._move(table, staging, load.running)
-            load.progress.phase = "committing"
-            effect = self._commit(table, files, ask, tries, load.running, writer)
+            for _ in range(_MOVES):
+                try:
+                    load.progress.phase = "writing"
+                    files = self._move(table, staging, load.running)
+                    load.progress.phase = "committing"
+                    effect = self._commit(table, files, ask, tries, load.running, writer)
+                    break
+                except _TableMoved:
+                    table = self._followed(table)
+            else:
+                raise _TableMoved(table)
         load.progress.phase = "done"
         return Loaded(staging.rows, effect.snapshot_id, self._upkeep.check_after_write(effect.after))
+
+    def _followed(self, table: Table) -> Table:
+        """The table as it is now, if it has got nothing but columns that are worked out; else the load is refused."""
+        now = self._catalog.load(table.name)
+        if now.uuid != table.uuid or not only_derived_since(now.schema, table.schema, now.derived):
+            raise _TableMoved(table)
+        return now
 
     def _move(self, table: Table, staging: Staging, running: Running) -> Staged:
         """Spark writes the table's files; this takes long, and nobody waits for the table meanwhile."""
@@ -204,14 +221,16 @@ class Bulk:
                 staging.spark_name,
                 table.spark_name,
                 staging.bytes,
-                partitioned=bool(table.partition),
+                schema=table.schema,
+                partition=table.partition,
+                derived=table.derived,
                 on_cancel=running.on_cancel,
             )
         except Exception as e:
             running.check()  # what a job meets whose Spark jobs were cancelled can be anything
             now = self._catalog.load(table.name)
             if (now.uuid, now.schema_id) != (table.uuid, table.schema_id):
-                raise _moved(table) from e
+                raise _TableMoved(table) from e
             raise
         if files.records != staging.rows:
             self._discard(table, files)
@@ -257,7 +276,7 @@ class Bulk:
                 raise  # the files may be a snapshot's by now
             self._discard(table, files)
             if isinstance(e, Moved):
-                raise _moved(table) from e
+                raise _TableMoved(table) from e
             raise
         if not tried:
             self._discard(table, files)
@@ -271,7 +290,8 @@ class Bulk:
             log.warning("files of a load of %s that was not committed could not be deleted: %s", table.name, e)
 
 
-def _moved(table: Table) -> CommitConflict:
-    return CommitConflict(
-        f"table {table.name.table!r} was changed while these records were on their way; send the request again"
-    )
+class _TableMoved(CommitConflict):
+    def __init__(self, table: Table) -> None:
+        super().__init__(
+            f"table {table.name.table!r} was changed while these records were on their way; send the request again"
+        )

@@ -8,9 +8,11 @@ from uuid import UUID
 
 from pyiceberg import transforms as t
 from pyiceberg import types as i
-from pyiceberg.partitioning import PartitionField
+from pyiceberg.partitioning import PartitionField as IcebergField
 
+from service.catalog import types
 from service.catalog.tables import Table
+from service.partition import PartitionField
 
 _EPOCH = datetime(1970, 1, 1)
 _TIMES = (t.YearTransform, t.MonthTransform, t.DayTransform, t.HourTransform)
@@ -30,6 +32,13 @@ def partition_values(table: Table, group: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
+def shown(field: PartitionField, value: Any) -> Any:
+    """A partition's value as Spark's functions give it, in the same form: years, months and hours are numbers there."""
+    if field.transform in ("year", "month", "hour") and isinstance(value, int):
+        return _moment_text(types.to_transform(field), value)
+    return value
+
+
 def _source(table: Table, field_id: int) -> i.IcebergType | None:
     """The type of a column that may have been dropped since."""
     for schema in (table.iceberg.schema(), *reversed(table.iceberg.metadata.schemas)):
@@ -40,19 +49,23 @@ def _source(table: Table, field_id: int) -> i.IcebergType | None:
     return None
 
 
-def _shown(field: PartitionField, source: i.IcebergType | None, value: Any) -> Any:
-    if value is None:
-        return None
+def _shown(field: IcebergField, source: i.IcebergType | None, value: Any) -> Any:
+    if value is None or isinstance(field.transform, t.BucketTransform):
+        return value
     if isinstance(field.transform, _TIMES):
         number = (value - _EPOCH.date()).days if isinstance(value, date) else value
-        try:
-            return field.transform.to_human_string(i.LongType(), number)
-        except OverflowError:  # beyond the years that Python knows
-            return str(number)
+        return _moment_text(field.transform, number)
     try:
         return _value(source, value)
     except OverflowError:
         return str(value)
+
+
+def _moment_text(transform: t.Transform[Any, Any], number: int) -> str:
+    try:
+        return transform.to_human_string(i.LongType(), number)
+    except OverflowError:  # beyond the years that Python knows
+        return str(number)
 
 
 def _value(kind: i.IcebergType | None, value: Any) -> Any:

@@ -22,6 +22,7 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from service.catalog import types
 from service.catalog.translate import translated
+from service.derived import Derived, derived_of
 from service.errors import CommitConflict, SnapshotNotFound, TableExists, TableNotFound, nearest
 from service.names import (
     BATCH_PROPERTY,
@@ -79,8 +80,23 @@ class Table:
         return types.from_spec(self.iceberg.spec(), self.iceberg.schema())
 
     @property
+    def spec_id(self) -> int:
+        return self.iceberg.metadata.default_spec_id
+
+    @property
+    def past_partition(self) -> tuple[PartitionField, ...]:
+        """The fields of every partitioning that the table has had, the present one's among them."""
+        schema = self.iceberg.schema()
+        return tuple(field for spec in self.iceberg.specs().values() for field in types.from_spec(spec, schema))
+
+    @property
     def properties(self) -> dict[str, str]:
         return dict(self.iceberg.properties)
+
+    @cached_property
+    def derived(self) -> tuple[Derived, ...]:
+        """The columns that are worked out where a row has no value for them."""
+        return derived_of(self.iceberg.properties, self.schema)
 
     @property
     def location(self) -> str:
@@ -186,9 +202,9 @@ class Catalog:
         properties: dict[str, str],
     ) -> Table:
         """A new, empty table in a folder that no other table, past or present, has had."""
-        namespace, table = name.identifier
+        namespace, _ = name.identifier
         iceberg_schema = types.to_iceberg(schema)
-        location = f"{self._warehouse}/{_folder(namespace)}/{table}-{uuid.uuid4().hex[:12]}"
+        location = self.new_location(name)
         with translated():
             if self._catalog.table_exists(name.identifier):
                 raise _exists(name)
@@ -202,9 +218,14 @@ class Catalog:
                     properties=properties,
                 )
             except IcebergTableExists as e:  # somebody else was faster
-                _remove_folder(location)
+                remove_folder(location)
                 raise _exists(name) from e
         return Table(name, created)
+
+    def new_location(self, name: TableName) -> str:
+        """A folder that no table, past or present, has had."""
+        namespace, table = name.identifier
+        return f"{self._warehouse}/{_folder(namespace)}/{table}-{uuid.uuid4().hex[:12]}"
 
     def drop(self, table: Table, *, purge: bool) -> None:
         """Forget a table; with `purge` its files are deleted too."""
@@ -213,7 +234,7 @@ class Catalog:
                 self._catalog.drop_table(table.name.identifier)
                 return
             self._catalog.purge_table(table.name.identifier)
-        _remove_folder(table.location)
+        remove_folder(table.location)
 
     def fence(self, table: Table, batch: str) -> None:
         """Give a table a snapshot that adds nothing: what was built on an earlier one can no longer be committed."""
@@ -310,7 +331,7 @@ def _exists(name: TableName) -> TableExists:
     )
 
 
-def _remove_folder(location: str) -> None:
+def remove_folder(location: str) -> None:
     """Remove a local table's folder, which is that table's alone, with the checksums and failed files in it."""
     if location.startswith("file://"):
         shutil.rmtree(Path(location.removeprefix("file://")), ignore_errors=True)

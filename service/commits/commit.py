@@ -179,6 +179,35 @@ class Commits:
         with self._decided(batch, TableExists):
             return self._catalog.create(name, schema, partition, {**properties, BATCH_PROPERTY: batch})
 
+    def make(self, name: TableName, ask: Ask, change: Callable[[str], None]) -> Table:
+        """Have a table made by `change(batch)`, which gives it the property `firn-batch`, with rows or without.
+
+        What it raises is raised where the table has not been made; TableExists says that there was one.
+        """
+        batch = self._new()
+        self._begin(batch, name, "", MAKE, [ask])
+        try:
+            change(batch)
+        except TableExists:
+            self.end(batch, None)
+            raise
+        except Exception as e:
+            if not self._was_made(batch, name, e):
+                raise
+            log.warning("%s %s was made although its job failed", ask.request_id, name, exc_info=e)
+        self.end(batch, NO_SNAPSHOT)
+        return self._look(batch, name, None)
+
+    def _was_made(self, batch: str, name: TableName, failure: Exception) -> bool:
+        try:
+            table = self._look(batch, name, failure)
+        except TableNotFound:
+            return False
+        made = table.properties.get(BATCH_PROPERTY) == batch
+        if not made:
+            self.end(batch, None)
+        return made
+
     def drop(self, name: TableName, ask: Ask, *, purge: bool) -> None:
         """Drop a table once the changes before it are done."""
         if self.happened(ask):

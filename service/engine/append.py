@@ -5,7 +5,7 @@ made. Whoever asks for the second has the last word, once more each time that an
 """
 
 import uuid as uuids
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from service.derived import Derived
+from service.engine.derived import fill
 from service.engine.jvm import java_class
 from service.engine.rows import frame
 from service.engine.swap import Staged, Target, append_files, swap
@@ -35,16 +37,22 @@ def append(
     *,
     uuid: str,
     schema_id: int,
+    derived: Sequence[Derived] = (),
     before_commit: Callable[[], object] = lambda: None,
 ) -> int:
     """Add rows in one commit; the snapshot it made. Moved when the table is another one, or its schema is, by now.
+
+    Where a derived column of a row is null, it is worked out.
 
     `before_commit` runs when everything is written and what the commit builds on is settled: once more each time that
     another writer was quicker. What it raises keeps the rows from being committed.
     """
     target = Target(session, table, uuid, schema_id)
     iceberg = target.load()
-    staged = write_staged(session, iceberg, _frame(session, rows))
+    jdf = _frame(session, rows)
+    if derived:
+        jdf = fill(session, DataFrame(jdf, session), derived)._jdf
+    staged = write_staged(session, iceberg, jdf)
     update = append_files(iceberg, staged, batch)
     return swap(target, iceberg, update, lambda _: before_commit(), lambda: discard(session, table, staged))
 

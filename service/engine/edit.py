@@ -1,7 +1,7 @@
 """Edits in three steps: which rows, in which files; those files written anew; old ones out and new ones in."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +12,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from service.changes import PLACE, ByFilter, ByKey, Edit, Repeats
+from service.derived import Derived
 from service.engine import edit_sql as sql
 from service.engine import pick
 from service.engine.append import discard, staging, write_staged
-from service.engine.rows import collect, json_rows
+from service.engine.derived import fill
+from service.engine.rows import collect, frame, json_rows
 from service.engine.scans import read, scans
 from service.engine.sql import at_snapshot
 from service.engine.swap import Staged, Tag, Target, append_files, swap
@@ -44,6 +46,8 @@ class Base:
     bytes: Mapping[str, int]
     has_deletes: bool
     """Whether some of those rows are deleted, by files beside."""
+    derived: Sequence[Derived] = ()
+    """Columns that new rows without a value get one of."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +239,7 @@ def _staged(
     """What the files become, written; and how many rows they held, where metadata does not tell."""
     views: dict[str, Any] = {}
     if found.new is not None:
-        views |= sql.new_rows(found.new)
+        views |= sql.new_rows(_filled(session, found.new.select(list(edit.schema.names)), base.derived))
     if found.changed_records is not None:
         views |= sql.records_of(found.changed_records)
     live: int | None = None
@@ -255,6 +259,10 @@ def _staged(
             return Staged(iceberg.io(), ()), live
         options = {"distribution-mode": "hash"} if size > _SHUFFLED_BYTES else {}
         return write_staged(session, iceberg, rows.on(session)._jdf, options), live
+
+
+def _filled(session: SparkSession, rows: pa.Table, derived: Sequence[Derived]) -> pa.Table | DataFrame:
+    return fill(session, frame(session, rows), derived) if derived else rows
 
 
 def _replacing(iceberg: Any, base: Base, tasks: Any, staged: Staged, batch: str) -> Any:

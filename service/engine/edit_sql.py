@@ -161,7 +161,7 @@ def records_of(rows: pa.Table) -> dict[str, pa.Table]:
     return {_RECORDS: rows}
 
 
-def new_rows(rows: pa.Table) -> dict[str, pa.Table]:
+def new_rows(rows: pa.Table | DataFrame) -> dict[str, pa.Table | DataFrame]:
     return {_NEW: rows}
 
 

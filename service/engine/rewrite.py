@@ -72,7 +72,9 @@ def _packed(session: SparkSession, table: Any, group: Group, how: Rewrite, alone
         writer = rows.writeTo(f"{STAGING}.`{name}`").option("target-file-size-bytes", str(own.maxOutputFileSize()))
         writer = writer.option("output-spec-id", str(own.outputSpecId()))
         writer = writer.option("distribution-mode", "none" if one_spec else "hash")
-        writer = writer.option("fanout-enabled", "false" if not one_spec else "true")
+        writer = writer.option(
+            "fanout-enabled", "true" if one_spec or _hashes_uuid(table, own.outputSpecId()) else "false"
+        )
         if how.compression is not None:
             writer = writer.option("compression-codec", how.compression)
         writer.append()
@@ -93,6 +95,13 @@ def _of_one_spec(table: Any, group: Any) -> bool:
     """
     output = int(group.outputSpecId())
     return len(table.specs()) == 1 or all(int(task.spec().specId()) == output for task in each(group.fileScanTasks()))
+
+
+def _hashes_uuid(table: Any, spec_id: int) -> bool:
+    """Whether rows lie by the hash of a uuid, as in `transforms.hashes_uuid`."""
+    spec = table.specs().get(spec_id)
+    types = {str(spec.schema().findType(f.sourceId())) for f in each(spec.fields()) if "bucket" in str(f.transform())}
+    return "uuid" in types
 
 
 @dataclass(frozen=True)

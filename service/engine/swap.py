@@ -102,6 +102,7 @@ def swap(
     before_commit: Callable[[Any], object],
     give_up: Callable[[], object] = lambda: None,
     tag: Tag | None = None,
+    on: Any = None,
 ) -> int:
     """What Iceberg's own commit does, with `before_commit` between what it builds on and the swap; the snapshot's id.
 
@@ -111,6 +112,9 @@ def swap(
 
     `tag` is put, in the same swap, on the snapshot that the new one is built on; where it is the table's first,
     on none. The new one's summary names it, as `firn-backup`.
+
+    `on` is metadata that differs from the table's own by more than a snapshot: what the update knows, and what becomes
+    the table's with it. Such a commit is not tried again when it is beaten.
     """
     operations, io = iceberg.operations(), iceberg.io()
     if tag is not None:
@@ -125,7 +129,8 @@ def swap(
             target.check(base)
             before_commit(snapshot)
             # Called on an instance, Py4J need not first ask what the name of the class means.
-            changes = base.buildFrom(base).setBranchSnapshot(snapshot, "main")
+            to_be = base if on is None else on
+            changes = to_be.buildFrom(to_be).setBranchSnapshot(snapshot, "main")
             updated = _tagged(changes, base, snapshot, tag).build()
         except BaseException:
             _clean(update, give_up)
@@ -137,7 +142,7 @@ def swap(
                 raise
             if _is_there(target, operations, snapshot):
                 return int(snapshot.snapshotId())
-            if not is_a(e, _BEATEN) or tries > base.propertyAsInt(*_RETRIES):
+            if on is not None or not is_a(e, _BEATEN) or tries > base.propertyAsInt(*_RETRIES):
                 _clean(update, give_up)
                 raise
             with suppress(Py4JJavaError):  # an orphan, at worst

@@ -16,7 +16,7 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds
 from service.commits.order import Order as Line
 from service.engine import tags
-from service.engine.compaction import Rewrite, rewrite_manifests, sweep
+from service.engine.compaction import Rewrite, rewrite_manifests
 from service.engine.engine import Engine
 from service.errors import Cancelled, FirnError, LedgerUnavailable, TableNotFound
 from service.failures import unforeseen
@@ -27,7 +27,7 @@ from service.metrics.metrics import Metrics
 from service.properties import CompactionPolicy, target_file_size_mb
 from service.upkeep.costs import Merge
 from service.upkeep.expirer import Expirer
-from service.upkeep.leftovers import commits_below
+from service.upkeep.leftovers import clear_up, commits_below
 from service.upkeep.merge import Chosen, Control, Made, Merger, Order, Uncontrolled, folder_of
 from service.upkeep.plan import MIB, plan, small_bytes
 from service.upkeep.report import Outcome, PlannedGroup, Progress, Stats, Tally, Wish
@@ -147,14 +147,8 @@ class Compactions:
         table = self.catalog.load(note.table)
         if table.uuid != note.table_uuid:
             return None
-        # Its writer is forgotten, and what it has built on an earlier snapshot can no longer be committed.
-        self.writers.active(table.uuid)
-        if self.writers.shared:
-            self.catalog.fence(table, note.id)
-            table = self.catalog.load(note.table)
         committed = commits_below(table, note.id)
-        kept = frozenset(path.rpartition("/")[2] for path in committed.paths)
-        gone = self.engine.run(sweep, table.spark_name, folder_of(table, note.id), kept)
+        gone = clear_up(self.engine, self.catalog, self.writers, table, folder_of(table, note.id))
         if gone:
             log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)
         if committed.last is None:

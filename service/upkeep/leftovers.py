@@ -1,9 +1,12 @@
-"""What a compaction committed whose instance did not live to say so: told by the table's snapshots."""
+"""What long work of an instance that is gone left on disk, and what it had committed."""
 
 from dataclasses import dataclass, field
 
 from service.catalog.files import list_files
-from service.catalog.tables import Snapshot, Table
+from service.catalog.tables import Catalog, Snapshot, Table
+from service.engine.compaction import sweep
+from service.engine.engine import Engine
+from service.ledger.writers import Writers
 from service.upkeep.report import Tally
 
 
@@ -32,3 +35,18 @@ def commits_below(table: Table, folder: str) -> Committed:
             found.tally.partitions.update(str(file.group) for file in new)
             found.last = snapshot
     return found
+
+
+def clear_up(engine: Engine, catalog: Catalog, writers: Writers, table: Table, folder: str) -> int:
+    """Remove the files below a folder of a table that no snapshot holds; how many those were.
+
+    Whoever wrote there has left; the folder's last name is its alone.
+    """
+    name = folder.rstrip("/").rpartition("/")[2]
+    # Its writer is forgotten, and what it has built on an earlier snapshot can no longer be committed.
+    writers.active(table.uuid)
+    if writers.shared:
+        catalog.fence(table, name)
+        table = catalog.load(table.name)
+    held = frozenset(path.rpartition("/")[2] for path in commits_below(table, name).paths)
+    return engine.run(sweep, table.spark_name, folder, held)

@@ -162,6 +162,7 @@ class Batches:
                 batch,
                 uuid=table.uuid,
                 schema_id=table.schema_id,
+                derived=table.derived,
                 before_commit=before_commit,
             )
         except Exception as e:

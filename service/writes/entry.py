@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from service.catalog.tables import Table
 from service.commits.ask import Ask
+from service.derived import only_derived_since
 from service.engine.rows import arrow_schema, to_arrow
 from service.names import TableName
 from service.records import read_records
@@ -65,6 +66,19 @@ class Entry:
         else:
             self.columns = to_arrow(table.schema, values)
             self.records = []
+
+    def follow(self, table: Table) -> bool:
+        """Fit records that are not kept any more to the table as it is now; whether they could be, as they can where it
+        has got nothing but columns that are worked out."""
+        seen, rows = self.table, self.columns
+        if seen is None or seen.uuid != table.uuid or not isinstance(rows, pa.Table):
+            return False
+        if not only_derived_since(table.schema, seen.schema, table.derived):
+            return False
+        for new in arrow_schema(table.schema, table.schema.names[rows.num_columns :]):
+            rows = rows.append_column(new, pa.nulls(rows.num_rows, new.type))
+        self.table, self.columns = table, rows
+        return True
 
 
 def together(entries: list[Entry]) -> pa.Table:

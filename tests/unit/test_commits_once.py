@@ -312,3 +312,73 @@ class TestBatches:
         desk.ledger.mute = frozenset({"answer"})
         desk.commits.keep(Ask("r", self.keys[0]), b"body")
         assert desk.ledger.key(self.keys[0].id) is None
+
+
+def made_with(desk: Desk, batch: str) -> None:
+    desk.catalog.create(NEW, SCHEMA, (), {BATCH_PROPERTY: batch})
+
+
+def test_a_table_made_with_its_rows_is_noted_before_and_given_to_who_asks_again(desk: Desk) -> None:
+    key = key_of("REPARTITION")
+
+    def make(batch: str) -> None:
+        noted = desk.ledger.key(key.id)
+        assert noted
+        assert noted.batch == batch
+        made_with(desk, batch)
+
+    table = desk.commits.make(NEW, Ask("r", key), make)
+    happened = desk.commits.happened(desk.retry(key))
+    assert happened is not None
+    assert table.properties[BATCH_PROPERTY] == happened.batch
+
+
+def test_a_table_that_was_made_although_its_job_failed_was_made(desk: Desk) -> None:
+    def make(batch: str) -> None:
+        made_with(desk, batch)
+        raise EngineUnavailable("Spark ended")
+
+    assert desk.commits.make(NEW, ASK, make).name == NEW
+    assert [state for state, _ in desk.notes()] == ["done"]
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_table_that_could_not_be_made_is_noted_so(desk: Desk, taken: bool) -> None:
+    def make(batch: str) -> None:
+        if taken:
+            desk.catalog.create(NEW, SCHEMA, (), {})
+        raise StorageUnavailable("the disk is full")
+
+    with pytest.raises(StorageUnavailable):
+        desk.commits.make(NEW, ASK, make)
+    assert [state for state, _ in desk.notes()] == ["void"]
+
+
+def test_a_name_that_is_taken_is_refused(desk: Desk) -> None:
+    desk.catalog.create(NEW, SCHEMA, (), {})
+    with pytest.raises(TableExists):
+        desk.commits.make(NEW, ASK, lambda batch: made_with(desk, batch))
+    assert [state for state, _ in desk.notes()] == ["void"]
+
+
+def test_a_catalog_that_does_not_say_whether_a_table_was_made_leaves_it_open(desk: Desk) -> None:
+    def make(batch: str) -> None:
+        made_with(desk, batch)
+        desk.catalog.failures = [CatalogUnavailable("the catalog does not answer")] * 3
+        raise CatalogUnavailable("the catalog does not answer")
+
+    with pytest.raises(OutcomeUnknown):
+        desk.commits.make(NEW, ASK, make)
+    assert [state for state, _ in desk.notes()] == ["begun"]
+    desk.commits.find_out()
+    assert [state for state, _ in desk.notes()] == ["done"]
+
+
+def test_a_table_that_cannot_be_read_after_it_was_made_is_not_said_to_be_missing(desk: Desk) -> None:
+    def make(batch: str) -> None:
+        made_with(desk, batch)
+        desk.catalog.failures = [CatalogUnavailable("the catalog does not answer")] * 3
+
+    with pytest.raises(OutcomeUnknown):
+        desk.commits.make(NEW, ASK, make)
+    assert [state for state, _ in desk.notes()] == ["done"]

@@ -17,9 +17,10 @@ from pyiceberg.typedef import Record
 from service import wire
 from service.catalog.files import DataFile, list_files, matching_files
 from service.catalog.partitions import partition_values
+from service.catalog.partitions import shown as shown_as
 from service.catalog.tables import Catalog, Table
 from service.errors import InvalidFilter
-from service.partition import parse_partition
+from service.partition import PartitionField, parse_partition
 from service.pruning import partition_expression
 from service.schema import parse_schema
 from service.upkeep.partitions import by_partition
@@ -136,9 +137,12 @@ def test_buckets_are_numbers_and_truncated_values_are_values(catalog: Catalog) -
         {"field": "l", "transform": "bucket", "num_buckets": 8},
         {"field": "s", "transform": "truncate", "width": 2},
         {"field": "dec", "transform": "truncate", "width": 10},
+        {"field": "tz", "transform": "bucket", "num_buckets": 8},
+        {"field": "d", "transform": "bucket", "num_buckets": 8},
     )
-    add(table, 5, "Zü", Decimal("19.90"))
-    assert named(table) == [{"l_bucket": 5, "s_trunc": "Zü", "dec_trunc": "19.90"}]
+    add(table, 5, "Zü", Decimal("19.90"), 0, 7)
+    [found] = named(table)
+    assert found == {"l_bucket": 5, "s_trunc": "Zü", "dec_trunc": "19.90", "tz_bucket": 0, "d_bucket": 7}
 
 
 def test_a_table_without_partitions_has_one_and_an_empty_one_none(catalog: Catalog) -> None:
@@ -239,3 +243,22 @@ def test_moments_in_other_forms_are_shown_alike(catalog: Catalog) -> None:
         "d": date(2024, 5, 1),
     }
     assert partition_values(table, (0, DAYS, DAYS))["d"] == datetime(2024, 5, 1).date()
+
+
+@pytest.mark.parametrize(
+    ("transform", "value", "said"),
+    [
+        ("year", 54, "2024"),
+        ("month", 652, "2024-05"),
+        ("month", -1, "1969-12"),
+        ("hour", 19_844 * 24 + 7, "2024-05-01-07"),
+        ("hour", 10**12, str(10**12)),
+        ("day", date(2024, 5, 1), date(2024, 5, 1)),
+        ("identity", 7, 7),
+        ("month", None, None),
+        ("bucket", 3, 3),
+    ],
+)
+def test_what_spark_calls_a_partition_is_called_as_in_the_listing(transform: str, value: Any, said: Any) -> None:
+    field = PartitionField("at", transform, "p", 4 if transform == "bucket" else None)
+    assert shown_as(field, value) == said

@@ -1,0 +1,49 @@
+"""The job that counts what each partition of another layout would hold."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from service.engine.relayout import Recipe, widened
+from service.engine.rows import collect, json_rows
+from service.engine.sql import Parameters, at_snapshot, run
+from service.engine.tags import tagged
+from service.engine.transforms import value
+from service.partition import PartitionField
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The partitions with most rows, each with its fields' values, and how many there are of partitions and rows."""
+
+    largest: tuple[tuple[tuple[Any, ...], int], ...]
+    partitions: int
+    rows: int
+
+
+def count_partitions(
+    session: SparkSession,
+    table: str,
+    snapshot_id: int | None,
+    recipe: Recipe,
+    partition: tuple[PartitionField, ...],
+    most: int,
+    tag: str,
+) -> Counted:
+    """Count a table's rows by what would be their partition; no more than so many of them are told."""
+    parameters = Parameters()
+    names = [f"v{n}" for n in range(len(partition))]
+    rows = f"SELECT {widened(recipe, parameters)} FROM {at_snapshot(table, snapshot_id)}"
+    values = ", ".join(f"{value(field, recipe.schema)} AS {name}" for field, name in zip(partition, names, strict=True))
+    group = f" GROUP BY {', '.join(names)}" if names else " HAVING count(*) > 0"
+    text = (
+        "SELECT *, count(*) OVER () AS partitions, sum(rows) OVER () AS total FROM "
+        f"(SELECT {', '.join([*names, 'count(*) AS rows'])} FROM (SELECT {values or '1'} FROM ({rows})){group}) "
+        f"ORDER BY {', '.join(['rows DESC', *names])} LIMIT {int(max(most, 1))}"
+    )
+    with tagged(session, tag):
+        found = json_rows(collect(run(session, text, parameters.values)))
+    largest = tuple((tuple(row[name] for name in names), int(row["rows"])) for row in found)
+    first = found[0] if found else {"partitions": 0, "total": 0}
+    return Counted(largest[:most], int(first["partitions"]), int(first["total"]))

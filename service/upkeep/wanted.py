@@ -1,0 +1,118 @@
+"""What a request for another layout means for a table: its partitioning checked and named, its new columns. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from service.columns import known_names
+from service.derived import Derived
+from service.errors import FirnError, InvalidSchema
+from service.partition import PARAMS, PartitionField, parse_partition
+from service.schema import TableSchema, folded, hint, resolve
+
+_PATH = "partition.partitions"
+
+
+def refuse_partition_names(derived: Iterable[Derived], past: Iterable[PartitionField]) -> None:
+    """A new column must not have the name that a partition field has, or has had, of another column."""
+    names = {folded(field.name): field for field in past}
+    for one in derived:
+        field = names.get(folded(one.column))
+        if field is not None:
+            where = f"transform.{one.column}"
+            raise InvalidSchema(
+                f"{where} is the name of a partition field, {field.transform} of {field.field!r}; choose another name",
+                field=where,
+            )
+
+
+def parse_layout(
+    value: Any,
+    schema: TableSchema,
+    present: tuple[PartitionField, ...],
+    past: Iterable[PartitionField],
+) -> tuple[PartitionField, ...]:
+    """The partitioning a JSON value describes, over the columns there are and will be; the present one for null.
+
+    `past` are the fields of all partitionings that the table has had: engines show a partition's values of all of
+    them side by side, so a name keeps its meaning.
+    """
+    if value is None:
+        return present
+    _refuse_unknown(value, schema)
+    fields = parse_partition(value, schema)
+    given = [isinstance(item, Mapping) and item.get("name") is not None for item in value["partitions"]]
+    if not any(given) and [_meaning(f) for f in fields] == [_meaning(f) for f in present]:
+        return present
+    meanings: dict[str, set[tuple[Any, ...]]] = {}
+    for one in past:
+        meanings.setdefault(folded(one.name), set()).add(_meaning(one))
+    named: list[PartitionField] = []
+    for i, (field, its_name) in enumerate(zip(fields, given, strict=True)):
+        others = {folded(f.name) for f in (*named, *fields[i + 1 :])} | {folded(name) for name in schema.names}
+        named.append(_named(field, meanings, others, f"{_PATH}[{i}].name" if its_name else None))
+    return tuple(named)
+
+
+def _meaning(field: PartitionField) -> tuple[Any, ...]:
+    return field.field, field.transform, field.param
+
+
+def _named(
+    field: PartitionField, meanings: Mapping[str, set[tuple[Any, ...]]], others: set[str], path: str | None
+) -> PartitionField:
+    """The field under a name that has not meant anything else; refused where `path` says that it was asked for."""
+
+    def means_this(name: str) -> bool:
+        return meanings.get(folded(name), {_meaning(field)}) == {_meaning(field)}
+
+    if means_this(field.name):
+        return field
+    if path is not None:
+        raise InvalidSchema(
+            f"{path}: {field.name!r} was the name of another partition field of this table; send another one",
+            field=path,
+        )
+    root = field.field.replace(".", "_")
+    root += f"_{field.transform}" + (f"_{field.param}" if field.transform in PARAMS else "")
+    names = (root, *(f"{root}_{n}" for n in range(2, 1000)))
+    free = next(name for name in names if means_this(name) and folded(name) not in others)
+    return PartitionField(field.field, field.transform, free, field.param)
+
+
+def _refuse_unknown(value: Any, schema: TableSchema) -> None:
+    """Name every partition column that is not there, at once."""
+    listed = value.get("partitions") if isinstance(value, Mapping) else None
+    if not isinstance(listed, list):
+        return
+    missing: dict[str, str] = {}
+    for i, item in enumerate(listed):
+        source = item.get("field") if isinstance(item, Mapping) else None
+        if isinstance(source, str) and not _is_there(source, schema):
+            missing.setdefault(source, f"{_PATH}[{i}].field")
+    if not missing:
+        return
+    suggestion, words = _hints(list(missing), schema)
+    raise InvalidSchema(
+        f"Partition columns not found: {', '.join(name[:80] for name in missing)}; {words}",
+        field=next(iter(missing.values())),
+        suggestion=suggestion,
+    )
+
+
+def _is_there(name: str, schema: TableSchema) -> bool:
+    try:
+        resolve(schema, name)
+    except FirnError:
+        return False
+    return True
+
+
+def _hints(missing: list[str], schema: TableSchema) -> tuple[str | None, str]:
+    known = known_names(schema)
+    near = {name: found for name in missing if (found := hint(name, known)[0]) is not None}
+    if not near:
+        return None, hint(missing[0], known)[1]
+    if len(missing) == 1:
+        return near[missing[0]], f"did you mean {near[missing[0]]!r}?"
+    said = " and ".join(f"{found!r} for {name!r}" for name, found in near.items())
+    return next(iter(near.values())), f"did you mean {said}?"

@@ -1,0 +1,79 @@
+"""Derived columns: asked for, kept in a table's properties, and found there again."""
+
+from typing import Any
+
+import pytest
+
+from service.derived import derived_of, described, only_derived_since, parse_transform, with_derived, written
+from service.errors import FirnError
+from service.schema import Field, Primitive, TableSchema, parse_schema
+
+SCHEMA = parse_schema({"fields": {"id": {"type": "long"}, "at": {"type": "timestamp"}, "name": {"type": "string"}}})
+DAY = {"day": {"expression": "CAST(at AS date)"}}
+WITH_DAY = TableSchema((*SCHEMA.fields, Field("day", Primitive("date"))))
+KEPT = {"firn.derived.day": "CAST(at AS date)"}
+
+
+def test_a_column_that_was_asked_for_is_found_again_in_the_properties_of_its_table() -> None:
+    derived = parse_transform(DAY, SCHEMA, {})
+    properties = {"comment": "x", **written(derived)}
+    assert described(properties) == {"day": "CAST(at AS date)"}
+    [found] = derived_of(properties, WITH_DAY)
+    assert (found.column, found.type) == ("day", Primitive("date"))
+    assert found.expression.tree == derived[0].expression.tree
+
+
+def test_a_table_without_derived_columns_has_none() -> None:
+    assert derived_of({"comment": "x"}, SCHEMA) == ()
+
+
+def test_a_column_that_the_table_has_by_the_same_expression_is_not_asked_for_again() -> None:
+    assert parse_transform(DAY, WITH_DAY, KEPT) == ()
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        ({"at": {"expression": "id"}}, "transform.at: the table has a column 'at' already; choose another name"),
+        (
+            {"day": {"expression": "date '2024-01-01'"}},
+            "transform.day: the table has a column 'day' already, derived by 'CAST(at AS date)'; choose another name",
+        ),
+        ({"Name": {"expression": "id"}}, "transform.Name: the table has a column 'name' already; choose another name"),
+        ({"a.b": {"expression": "id"}}, "transform: 'a.b' holds a dot"),
+        ({"_firn_x": {"expression": "id"}}, "transform: '_firn_x' begins with '_firn_', which is reserved"),
+        ({"x": "id"}, "transform.x must be an object such as"),
+        ({"x": {"expression": "id", "type": "long"}}, "transform.x must be an object such as"),
+        ({"x": {"expression": "idd"}}, "transform.x.expression: 'idd' is not a column here"),
+        ({"x": {"expression": "day"}}, "transform.x.expression: 'day' is not a column here"),
+        ({"x": {"expression": "id +"}}, "transform.x.expression"),
+        ({"x": {"expression": "id"}, "X": {"expression": "id"}}, "transform.X: 'x' and 'X' differ only in case"),
+    ],
+)
+def test_what_cannot_be_derived_is_refused(transform: dict[str, Any], said: str) -> None:
+    with pytest.raises(FirnError) as e:
+        parse_transform(transform, WITH_DAY, KEPT)
+    assert said in e.value.message
+    assert (e.value.field or "").startswith("transform")
+
+
+def test_a_column_whose_expression_names_what_is_gone_is_left_as_it_is() -> None:
+    other = parse_schema({"fields": {"id": {"type": "long"}, "day": {"type": "date"}}})
+    assert derived_of(KEPT, other) == ()
+    assert derived_of(KEPT, SCHEMA) == ()
+
+
+def test_rows_fit_a_table_that_has_got_nothing_but_derived_columns() -> None:
+    derived = derived_of(KEPT, WITH_DAY)
+    more = TableSchema((*WITH_DAY.fields, Field("other", Primitive("long"))))
+    less = TableSchema(SCHEMA.fields[1:])
+    assert only_derived_since(WITH_DAY, SCHEMA, derived)
+    assert only_derived_since(SCHEMA, SCHEMA, ())
+    assert not only_derived_since(WITH_DAY, SCHEMA, ())
+    assert not only_derived_since(more, SCHEMA, derived)
+    assert not only_derived_since(less, SCHEMA, ())
+
+
+def test_new_columns_stand_at_the_end() -> None:
+    [day] = derived_of(KEPT, WITH_DAY)
+    assert with_derived(SCHEMA, (day,)) == WITH_DAY
