@@ -1,7 +1,8 @@
 """Writes the parts of documents that come from the code: `python -m docs.generate`.
 
-In docs/operations.md they come from the handlers, in docs/metrics.md from the metrics' catalogue. Each lies between
-`<!-- WRITE -->` and `<!-- end -->`; what stands outside is written by hand and stays.
+In docs/operations.md they come from the handlers, in docs/metrics.md from the metrics' catalogue, in
+docs/expressions.md from the functions' table. Each lies between `<!-- WRITE -->` and `<!-- end -->`; what stands
+outside is written by hand and stays.
 """
 
 import re
@@ -9,11 +10,13 @@ from pathlib import Path
 
 from service.app import discover
 from service.docs_page import FieldRow, common_rows, pretty, request_rows, result_rows
+from service.expressions.functions import TABLE, Function
 from service.metrics.catalogue import HAPPENED, PROCESS, READ, TABLES, Described
 from service.operation import Operation
 
 OPERATIONS = Path(__file__).with_name("operations.md")
 METRICS = Path(__file__).with_name("metrics.md")
+EXPRESSIONS = Path(__file__).with_name("expressions.md")
 _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -28,6 +31,12 @@ def generated_metrics(text: str) -> str:
     """The document of the metrics with its tables made anew."""
     parts = {"happened": HAPPENED, "tables": TABLES, "read": READ, "process": PROCESS}
     return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{_metrics(parts[found[1]])}\n<!-- end -->", text)
+
+
+def generated_expressions(text: str) -> str:
+    """The document of expressions with its tables of functions made anew."""
+    parts = {"functions": "\n\n".join(_functions(name, group) for name, group in TABLE.items())}
+    return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)
 
 
 def parts_of(text: str) -> list[str]:
@@ -59,6 +68,11 @@ def _metrics(kinds: tuple[Described, ...]) -> str:
     return "\n".join(["| metric | type | labels | |", "|---|---|---|---|", *rows])
 
 
+def _functions(name: str, group: tuple[Function, ...]) -> str:
+    rows = [f"| `{f.signature}` | {f.says} | `{f.example}` | `{f.shows}` |" for f in group]
+    return "\n".join([f"### {name}", "", "| function | gives | example | is |", "|---|---|---|---|", *rows])
+
+
 def _row(row: FieldRow, needed: bool) -> str:
     default = "*required*" if row.default is None else f"`{row.default}`" if row.default else ""
     cells = [f"`{row.name}`", row.kind, *([default] if needed else []), row.description.replace("|", "\\|")]
@@ -68,3 +82,4 @@ def _row(row: FieldRow, needed: bool) -> str:
 if __name__ == "__main__":
     OPERATIONS.write_text(generated(OPERATIONS.read_text(), discover()))
     METRICS.write_text(generated_metrics(METRICS.read_text()))
+    EXPRESSIONS.write_text(generated_expressions(EXPRESSIONS.read_text()))

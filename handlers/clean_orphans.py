@@ -67,7 +67,12 @@ def clean_orphans(request: CleanOrphans, context: Context) -> CleanOrphansResult
     table = context.catalog.load(request.table_name)
     short = request.older_than_hours < SAFE_HOURS
     clean = context.orphans.clean_now if short else context.orphans.clean
-    cleaned = clean(table, now_ms() - request.older_than_hours * HOUR_MS, dry_run=request.dry_run)
+    cleaned = clean(
+        table,
+        now_ms() - request.older_than_hours * HOUR_MS,
+        dry_run=request.dry_run,
+        still_ours=context.ask.still_ours,
+    )
     return CleanOrphansResult(
         dry_run=request.dry_run,
         files_found=len(cleaned.files),

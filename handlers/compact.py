@@ -1,17 +1,17 @@
 """COMPACT: small files merged, old snapshots let go, and what that came to."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.commits.ask import Ask
 from service.context import Context
 from service.errors import InvalidRequest
 from service.jobs.running import Running
 from service.operation import ChangeRequest, Example, Metadata, Result, operation
+from service.properties import target_file_size_mb
 from service.pruning import partition_expression
 from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
 from service.upkeep.compaction import Call
@@ -108,7 +108,8 @@ class Compact(ChangeRequest):
         default=None, description="how large merged files should be; default: the table's own"
     )
     max_file_size_mb: Megabytes | None = Field(
-        default=None, description="files below this are merged; default: the table's small_file_threshold_mb"
+        default=None,
+        description="files below this are merged; below the target size; default: the table's small_file_threshold_mb",
     )
     min_files: FileCount | None = Field(
         default=None, description="so many small files in one partition are worth merging; default: the table's own"
@@ -117,7 +118,7 @@ class Compact(ChangeRequest):
         default=None, description="at most so many are merged; default: the table's own"
     )
     partition_filter: Any = Field(
-        default=None, description="a filter on partition columns; only files it may match are merged"
+        default=None, description="a filter on partition columns; only files in partitions that it may match are merged"
     )
     compression: Codec | None = Field(default=None, description="the codec of the merged files; default: the table's")
     strategy: Strategy | None = Field(
@@ -150,9 +151,10 @@ class CompactionStats(BaseModel):
     partitions_compacted: int = Field(description="partitions in which files were merged; a table without is one")
     groups_failed: int = Field(description="groups of files that could not be rewritten; the log says why")
     conflicts: int = Field(
-        description="groups that other writers changed meanwhile; theirs stays, and the next compaction takes them up"
+        description="groups that other writers changed meanwhile, or kept from being committed; what they made stays, "
+        "and the next compaction takes these groups up"
     )
-    spark_jobs: int = Field(description="jobs that Spark ran for it")
+    spark_jobs: int = Field(description="jobs that Spark ran for it; counted among the last 1,000 it ran for anybody")
     manifests_rewritten: int = Field(description="lists of files that were replaced, beside those of the merge")
     snapshots_expired: int = Field(description="old snapshots that were let go")
     expired_files_deleted: int = Field(description="files deleted because only these needed them: data and metadata")
@@ -194,6 +196,11 @@ class CompactResult(Result):
         description="snapshots old enough to go that stay, oldest first; the first hundred",
         json_schema_extra=OMITTED,
     )
+    warnings: list[str] | None = Field(
+        default=None,
+        description="what else was to be done and failed once files had been merged; the next compaction does it",
+        json_schema_extra=OMITTED,
+    )
     plan: CompactionPlan | None = Field(
         default=None, description="for a dry run: what would be done", json_schema_extra=OMITTED
     )
@@ -213,7 +220,7 @@ def compact(request: Compact, context: Context) -> CompactResult:
         return _result(context.compactions.compact(table, wish, Call(context.ask)))
     progress = Progress()
     # The key, if there is one, stands for the job: its answer is the job's id.
-    ask = Ask(context.ask.request_id)
+    ask = replace(context.ask, key=None, earlier=None)
 
     def work(running: Running) -> bytes:
         outcome = context.compactions.compact(table, wish, Call(ask, control=running, progress=progress))
@@ -229,7 +236,15 @@ def _wish(request: Compact, context: Context, table: Table) -> Wish:
     if request.strategy == "binpack" and sort_by is not None:
         raise InvalidRequest("sort_by has no meaning with strategy: binpack; send sort or zorder", field="sort_by")
     strategy = request.strategy or ("sort" if sort_by and policy.strategy == "binpack" else policy.strategy)
-    check_order(strategy, policy.sort_by if sort_by is None else sort_by, table.schema, "sort_by")
+    target = request.target_file_size_mb or target_file_size_mb(table.properties, context.upkeep.settings)
+    if request.max_file_size_mb is not None and request.max_file_size_mb >= target:
+        raise InvalidRequest(
+            f"max_file_size_mb: {request.max_file_size_mb} must be below the size of merged files, {target}, or each "
+            "would be merged again; send a smaller one, or a larger target_file_size_mb",
+            field="max_file_size_mb",
+        )
+    columns = policy.sort_by if sort_by is None else sort_by
+    check_order(strategy, columns, table.schema, "sort_by", table.partition)
     return Wish(
         force=request.force,
         target_file_size_mb=request.target_file_size_mb,
@@ -254,6 +269,7 @@ def _result(outcome: Outcome) -> CompactResult:
         stats=CompactionStats(**asdict(outcome.stats)),
         plan=None if outcome.plan is None else _plan(outcome.plan, outcome.stats.files_before),
         snapshots_kept=[KeptSnapshot(**asdict(kept)) for kept in outcome.kept[:100]],
+        warnings=list(outcome.warnings) or None,
         metadata=Metadata(snapshot_id=outcome.snapshot_id),
     )
 

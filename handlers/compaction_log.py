@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from service.context import Context
 from service.errors import InvalidRequest
-from service.ledger.compactions import CompactionNote
+from service.ledger.compactions import CompactionNote, CompactionNotes, Place
 from service.names import TableName
 from service.operation import Example, Request, Result, operation
 
@@ -43,7 +43,8 @@ class CompactionLog(Request):
     )
     limit: Annotated[int, Field(ge=1, le=1000)] = Field(default=100, description="at most so many are listed")
     before: str | None = Field(
-        default=None, description="only those that began before this time, to page on with the last one's `started_at`"
+        default=None,
+        description="only those that began before this time; or the last one's `id`, to page on with those after it",
     )
 
 
@@ -56,9 +57,12 @@ class LoggedCompaction(BaseModel):
     started_at: datetime = Field(description="when it began")
     ended_at: datetime | None = Field(description="null while it runs")
     request: Any = Field(description="what was wished")
-    stats: Any = Field(description="what was counted before and after, as COMPACT answers it; null until it has ended")
+    stats: Any = Field(
+        description="what was counted before and after, as COMPACT answers it, also where it was ended early; null "
+        "while it runs, and where an instance that ended had committed nothing"
+    )
     predicted: Any = Field(description="what was expected of it, where that was worked out before")
-    error: Any = Field(description="what it failed with")
+    error: Any = Field(description="what it failed with; where it is done, what failed once files had been merged")
 
 
 class CompactionLogResult(Result):
@@ -69,7 +73,7 @@ class CompactionLogResult(Result):
 @operation(CompactionLog, CompactionLogResult, pool="queries", examples=EXAMPLES)
 def compaction_log(request: CompactionLog, context: Context) -> CompactionLogResult:
     """List past and running compactions: when, who asked, what was counted before and after."""
-    notes, before = context.compaction_notes, _millis(request.before)
+    notes, before = context.compaction_notes, _place(request.before, context.compaction_notes)
     if request.table is not None:
         name = TableName(request.tenant_id, request.namespace, request.table)
         found = notes.of_table(name, request.limit + 1, before)
@@ -108,12 +112,10 @@ def _value(text: str | None) -> Any:
 
 
 def _moment(ms: int) -> datetime:
-    # Whole milliseconds, so that `before` finds the same place again.
     return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
 
 
-def _millis(before: str | None) -> int | None:
-    """The time in milliseconds, in UTC where it has no offset."""
+def _place(before: str | None, notes: CompactionNotes) -> Place | None:
     if before is None:
         return None
     try:
@@ -121,8 +123,12 @@ def _millis(before: str | None) -> int | None:
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         since = moment - datetime.fromtimestamp(0, UTC)
     except (ValueError, OverflowError) as e:
-        raise InvalidRequest(
-            f"before: {before[:80]!r} is no time; write it as 2024-01-31T12:00:00Z", field="before"
-        ) from e
+        place = notes.place(before)
+        if place is None:
+            raise InvalidRequest(
+                f"before: {before[:80]!r} is no time and no compaction's id; write it as 2024-01-31T12:00:00Z",
+                field="before",
+            ) from e
+        return place
     # A time between two milliseconds is after the earlier one.
-    return -(-(since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1000)
+    return -(-(since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1000), None

@@ -85,7 +85,7 @@ def create_table(request: CreateTable, context: Context) -> CreateTableResult:
     settings = context.settings.iceberg
     properties = to_iceberg(request.properties, settings)
     given = request.properties.model_fields_set | request.properties.compaction.model_fields_set
-    check_policy(properties, settings, schema, given, _where)
+    check_policy(properties, settings, schema, given, _where, partition)
     try:
         context.commits.create(request.table_name, schema, partition, properties, context.ask)
     except TableExists:

@@ -4,9 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from service.changes import ByFilter, Edit
 from service.context import Context
-from service.operation import Example, Metadata, Result, operation
-from service.requests import RowsRequest
+from service.operation import Example, operation
+from service.requests import EditResult, RowsRequest, told
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "baskets"}
 GIVEN = (
@@ -28,6 +29,9 @@ EXAMPLES = (
         {
             "success": True,
             "records_deleted": 1,
+            "files_affected": 1,
+            "partitions_affected": 1,
+            "scanned_files": 1,
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
         },
         given=GIVEN,
@@ -38,6 +42,25 @@ EXAMPLES = (
         {
             "success": True,
             "records_deleted": 3,
+            "files_affected": 1,
+            "partitions_affected": 1,
+            "scanned_files": 0,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=GIVEN,
+    ),
+    Example(
+        "See what a delete would do",
+        {"operation": "DELETE", **ADDRESS, "filter": {"id": 3}, "dry_run": True},
+        {
+            "success": True,
+            "records_deleted": 1,
+            "files_affected": 1,
+            "partitions_affected": 1,
+            "scanned_files": 1,
+            "dry_run": True,
+            "sample": [{"before": {"id": 3, "seen": None}, "after": None}],
+            "plan_token": "<any>",
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
         },
         given=GIVEN,
@@ -49,7 +72,7 @@ class Delete(RowsRequest):
     operation: Literal["DELETE"]
 
 
-class DeleteResult(Result):
+class DeleteResult(EditResult):
     records_deleted: int = Field(description="how many rows the filter found and the commit removed")
 
 
@@ -57,6 +80,6 @@ class DeleteResult(Result):
 def delete(request: Delete, context: Context) -> DeleteResult:
     """Delete every row that a filter finds, or all of them with `all: true`."""
     table = context.catalog.load(request.table_name)
-    predicate = request.predicate(table.schema)
-    deleted, effect = context.edits.delete(table, predicate, context.ask)
-    return DeleteResult(records_deleted=deleted, metadata=Metadata(snapshot_id=effect.snapshot_id))
+    edit = Edit(table.schema, ByFilter(request.predicate(table.schema, table.partition)))
+    outcome = context.edits.run(table, "DELETE", edit, request.wish(context), context.ask)
+    return DeleteResult(records_deleted=outcome.counts.deleted, **told(outcome))

@@ -12,6 +12,7 @@ from service.partition import describe_partition
 from service.properties import describe
 from service.schema import describe_schema
 from service.upkeep.policy import CompactionInForce, in_force
+from service.upkeep.small import is_small
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
 SCHEMA = {"fields": {"page": {"type": "string", "required": True}, "at": {"type": "timestamp", "required": False}}}
@@ -43,6 +44,7 @@ EXAMPLES = (
                     "strategy": "binpack",
                     "sort_by": [],
                     "window": None,
+                    "snapshots": {"keep_last": 100, "hourly_for_hours": 168, "keep_at_most": 300},
                     "overridden": [],
                 },
                 "current_snapshot_id": "<any>",
@@ -119,7 +121,7 @@ def describe_table(request: DescribeTable, context: Context) -> DescribeTableRes
             row_count=count_rows(table),
             file_count=len(files.data),
             total_bytes=files.bytes,
-            small_files_count=sum(f.bytes < small for f in files.data),
+            small_files_count=sum(is_small(f, small) for f in files.data),
             snapshot_count=table.snapshot_count,
         ),
         metadata=Metadata(snapshot_id=table.current_snapshot_id),

@@ -4,12 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.catalog.files import list_files, matching_files
+from service.catalog.files import matching_files
 from service.catalog.partitions import partition_values
 from service.context import Context
 from service.operation import Example, Metadata, Result, TableRequest, operation
 from service.pruning import partition_expression
-from service.upkeep.partitions import by_partition, group_of
+from service.upkeep.partitions import by_partition
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "sales"}
 CREATE = {
@@ -107,12 +107,7 @@ def list_partitions(request: ListPartitions, context: Context) -> ListPartitions
     """List a table's partitions with their rows, files, bytes and small files, the most fragmented first."""
     table = context.catalog.load(request.table_name)
     pruning = partition_expression(request.partition_filter, table.schema, table.partition)
-    files = list_files(table).data
-    if pruning is not None:
-        # What file statistics rule out is part of its partition all the same.
-        matching = {group_of(file) for file in matching_files(table, pruning)}
-        files = tuple(file for file in files if group_of(file) in matching)
-    found = by_partition(files, context.upkeep.small_bytes(table))
+    found = by_partition(matching_files(table, pruning), context.upkeep.small_bytes(table))
     return ListPartitionsResult(
         partitions=[
             Partition(

@@ -9,9 +9,15 @@ from service.catalog.tables import Table
 from service.context import Context
 from service.errors import InvalidRequest
 from service.operation import ChangeRequest, Example, Result, operation
-from service.properties import CompactionOverrides, written_compaction, written_target
+from service.properties import (
+    CompactionOverrides,
+    SnapshotOverrides,
+    written_compaction,
+    written_snapshots,
+    written_target,
+)
 from service.settings import Megabytes
-from service.upkeep.policy import TARGET, CompactionInForce, check_policy, in_force
+from service.upkeep.policy import SNAPSHOTS, TARGET, CompactionInForce, check_policy, in_force
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "logs"}
 CREATE = {
@@ -28,6 +34,7 @@ SET = {
     "sort_by": ["host", "at"],
     "target_file_size_mb": 256,
     "window": "01:00-05:30 Europe/Zurich",
+    "snapshots": {"keep_last": 20},
 }
 IN_FORCE = {
     "enabled": True,
@@ -41,12 +48,21 @@ IN_FORCE = {
     "strategy": "sort",
     "sort_by": ["host", "at"],
     "window": "01:00-05:30 Europe/Zurich",
-    "overridden": ["mode", "target_file_size_mb", "min_files_to_compact", "strategy", "sort_by", "window"],
+    "snapshots": {"keep_last": 20, "hourly_for_hours": 168, "keep_at_most": 300},
+    "overridden": [
+        "mode",
+        "target_file_size_mb",
+        "min_files_to_compact",
+        "strategy",
+        "sort_by",
+        "window",
+        "snapshots.keep_last",
+    ],
 }
 META = {"request_id": "<any>", "execution_time_ms": "<any>"}
 EXAMPLES = (
     Example(
-        "Have a table compacted by itself, at night, and sorted",
+        "Have a table compacted by itself, at night, and sorted, and keep few old snapshots",
         SET,
         {"success": True, "compaction": IN_FORCE, "metadata": META},
         given=(CREATE,),
@@ -56,7 +72,7 @@ EXAMPLES = (
         {
             "operation": "SET_COMPACTION",
             **ADDRESS,
-            **dict.fromkeys(("mode", "strategy", "sort_by", TARGET, "window", "min_files_to_compact")),
+            **dict.fromkeys(("mode", "strategy", "sort_by", TARGET, "window", "min_files_to_compact", SNAPSHOTS)),
         },
         {
             "success": True,
@@ -68,6 +84,7 @@ EXAMPLES = (
                 "strategy": "binpack",
                 "sort_by": [],
                 "window": None,
+                "snapshots": {"keep_last": 100, "hourly_for_hours": 168, "keep_at_most": 300},
                 "overridden": [],
             },
             "metadata": META,
@@ -82,6 +99,9 @@ class SetCompaction(ChangeRequest, CompactionOverrides):
 
     operation: Literal["SET_COMPACTION"]
     target_file_size_mb: Megabytes | None = Field(default=None, description="how large merged files should be")
+    snapshots: SnapshotOverrides | None = Field(
+        default=None, description="which old snapshots stay; null goes back to the service's settings for all of it"
+    )
 
 
 class SetCompactionResult(Result):
@@ -91,20 +111,22 @@ class SetCompactionResult(Result):
 @operation(SetCompaction, SetCompactionResult, pool="edits", examples=EXAMPLES)
 def set_compaction(request: SetCompaction, context: Context) -> SetCompactionResult:
     """Set a table's compaction policy. What is left out stays as it is; null goes back to the service's setting."""
-    own = {*CompactionOverrides.model_fields, TARGET}
+    own = {*CompactionOverrides.model_fields, TARGET, SNAPSHOTS}
     given = request.model_fields_set & own
     if not given:
         raise InvalidRequest(f"there is nothing to set; send one or more of {', '.join(sorted(own))}")
     settings = context.settings.iceberg
-    values = {name: getattr(request, name) for name in given - {TARGET}}
+    values = {name: getattr(request, name) for name in given - {TARGET, SNAPSHOTS}}
     wanted: dict[str, str | None] = written_compaction(CompactionOverrides(**values))
     if TARGET in given:
         wanted |= written_target(request.target_file_size_mb, settings)
+    if SNAPSHOTS in given:
+        wanted |= written_snapshots(request.snapshots)
 
     def decide(table: Table) -> Mapping[str, str | None]:
         after: dict[str, Any] = {**table.properties, **wanted}
         kept = {name: value for name, value in after.items() if value is not None}
-        check_policy(kept, settings, table.schema, given)
+        check_policy(kept, settings, table.schema, given, partition=table.partition)
         return wanted
 
     table = context.catalog.load(request.table_name)

@@ -4,13 +4,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from service.changes import Assignment, ByFilter, Edit
 from service.columns import columns_of
 from service.context import Context
-from service.engine.edit import Assignment
 from service.errors import InvalidRequest
 from service.expressions.assigned import read_assigned
-from service.operation import Example, Metadata, Result, operation
-from service.requests import RowsRequest
+from service.operation import Example, operation
+from service.requests import EditResult, RowsRequest, told
 from service.schema import TableSchema
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
@@ -29,6 +29,25 @@ EXAMPLES = (
         {
             "success": True,
             "records_updated": 1,
+            "files_affected": 1,
+            "partitions_affected": 1,
+            "scanned_files": 1,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=GIVEN,
+    ),
+    Example(
+        "See what an update would do",
+        {"operation": "UPDATE", **ADDRESS, "updates": {"left": 10}, "filter": {"left": {"lt": 1}}, "dry_run": True},
+        {
+            "success": True,
+            "records_updated": 1,
+            "files_affected": 1,
+            "partitions_affected": 1,
+            "scanned_files": 1,
+            "dry_run": True,
+            "sample": [{"before": {"sku": "b", "left": 0}, "after": {"sku": "b", "left": 10}}],
+            "plan_token": "<any>",
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
         },
         given=GIVEN,
@@ -44,7 +63,7 @@ class Update(RowsRequest):
     )
 
 
-class UpdateResult(Result):
+class UpdateResult(EditResult):
     records_updated: int = Field(description="how many rows the filter found and the commit changed")
 
 
@@ -53,9 +72,9 @@ def update(request: Update, context: Context) -> UpdateResult:
     """Set columns to values in every row that a filter finds."""
     table = context.catalog.load(request.table_name)
     assignments = _assignments(request.updates, table.schema)
-    predicate = request.predicate(table.schema)
-    updated, effect = context.edits.update(table, assignments, predicate, context.ask)
-    return UpdateResult(records_updated=updated, metadata=Metadata(snapshot_id=effect.snapshot_id))
+    which = ByFilter(request.predicate(table.schema, table.partition), assignments)
+    outcome = context.edits.run(table, "UPDATE", Edit(table.schema, which), request.wish(context), context.ask)
+    return UpdateResult(records_updated=outcome.counts.updated, **told(outcome))
 
 
 def _assignments(updates: dict[str, Any], schema: TableSchema) -> tuple[Assignment, ...]:

@@ -4,9 +4,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from service.changes import ByKey, Edit
 from service.context import Context
-from service.edits.upsert import counted
-from service.operation import ChangeRequest, Example, Metadata, Result, operation
+from service.edits.edits import Outcome
+from service.edits.upsert import keys_of, prepare, refuse_incomplete, updatable
+from service.operation import Example, operation
+from service.requests import EditRequest, EditResult, told
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 GIVEN = (
@@ -36,6 +39,39 @@ EXAMPLES = (
             "success": True,
             "records_inserted": 1,
             "records_updated": 1,
+            "records_unchanged": 0,
+            "files_affected": 1,
+            "partitions_affected": 1,
+            "scanned_files": 1,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=GIVEN,
+    ),
+    Example(
+        "See what an upsert would do",
+        {
+            "operation": "UPSERT",
+            **ADDRESS,
+            "records": [{"sku": "a", "price": "9.50", "note": "new"}, {"sku": "b", "price": 12}],
+            "dry_run": True,
+        },
+        {
+            "success": True,
+            "records_inserted": 1,
+            "records_updated": 1,
+            "records_unchanged": 0,
+            "files_affected": 1,
+            "partitions_affected": 1,
+            "scanned_files": 1,
+            "dry_run": True,
+            "sample": [
+                {
+                    "before": {"sku": "a", "price": "9.50", "note": "old"},
+                    "after": {"sku": "a", "price": "9.50", "note": "new"},
+                },
+                {"before": None, "after": {"sku": "b", "price": "12.00", "note": None}},
+            ],
+            "plan_token": "<any>",
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
         },
         given=GIVEN,
@@ -43,26 +79,44 @@ EXAMPLES = (
 )
 
 
-class Upsert(ChangeRequest):
+class Upsert(EditRequest):
     operation: Literal["UPSERT"]
     records: list[Any] = Field(description="rows as objects; an absent column keeps its value, null sets it")
     key_cols: list[str] | None = Field(default=None, description="what identifies a row; default: the primary key")
     update_cols: list[str] | None = Field(default=None, description="what may change; default: all but the keys")
+    on_duplicate: Literal["refuse", "last"] = Field(
+        default="refuse", description="of records with the same key: refuse the request, or let the last one count"
+    )
 
 
-class UpsertResult(Result):
+class UpsertResult(EditResult):
     records_inserted: int = Field(description="records whose keys were new")
-    records_updated: int = Field(description="rows that a record's key found")
+    records_updated: int = Field(description="rows that a record's key found, and that were changed")
+    records_unchanged: int = Field(description="rows that a record's key found, and that said the same already")
 
 
 @operation(Upsert, UpsertResult, pool="edits", examples=EXAMPLES)
 def upsert(request: Upsert, context: Context) -> UpsertResult:
     """Update the rows whose keys the records have, and insert the others, in one commit."""
     table = context.catalog.load(request.table_name)
-    effect = context.edits.upsert(table, request.records, request.key_cols, request.update_cols, context.ask)
-    inserted, updated = counted(effect.snapshot)
+    schema, wish = table.schema, request.wish(context)
+    keys = keys_of(schema, request.key_cols)
+    may_change = updatable(schema, request.update_cols, keys)
+    rows, how = prepare(schema, request.records, keys, may_change, request.on_duplicate)
+    within = request.within(schema, table.partition)
+    edit = Edit(schema, ByKey(rows, how, within), derived=table.derived)
+    context.edits.refuse_outside(rows, within, table.derived)
+    outcome = context.edits.run(
+        table, "UPSERT", edit, wish, context.ask, lambda found: refuse_incomplete(found, request.records, how)
+    )
+    return _result(outcome)
+
+
+def _result(outcome: Outcome) -> UpsertResult:
+    counts = outcome.counts
     return UpsertResult(
-        records_inserted=inserted,
-        records_updated=updated,
-        metadata=Metadata(snapshot_id=effect.snapshot_id),
+        records_inserted=counts.inserted,
+        records_updated=counts.updated,
+        records_unchanged=counts.unchanged,
+        **told(outcome),
     )

@@ -5,8 +5,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.changes import ByFilter, Edit
 from service.context import Context
-from service.operation import ChangeRequest, Example, Metadata, Result, operation
+from service.engine.rows import to_arrow
+from service.errors import InvalidRequest
+from service.operation import Example, Metadata, Result, operation
+from service.records import read_records
+from service.requests import OMITTED, EditRequest, Sampled, told
 from service.upkeep.upkeep import NOT_CHECKED
 from service.writes.entry import Written
 
@@ -23,10 +28,11 @@ APPEND = {
 }
 
 
-def _answer(records: int) -> dict[str, Any]:
+def _answer(records: int, **more: Any) -> dict[str, Any]:
     return {
         "success": True,
         "records_written": records,
+        **more,
         "compaction_recommended": False,
         "small_files_count": None,
         "metadata": {
@@ -43,17 +49,18 @@ EXAMPLES = (
     Example(
         "Replace the table's contents",
         {**APPEND, "mode": "overwrite", "records": [{"name": "Di", "age": 44}]},
-        _answer(1),
+        _answer(1, records_deleted=3, files_affected=1, partitions_affected=1, scanned_files=0),
         given=(CREATE, APPEND),
     ),
 )
 
 
-class Write(ChangeRequest):
+class Write(EditRequest):
     operation: Literal["WRITE"]
     records: list[Any] = Field(description="rows as objects; null and absent are the same")
     mode: Literal["append", "overwrite"] = Field(
-        default="append", description="add to the rows there are, or replace them all in one commit"
+        default="append",
+        description="add to the rows there are, or replace them in one commit: all, or those of partition_filter",
     )
 
 
@@ -76,6 +83,32 @@ class WriteMetadata(Metadata):
 
 class WriteResult(Result):
     records_written: int = Field(description="how many of the records the commit holds")
+    records_deleted: int | None = Field(
+        default=None, description="with `overwrite`: how many rows they replaced", json_schema_extra=OMITTED
+    )
+    files_affected: int | None = Field(
+        default=None, description="with `overwrite`: data files that held those rows", json_schema_extra=OMITTED
+    )
+    partitions_affected: int | None = Field(
+        default=None, description="with `overwrite`: partitions that those files lie in", json_schema_extra=OMITTED
+    )
+    scanned_files: int | None = Field(
+        default=None, description="with `overwrite`: data files opened to find the rows", json_schema_extra=OMITTED
+    )
+    backup: str | None = Field(
+        default=None, description="with `overwrite`: the backup of the state before", json_schema_extra=OMITTED
+    )
+    dry_run: bool | None = Field(
+        default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
+    )
+    sample: list[Sampled] | None = Field(
+        default=None, description="for a dry run: up to 20 of the rows, before and after", json_schema_extra=OMITTED
+    )
+    plan_token: str | None = Field(
+        default=None,
+        description="for a dry run: send it with the same request to have just this done, or PLAN_STALE",
+        json_schema_extra=OMITTED,
+    )
     compaction_recommended: bool = Field(description="whether COMPACT would find enough small files to merge")
     small_files_count: int | None = Field(description="null where this write was not one that checks")
     metadata: WriteMetadata = Field(default_factory=WriteMetadata)
@@ -87,12 +120,35 @@ class WriteResult(Result):
 def write(request: Write, context: Context) -> "WriteResult | Future[bytes]":
     """Append records to a table, or replace its contents; all of them or none."""
     if request.mode == "append":
+        _refuse_for_append(request)
         return context.writes.append(
             request.table_name, request.records, context.size, context.ask, lambda w: context.reply(_result(w))
         )
-    effect = context.writes.overwrite(request.table_name, request.records, context.ask)
+    return _overwrite(request, context)
+
+
+def _overwrite(request: Write, context: Context) -> WriteResult:
+    table = context.catalog.load(request.table_name)
+    schema, within, wish = table.schema, request.within(table.schema, table.partition), request.wish(context)
+    rows = to_arrow(schema, read_records(schema, request.records))
+    context.edits.refuse_outside(rows, within, table.derived)
+    edit = Edit(schema, ByFilter(within), added=rows if rows.num_rows else None, derived=table.derived)
+    outcome = context.edits.run(table, "WRITE", edit, wish, context.ask)
+    effect, said = outcome.effect, told(outcome)
     check = context.upkeep.check_after_write(effect.after) if effect.snapshot else NOT_CHECKED
-    return _result(Written(len(request.records), effect.snapshot_id, 1, len(request.records), check))
+    written = _result(Written(len(request.records), effect.snapshot_id, 1, len(request.records), check))
+    if wish.dry_run:
+        said["metadata"] = WriteMetadata(snapshot_id=effect.snapshot_id)
+    else:
+        del said["metadata"]
+    return written.model_copy(update={"records_deleted": outcome.counts.deleted, **said})
+
+
+def _refuse_for_append(request: Write) -> None:
+    """What only an overwrite can be asked."""
+    for name in ("dry_run", "plan_token", "partition_filter", "create_backup", "backup_retention_hours"):
+        if getattr(request, name) not in (None, False):
+            raise InvalidRequest(f"{name} goes with mode: overwrite; an append changes no row there is", field=name)
 
 
 def _result(written: Written) -> WriteResult:

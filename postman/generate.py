@@ -5,6 +5,7 @@ A session from health to compaction, then every operation's examples, each answe
 
 import json
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,15 +111,28 @@ def _example(operation: Operation, example: Example, place: int) -> list[Json]:
     tenant = f"{EXAMPLES_TENANT}-{operation.name.lower()}-{place}"
     given = [
         _item(
-            f"{example.title}: given {i}, {request['operation']}", {**request, "tenant_id": tenant}, {"success": True}
+            f"{example.title}: given {i}, {request['operation']}",
+            {**request, "tenant_id": tenant},
+            {"success": True},
+            [_keep(path) for place, path in example.taken.values() if place == i],
         )
         for i, request in enumerate(example.given, 1)
     ]
-    return [*given, _item(example.title, {**example.request, "tenant_id": tenant}, example.answer)]
+    taken = {name: f"{{{{{_kept(path)}}}}}" for name, (_, path) in example.taken.items()}
+    return [*given, _item(example.title, {**example.request, **taken, "tenant_id": tenant}, example.answer)]
 
 
-def _item(name: str, request: Json, answer: Json) -> Json:
-    tests = [_READ, _status(), *_compare(answer, "")]
+def _keep(path: str) -> str:
+    """Keep what an answer has for the example that takes it."""
+    return f"pm.collectionVariables.set({json.dumps(_kept(path))}, {_at(path)});"
+
+
+def _kept(path: str) -> str:
+    return f"given_{path.replace('.', '_')}"
+
+
+def _item(name: str, request: Json, answer: Json, more: Sequence[str] = ()) -> Json:
+    tests = [_READ, _status(), *_compare(answer, ""), *more]
     if request["operation"] == "LIST_TABLES" and "{{tenant_id}}" in request.values():
         tests.append(
             _test(f"tables has {TABLE['table']}", "pm.expect(body.tables).to.include(pm.variables.get('table'))")

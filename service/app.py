@@ -103,18 +103,18 @@ class App:
         for look in itertools.count(1):
             if self._stopping.wait(_LOOK_EVERY_S):
                 return
-            self.context.commits.find_out()
-            self.context.jobs.look_for_cancels()
-            if look % _TIDY_EVERY:
-                continue
             try:
+                self.context.commits.find_out()
+                self.context.jobs.look_for_cancels()
+                if look % _TIDY_EVERY:
+                    continue
                 tidy(self.context.ledger, self.settings)
                 self.context.commits.recover()
                 self.context.jobs.recover()
                 self.context.compactions.recover()
                 self.context.repartitions.recover()
-            except FirnError as e:
-                log.error("the ledger's notes could not be tidied: %s", e.message)
+            except Exception as e:  # it is tried again: without an end, nothing would be looked after any more
+                log.error("the ledger's notes could not be tidied: %s", e, exc_info=not isinstance(e, FirnError))
 
     def _look_back(self) -> None:
         """Finish and remove what earlier processes left; only before Spark is there, so that nothing of ours is met."""

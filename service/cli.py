@@ -100,7 +100,11 @@ def _add_compact(parser: argparse.ArgumentParser) -> None:
         help="every table that RECOMMEND recommends, the most worthwhile first",
     )
     add("--url", help="where the service is; FIRN_URL, or http://localhost:8080")
-    add("--tenant", help="whose tables; FIRN_TENANT")
+    add(
+        "--tenant",
+        action="append",
+        help="whose tables, also several, with commas or the option repeated; FIRN_TENANT, or default",
+    )
     add("--namespace", help="the table's namespace (default), or with --all-recommended: only those of this one")
     add("--table", help="the table, or with --all-recommended: only this one")
     add("--dry-run", action="store_true", help="say which tables, and compact none")

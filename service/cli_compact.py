@@ -2,26 +2,23 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from service import wire
 from service.remote import Remote, Unreachable
 
-URL = "http://localhost:8080"
+URL, TENANT = "http://localhost:8080", "default"
 WELL, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3
 _MANY = 10_000
-
-
-class Refused(Exception):
-    """The service refused to say which tables are worth it."""
 
 
 @dataclass(frozen=True)
 class Target:
     """A table to compact, and why."""
 
+    tenant: str
     namespace: str
     table: str
     why: str | None = None
@@ -29,73 +26,96 @@ class Target:
 
 def compact(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Compact what the arguments say, a line per table; the exit code."""
-    tenant: str = arguments.tenant or environ.get("FIRN_TENANT", "")
     url: str = arguments.url or environ.get("FIRN_URL") or URL
-    if not tenant:
-        arguments.refuse("whose tables is not said: --tenant, or FIRN_TENANT, names the tenant")
     if not arguments.all_recommended and not arguments.table:
         arguments.refuse("which tables is not said: --table names one, --all-recommended means all that are worth it")
     if not url.startswith(("http://", "https://")):
         arguments.refuse(f"{url!r} is no address of a service; write it as {URL}")
-    failed, remote = 0, Remote(url)
-    try:
-        for target in _targets(remote, tenant, arguments):
-            failed += not _one(remote, tenant, target, arguments)
-    except Refused as e:
-        _complain(str(e))
-        return FAILED
-    except Unreachable as e:
-        _complain(str(e))
-        return UNREACHABLE
-    return FAILED if failed else WELL
+    return _Compaction(Remote(url), arguments, _tenants(arguments, environ)).run()
 
 
-def _targets(remote: Remote, tenant: str, arguments: argparse.Namespace) -> Iterator[Target]:
-    if not arguments.all_recommended:
-        yield Target(arguments.namespace or "default", arguments.table)
-        return
-    request = {"operation": "RECOMMEND", "tenant_id": tenant, "limit": _MANY}
-    if arguments.namespace:
-        request["namespace"] = arguments.namespace
-    answer = remote.ask(request)
-    if not answer["success"]:
-        raise Refused(f"the recommendations: {_shown(answer['error'])}")
-    found = [
-        Target(known["namespace"], known["table"], known["reason"])
-        for known in answer["recommendations"]
-        if known["recommended"] and arguments.table in (None, known["table"])
-    ]
-    if not found and not arguments.json:
-        print("no table is worth compacting", flush=True)
-    yield from found
+def _tenants(arguments: argparse.Namespace, environ: Mapping[str, str]) -> list[str]:
+    named: list[str] = arguments.tenant or [environ.get("FIRN_TENANT", "")]
+    found = [tenant.strip() for each in named for tenant in each.split(",") if tenant.strip()]
+    return list(dict.fromkeys(found)) or [TENANT]
 
 
-def _one(remote: Remote, tenant: str, target: Target, arguments: argparse.Namespace) -> bool:
-    """Compact one table and say what came of it; whether it went well."""
-    address = {"namespace": target.namespace, "table": target.table}
-    name = f"{target.namespace}.{target.table}"
-    if arguments.dry_run:
-        _say({**address, "why": target.why}, f"{name}: would be compacted{_because(target.why)}", arguments)
+@dataclass
+class _Compaction:
+    """The tables of one call, one after the other. One that fails keeps no other from its turn."""
+
+    remote: Remote
+    arguments: argparse.Namespace
+    tenants: list[str]
+    failed: int = 0
+    looked_at: int = 0
+
+    def run(self) -> int:
+        for tenant in self.tenants:
+            for target in self._targets(tenant):
+                self.looked_at += 1
+                self.failed += not self._one(target)
+        if self.failed:
+            return FAILED if self.remote.answered else UNREACHABLE
+        if not self.looked_at and not self.arguments.json:
+            print("no table is worth compacting", flush=True)
+        return WELL
+
+    def _targets(self, tenant: str) -> list[Target]:
+        wanted: argparse.Namespace = self.arguments
+        if not wanted.all_recommended:
+            return [Target(tenant, wanted.namespace or "default", wanted.table)]
+        request = {"operation": "RECOMMEND", "tenant_id": tenant, "limit": _MANY}
+        if wanted.namespace:
+            request["namespace"] = wanted.namespace
+        try:
+            answer = self.remote.ask(request)
+        except Unreachable as e:
+            self._fail(str(e))
+            return []
+        if not answer["success"]:
+            self._fail(f"the recommendations for {tenant}: {_shown(answer['error'])}")
+            return []
+        return [
+            Target(tenant, known["namespace"], known["table"], known["reason"])
+            for known in answer["recommendations"]
+            if known["recommended"] and wanted.table in (None, known["table"])
+        ]
+
+    def _one(self, target: Target) -> bool:
+        """Compact one table and say what came of it; whether it went well."""
+        address = {"tenant_id": target.tenant, "namespace": target.namespace, "table": target.table}
+        if self.arguments.dry_run:
+            self._say(target, {**address, "why": target.why}, f"would be compacted{_because(target.why)}")
+            return True
+        try:
+            answer = self.remote.have_done({"operation": "COMPACT", **address})
+        except Unreachable as e:
+            _complain(str(e))
+            answer = {"success": False, "error": {"code": "UNREACHABLE", "message": str(e)}}
+        if not answer["success"]:
+            error = {key: answer["error"][key] for key in ("code", "message")}
+            self._say(target, {**address, "success": False, "error": error}, f"FAILED: {_shown(error)}")
+            return False
+        stats = answer["stats"]
+        if answer["compacted"]:
+            took = f"in {stats['compaction_time_ms']} ms"
+            line = f"{stats['files_before']} files became {stats['files_after']} {took}"
+        else:
+            line = f"nothing to merge{_because(answer['reason'])}"
+        told = {"success": True, "compacted": answer["compacted"], "reason": answer["reason"], "stats": stats}
+        self._say(target, {**address, **told}, line)
         return True
-    answer = remote.ask({"operation": "COMPACT", "tenant_id": tenant, **address})
-    if not answer["success"]:
-        error = {key: answer["error"][key] for key in ("code", "message")}
-        _say({**address, "success": False, "error": error}, f"{name}: FAILED: {_shown(error)}", arguments)
-        return False
-    stats = answer["stats"]
-    if answer["compacted"]:
-        line = (
-            f"{name}: {stats['files_before']} files became {stats['files_after']} in {stats['compaction_time_ms']} ms"
-        )
-    else:
-        line = f"{name}: nothing to merge{_because(answer['reason'])}"
-    told = {"success": True, "compacted": answer["compacted"], "reason": answer["reason"], "stats": stats}
-    _say({**address, **told}, line, arguments)
-    return True
 
+    def _say(self, target: Target, told: dict[str, Any], line: str) -> None:
+        name = f"{target.namespace}.{target.table}"
+        if len(self.tenants) > 1:
+            name = f"{target.tenant}.{name}"
+        print(wire.render(told).decode().rstrip("\n") if self.arguments.json else f"{name}: {line}", flush=True)
 
-def _say(told: dict[str, Any], line: str, arguments: argparse.Namespace) -> None:
-    print(wire.render(told).decode().rstrip("\n") if arguments.json else line, flush=True)
+    def _fail(self, problem: str) -> None:
+        _complain(problem)
+        self.failed += 1
 
 
 def _because(reason: str | None) -> str:

@@ -14,6 +14,7 @@ from service.commits.commit import Commits
 from service.commits.holds import Holds, awaited
 from service.edits.backups import Backups
 from service.edits.edits import Edits
+from service.edits.restore import Restores
 from service.engine.engine import Engine
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs
@@ -32,6 +33,7 @@ from service.upkeep.advice import Adviser
 from service.upkeep.auto import Auto
 from service.upkeep.compaction import Call, Compactions
 from service.upkeep.counts import WriteCounts
+from service.upkeep.elsewhere import built_on_elsewhere
 from service.upkeep.estimate import Estimates
 from service.upkeep.expirer import Expirer
 from service.upkeep.expiry import Expiry
@@ -60,6 +62,7 @@ class Context:
     writes: Writes
     edits: Edits
     backups: Backups
+    restores: Restores
     upkeep: Upkeep
     compactions: Compactions
     repartitions: Repartitions
@@ -91,13 +94,13 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     metrics = Metrics(settings.metrics.tables)
     commits = Commits(catalog, ledger, metrics=metrics)
     holds = Holds()
-    keepers = (holds.keeps, partial(awaited, ledger))
+    writers = Writers(ledger)
+    keepers = (holds.keeps, partial(awaited, ledger), partial(built_on_elsewhere, writers))
     expirer = Expirer(settings.iceberg.snapshots, engine, catalog, commits, keepers)
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
     upkeep = Upkeep(settings.iceberg, catalog, WriteCounts(ledger), metrics)
     notes = CompactionNotes(ledger)
-    writers = Writers(ledger)
     # Other instances, and whoever else a shared catalog serves, cannot be seen from here.
     orphans = Orphans(engine, catalog, commits, ledger, writers, alone=settings.catalog.type == "sqlite")
     jobs = Jobs(JobNotes(ledger), commits, metrics)
@@ -105,14 +108,15 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     _watch(metrics, engine, bulk)
     writes = Writes(settings, engine, catalog, commits, upkeep, metrics)
     queries = QueryLog()
-    adviser = Adviser(settings.iceberg, catalog, notes, queries)
+    adviser = Adviser(settings.iceberg, catalog, notes, queries, metrics)
     compactions = Compactions(
         engine, catalog, commits, upkeep, holds, expirer, notes, writers, metrics, predict=adviser.predict
     )
     compact, is_busy = partial(_compacted, catalog, compactions), partial(_is_busy, engine, writes)
-    auto = Auto(catalog, adviser, queries, notes, compact, is_busy)
+    every_s = settings.iceberg.compaction.auto_every_s
+    auto = Auto(catalog, adviser, queries, notes, compact, is_busy, every_s=every_s)
     commits.when_committed(auto.changed)
-    backups = Backups(settings.iceberg.edits, commits)
+    backups = Backups(settings.iceberg.edits, catalog, commits)
     repartitions = Repartitions(engine, catalog, commits, upkeep, holds, backups, RepartitionNotes(ledger), writers)
     return Context(
         settings,
@@ -121,8 +125,9 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         ledger,
         commits,
         writes=writes,
-        edits=Edits(engine, commits),
+        edits=Edits(engine, commits, holds),
         backups=backups,
+        restores=Restores(engine, commits, holds),
         upkeep=upkeep,
         compactions=compactions,
         repartitions=repartitions,
@@ -137,7 +142,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         expiry=expiry,
         streams=Streams(settings.limits, engine, holds, metrics),
         metrics=metrics,
-        schedules=_schedules(settings, catalog, ledger),
+        schedules=_schedules(settings, catalog, ledger, metrics),
         queries=queries,
         adviser=adviser,
         auto=auto,
@@ -155,10 +160,10 @@ def _is_busy(engine: Engine, writes: Writes) -> bool:
     return engine.idle < _SPARE_SESSIONS or writes.waiting > _MANY_WRITES
 
 
-def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger) -> Schedules:
+def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger, metrics: Metrics) -> Schedules:
     notes = ScheduleNotes(ledger)
     windows = held_off(catalog, settings.iceberg.compaction, now_ms)
-    return Schedules(notes, catalog, Scheduler(notes, tables_of(catalog), windows))
+    return Schedules(notes, catalog, Scheduler(notes, tables_of(catalog), windows, metrics=metrics))
 
 
 def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:

@@ -16,6 +16,7 @@ from service.conditions import OPERATORS, condition
 from service.errors import InvalidFilter, UnknownField
 from service.expressions import parse_expression
 from service.expressions.kinds import BOOLEAN, words
+from service.expressions.tree import nodes
 from service.predicates import EVERY_ROW, And, Holds, IsNull, Not, Or, Predicate
 from service.schema import hint
 
@@ -68,7 +69,7 @@ class _Reader:
             children = tuple(self.any(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value))
             return And(children) if key == "and" else Or(children)
         if key == "expression" and not self.has(key, path):
-            return self.count(self.expression(value, path), path)
+            return self.expression(value, path)
         column = self.column(key, path)
         if value is None:
             return self.count(IsNull(column), path)
@@ -123,7 +124,7 @@ class _Reader:
                 f"{path} must be a condition, true or false of a row, such as 'a < b'; this one is {words(found.kind)}",
                 field=path,
             )
-        return Holds(found)
+        return self.count(Holds(found), path, sum(1 for _ in nodes(found.tree)))
 
     def has(self, name: str, path: str) -> bool:
         try:
@@ -143,8 +144,8 @@ class _Reader:
                 ) from e
             raise
 
-    def count(self, predicate: Predicate, path: str) -> Predicate:
-        self.conditions += 1
+    def count(self, predicate: Predicate, path: str, parts: int = 1) -> Predicate:
+        self.conditions += parts
         if self.conditions > MAX_CONDITIONS:
             raise InvalidFilter(
                 f"{path}: the filter has more than {MAX_CONDITIONS} conditions; say it with 'in' or split it",

@@ -13,6 +13,8 @@ RESERVED_COLUMN_PREFIX = "_firn_"
 CATALOG = "firn"
 # The snapshot property that says which batch made a snapshot.
 BATCH_PROPERTY = "firn-batch"
+# The snapshot property that says what an edit came to, as JSON: the answer can be made from it.
+EDIT_PROPERTY = "firn-edit"
 # The snapshot property that names the tag that a change put on the state before it.
 BACKUP_PROPERTY = "firn-backup"
 # The snapshot property that says for which batch, taken over by another instance, a snapshot without effect was made.

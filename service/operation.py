@@ -1,8 +1,9 @@
 """What an operation is: a request model, a result model, examples, and one plain function."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -87,6 +88,16 @@ class Example:
     request: dict[str, Any]
     answer: dict[str, Any]
     given: tuple[dict[str, Any], ...] = ()
+    taken: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """Fields of the request that are in truth what the answer to the so-manieth of `given`, from 1 on, has at a place
+    such as `metadata.request_id`; the request shows what such a value looks like."""
+
+    def after(self, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The request, sent after what is given was answered so."""
+        request = dict(self.request)
+        for name, (place, path) in self.taken.items():
+            request[name] = reduce(lambda value, key: value[key], path.split("."), answers[place - 1])
+        return request
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,13 @@ def written_compaction(overrides: CompactionOverrides) -> dict[str, str | None]:
     return {_COMPACTION + key: written.get(_COMPACTION + key) for key in overrides.model_fields_set}
 
 
+def written_snapshots(overrides: SnapshotOverrides | None) -> dict[str, str | None]:
+    """The same of which old snapshots stay; without overrides all are to be removed."""
+    written = _written(_SNAPSHOTS, overrides) if overrides else {}
+    named = overrides.model_fields_set if overrides else SnapshotOverrides.model_fields
+    return {_SNAPSHOTS + key: written.get(_SNAPSHOTS + key) for key in named}
+
+
 def written_target(megabytes: int | None, settings: IcebergSettings) -> dict[str, str | None]:
     """The Iceberg property that holds how large files should be; without a wish the service's setting, as at first."""
     return {_TARGET: str((megabytes or settings.write.target_file_size_mb) * _MIB)}

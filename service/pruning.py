@@ -113,7 +113,7 @@ def _compare(column: Column, operator: str, value: Value, place: _Place) -> Expr
             return _unary("is-nan", column, place)
         return _non_null(_unary("not-nan", column, place), column, place)
     compared = _literal(_OPERATOR[operator], column, value, place)
-    if operator == "ne":
+    if operator in ("ne", "lt", "lte"):  # Iceberg's Java library has null below every value
         return _non_null(compared, column, place)
     if isinstance(value, float) and operator in ("gt", "gte"):
         # Iceberg leaves NaN out of a file's bounds, and Firn has it above every number.

@@ -2,15 +2,27 @@
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
+from service.catalog.tables import Table
 from service.columns import columns_of
+from service.commits.ask import fingerprint
+from service.context import Context
+from service.edits import tokens
+from service.edits.edits import Outcome, Wish
+from service.engine.swap import Tag
 from service.errors import InvalidRequest
-from service.filters import parse_either
-from service.operation import ChangeRequest
-from service.predicates import Predicate
+from service.filters import parse_either, parse_filter
+from service.operation import ChangeRequest, Metadata, Result
+from service.partition import PartitionField
+from service.predicates import EVERY_ROW, And, Predicate
+from service.pruning import partition_expression
 from service.schema import TableSchema
 from service.settings import KeptHours
+
+OMITTED: Any = {"omit_when_null": True}
+# What a request says of how an edit is made, not of the edit.
+_HOW = frozenset({"dry_run", "plan_token", "idempotency_key", "create_backup", "backup_retention_hours"})
 
 
 class BackedUpRequest(ChangeRequest):
@@ -22,14 +34,48 @@ class BackedUpRequest(ChangeRequest):
     backup_retention_hours: KeptHours | None = Field(default=None, description="for how long; default: the table's own")
 
 
-class RowsRequest(ChangeRequest):
+class EditRequest(BackedUpRequest):
+    """A request that changes rows in place. It can be previewed, and held to its preview."""
+
+    partition_filter: Any = Field(
+        default=None,
+        description="a filter on partition columns: only rows it is true of are concerned, and no file of another "
+        "partition is read",
+    )
+    dry_run: bool = Field(default=False, description="only say what would change, in numbers and some rows")
+    plan_token: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4000,
+        description="what a dry run of this request gave: commit only if the rows concerned are still the same",
+    )
+
+    def within(self, schema: TableSchema, partition: tuple[PartitionField, ...]) -> Predicate:
+        """The rows that the edit is kept to."""
+        if self.partition_filter is None:
+            return EVERY_ROW
+        partition_expression(self.partition_filter, schema, partition)
+        return parse_filter(self.partition_filter, columns_of(schema), "partition_filter")
+
+    def wish(self, context: Context) -> Wish:
+        """How the edit is wanted."""
+        said = fingerprint({k: v for k, v in self.model_dump(mode="python").items() if k not in _HOW})
+        token = None if self.plan_token is None else tokens.read(self.plan_token, said)
+
+        def tag(table: Table) -> Tag | None:
+            return context.backups.wanted(table, self.create_backup, self.backup_retention_hours, self.operation)
+
+        return Wish(said, self.dry_run, token, tag)
+
+
+class RowsRequest(EditRequest):
     """A request for the rows that a filter finds, or expressly for all."""
 
     filter: Any = Field(default=None, description="which rows, in either filter dialect")
     filters: Any = Field(default=None, description="another name for filter")
     all: bool = Field(default=False, description="every row; needed where no filter is given")
 
-    def predicate(self, schema: TableSchema) -> Predicate:
+    def predicate(self, schema: TableSchema, partition: tuple[PartitionField, ...]) -> Predicate:
         """The rows meant. A forgotten filter must not mean every row."""
         filtered = self.filter is not None or self.filters is not None
         if self.all and filtered:
@@ -40,7 +86,60 @@ class RowsRequest(ChangeRequest):
             raise InvalidRequest(
                 "filter is empty; say which rows, or send all: true alone for every row", field="filter"
             )
-        return parse_either(self.filter, self.filters, columns_of(schema))
+        rows = parse_either(self.filter, self.filters, columns_of(schema))
+        within = self.within(schema, partition)
+        return rows if within == EVERY_ROW else within if rows == EVERY_ROW else And((within, rows))
+
+
+class Sampled(BaseModel):
+    """A row that an edit concerns."""
+
+    before: dict[str, Any] | None = Field(description="the row as it is; null for one that is added")
+    after: dict[str, Any] | None = Field(description="the row as it would be; null for one that goes")
+
+
+class EditResult(Result):
+    """What the answers to edits have in common."""
+
+    files_affected: int = Field(description="data files that held a row concerned; they are written anew, or go")
+    partitions_affected: int = Field(description="partitions that those files lie in; of a table without, one")
+    scanned_files: int = Field(description="data files that were opened to find the rows; 0 where metadata told")
+    backup: str | None = Field(
+        default=None,
+        description="the backup of the state before, where one was made; RESTORE_BACKUP takes its name",
+        json_schema_extra=OMITTED,
+    )
+    dry_run: bool | None = Field(
+        default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
+    )
+    sample: list[Sampled] | None = Field(
+        default=None, description="for a dry run: up to 20 of the rows, before and after", json_schema_extra=OMITTED
+    )
+    plan_token: str | None = Field(
+        default=None,
+        description="for a dry run: send it with the same request to have just this done, or PLAN_STALE",
+        json_schema_extra=OMITTED,
+    )
+
+
+def told(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as the fields that all edits' answers have."""
+    previewed: dict[str, Any] = {}
+    if outcome.samples is not None:
+        sample = [Sampled(before=_row(s.before), after=_row(s.after)) for s in outcome.samples]
+        previewed = {"dry_run": True, "sample": sample, "plan_token": outcome.plan_token}
+    return {
+        "files_affected": outcome.counts.files,
+        "partitions_affected": outcome.counts.partitions,
+        "scanned_files": outcome.counts.scanned_files,
+        "backup": outcome.backup,
+        "metadata": Metadata(snapshot_id=outcome.effect.snapshot_id),
+        **previewed,
+    }
+
+
+def _row(row: Any) -> dict[str, Any] | None:
+    return None if row is None else dict(row)
 
 
 def _says_nothing(filter_json: Any) -> bool:

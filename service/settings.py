@@ -70,6 +70,7 @@ class CompactionSettings(_Section):
     auto_horizon_hours: Annotated[int, Field(ge=1, le=8760)] = 24
     # … and, whoever asks or does not, where there are so many times `min_files_to_compact` small files worth merging.
     auto_bound: Count = 10
+    auto_every_s: Annotated[int, Field(ge=1, le=3600)] = 60
 
     @property
     def active(self) -> bool:

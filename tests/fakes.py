@@ -20,7 +20,6 @@ from service.derived import Derived
 from service.engine.append import append
 from service.engine.engine import Engine
 from service.engine.swap import Moved
-from service.engine.write import overwrite
 from service.errors import CommitConflict, LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
 from service.ledger.ledger import Batch, Begun, KeyNote, Ledger
 from service.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
@@ -158,7 +157,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass
 class FakeEngine:
-    """Commits rows to a catalog in memory, as the jobs `append` and `overwrite` do with Spark.
+    """Commits rows to a catalog in memory, as the job `append` does with Spark.
 
     `writing` is called while data files would be written, `committing` just before the commit and `committed` after
     it, each with the rows; what they raise is what the job raises then.
@@ -181,25 +180,22 @@ class FakeEngine:
     def rows(self) -> Rows:
         return [row for commit in self.commits for row in commit]
 
-    def run(
-        self, job: Callable[..., Any], table: str, data: pa.Table, batch: str, derived: object = (), **how: Any
-    ) -> int | None:
-        assert job in (append, overwrite)
+    def run(self, job: Callable[..., Any], table: str, data: pa.Table, batch: str, **how: Any) -> int:
+        assert job is append
         rows: Rows = data.to_pylist()
         self.tries.append(rows)
         found = next((t for t in self.catalog.tables.values() if t.spark_name == table), None)
         if found is None:
             raise TableNotFound("the table is gone; it was dropped meanwhile")
-        if job is append and (found.uuid, found.schema_id) != (how["uuid"], how["schema_id"]):
+        if (found.uuid, found.schema_id) != (how["uuid"], how["schema_id"]):
             raise Moved(f"{table} has changed meanwhile")
         self.writing(rows)
-        if job is append:
-            how["before_commit"]()
+        how["before_commit"]()
         self.committing(rows)
         snapshot_id = self.catalog.append(found.name, batch)
         self.commits.append(rows)
         self.committed(rows)
-        return snapshot_id if job is append else None
+        return snapshot_id
 
 
 class FakeUpkeep:
@@ -230,6 +226,8 @@ class FakeOwners:
     lock: threading.Lock = field(default_factory=threading.Lock)
     """For every table the same one."""
     wait_s: float = 1
+    at: set[str] = field(default_factory=set)
+    """What somebody is at alone."""
     held: threading.local = field(default_factory=threading.local, init=False)
 
     def __post_init__(self) -> None:
@@ -255,6 +253,16 @@ class FakeOwners:
         finally:
             self.held.it = False
             self.lock.release()
+
+    @contextmanager
+    def first(self, what: str) -> Iterator[bool]:
+        had = what not in self.at
+        self.at.add(what)
+        try:
+            yield had
+        finally:
+            if had:
+                self.at.discard(what)
 
     def close(self) -> None:
         self.present.discard(self.me)

@@ -10,6 +10,7 @@ from typing import Any
 from service.commits.ask import Ask
 from service.ledger.ledger import Ledger
 from service.ledger.schedules import Run, Schedule, ScheduleNotes
+from service.metrics.metrics import Metrics
 from service.names import TableName
 from service.schema import parse_schema
 from service.settings import CompactionSettings
@@ -83,6 +84,7 @@ class Instance:
         self.seconds = 0.0
         self.door = Door()
         self.work: list[Callable[[], None]] = []
+        self.metrics = Metrics()
         self.notes = ScheduleNotes(self.ledger)
         windows = held_off(world.catalog.as_catalog, CompactionSettings(), self.clock.ms)
         self.scheduler = Scheduler(
@@ -93,6 +95,7 @@ class Instance:
             monotonic=lambda: self.seconds,
             begin=self.work.append if waiting else lambda work: work(),
             pauses_s=(0, 0),
+            metrics=self.metrics,
         )
         self.scheduler.open(self.door)
         self.schedules = Schedules(self.notes, world.catalog.as_catalog, self.scheduler)

@@ -1,19 +1,22 @@
 """A table's files, as its metadata lists them."""
 
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile as IcebergDataFile
 from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record, StructProtocol
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from service.catalog.manifests import live_files
+from service.catalog.manifests import live_deletes, live_files
 from service.catalog.tables import Table
 from service.catalog.translate import translated
 
@@ -26,6 +29,8 @@ class DataFile:
     bytes: int
     rows: int
     group: tuple[Any, ...]
+    deleted: int = 0
+    """How many of its rows delete files say are gone that are for this file alone."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +44,26 @@ class TableFiles:
         return sum(f.bytes for f in self.data)
 
 
-class Known:
+T = TypeVar("T")
+
+
+class Known(Generic[T]):
     """What manifests list, by their paths: a manifest never changes. At most so many files; the least used go first."""
 
     def __init__(self, most_files: int) -> None:
         self._most = most_files
         self._lock = threading.Lock()
-        self._by_path: OrderedDict[str, tuple[DataFile, ...]] = OrderedDict()
+        self._by_path: OrderedDict[str, tuple[T, ...]] = OrderedDict()
         self._weight = 0
 
-    def get(self, path: str) -> tuple[DataFile, ...] | None:
+    def get(self, path: str) -> tuple[T, ...] | None:
         with self._lock:
             found = self._by_path.get(path)
             if found is not None:
                 self._by_path.move_to_end(path)
             return found
 
-    def put(self, path: str, files: tuple[DataFile, ...]) -> None:
+    def put(self, path: str, files: tuple[T, ...]) -> None:
         with self._lock:
             if path in self._by_path or len(files) >= self._most:
                 return
@@ -67,7 +75,8 @@ class Known:
 
 
 # One for the process, as manifests' paths are unique in the world. A file takes about 300 bytes.
-_known = Known(100_000)
+_known: Known[DataFile] = Known(100_000)
+_known_deletes: Known[tuple[str, int]] = Known(100_000)
 
 
 def list_files(table: Table, snapshot_id: int | None = None) -> TableFiles:
@@ -76,17 +85,42 @@ def list_files(table: Table, snapshot_id: int | None = None) -> TableFiles:
     if snapshot is None:
         return TableFiles(())
     with translated():
-        return TableFiles(tuple(_data_files(snapshot.manifests(table.iceberg.io), table.iceberg.io)))
+        manifests, io = snapshot.manifests(table.iceberg.io), table.iceberg.io
+        files = _data_files(manifests, io)
+        deleting = [manifest for manifest in manifests if _has_deletes(manifest)]
+        return TableFiles(tuple(_with_deletes(files, deleting, io) if deleting else files))
 
 
 def matching_files(table: Table, filter_json: str | None) -> tuple[DataFile, ...]:
     """The current data files in partitions that a filter (Iceberg expression JSON) may match."""
     if filter_json is None:
         return list_files(table).data
-    row_filter = BooleanExpression.model_validate_json(filter_json)
     with translated():
-        tasks = table.iceberg.scan(row_filter=row_filter).plan_files()
-        return tuple(_planned(task.file) for task in tasks)
+        matches = _PartitionFilter(table, BooleanExpression.model_validate_json(filter_json))
+        return tuple(file for file in list_files(table).data if matches(file.group))
+
+
+class _PartitionFilter:
+    """Which partitions may hold rows that a filter matches, whatever their files' statistics say."""
+
+    def __init__(self, table: Table, row_filter: BooleanExpression) -> None:
+        self._iceberg = table.iceberg
+        self._filter = row_filter
+        self._by_spec: dict[int, Callable[[StructProtocol], bool]] = {}
+        self._known: dict[tuple[Any, ...], bool] = {}
+
+    def __call__(self, group: tuple[Any, ...]) -> bool:
+        if group not in self._known:
+            spec_id, *values = group
+            if spec_id not in self._by_spec:
+                self._by_spec[spec_id] = self._of(self._iceberg.specs()[spec_id])
+            self._known[group] = self._by_spec[spec_id](Record(*values))
+        return self._known[group]
+
+    def _of(self, spec: PartitionSpec) -> Callable[[StructProtocol], bool]:
+        schema = self._iceberg.schema()
+        projected = inclusive_projection(schema, spec)(self._filter)
+        return expression_evaluator(Schema(*spec.partition_type(schema).fields), projected, case_sensitive=True)
 
 
 def count_rows(table: Table) -> int:
@@ -101,6 +135,13 @@ def count_rows(table: Table) -> int:
         return sum(file.rows for file in _data_files(manifests, table.iceberg.io))
 
 
+def has_deletes(table: Table, snapshot_id: int | None = None) -> bool:
+    """Whether some rows of the current (or the named) snapshot's data files are deleted by files beside them."""
+    snapshot = _snapshot(table, snapshot_id)
+    with translated():
+        return snapshot is not None and any(map(_has_deletes, snapshot.manifests(table.iceberg.io)))
+
+
 def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
     iceberg = table.iceberg
     return iceberg.current_snapshot() if snapshot_id is None else iceberg.snapshot_by_id(snapshot_id)
@@ -113,14 +154,32 @@ def _has_deletes(manifest: ManifestFile) -> bool:
 
 def _data_files(manifests: list[ManifestFile], io: FileIO) -> Iterator[DataFile]:
     listing = [m for m in manifests if m.content == ManifestContent.DATA]
-    found = {m.manifest_path: _known.get(m.manifest_path) for m in listing}
-    new = [m for m in listing if found[m.manifest_path] is None]
-    read = ExecutorFactory.get_or_create().map if len(new) > 1 else map
-    for manifest, files in zip(new, read(lambda m: _read(m, io), new), strict=True):
-        _known.put(manifest.manifest_path, files)
-        found[manifest.manifest_path] = files
-    for files_of_one in found.values():
-        yield from files_of_one or ()
+    return _listed(listing, _known, lambda manifest: _read(manifest, io))
+
+
+def _with_deletes(files: Iterable[DataFile], deleting: list[ManifestFile], io: FileIO) -> Iterator[DataFile]:
+    def read(manifest: ManifestFile) -> tuple[tuple[str, int], ...]:
+        return tuple(live_deletes(io.new_input(manifest.manifest_path)))
+
+    deleted = Counter[str]()
+    for path, rows in _listed(deleting, _known_deletes, read):
+        deleted[path] += rows
+    for file in files:
+        yield replace(file, deleted=deleted[file.path]) if file.path in deleted else file
+
+
+def _listed(
+    manifests: list[ManifestFile], known: Known[T], read: Callable[[ManifestFile], tuple[T, ...]]
+) -> Iterator[T]:
+    """What manifests list; only those that are new to us are read, side by side."""
+    found = {m.manifest_path: known.get(m.manifest_path) for m in manifests}
+    new = [m for m in manifests if found[m.manifest_path] is None]
+    each = ExecutorFactory.get_or_create().map if len(new) > 1 else map
+    for manifest, listed in zip(new, each(read, new), strict=True):
+        known.put(manifest.manifest_path, listed)
+        found[manifest.manifest_path] = listed
+    for listed_by_one in found.values():
+        yield from listed_by_one or ()
 
 
 def _read(manifest: ManifestFile, io: FileIO) -> tuple[DataFile, ...]:
@@ -131,12 +190,6 @@ def _read(manifest: ManifestFile, io: FileIO) -> tuple[DataFile, ...]:
         group = (spec_id, *map(_hashable, partition))
         files.append(DataFile(path, size, rows, groups.setdefault(group, group)))
     return tuple(files)
-
-
-def _planned(file: IcebergDataFile) -> DataFile:
-    partition = tuple(file.partition[i] for i in range(len(file.partition)))
-    group = (file.spec_id, *map(_hashable, partition))
-    return DataFile(file.file_path, file.file_size_in_bytes, file.record_count, group)
 
 
 def _hashable(value: Any) -> Any:

@@ -21,11 +21,13 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 # Iceberg's field ids, and where we put the fields. A manifest of format 1 has no `content`: it lists data files only.
 _ENTRY = {0: 0, 2: 1}  # status, data_file
 _DATA_FILE = {134: 0, 100: 1, 104: 2, 103: 3, 102: 4}  # content, file_path, file_size_in_bytes, record_count, partition
+_DELETE_FILE = {134: 0, 103: 1, 125: 2, 128: 3, 143: 4}  # content, record_count, bounds, referenced_data_file
+_FILE_PATH = 2_147_483_546  # the column of a delete file that names the file of a deleted row
 
 
 def live_files(manifest: InputFile) -> Iterator[tuple[str, int, int, list[Any]]]:
     """Path, bytes, rows and partition values of every data file that a manifest lists as being there."""
-    with _Manifest(manifest) as entries:
+    with _Manifest(manifest, _DATA_FILE) as entries:
         for entry in entries:
             status, file = entry._data
             content, path, size, rows, partition = file._data
@@ -33,14 +35,33 @@ def live_files(manifest: InputFile) -> Iterator[tuple[str, int, int, list[Any]]]
                 yield path, size, rows, partition._data
 
 
+def live_deletes(manifest: InputFile) -> Iterator[tuple[str, int]]:
+    """The data file, and how many of its rows are deleted, of each delete file in force that is for one file alone."""
+    with _Manifest(manifest, _DELETE_FILE) as entries:
+        for entry in entries:
+            status, file = entry._data
+            content, rows, lower, upper, referenced = file._data
+            if status == ManifestEntryStatus.DELETED or content != DataFileContent.POSITION_DELETES:
+                continue
+            first, last = (bounds.get(_FILE_PATH) if bounds else None for bounds in (lower, upper))
+            if referenced is not None:
+                yield referenced, rows
+            elif first is not None and first == last:
+                yield first.decode(), rows
+
+
 class _Manifest(AvroFile[Record]):
     """An Avro file of manifest entries, of which only some fields are read."""
+
+    def __init__(self, manifest: InputFile, places: dict[int, int]) -> None:
+        super().__init__(manifest)
+        self._places = tuple(places.items())
 
     def __enter__(self) -> "_Manifest":
         with self.input_file.open() as stream:
             self.decoder = new_decoder(stream.read())
         self.header = _header_reader().read(self.decoder)
-        self.reader = _entry_reader(self.header.meta["avro.schema"])
+        self.reader = _entry_reader(self.header.meta["avro.schema"], self._places)
         return self
 
 
@@ -50,10 +71,10 @@ def _header_reader() -> Reader:
 
 
 @lru_cache(maxsize=256)
-def _entry_reader(avro_schema: str) -> Reader:
+def _entry_reader(avro_schema: str, places: tuple[tuple[int, int], ...]) -> Reader:
     entry = construct_reader(AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema)))
     assert isinstance(entry, StructReader)
-    return _only(entry, _ENTRY, {2: _DATA_FILE})
+    return _only(entry, _ENTRY, {2: dict(places)})
 
 
 def _only(struct: StructReader, places: dict[int, int], inner: dict[int, dict[int, int]]) -> StructReader:

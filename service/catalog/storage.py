@@ -16,6 +16,8 @@ from service.catalog.translate import translated
 
 log = logging.getLogger("firn.storage")
 
+_OF_COMPACTION = re.compile(r"compact-[0-9a-f]{32}")
+
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
@@ -54,7 +56,17 @@ def unlink(locations: Iterable[str]) -> int:
             continue
         with suppress(OSError):
             path.with_name(checksum_of(path.name)).unlink()
+        _leave_no_folder(path.parent)
     return deleted
+
+
+def _leave_no_folder(folder: Path) -> None:
+    """Remove the folder of a compaction, and those in it, with its last file: each compaction has one of its own."""
+    inside = [folder, *folder.parents]
+    last = next((i for i, path in enumerate(inside) if _OF_COMPACTION.fullmatch(path.name)), -1)
+    with suppress(OSError):  # there are other files
+        for path in inside[: last + 1]:
+            path.rmdir()
 
 
 def checksum_of(name: str) -> str:

@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +17,7 @@ from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.exceptions import TableAlreadyExistsError as IcebergTableExists
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from service.catalog import types
@@ -252,19 +253,35 @@ class Catalog:
 
     def set_properties(self, table: Table, properties: Mapping[str, str | None]) -> Table:
         """Set a table's properties, and remove those that are None, however often others commit meanwhile."""
+
+        def set_them(current: IcebergTable) -> None:
+            kept = current.properties
+            new = {key: value for key, value in properties.items() if value is not None and kept.get(key) != value}
+            gone = [key for key, value in properties.items() if value is None and key in kept]
+            if new or gone:
+                with current.transaction() as change:
+                    change.set_properties(new).remove_properties(*gone)
+
+        return self._patiently(table, set_them)
+
+    def remove_tag(self, table: Table, name: str) -> Table:
+        """Take a tag off a table, if it is there, however often others commit meanwhile."""
+
+        def remove(current: IcebergTable) -> None:
+            found = current.metadata.refs.get(name)
+            if found is not None and found.snapshot_ref_type == SnapshotRefType.TAG:
+                current.manage_snapshots().remove_tag(name).commit()
+
+        return self._patiently(table, remove)
+
+    def _patiently(self, table: Table, change: Callable[[IcebergTable], None]) -> Table:
         with translated(), self._gone_is(table.name):
             for attempt in range(_PATIENT_TRIES):
                 current = self._catalog.load_table(table.name.identifier)
                 if str(current.metadata.table_uuid) != table.uuid:
                     break
-                kept = current.properties
-                new = {key: value for key, value in properties.items() if value is not None and kept.get(key) != value}
-                gone = [key for key, value in properties.items() if value is None and key in kept]
-                if not new and not gone:
-                    return Table(table.name, current)
                 try:
-                    with current.transaction() as change:
-                        change.set_properties(new).remove_properties(*gone)
+                    change(current)
                     return Table(table.name, current)
                 except CommitFailedException as e:
                     if attempt + 1 == _PATIENT_TRIES:

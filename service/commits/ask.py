@@ -37,6 +37,8 @@ class Ask:
     earlier: str | None = None
     still_ours: Callable[[], None] = lambda: None
     """Called when nothing but a commit is left to do: raises if the work was given to somebody else meanwhile."""
+    may_begin: Callable[[], None] = lambda: None
+    """Called once the work has its turn, before anything of it is done: raises if it came too late for that."""
     asked_by: str = ""
     """What asked for it where no client did: `schedule nightly`."""
 

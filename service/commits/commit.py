@@ -233,6 +233,24 @@ class Commits:
             current = self._same(table)
             return self._catalog.set_properties(current, decide(current))
 
+    def alter(self, table: Table, operation: str, ask: Ask, change: Callable[[Table], object]) -> None:
+        """Run a change of a table's metadata that makes no snapshot, and that done twice comes to the same.
+
+        With a key it is noted before, so that whoever sends it again can be told from who sends it first, by
+        `ask.earlier`.
+        """
+        if self.happened(ask):
+            return
+        with self._alone_with(table):
+            current = self._same(table)
+            if ask.key is None:
+                change(current)
+                return
+            batch = self._new()
+            self.begin(batch, current, operation, [ask])
+            with self._decided(batch, CommitConflict):
+                change(current)
+
     @contextmanager
     def _decided(self, batch: str, refusal: type[FirnError]) -> Iterator[None]:
         """Note that a change without a snapshot happened, or was refused; after any other failure nobody knows yet."""

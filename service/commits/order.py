@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+_CHECK_EVERY_S = 1.0
+
 
 class Order:
     """Lines by table UUID; a line exists only while somebody stands in it."""
@@ -34,12 +36,27 @@ class Order:
             following()
 
     @contextmanager
-    def hold(self, table_uuid: str) -> Iterator[None]:
-        """Wait for this table's turn and keep it for the block."""
+    def hold(self, table_uuid: str, check: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Wait for this table's turn and keep it for the block. What `check` raises meanwhile ends the waiting."""
         turn = threading.Event()
         self.join(table_uuid, turn.set)
-        turn.wait()
+        try:
+            while not turn.wait(_CHECK_EVERY_S):
+                check()
+        except BaseException:
+            self._give_up(table_uuid, turn)
+            raise
         try:
             yield
         finally:
+            self.leave(table_uuid)
+
+    def _give_up(self, table_uuid: str, turn: threading.Event) -> None:
+        """Leave the line, wherever in it one stands by now."""
+        with self._lock:
+            line = self._lines[table_uuid]
+            waits = line[0] != turn.set
+            if waits:
+                line.remove(turn.set)
+        if not waits:
             self.leave(table_uuid)

@@ -1,17 +1,68 @@
-"""UPDATE, DELETE and UPSERT: rows changed in place, and counted."""
+"""UPDATE, DELETE, UPSERT and every other change of rows in place: previewed, counted, verified, committed at one go."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 
+import pyarrow as pa
+
+from service.catalog.files import has_deletes, list_files
 from service.catalog.tables import Table
+from service.changes import PLACE, ByFilter, ByKey, Edit
 from service.commits.ask import Ask
-from service.commits.commit import Change, Commits, Effect
-from service.edits.upsert import keys_of, prepare, refuse_incomplete, updatable
-from service.engine.edit import Assignment, cannot_insert, count, delete, merge, update
+from service.commits.commit import Commits, Effect
+from service.commits.holds import Holds
+from service.derived import Derived
+from service.edits.backups import backup_of
+from service.edits.tokens import Token
+from service.engine.edit import Base, Found, Order, Sample, apply, first_outside, preview
 from service.engine.engine import Engine
-from service.errors import FirnError, OutcomeUnknown
-from service.predicates import Predicate
+from service.engine.swap import Moved, Tag
+from service.errors import CommitConflict, InvalidRecord
+from service.names import EDIT_PROPERTY
+from service.predicates import EVERY_ROW, Predicate
+
+# So many rows a dry run shows.
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How an edit is wanted: only previewed, held to a preview, with the state before it kept."""
+
+    request: str
+    """A digest of what the request says of the edit itself."""
+    dry_run: bool = False
+    token: Token | None = None
+    tag: Callable[[Table], Tag | None] = lambda table: None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The figures of an edit."""
+
+    updated: int = 0
+    deleted: int = 0
+    inserted: int = 0
+    unchanged: int = 0
+    files: int = 0
+    """Data files that held a row concerned."""
+    partitions: int = 0
+    scanned_files: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an edit came to, or would."""
+
+    effect: Effect
+    counts: Counts
+    backup: str | None = None
+    samples: tuple[Sample, ...] | None = None
+    plan_token: str | None = None
+
+
+Check = Callable[[Found], None]
 
 
 @dataclass(frozen=True)
@@ -20,77 +71,102 @@ class Edits:
 
     engine: Engine
     commits: Commits
+    holds: Holds = field(default_factory=Holds)
 
-    def update(
-        self, table: Table, assignments: tuple[Assignment, ...], predicate: Predicate, ask: Ask
-    ) -> tuple[int, Effect]:
-        """Set columns in the rows a predicate is true of; how many those were, exactly."""
-
-        def change(current: Table, batch: str) -> None:
-            self.engine.run(update, current.spark_name, assignments, predicate, batch)
-
-        return self._counted(table, "UPDATE", predicate, change, ask)
-
-    def delete(self, table: Table, predicate: Predicate, ask: Ask) -> tuple[int, Effect]:
-        """Delete the rows a predicate is true of; how many those were, exactly."""
+    def run(
+        self, table: Table, operation: str, edit: Edit, wish: Wish, ask: Ask, check: Check = lambda found: None
+    ) -> Outcome:
+        """Make an edit, or see what it would do. `check` refuses what was found and must not be done."""
+        if wish.token:
+            wish.token.check_table(table.uuid)
+        if wish.dry_run:
+            return self._previewed(table, edit, wish, check)
+        made = Counts()
 
         def change(current: Table, batch: str) -> None:
-            self.engine.run(delete, current.spark_name, current.schema, predicate, batch)
+            nonlocal made
+            base = _base(current, table)
 
-        return self._counted(table, "DELETE", predicate, change, ask)
+            def checked(found: Found) -> None:
+                check(found)
+                if wish.token:
+                    wish.token.check(found.digest)
 
-    def upsert(
-        self,
-        table: Table,
-        records: list[Any],
-        key_cols: Sequence[str] | None,
-        update_cols: Sequence[str] | None,
-        ask: Ask,
-    ) -> Effect:
-        """Check every record, then insert and update in one commit; nothing is written if one does not fit."""
-        keys = keys_of(table.schema, key_cols)
-        rows, how = prepare(table.schema, records, keys, updatable(table.schema, update_cols, keys))
-        if not records:
-            return Effect(table, None)
+            def counts(found: Found) -> Mapping[str, int]:
+                return asdict(_counts(current, edit, found))
 
-        def change(current: Table, batch: str) -> None:
-            if how.needed_to_insert:
-                row = self.engine.run(cannot_insert, current.spark_name, rows, how)
-                if row is not None:
-                    refuse_incomplete(row, records[row], how)
-            self.engine.run(merge, current.spark_name, rows, how, batch)
+            def leave() -> None:
+                self.commits.must_be_ours(batch)
+                ask.still_ours()
 
-        return self.commits.commit(table, "UPSERT", ask, change)
+            order = Order(batch, counts, checked, leave, wish.tag(current), digest=wish.token is not None)
+            try:
+                found = self.engine.run(apply, base, edit, order)
+            except Moved as e:
+                raise CommitConflict(f"{e}; send the request again") from e
+            made = _counts(current, edit, found)
 
-    def _counted(
-        self, table: Table, operation: str, predicate: Predicate, change: Change, ask: Ask
-    ) -> tuple[int, Effect]:
-        counted: dict[int | None, int] = {}
+        effect = self.commits.commit(table, operation, ask, change)
+        return _outcome(effect, made)
 
-        def count_at(current: Table, snapshot_id: int | None) -> int:
-            if snapshot_id not in counted:
-                counted[snapshot_id] = self._count(current, predicate, snapshot_id)
-            return counted[snapshot_id]
+    def refuse_outside(self, rows: pa.Table, within: Predicate, derived: tuple[Derived, ...] = ()) -> None:
+        """Refuse records that the request itself keeps out."""
+        if within == EVERY_ROW or not rows.num_rows:
+            return
+        if PLACE not in rows.column_names:
+            rows = rows.append_column(PLACE, pa.array(range(rows.num_rows), pa.int32()))
+        place = self.engine.run(first_outside, rows, within, derived)
+        if place is not None:
+            raise InvalidRecord(
+                f"records[{place}] lies outside of partition_filter, where nothing is looked at or written; "
+                "leave it out, or widen the filter",
+                field=f"records[{place}]",
+                details={"record": place},
+            )
 
-        def change_if_any(current: Table, batch: str) -> None:
-            if count_at(current, current.current_snapshot_id):
-                change(current, batch)
+    def _previewed(self, table: Table, edit: Edit, wish: Wish, check: Check) -> Outcome:
+        with self.holds.reading(table.uuid, table.current_snapshot_id):
+            found, samples = self.engine.run(preview, _base(table, table), edit, SHOWN)
+        check(found)
+        if wish.token:
+            wish.token.check(found.digest)
+        token = Token(table.uuid, wish.request, found.digest)
+        counts = _counts(table, edit, found)
+        return Outcome(Effect(table, None), counts, samples=tuple(samples), plan_token=token.text())
 
-        effect = self.commits.commit(table, operation, ask, change_if_any)
-        if effect.snapshot is None:
-            return 0, effect
-        # Somebody else may have committed between the count and the change: count what the change was made on.
-        try:
-            return count_at(effect.after, effect.snapshot.parent_id), effect
-        except FirnError as e:
-            raise OutcomeUnknown(
-                "the change happened, but the rows it concerned could not be counted; sent again with its "
-                "idempotency key it is not done twice, without one do not send it again",
-                details={"committed": True, "snapshot_id": effect.snapshot.snapshot_id},
-            ) from e
 
-    def _count(self, table: Table, predicate: Predicate, snapshot_id: int | None) -> int:
-        if snapshot_id is None:
-            return 0
-        at_head = snapshot_id == table.current_snapshot_id and not table.head_has_table_schema
-        return self.engine.run(count, table.spark_name, predicate, None if at_head else snapshot_id)
+def _base(current: Table, checked: Table) -> Base:
+    """The state an edit is made on; its request was checked against the columns of `checked`."""
+    files = list_files(current).data
+    return Base(
+        current.spark_name,
+        checked.uuid,
+        checked.schema_id,
+        current.current_snapshot_id,
+        current.head_has_table_schema,
+        {file.path: file.rows for file in files},
+        {file.path: file.bytes for file in files},
+        has_deletes(current),
+    )
+
+
+def _counts(table: Table, edit: Edit, found: Found) -> Counts:
+    stays = isinstance(edit.which, ByKey) or (isinstance(edit.which, ByFilter) and edit.which.assignments is not None)
+    groups = {file.path: file.group for file in list_files(table).data} if found.files else {}
+    return Counts(
+        updated=found.hits if stays else 0,
+        deleted=0 if stays else found.hits,
+        inserted=0 if found.new is None else found.new.num_rows,
+        unchanged=found.unchanged,
+        files=len(found.files),
+        partitions=len({groups[path] for path in found.files}),
+        scanned_files=found.scanned_files,
+    )
+
+
+def _outcome(effect: Effect, made: Counts) -> Outcome:
+    """Of a commit, what its snapshot says: that outlives an answer that was lost."""
+    if effect.snapshot is None:
+        return Outcome(effect, made)
+    counts = Counts(**json.loads(effect.snapshot.summary[EDIT_PROPERTY]))
+    return Outcome(effect, counts, backup_of(effect.snapshot))

@@ -1,28 +1,17 @@
 """What an UPSERT's records mean: its keys, which columns change, and which records cannot be."""
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from service.catalog.tables import Snapshot
-from service.engine.edit import SENT, Merge
+from service.changes import PLACE, SENT, Merge
+from service.engine.edit import Found
 from service.engine.rows import to_arrow
 from service.errors import InvalidRecord, InvalidRequest
 from service.records import read_records
 from service.schema import DecimalType, Field, Primitive, TableSchema
-
-
-def counted(snapshot: Snapshot | None) -> tuple[int, int]:
-    """How many rows a merge inserted and updated, as its snapshot says."""
-    if snapshot is None:
-        return 0, 0
-    prefix = "spark.merge-into.num-target-rows-"
-    if f"{prefix}inserted" in snapshot.summary:
-        return snapshot.counted(f"{prefix}inserted"), snapshot.counted(f"{prefix}updated")
-    # A merge without updates is a plain append to Iceberg, and says no more than that.
-    inserted = snapshot.counted("added-records")
-    return inserted, 0
 
 
 def keys_of(schema: TableSchema, key_cols: Sequence[str] | None) -> tuple[str, ...]:
@@ -60,26 +49,45 @@ def updatable(schema: TableSchema, update_cols: Sequence[str] | None, keys: tupl
 
 
 def prepare(
-    schema: TableSchema, records: list[Any], keys: tuple[str, ...], updatable: frozenset[str]
+    schema: TableSchema,
+    records: list[Any],
+    keys: tuple[str, ...],
+    updatable: frozenset[str],
+    on_duplicate: Literal["refuse", "last"] = "refuse",
 ) -> tuple[pa.Table, Merge]:
-    """The records as rows, each column beside whether it was sent where that differs, and how they meet the table."""
+    """The records as rows, each column beside whether it was sent where that differs, and how they meet the table.
+
+    Of records with the same key the last one counts, or all are refused.
+    """
     # A record may leave out any column but the keys, so "required" is checked here, not column by column.
     loose = TableSchema(tuple(Field(f.name, f.type, f.name in keys) for f in schema.fields))
     values = read_records(loose, records)
-    _refuse_repeated_keys(values, keys)
+    places = list(range(len(records)))
+    if on_duplicate == "last":
+        places = _last_of_each_key(values, keys)
+        records = [records[i] for i in places]
+        values = {name: [column[i] for i in places] for name, column in values.items()}
+    else:
+        _refuse_repeated_keys(values, keys)
     sent = {name: [name in record for record in records] for name in schema.names}
     for field in schema.fields:
         if field.required and field.name not in keys:
-            _refuse_explicit_nulls(field.name, values[field.name], sent[field.name])
+            _refuse_explicit_nulls(field.name, values[field.name], sent[field.name], places)
     present = tuple(name for name in schema.names if any(sent[name]))
     partial = frozenset(name for name in present if not all(sent[name]))
     needed = tuple(f.name for f in schema.fields if f.required and f.name not in keys and not all(sent[f.name]))
     rows = to_arrow(loose, values)
     for name in sorted(partial):
         rows = rows.append_column(SENT + name, pa.array(sent[name], pa.bool_()))
-    rows = rows.append_column("_firn_row", pa.array(range(len(records)), pa.int32()))
+    rows = rows.append_column(PLACE, pa.array(places, pa.int32()))
     update = tuple(name for name in present if name in updatable)
     return rows, Merge(keys, schema.names, update, partial, needed)
+
+
+def _last_of_each_key(values: dict[str, list[Any]], keys: tuple[str, ...]) -> list[int]:
+    """The places of the records that no later one has the key of, in their order."""
+    last = {key: i for i, key in enumerate(zip(*(values[name] for name in keys), strict=True))}
+    return sorted(last.values())
 
 
 def _refuse_repeated_keys(values: dict[str, list[Any]], keys: tuple[str, ...]) -> None:
@@ -89,14 +97,15 @@ def _refuse_repeated_keys(values: dict[str, list[Any]], keys: tuple[str, ...]) -
         if first != i:
             shown = ", ".join(f"{name}={value!r}" for name, value in zip(keys, key, strict=True))
             raise InvalidRecord(
-                f"records[{i}] has the same key as records[{first}] ({shown[:120]}); send each key once",
+                f"records[{i}] has the same key as records[{first}] ({shown[:120]}); send each key once, or "
+                'on_duplicate: "last" for the last one to count',
                 field=f"records[{i}]",
                 details={"record": i, "first": first},
             )
 
 
-def _refuse_explicit_nulls(name: str, values: list[Any], sent: list[bool]) -> None:
-    for i, (value, was_sent) in enumerate(zip(values, sent, strict=True)):
+def _refuse_explicit_nulls(name: str, values: list[Any], sent: list[bool], places: list[int]) -> None:
+    for i, value, was_sent in zip(places, values, sent, strict=True):
         if was_sent and value is None:
             raise InvalidRecord(
                 f"records[{i}].{name} is null, but the column is required; send a value, "
@@ -106,9 +115,16 @@ def _refuse_explicit_nulls(name: str, values: list[Any], sent: list[bool]) -> No
             )
 
 
-def refuse_incomplete(row: int, record: dict[str, Any], how: Merge) -> NoReturn:
-    """Refuse a record that would be a new row, but lacks a column that a new row needs."""
-    missing = next(name for name in how.needed_to_insert if name not in record)
+def refuse_incomplete(found: Found, records: list[Any], how: Merge) -> None:
+    """Refuse the first record that would be a new row, but lacks a column that a new row needs."""
+    if found.new is None or not how.needed_to_insert:
+        return
+    lacks = [found.new.filter(pc.is_null(found.new[name]))[PLACE] for name in how.needed_to_insert]
+    rows = [row for column in lacks for row in column.to_pylist()]
+    if not rows:
+        return
+    row = min(rows)
+    missing = next(name for name in how.needed_to_insert if name not in records[row])
     raise InvalidRecord(
         f"records[{row}].{missing} is missing: its key is new, and a new row needs every required column; send it",
         field=f"records[{row}].{missing}",

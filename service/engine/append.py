@@ -6,6 +6,7 @@ made. Whoever asks for the second has the last word, once more each time that an
 
 import uuid as uuids
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -51,7 +52,7 @@ def append(
     jdf = _frame(session, rows)
     if derived:
         jdf = fill(session, DataFrame(jdf, session), derived)._jdf
-    staged = _stage(session, iceberg, jdf)
+    staged = write_staged(session, iceberg, jdf)
     update = append_files(iceberg, staged, batch)
     return swap(target, iceberg, update, lambda _: before_commit(), lambda: discard(session, table, staged))
 
@@ -61,7 +62,7 @@ def stage(session: SparkSession, table: str, df: DataFrame, options: Mapping[str
 
     `options` are Iceberg's write options.
     """
-    return _stage(session, current(session, table), df._jdf, options)
+    return write_staged(session, current(session, table), df._jdf, options)
 
 
 def commit(
@@ -101,7 +102,23 @@ def _frame(session: SparkSession, rows: pa.Table) -> Any:
     return java_class(_PYTHON).toDataFrame(scala.asScala(messages.iterator()), schema.json(), session._jsparkSession)
 
 
-def _stage(session: SparkSession, iceberg: Any, jdf: Any, options: Mapping[str, str] | None = None) -> Staged:
+@contextmanager
+def staging(iceberg: Any, tasks: Any) -> Iterator[str]:
+    """What reads the rows of scan tasks, and nothing else, in SQL during the block."""
+    name = uuids.uuid4().hex
+    tables = java_class(f"{_SPARK}.SparkTableCache").get()
+    sets = java_class(f"{_SPARK}.ScanTaskSetManager").get()
+    tables.add(name, iceberg)
+    sets.stageTasks(iceberg, name, tasks)
+    try:
+        yield f"{STAGING}.`{name}`"
+    finally:
+        tables.remove(name)
+        sets.removeTasks(iceberg, name)
+
+
+def write_staged(session: SparkSession, iceberg: Any, jdf: Any, options: Mapping[str, str] | None = None) -> Staged:
+    """Write the rows of the JVM's frame, whose columns are the table's, into data files that no snapshot holds."""
     name = uuids.uuid4().hex
     tables = java_class(f"{_SPARK}.SparkTableCache").get()
     staging = java_class(f"{_SPARK}.FileRewriteCoordinator").get()

@@ -1,7 +1,7 @@
 """Compaction in Iceberg's words: which files belong together, and the commit that puts new ones in their place."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from service.engine.append import each
 from service.engine.jvm import java_class
 from service.engine.swap import Target, is_a, swap
-from service.engine.tables import current, load_table
+from service.engine.tables import current, load_table, same_thread
 from service.engine.tags import tagged
 from service.errors import InternalError
 from service.names import BATCH_PROPERTY
@@ -20,6 +20,8 @@ _ACTIONS = f"{_ICEBERG}.actions"
 _NEVER_SPLIT = (1 << 62) - 1
 # Bounds what one job has open and keeps in mind, whatever the files' sizes.
 _GROUP_FILES = 5_000
+# So many are read one after the other.
+_FEW_MANIFESTS = 4
 
 
 class Beaten(Exception):
@@ -44,6 +46,8 @@ class Group:
     """Files of one partition that become fewer. `heavy` says that some are of a good size, with many deleted rows."""
 
     partition: str
+    path: str
+    """Of one of the files."""
     files: int
     bytes: int
     expected_files: int
@@ -70,16 +74,12 @@ class Rewritten:
     """Of its new files, without their folders."""
 
 
-def plan(session: SparkSession, table: str, how: Rewrite) -> Planned | None:
-    """Every group of two small files or more, the most files first; None of a table without a snapshot."""
+def plan(session: SparkSession, table: str, how: Rewrite, snapshot_id: int) -> Planned:
+    """Every group of two small files or more that a snapshot has, the most files first."""
     iceberg = load_table(session, table)
-    snapshot = iceberg.currentSnapshot()
-    if snapshot is None:
-        return None
-    expressions = java_class(f"{_ICEBERG}.expressions.Expressions")
-    parser = java_class(f"{_ICEBERG}.expressions.ExpressionParser")
-    only = expressions.alwaysTrue() if how.filter_json is None else parser.fromJson(how.filter_json, iceberg.schema())
-    planner = java_class(f"{_ACTIONS}.BinPackRewriteFilePlanner")(iceberg, only)
+    # A filter given to the planner would leave out files of a matching partition by their columns' statistics.
+    every = java_class(f"{_ICEBERG}.expressions.Expressions").alwaysTrue()
+    planner = java_class(f"{_ACTIONS}.BinPackRewriteFilePlanner")(iceberg, every, snapshot_id, True)
     planner.init(
         {
             "min-file-size-bytes": str(how.small_bytes),
@@ -91,21 +91,28 @@ def plan(session: SparkSession, table: str, how: Rewrite) -> Planned | None:
             "rewrite-job-order": "files-desc",
         }
     )
-    with_deletes = str(snapshot.summary().get("total-delete-files") or "0") != "0"
-    found = tuple(_group(iceberg, group, how, with_deletes) for group in each(planner.plan().groups()))
-    return Planned(iceberg, int(snapshot.snapshotId()), found)
+    groups = each(planner.plan().groups())
+    if how.filter_json is not None:
+        groups = _matching(iceberg, groups, how)
+    with_deletes = _has_deletes(iceberg, snapshot_id)
+    found = tuple(_group(iceberg, group, how, with_deletes) for group in groups)
+    return Planned(iceberg, snapshot_id, found)
 
 
 def first_of(_: SparkSession, group: Group, files: int, how: Rewrite) -> Group:
-    """A group of only the first so many files of a group."""
-    own = group.handle
-    tasks = java_class("java.util.ArrayList")(own.fileScanTasks().subList(0, files))
-    size = group.bytes * files // group.files
-    expected = max(1, round(size / how.target_bytes))
-    part = java_class(f"{_ACTIONS}.RewriteFileGroup")(
-        own.info(), tasks, own.outputSpecId(), own.maxOutputFileSize(), own.inputSplitSize(), expected
+    """A group of only so many files of a group: first those of which much is deleted, then as they come."""
+    tasks = java_class("java.util.ArrayList")(group.handle.fileScanTasks())
+    if group.heavy:
+        longest_first = java_class("java.util.Comparator").comparingLong(_length()).reversed()
+        java_class("java.util.Collections").sort(tasks, longest_first)
+    part = _part(group.handle, tasks.subList(0, files), how)
+    return replace(
+        group,
+        files=files,
+        bytes=int(part.inputFilesSizeInBytes()),
+        expected_files=int(part.expectedOutputFiles()),
+        handle=part,
     )
-    return Group(group.partition, files, int(part.inputFilesSizeInBytes()), expected, group.heavy, part)
 
 
 def commit(
@@ -130,10 +137,13 @@ def commit(
         void.addAll(one.group.handle.danglingDVs())
     started_on = planned.iceberg.snapshot(planned.snapshot_id)
     update = iceberg.newRewrite().validateFromSnapshot(planned.snapshot_id)
+    if int(started_on.allManifests(iceberg.io()).size()) <= _FEW_MANIFESTS:
+        # With a pool, Iceberg sleeps 10 ms at a time until it is done, several times in one commit.
+        update = update.scanManifestsWith(same_thread())
     update = update.dataSequenceNumber(started_on.sequenceNumber()).set(BATCH_PROPERTY, batch)
     none = java_class(f"{_ICEBERG}.util.DeleteFileSet").create()
     update = update.rewriteFiles(old, void, new, none)
-    clean = str(started_on.summary().get("total-delete-files") or "0") == "0"
+    clean = not _has_deletes(planned.iceberg, planned.snapshot_id)
 
     def check(snapshot: Any) -> None:
         if clean:
@@ -159,13 +169,6 @@ def rewrite_manifests(session: SparkSession, table: str, batch: str, tag: str) -
         return sum(1 for _ in each(result.rewrittenManifests()))
 
 
-def discard(session: SparkSession, planned: Planned, done: Iterable[Rewritten]) -> None:
-    """Delete new files that certainly no snapshot holds."""
-    for one in done:
-        for file in each(one.group.handle.addedFiles()):
-            planned.iceberg.io().deleteFile(str(file.location()))
-
-
 def sweep(session: SparkSession, table: str, folder: str, kept: frozenset[str]) -> int:
     """Delete every file below a folder of a table that is not one of those kept; how many that were."""
     io = load_table(session, table).io()
@@ -186,17 +189,67 @@ def sweep(session: SparkSession, table: str, folder: str, kept: frozenset[str]) 
 
 def _group(iceberg: Any, group: Any, how: Rewrite, with_deletes: bool) -> Group:
     tasks = group.fileScanTasks()
-    heavy = with_deletes and any(int(task.length()) >= how.small_bytes for task in each(tasks))
+    heavy = with_deletes and int(tasks.stream().mapToLong(_length()).max().getAsLong()) >= how.small_bytes
     # Its files may be of an older spec than the one that the planner groups by.
     partition = str(iceberg.spec().partitionToPath(group.info().partition()))
     return Group(
         partition,
+        str(tasks.get(0).file().location()),
         int(group.inputFileNum()),
         int(group.inputFilesSizeInBytes()),
         int(group.expectedOutputFiles()),
         heavy,
         group,
     )
+
+
+def _matching(iceberg: Any, groups: Iterable[Any], how: Rewrite) -> Iterator[Any]:
+    """The groups, less the files that lie in partitions which the filter cannot match."""
+    only = java_class(f"{_ICEBERG}.expressions.ExpressionParser").fromJson(how.filter_json, iceberg.schema())
+    projections = java_class(f"{_ICEBERG}.expressions.Projections")
+    matches = {
+        int(number): java_class(f"{_ICEBERG}.expressions.Evaluator")(
+            spec.partitionType(), projections.inclusive(spec).project(only)
+        )
+        for number, spec in iceberg.specs().items()
+    }
+    for group in groups:
+        if len(matches) == 1:  # as all files of a group lie in one partition then
+            if matches[int(group.outputSpecId())].eval(group.info().partition()):
+                yield group
+            continue
+        tasks = java_class("java.util.ArrayList")()
+        for task in each(group.fileScanTasks()):
+            if matches[int(task.spec().specId())].eval(task.partition()):
+                tasks.add(task)
+        if tasks.size() > 1:
+            yield _part(group, tasks, how)
+
+
+def _part(group: Any, tasks: Any, how: Rewrite) -> Any:
+    """A group of some of a group's files."""
+    some = java_class("java.util.ArrayList")(tasks)
+    expected = max(1, round(int(some.stream().mapToLong(_length()).sum()) / how.target_bytes))
+    return java_class(f"{_ACTIONS}.RewriteFileGroup")(
+        group.info(), some, group.outputSpecId(), group.maxOutputFileSize(), group.inputSplitSize(), expected
+    )
+
+
+def _length() -> Any:
+    """The length of a file's task, as a function of Java's own: thousands asked for from here take seconds."""
+    name = java_class("java.lang.Class").forName
+    kind = java_class("java.lang.invoke.MethodType").methodType(java_class("java.lang.Long").TYPE)
+    lookup = java_class("java.lang.invoke.MethodHandles").publicLookup()
+    length = lookup.findVirtual(name(f"{_ICEBERG}.ContentScanTask"), "length", kind)
+    proxies = java_class("java.lang.invoke.MethodHandleProxies")
+    return proxies.asInterfaceInstance(name("java.util.function.ToLongFunction"), length)
+
+
+def _has_deletes(iceberg: Any, snapshot_id: int) -> bool:
+    """Whether rows of a snapshot are deleted by delete files. Other writers need not say so in its summary."""
+    snapshot = iceberg.snapshot(snapshot_id)
+    total = snapshot.summary().get("total-delete-files")
+    return snapshot.deleteManifests(iceberg.io()).size() > 0 if total is None else str(total) != "0"
 
 
 def _same_rows(snapshot: Any) -> None:

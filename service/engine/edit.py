@@ -1,127 +1,290 @@
-"""Jobs that change rows in place: UPDATE, DELETE and the MERGE behind UPSERT, copy-on-write, one commit each."""
+"""Edits in three steps: which rows, in which files; those files written anew; old ones out and new ones in."""
 
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 
-from service.engine.jvm import java_class
-from service.engine.rows import frame
-from service.engine.sql import Parameters, at_snapshot, identifier, new_value, run, where
-from service.engine.tables import load_table
-from service.engine.write import stamped
-from service.names import BATCH_PROPERTY
+from service.changes import PLACE, ByFilter, ByKey, Edit, Repeats
+from service.derived import Derived
+from service.engine import edit_sql as sql
+from service.engine import pick
+from service.engine.append import discard, staging, write_staged
+from service.engine.derived import fill
+from service.engine.rows import collect, frame, json_rows
+from service.engine.scans import read, scans
+from service.engine.sql import at_snapshot
+from service.engine.swap import Staged, Tag, Target, append_files, swap
+from service.engine.tables import current, same_thread
+from service.errors import CommitConflict, RowCountMismatch
+from service.names import BATCH_PROPERTY, EDIT_PROPERTY
 from service.predicates import EVERY_ROW, Predicate
-from service.schema import Array, ColumnType, Map, Struct, TableSchema
+from service.schema import TableSchema
 
-_SOURCE = "firn_source"
-# Marks which of a record's columns were sent: an absent one keeps its value, a null one sets it.
-SENT = "_firn_sent_"
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A column and the value it gets."""
-
-    column: str
-    type: ColumnType
-    value: Any
+# Above this, rows are put together by partition before they are written, so that few files come of many.
+_SHUFFLED_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
-class Merge:
-    """How rows meet a table: by which keys, and which columns change where they match."""
+class Base:
+    """The table that an edit is made for, and the state it is made on."""
 
-    keys: tuple[str, ...]
-    columns: tuple[str, ...]
-    update: tuple[str, ...]
-    sometimes_sent: frozenset[str] = frozenset()
-    needed_to_insert: tuple[str, ...] = ()
-
-
-def count(session: SparkSession, table: str, predicate: Predicate, snapshot_id: int | None) -> int:
-    """How many rows of a snapshot a predicate is true of."""
-    parameters = Parameters()
-    text = f"SELECT count(*) FROM {at_snapshot(table, snapshot_id)} AS t WHERE {where(predicate, parameters)}"
-    return int(run(session, text, parameters.values).collect()[0][0])
-
-
-def update(
-    session: SparkSession, table: str, assignments: tuple[Assignment, ...], predicate: Predicate, batch: str
-) -> None:
-    parameters = Parameters()
-    changes = ", ".join(f"{identifier(a.column)} = {new_value(a.type, a.value, parameters)}" for a in assignments)
-    with stamped(session, batch):
-        run(session, f"UPDATE {table} SET {changes} WHERE {where(predicate, parameters)}", parameters.values)
+    name: str
+    uuid: str
+    schema_id: int
+    snapshot_id: int | None
+    readable_by_id: bool
+    """Whether reading the snapshot by its id shows the table's present columns."""
+    rows: Mapping[str, int]
+    """Of each data file, as the metadata has them."""
+    bytes: Mapping[str, int]
+    has_deletes: bool
+    """Whether some of those rows are deleted, by files beside."""
 
 
-def delete(session: SparkSession, table: str, schema: TableSchema, predicate: Predicate, batch: str) -> None:
-    if predicate == EVERY_ROW:
-        return _delete_all(session, table, batch)
-    parameters = Parameters()
-    with stamped(session, batch):
-        text = f"DELETE FROM {table} WHERE {where(predicate, parameters)} AND {_always(schema)}"
-        run(session, text, parameters.values)
+@dataclass(frozen=True)
+class Found:
+    """What an edit concerns: rows by file, and records that are new."""
+
+    files: Mapping[str, int]
+    hits: int
+    """Rows that change or go."""
+    unchanged: int = 0
+    """Rows that a record has the key of, and that say the same already."""
+    new: pa.Table | None = None
+    changed_records: pa.Table | None = None
+    scanned_files: int = 0
+    digest: str = ""
 
 
-def _always(schema: TableSchema) -> str:
-    """A condition that every row meets, and that Spark cannot know to be one.
+@dataclass(frozen=True)
+class Sample:
+    """A row before and after; None where it is not there."""
 
-    Where it works out that a condition is true of every row it reads no file, and then no file is replaced: a commit
-    without effect.
-    """
-    field = schema.fields[0]
-    value, kind = identifier(field.name), field.type
-    while isinstance(kind, Struct):
-        value, kind = f"{value}.{identifier(kind.fields[0].name)}", kind.fields[0].type
-    if isinstance(kind, Array | Map):
-        value = f"size({value})"
-    return f"hash({value}) <= 2147483647"
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
 
 
-def _delete_all(session: SparkSession, table: str, batch: str) -> None:
-    """Let go of every file without reading any."""
-    iceberg = load_table(session, table)
-    every_row = java_class("org.apache.iceberg.expressions.Expressions").alwaysTrue()
-    iceberg.newDelete().deleteFromRowFilter(every_row).set(BATCH_PROPERTY, batch).commit()
+@dataclass(frozen=True)
+class Order:
+    """How an edit is to be committed."""
+
+    batch: str
+    counts: Callable[[Found], Mapping[str, int]]
+    """What the snapshot's summary is to say of it."""
+    check: Callable[[Found], None]
+    """Raises where what was found must not be done."""
+    leave: Callable[[], None]
+    """Raises where the batch is no longer ours; asked when nothing but the commit is left to do."""
+    tag: Tag | None = None
+    digest: bool = False
 
 
-def cannot_insert(session: SparkSession, table: str, rows: pa.Table, how: Merge) -> int | None:
-    """The first row that is new to the table and lacks a column that a new row needs; None if all can go in."""
-    frame(session, rows).createOrReplaceTempView(_SOURCE)
-    try:
-        lacks = " OR ".join(f"s.{identifier(name)} IS NULL" for name in how.needed_to_insert)
-        text = f"SELECT min(s._firn_row) FROM {_SOURCE} s LEFT ANTI JOIN {table} t ON {_same_key(how)} WHERE {lacks}"
-        found = session.sql(text).collect()[0][0]
+def preview(session: SparkSession, base: Base, edit: Edit, limit: int) -> tuple[Found, list[Sample]]:
+    """What an edit would concern, with a digest of it, and some of the rows before and after; nothing is written."""
+    with _finding(session, base, edit, digest=True) as found:
+        return found, _samples(session, base, edit, found, limit)
+
+
+def apply(session: SparkSession, base: Base, edit: Edit, order: Order) -> Found:
+    """Make an edit in one commit, unless it changes nothing."""
+    with _finding(session, base, edit, digest=order.digest) as found:
+        order.check(found)
+        if found.files or found.new is not None:
+            _commit(session, base, edit, found, order)
+        return found
+
+
+def first_outside(
+    session: SparkSession, records: pa.Table, within: Predicate, derived: Sequence[Derived] = ()
+) -> int | None:
+    """The place of the first record that a predicate is not true of."""
+    with sql.viewed(session, **sql.records_of(_filled(session, records, derived))):
+        found = sql.first_outside(within).on(session).collect()[0][0]
         return None if found is None else int(found)
-    finally:
-        session.catalog.dropTempView(_SOURCE)
 
 
-def merge(session: SparkSession, table: str, rows: pa.Table, how: Merge, batch: str) -> None:
-    """Insert the rows whose keys are new, update the others."""
-    changes = ", ".join(f"{identifier(name)} = {_new_value(name, how)}" for name in how.update)
-    columns = ", ".join(identifier(name) for name in how.columns)
-    values = ", ".join(f"s.{identifier(name)}" for name in how.columns)
-    text = f"MERGE INTO {table} t USING {_SOURCE} s ON {_same_key(how)}"
-    if changes:
-        text += f" WHEN MATCHED THEN UPDATE SET {changes}"
-    text += f" WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
-    frame(session, rows).createOrReplaceTempView(_SOURCE)
-    try:
-        with stamped(session, batch):
-            session.sql(text)
-    finally:
-        session.catalog.dropTempView(_SOURCE)
+@contextmanager
+def _finding(session: SparkSession, base: Base, edit: Edit, *, digest: bool) -> Iterator[Found]:
+    """The rows that an edit concerns; what its later steps need of them is there during the block."""
+    which, schema = edit.which, edit.schema
+    source = at_snapshot(base.name, base.snapshot_id if base.readable_by_id else None)
+    with ExitStack() as stack:
+        if isinstance(which, ByKey):
+            stack.enter_context(sql.viewed(session, **sql.records_of(which.records)))
+            found = _met(session, base, which, schema, source, digest)
+        elif base.snapshot_id is None:
+            found = Found({}, 0, new=edit.added, digest="0:0")
+        elif isinstance(which, Repeats):
+            outputs = sql.places_outputs(schema, digest)
+            places = sql.repeats(which, schema, source, outputs).on(session).persist(StorageLevel.DISK_ONLY)
+            stack.callback(places.unpersist)
+            stack.enter_context(sql.viewed(session, **sql.places(places)))
+            found = _by_file(sql.places_by_file(digest).on(session), places, None)
+        elif which.predicate == EVERY_ROW and not base.has_deletes and not digest and which.assignments is None:
+            found = Found(base.rows, sum(base.rows.values()), new=edit.added)
+        else:
+            counted = sql.hits_by_file(which, schema, source, digest).on(session)
+            found = _by_file(counted, counted, edit.added)
+        if not base.readable_by_id and base.snapshot_id is not None:
+            _must_be_head(session, base)
+        yield found
 
 
-def _same_key(how: Merge) -> str:
-    return " AND ".join(f"t.{identifier(key)} = s.{identifier(key)}" for key in how.keys)
+def _by_file(counted: DataFrame, reading: DataFrame, added: pa.Table | None) -> Found:
+    table = collect(counted)
+    files = dict(zip(table["file"].to_pylist(), table["hits"].to_pylist(), strict=True))
+    hits, digest = sum(files.values()), ""
+    if "digest" in table.column_names:
+        digest = f"{hits}:{sum(int(d) for d in table['digest'].to_pylist())}"
+    scanned, _ = read(scans(reading._jdf.queryExecution().executedPlan()))
+    return Found(files, hits, new=added, scanned_files=scanned, digest=digest)
 
 
-def _new_value(name: str, how: Merge) -> str:
-    value = f"s.{identifier(name)}"
-    if name not in how.sometimes_sent:
-        return value
-    return f"CASE WHEN s.{identifier(SENT + name)} THEN {value} ELSE t.{identifier(name)} END"
+def _met(session: SparkSession, base: Base, which: ByKey, schema: TableSchema, source: str, digest: bool) -> Found:
+    records = which.records
+    if base.snapshot_id is None or not records.num_rows:
+        return Found({}, 0, new=_some(records), digest="0:0")
+    asked = sql.met(which, schema, source, digest).on(session)
+    table = collect(asked)
+    scanned, _ = read(scans(asked._jdf.queryExecution().executedPlan()))
+    changed = table.filter(table["changed"])
+    files = {
+        entry["values"]: entry["counts"] for entry in pc.value_counts(changed["file"].combine_chunks()).to_pylist()
+    }
+    places = records[PLACE]
+    is_met = pc.is_in(places, value_set=table["place"].combine_chunks())
+    new = _some(records.filter(pc.invert(is_met)))
+    said = f"{table.num_rows}:{sum(int(h) for h in table['hash'].to_pylist())}" if digest else ""
+    return Found(
+        files,
+        changed.num_rows,
+        unchanged=table.num_rows - changed.num_rows,
+        new=new,
+        changed_records=_some(records.filter(pc.is_in(places, value_set=changed["place"].combine_chunks()))),
+        scanned_files=scanned,
+        digest=said,
+    )
+
+
+def _some(rows: pa.Table) -> pa.Table | None:
+    return rows if rows.num_rows else None
+
+
+def _samples(session: SparkSession, base: Base, edit: Edit, found: Found, limit: int) -> list[Sample]:
+    names = edit.schema.names
+    samples: list[Sample] = []
+    if found.hits:
+        source = at_snapshot(base.name, base.snapshot_id if base.readable_by_id else None)
+        rows = collect(sql.shown(edit.which, edit.schema, source, limit).on(session))
+        count = len(names)
+        before = json_rows(rows.select(range(count)).rename_columns(list(names)))
+        after: list[Any] = [None] * len(before)
+        if rows.num_columns > count:
+            after = json_rows(rows.select(range(count, 2 * count)).rename_columns(list(names)))
+        samples = [Sample(b, a) for b, a in zip(before, after, strict=True)]
+    if found.new is not None:
+        # Of an edit that takes rows away and brings others, some of both.
+        kept = samples[: max(limit // 2, limit - found.new.num_rows)]
+        added = found.new.select(list(names)).slice(0, limit - len(kept))
+        if edit.derived:
+            added = collect(fill(session, frame(session, added), edit.derived))
+        samples = [*kept, *(Sample(None, row) for row in json_rows(added))]
+    return samples
+
+
+def _filled(session: SparkSession, rows: pa.Table, derived: Sequence[Derived]) -> pa.Table | DataFrame:
+    return fill(session, frame(session, rows), derived) if derived else rows
+
+
+def _commit(session: SparkSession, base: Base, edit: Edit, found: Found, order: Order) -> None:
+    target = Target(session, base.name, base.uuid, base.schema_id)
+    iceberg = target.load()
+    goes = not isinstance(edit.which, ByKey) and not (
+        isinstance(edit.which, ByFilter) and edit.which.assignments is not None
+    )
+    # A file all of whose rows go need not be read.
+    whole = {p for p, hits in found.files.items() if goes and not base.has_deletes and hits == base.rows.get(p)}
+    tasks = reading = None
+    if found.files and base.snapshot_id is not None:
+        tasks = reading = pick.tasks(iceberg, base.snapshot_id, found.files)
+        if whole:
+            reading = pick.tasks(iceberg, base.snapshot_id, found.files.keys() - whole)
+    staged, live = _staged(session, iceberg, base, edit, found, reading)
+    inserted = 0 if found.new is None else found.new.num_rows
+    deleted = found.hits if goes else 0
+    removed = sum(base.rows.get(path, 0) for path in found.files)
+    held = removed if live is None else live + sum(base.rows[path] for path in whole)
+
+    def before_commit(snapshot: Any) -> None:
+        if staged.records != held - deleted + inserted:
+            raise _mismatch(held, deleted, inserted, staged.records)
+        summary = snapshot.summary()
+        added, gone = int(summary.get("added-records") or 0), int(summary.get("deleted-records") or 0)
+        if (added, gone) != (staged.records, removed):
+            raise _mismatch(gone, deleted, inserted, added)
+        order.leave()
+
+    if tasks is None:
+        update = append_files(iceberg, staged, order.batch)
+    else:
+        update = _replacing(iceberg, base, tasks, staged, order.batch)
+    update.set(EDIT_PROPERTY, json.dumps(order.counts(found)))
+    swap(target, iceberg, update, before_commit, lambda: discard(session, base.name, staged), order.tag)
+
+
+def _staged(
+    session: SparkSession, iceberg: Any, base: Base, edit: Edit, found: Found, reading: Any
+) -> tuple[Staged, int | None]:
+    """What the files become, written; and how many rows they held, where metadata does not tell."""
+    views: dict[str, Any] = {}
+    if found.new is not None:
+        views |= sql.new_rows(_filled(session, found.new, edit.derived))
+    if found.changed_records is not None:
+        views |= sql.records_of(found.changed_records)
+    live: int | None = None
+    with ExitStack() as stack:
+        stack.enter_context(sql.viewed(session, **views))
+        rows: sql.Statement | None = None
+        size = 0
+        if reading is not None and reading.size():
+            source = stack.enter_context(staging(iceberg, reading))
+            rows = sql.rewritten(edit.which, edit.schema, source)
+            if base.has_deletes:
+                live = int(session.sql(f"SELECT count(*) FROM {source}").collect()[0][0])
+            size = sum(base.bytes[path] for path in found.files)
+        if found.new is not None:
+            rows = sql.with_new(rows, edit.schema)
+        if rows is None:
+            return Staged(iceberg.io(), ()), live
+        options = {"distribution-mode": "hash"} if size > _SHUFFLED_BYTES else {}
+        return write_staged(session, iceberg, rows.on(session)._jdf, options), live
+
+
+def _replacing(iceberg: Any, base: Base, tasks: Any, staged: Staged, batch: str) -> Any:
+    """The commit that puts staged files in the place of others; it is refused where those are changed by then."""
+    here = same_thread()
+    update = iceberg.newOverwrite().scanManifestsWith(here).validateFromSnapshot(base.snapshot_id)
+    update = update.validateNoConflictingDeletes().set(BATCH_PROPERTY, batch)
+    update.deleteFiles(pick.files_of(tasks), pick.no_deletes())
+    for file in staged.files:
+        update.addFile(file)
+    return update
+
+
+def _must_be_head(session: SparkSession, base: Base) -> None:
+    """What was read was the table's head: it must have been the state that the edit is made on."""
+    head = current(session, base.name).currentSnapshot()
+    if head is None or int(head.snapshotId()) != base.snapshot_id:
+        raise CommitConflict("another writer changed the table meanwhile; try again")
+
+
+def _mismatch(before: int, deleted: int, inserted: int, after: int) -> RowCountMismatch:
+    what = f"the files of this edit, of {before} rows, of which {deleted} go and to which {inserted} come,"
+    return RowCountMismatch(what, before - deleted + inserted, after)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from service.engine.arrow_files import local_path
 from service.engine.jvm import java_class
 from service.errors import InternalError
 
@@ -23,33 +24,44 @@ def can_join(session: SparkSession, location: str) -> bool:
     return location.startswith("file:") and str(session.sparkContext.master).startswith("local")
 
 
-def joined(session: SparkSession, table: Any, parts: Sequence[Any], files: int) -> Any:
-    """So many files, as a set of Iceberg's, of parts that are in the order of their rows; the parts are deleted."""
+def joined(session: SparkSession, table: Any, parts: Sequence[str], files: int, *, like: Any, rows: int) -> Any:
+    """So many files, as a set of Iceberg's, of parts that are in the order of their rows; the parts are deleted.
+
+    All lie in the partition of the file `like`, and have so many rows together.
+    """
     whole = java_class(f"{_ICEBERG}.util.DataFileSet").create()
     size = -(-len(parts) // files)
+    found = 0
     for i in range(0, len(parts), size):
         some = parts[i : i + size]
-        whole.add(some[0] if len(some) == 1 else _join(session, table, some))
+        file = _described(session, table, _join(table, some) if len(some) > 1 else some[0], like)
+        found += int(file.recordCount())
+        whole.add(file)
+    if found != rows:
+        raise InternalError(f"joining files made {found} rows of {rows}; nothing was changed")
     return whole
 
 
-def _join(session: SparkSession, table: Any, parts: Sequence[Any]) -> Any:
-    first = str(parts[0].location())
-    folder, _, name = first.rpartition("/")
+def joined_files(session: SparkSession, table: Any, parts: Sequence[Any], files: int) -> Any:
+    """The same of parts that Iceberg has described."""
+    if any(part.specId() != parts[0].specId() or part.partition() != parts[0].partition() for part in parts):
+        raise InternalError("files of several partitions were to be joined; nothing was changed")
+    rows = sum(int(part.recordCount()) for part in parts)
+    return joined(session, table, [str(part.location()) for part in parts], files, like=parts[0], rows=rows)
+
+
+def _join(table: Any, parts: Sequence[str]) -> str:
+    folder, _, name = parts[0].rpartition("/")
     location = f"{folder}/joined-{name}"
     local = java_class("java.io.File")
     sources = java_class("java.util.ArrayList")()
     for part in parts:
-        sources.add(local(_path(str(part.location()))))
+        sources.add(local(local_path(part)))
     said = {_SCHEMA: java_class(f"{_ICEBERG}.SchemaParser").toJson(table.schema())}
-    java_class(f"{_PARQUET}.Parquet").concat(sources, local(_path(location)), _GROUP_BYTES, table.schema(), said)
-    file = _described(session, table, location, parts[0])
-    rows = sum(int(part.recordCount()) for part in parts)
-    if int(file.recordCount()) != rows:
-        raise InternalError(f"joining files made {file.recordCount()} rows of {rows}; nothing was changed")
+    java_class(f"{_PARQUET}.Parquet").concat(sources, local(local_path(location)), _GROUP_BYTES, table.schema(), said)
     for part in parts:
-        table.io().deleteFile(str(part.location()))
-    return file
+        table.io().deleteFile(part)
+    return location
 
 
 def _described(session: SparkSession, table: Any, location: str, like: Any) -> Any:
@@ -60,14 +72,10 @@ def _described(session: SparkSession, table: Any, location: str, like: Any) -> A
     path = java_class("org.apache.hadoop.fs.Path")(location)
     footer = java_class(_READER).readFooter(session.sparkContext._jsc.hadoopConfiguration(), path)
     offsets = java_class(f"{_PARQUET}.ParquetUtil").getSplitOffsets(footer)
-    builder = java_class(f"{_ICEBERG}.DataFiles").builder(table.specs().get(like.specId()))
+    spec = table.specs().get(like.specId())
+    builder = java_class(f"{_ICEBERG}.DataFiles").builder(spec)
     builder = builder.withPath(location).withFormat("parquet").withFileSizeInBytes(source.getLength())
     builder = builder.withMetrics(metrics).withSplitOffsets(offsets)
-    if table.specs().get(like.specId()).isPartitioned():
+    if spec.isPartitioned():
         builder = builder.withPartition(like.partition())
     return builder.build()
-
-
-def _path(location: str) -> str:
-    """A location's path on this machine: Hadoop takes its characters as they are, codes and all."""
-    return "/" + location.removeprefix("file:").lstrip("/")

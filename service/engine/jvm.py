@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
     _sweep(conf)
     # A Spark of the user's own must not be taken for ours.
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    # Its Python workers are to have the packages that we have.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     for variable in ("SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"):
         os.environ.pop(variable, None)
     settings = SparkConf()

@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit, spark_partition_id
 
 from service.engine.append import STAGING, each
+from service.engine.arrow_merge import merged
 from service.engine.compaction import Group, Planned, Rewrite, Rewritten
-from service.engine.join import can_join, joined
+from service.engine.join import can_join, joined_files
 from service.engine.jvm import java_class
 from service.engine.tags import tagged
 
@@ -62,9 +63,12 @@ def _packed(session: SparkSession, table: Any, group: Group, how: Rewrite, alone
     tables.add(name, table)
     tasks.stageTasks(table, name, own.fileScanTasks())
     try:
-        shape = _shape(session, group, can_join(session, str(table.location())), alone)
+        local, one_spec = can_join(session, str(table.location())), _of_one_spec(table, own)
+        files = merged(session, table, group, how) if local and one_spec else None
+        if files is not None:
+            return files
+        shape = _shape(session, group, local, alone)
         rows = _rows(session, name, group, shape)
-        one_spec = int(own.fileScanTasks().get(0).spec().specId()) == int(own.outputSpecId())
         writer = rows.writeTo(f"{STAGING}.`{name}`").option("target-file-size-bytes", str(own.maxOutputFileSize()))
         writer = writer.option("output-spec-id", str(own.outputSpecId()))
         writer = writer.option("distribution-mode", "none" if one_spec else "hash")
@@ -75,7 +79,9 @@ def _packed(session: SparkSession, table: Any, group: Group, how: Rewrite, alone
             writer = writer.option("compression-codec", how.compression)
         writer.append()
         files = staging.fetchNewFiles(table, name)
-        return joined(session, table, _in_order(files), group.expected_files) if shape.join and one_spec else files
+        return (
+            joined_files(session, table, _in_order(files), group.expected_files) if shape.join and one_spec else files
+        )
     finally:
         tables.remove(name)
         tasks.removeTasks(table, name)
@@ -87,6 +93,15 @@ def _hashes_uuid(table: Any, spec_id: int) -> bool:
     spec = table.specs().get(spec_id)
     types = {str(spec.schema().findType(f.sourceId())) for f in each(spec.fields()) if "bucket" in str(f.transform())}
     return "uuid" in types
+
+
+def _of_one_spec(table: Any, group: Any) -> bool:
+    """Whether a group's rows all belong where its files lie.
+
+    The planner puts files of an older partitioning together with those of the present one's nulls.
+    """
+    output = int(group.outputSpecId())
+    return len(table.specs()) == 1 or all(int(task.spec().specId()) == output for task in each(group.fileScanTasks()))
 
 
 @dataclass(frozen=True)

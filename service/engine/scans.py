@@ -52,7 +52,8 @@ def _of(metrics: Any, name: str) -> int:
 
 
 def _leaves(plan: Any) -> Iterator[tuple[Any, str]]:
-    """The plan's scans, each once: adaptive execution hides them in stages, and a reused stage stands for another."""
+    """The plan's scans, each once: adaptive execution hides them in stages, a cache in
+    its own plan, and a reused stage stands for another."""
     leaves = plan.collectLeaves()
     for i in range(leaves.size()):
         leaf = leaves.apply(i)
@@ -63,3 +64,5 @@ def _leaves(plan: Any) -> Iterator[tuple[Any, str]]:
             yield from _leaves(leaf.executedPlan())
         elif name.endswith("QueryStage"):
             yield from _leaves(leaf.plan())
+        elif name == "InMemoryTableScan":
+            yield from _leaves(leaf.relation().cachedPlan())

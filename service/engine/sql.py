@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from service.columns import Column, Key
 from service.engine.jvm import java_class
 from service.expressions.functions import FUNCTIONS
-from service.expressions.kinds import UUID
+from service.expressions.kinds import UUID, family
 from service.expressions.tree import Call, Case, Cast, Constant, Expression, Named, Node
 from service.predicates import Always, And, Compare, HasElement, Holds, In, IsNull, Matches, Not, Or, Predicate
 from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct, holds_uuid
@@ -30,14 +30,22 @@ _TYPES = {
     "uuid": "STRING",
 }
 COMPARE = {"eq": "=", "ne": "<>", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_TIMES: dict[str, tuple[date, date]] = {
+    "date": (date.min, date.max),
+    "timestamp": (datetime.min, datetime.max),
+    "timestamptz": (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)),
+}
 _INFIX = {
     **{name: name for name in ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "<=>")},
     **{name: name.upper() for name in ("div", "and", "or", "like", "ilike", "rlike")},
 }
 _MATCH = {"like": "LIKE", "ilike": "ILIKE", "regex": "RLIKE"}
 _CALL = {"starts_with": "startswith", "ends_with": "endswith", "contains": "contains"}
-
-
+_NULL = (
+    "the expression is null for a row, but the column is required; give another value with coalesce(…, …), or leave "
+    "such rows out with the filter"
+)
+_TOO_FAR = "the expression gives a time outside the years 1 to 9999; such times cannot be written"
 REFUSED = "refused by Firn: "
 """What the errors begin with that our own statements raise for a row."""
 
@@ -104,8 +112,13 @@ def new_value(kind: ColumnType, value: Any, parameters: Parameters) -> str:
     """What a column of this type is set to: a value as `read_literal` gives it, or an Expression."""
     if not isinstance(value, Expression):
         return literal(kind, value, parameters)
-    text = f"CAST({expression(value, parameters)} AS {spark_type(kind)})"
-    return f"coalesce({text}, {_raised(null_refused(value), parameters)})" if value.required else text
+    text = expression(value, parameters)
+    if value.kind != kind or isinstance(kind, Primitive | DecimalType):
+        text = f"CAST({text} AS {spark_type(kind)})"
+    if family(kind) == "time" and not isinstance(value.tree, Named | Constant):
+        first, last = (literal(kind, moment, parameters) for moment in _TIMES[str(kind)])
+        text = _checked(text, f"same BETWEEN {first} AND {last}", _raised(f"{value.path}: {_TOO_FAR}", parameters))
+    return f"coalesce({text}, {_raised(f'{value.path}: {_NULL}', parameters)})" if value.required else text
 
 
 def reference(column: Column, parameters: Parameters) -> str:
@@ -172,14 +185,6 @@ def opaque(text: str, kind: ColumnType) -> str:
     return f"concat({text}, '')" if kind == UUID else f"element_at(transform(array({text}), same -> same), 1)"
 
 
-def null_refused(value: Expression) -> str:
-    """What is said of a row for which a value is null that must not be."""
-    return (
-        f"{value.path}: the expression is null for a row, but the column is required; "
-        "give another value with coalesce(…, …), or leave such rows out with the filter"
-    )
-
-
 def _node(node: Node, parameters: Parameters) -> str:
     match node:
         case Constant(kind, value):
@@ -224,8 +229,13 @@ def _cast(value: Node, kind: ColumnType, safe: bool, parameters: Parameters) -> 
     # Spark has no such type and would not look at what it writes as one.
     form = parameters.add("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
     other = "NULL" if safe else _raised("CAST AS uuid: a text is not a uuid; TRY_CAST makes null of it", parameters)
-    read = f"CASE WHEN regexp_like(same, {form}) THEN same WHEN same IS NOT NULL THEN {other} END"
-    return f"element_at(transform(array(lower({text})), same -> {read}), 1)"
+    return _checked(f"lower({text})", f"regexp_like(same, {form})", other)
+
+
+def _checked(text: str, test: str, other: str) -> str:
+    """The value, or another where a test of it, by the name `same`, fails; null stays null."""
+    read = f"CASE WHEN {test} THEN same WHEN same IS NOT NULL THEN {other} END"
+    return f"element_at(transform(array({text}), same -> {read}), 1)"
 
 
 def _raised(message: str, parameters: Parameters) -> str:

@@ -11,6 +11,8 @@ from service.expressions.tree import Constant, Node
 from service.records import Misfit, read_literal, read_value
 from service.schema import ColumnType, Field, Map, Primitive, Struct
 
+_KINDS = {"number": "numbers", "boolean": "a condition", "time": "a date or a time", "binary": "binary values"}
+
 
 def read_assigned(field: Field, value: Any, resolve: Resolver, path: str) -> Any:
     """A value as `read_literal` gives it, or an Expression that fits the column; InvalidRequest names `path`."""
@@ -57,4 +59,4 @@ def _said(kind: Kind) -> str:
 def _way(kind: Kind, column: ColumnType) -> str:
     if castable(kind, column):
         return f"; say how with CAST(… AS {column})"
-    return "; its values come from a column of that type only" if kind is not None else ""
+    return f"; only {_KINDS.get(family(column), 'a column of that type')} can be its value"

@@ -110,6 +110,8 @@ def fits(kind: Kind, column: ColumnType) -> bool:
     """Whether a column takes such values without being told how: what loses more than digits must be a CAST."""
     if kind is None or kind == column:
         return True
+    if isinstance(kind, Array) and isinstance(column, Array):
+        return kind.items == column.items and not column.items_required
     if family(kind) != family(column) or not is_plain(kind):
         return False
     return column not in (DATE, UUID)

@@ -1,21 +1,21 @@
 """The text of an expression, read into a tree: SQL's syntax and precedence, columns found, every kind checked."""
 
-import re
-from decimal import Decimal
-from math import isinf
+from typing import NoReturn
 
 from service.columns import Column, Resolver
 from service.errors import FirnError, InvalidSchema, UnknownField
+from service.expressions.calls import call
 from service.expressions.checks import Checks
 from service.expressions.functions import FUNCTIONS
-from service.expressions.kinds import BOOLEAN, DATE, DOUBLE, INTEGER, LONG, STRING, TIMESTAMP
+from service.expressions.kinds import BOOLEAN, DATE, STRING, TIMESTAMP
+from service.expressions.numbers import read_number
 from service.expressions.tokens import Stray, Token, tokens
 from service.expressions.tree import Constant, Expression, Named, Node
-from service.schema import ColumnType, DecimalType, hint, parse_schema
+from service.records import Misfit
+from service.schema import ColumnType, hint, parse_schema
 
 MAX_LENGTH = 10_000
 MAX_DEPTH = 64
-_MAX_DIGITS = 38
 _RESERVED = (
     *("and", "or", "not", "in", "is", "between", "like", "ilike", "rlike"),
     *("null", "true", "false", "case", "when", "then", "else"),
@@ -67,7 +67,7 @@ class _Parser:
             self.expected("an operator or the end")
         return tree
 
-    def expected(self, what: str) -> None:
+    def expected(self, what: str) -> NoReturn:
         self.checks.refuse(self.next.start, f"expected {what}, found {self.next.shown}")
 
     def take(self) -> Token:
@@ -107,16 +107,23 @@ class _Parser:
                 value = self.predicate(value, operator, place)
                 # SQL takes one predicate after a value; what follows may only join conditions.
                 loosest = _AND
+            elif operator in ("and", "or"):
+                value = self.chained(value, operator, place)
             else:
                 value = self.joined(value, operator, self.any(binds + 1), place)
         self.depth -= 1
         return value
 
+    def chained(self, first: Node, operator: str, place: int) -> Node:
+        """Conditions joined by the same word, as one operation however many they are."""
+        parts = [first, self.any(_BINDS[operator] + 1)]
+        while self.skip(operator):
+            parts.append(self.any(_BINDS[operator] + 1))
+        return self.checks.logic(operator, parts, place)
+
     def joined(self, left: Node, operator: str, right: Node, place: int) -> Node:
-        if operator in ("and", "or"):
-            return self.checks.logic(operator, (left, right), place)
         if operator == "||":
-            return self.checks.joined(left, right, place)
+            return call(self.checks, FUNCTIONS["concat"], (left, right), place)
         if _BINDS[operator] == _COMPARISON:
             return self.checks.comparison(_SAME.get(operator, operator), left, right, place)
         return self.checks.arithmetic(operator, left, right, place)
@@ -176,7 +183,6 @@ class _Parser:
             self.need(")", "to close the parenthesis")
             return value
         self.expected("a value")
-        raise AssertionError
 
     def worded(self, word: str, token: Token) -> Node:
         if word in ("true", "false"):
@@ -207,7 +213,7 @@ class _Parser:
             near, said = hint(word, FUNCTIONS)
             said = said if near else "docs/expressions.md lists them all"
             self.checks.refuse(token.start, f"{token.value[:80]!r} is not a function here; {said}", near)
-        return self.checks.call(FUNCTIONS[word], self.listed(f"the arguments of {word}"), token.start)
+        return call(self.checks, FUNCTIONS[word], self.listed(f"the arguments of {word}"), token.start)
 
     def listed(self, what: str) -> list[Node]:
         """Values with commas between them, up to the parenthesis that closes."""
@@ -243,7 +249,8 @@ class _Parser:
         try:
             return parse_schema({"fields": {"value": {"type": text.lower()}}}).fields[0].type
         except InvalidSchema as e:
-            self.checks.refuse(place, e.message.partition(": ")[2] or f"{text[:40]!r} is not a type here", e.suggestion)
+            problem = e.message.partition(": ")[2] or f"nothing can be cast to {text[:40]}; only plain types"
+            self.checks.refuse(place, problem, e.suggestion)
 
     def case(self, place: int) -> Node:
         of = None if self.word() == "when" else self.any()
@@ -277,32 +284,13 @@ class _Parser:
             return self.resolve(name, self.checks.path)
         except UnknownField as e:
             raise UnknownField(
-                f"{e.message} (at character {place + 1}; texts stand in single quotes)",
+                f"{e.message} (at character {place + 1}; texts stand in single quotes, odd names in backquotes)",
                 field=e.field,
                 suggestion=e.suggestion,
             ) from e
 
     def number(self, token: Token, sign: str) -> Node:
-        text = sign + token.value
-        kind: ColumnType
-        value: int | float | Decimal
-        if re.search("[eE]", text):
-            kind, value = DOUBLE, float(text)
-            if isinf(value):
-                self.checks.refuse(token.start, f"{text[:40]} is larger than any double")
-        elif "." in text:
-            value = Decimal(text)
-            _, digits, exponent = value.as_tuple()
-            scale = -int(exponent)
-            kind = DecimalType(max(len(digits), scale, 1), scale)
-        else:
-            value = int(text)
-            kind = INTEGER if -(2**31) <= value < 2**31 else LONG
-            if not -(2**63) <= value < 2**63:
-                value = Decimal(text)
-                kind = DecimalType(len(text.lstrip("-0")), 0)
-        if isinstance(kind, DecimalType) and kind.precision > _MAX_DIGITS:
-            self.checks.refuse(
-                token.start, f"a number has at most {_MAX_DIGITS} digits; with an exponent (1e40) it is a double"
-            )
-        return self.checks.made(Constant(kind, value), token.start)
+        try:
+            return self.checks.made(read_number(sign + token.value), token.start)
+        except Misfit as e:
+            self.checks.refuse(token.start, e.problem)

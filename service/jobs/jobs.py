@@ -129,7 +129,8 @@ class Jobs:
         return self.describe(job_id)
 
     def look_for_cancels(self) -> None:
-        """Call off those of ours that other instances were asked to call off, and note for them how far ours are.
+        """Call off those of ours that other instances were asked to call off, and note how far ours are: for other
+        instances, and for the next start should this one be killed.
 
         Ends that the ledger could not be told of are noted, too.
         """
@@ -139,9 +140,7 @@ class Jobs:
             for job in jobs:
                 if not job.live:
                     self._note_end(job)
-            if not self._notes.shared or not any(job.live for job in jobs):
-                return
-            asked = self._notes.to_cancel()
+            asked = self._notes.to_cancel() if self._notes.shared and any(job.live for job in jobs) else frozenset()
             for job in jobs:
                 if job.live and job.note.id in asked:
                     job.running.cancel()
@@ -165,8 +164,8 @@ class Jobs:
         for note in left:
             try:
                 self._settle(note)
-            except FirnError as e:  # it is tried again when somebody asks
-                log.error("what became of job %s of %s cannot be read: %s", note.id, note.table, e.message)
+            except Exception as e:  # it keeps nobody else's from being served, and is tried again when somebody asks
+                log.error("what became of job %s of %s cannot be read: %s", note.id, note.table, e)
         return len(left)
 
     def _settle(self, note: JobNote) -> None:

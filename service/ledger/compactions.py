@@ -1,9 +1,10 @@
 """The ledger's notes of compactions: when, of which table, who asked, what was expected and what came of it."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, String, Table, Text, delete, insert, select, update
+from sqlalchemy import BigInteger, Column, String, Table, Text, and_, delete, insert, or_, select, update
 
 from service.ledger.ledger import Ledger
 from service.ledger.schema import metadata
@@ -27,6 +28,10 @@ compaction_log = Table(
     Column("ended_ms", BigInteger, index=True),
     Column("owner", String(40), nullable=False, server_default=""),
 )
+
+
+# Where in the log a page ends: when that compaction began, and its id, as others may have begun with it.
+Place = tuple[int, str | None]
 
 
 @dataclass(frozen=True)
@@ -84,27 +89,34 @@ class CompactionNotes:
             noted = update(compaction_log).where(compaction_log.c.id == compaction)
             connection.execute(noted.values(predicted=predicted))
 
-    def of_table(self, table: TableName, limit: int, before_ms: int | None = None) -> list[CompactionNote]:
+    def of_table(self, table: TableName, limit: int, before: Place | None = None) -> list[CompactionNote]:
         """The latest of a table by its name, newest first."""
         where = [
             compaction_log.c.tenant == table.tenant,
             compaction_log.c.namespace == table.namespace,
             compaction_log.c.table_name == table.table,
         ]
-        return self._latest(where, limit, before_ms)
+        return self._latest(where, limit, before)
 
     def of_tenant(
-        self, tenant: str, limit: int, before_ms: int | None = None, namespace: str | None = None
+        self, tenant: str, limit: int, before: Place | None = None, namespace: str | None = None
     ) -> list[CompactionNote]:
         """The latest of a tenant, or of one of its namespaces, newest first."""
         where = [compaction_log.c.tenant == tenant]
         if namespace is not None:
             where.append(compaction_log.c.namespace == namespace)
-        return self._latest(where, limit, before_ms)
+        return self._latest(where, limit, before)
 
     def latest(self, limit: int) -> list[CompactionNote]:
         """The latest of all."""
         return self._latest([], limit, None)
+
+    def place(self, compaction: str) -> Place | None:
+        """Where in the log a compaction stands."""
+        with self._ledger._reading() as connection:
+            asked = select(compaction_log.c.begun_ms).where(compaction_log.c.id == compaction)
+            begun_ms = connection.execute(asked).scalar()
+        return None if begun_ms is None else (begun_ms, compaction)
 
     def unfinished(self) -> list[CompactionNote]:
         """Those under way, or left behind by an instance that is gone."""
@@ -114,14 +126,22 @@ class CompactionNotes:
         """Whether a compaction's instance has left it behind."""
         return self._ledger.owners.gone(note.owner)
 
+    def unasked(self, table_uuid: str) -> AbstractContextManager[bool]:
+        """Whether no instance compacts a table of its own accord; if so, no other one does for the block."""
+        return self._ledger.owners.first(f"auto {table_uuid}")
+
     def forget(self, before_ms: int) -> None:
         """Let go of notes of compactions that ended before a time."""
         with self._ledger._writing() as connection:
             connection.execute(delete(compaction_log).where(compaction_log.c.ended_ms < before_ms))
 
-    def _latest(self, where: list[Any], limit: int, before_ms: int | None) -> list[CompactionNote]:
-        if before_ms is not None:
-            where = [*where, compaction_log.c.begun_ms < before_ms]
+    def _latest(self, where: list[Any], limit: int, before: Place | None) -> list[CompactionNote]:
+        if before is not None:
+            begun_ms, compaction = before
+            after = compaction_log.c.begun_ms < begun_ms
+            if compaction is not None:
+                after = or_(after, and_(compaction_log.c.begun_ms == begun_ms, compaction_log.c.id > compaction))
+            where = [*where, after]
         asked = (
             select(compaction_log)
             .where(*where)

@@ -37,6 +37,11 @@ class Owners(Protocol):
         """Be the only instance that edits a table in place for the block."""
         yield
 
+    @contextmanager
+    def first(self, what: str) -> Iterator[bool]:
+        """Whether nobody is at something; if so, nobody else is for the block. It does not wait."""
+        yield True
+
     def close(self) -> None:
         """Be gone."""
 
@@ -55,6 +60,10 @@ class Alone:
     @contextmanager
     def table(self, table_uuid: str) -> Iterator[None]:
         yield
+
+    @contextmanager
+    def first(self, what: str) -> Iterator[bool]:
+        yield True
 
     def close(self) -> None:
         pass
@@ -96,6 +105,18 @@ class Together:
                 yield
             finally:
                 held.remove(table_uuid)
+
+    @contextmanager
+    def first(self, what: str) -> Iterator[bool]:
+        number = lock_of("first", what)
+        with self._session() as connection:
+            had = _asked(connection, _TRY, number)
+            try:
+                yield had
+            finally:
+                if had:
+                    with suppress(LedgerUnavailable):
+                        _asked(connection, _LET_GO, number)
 
     @contextmanager
     def _locked(self, number: int) -> Iterator[None]:

@@ -16,9 +16,12 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
+    case,
     delete,
     func,
     insert,
+    literal,
     or_,
     select,
     update,
@@ -129,7 +132,10 @@ class ScheduleNotes:
         return self._ledger.owners.me
 
     def put(self, made: Schedule, *, replacing: bool) -> bool:
-        """Note a schedule; true where it took the place of one of that name, whose run and past it keeps."""
+        """Note a schedule; true where it took the place of one of that name, whose run and past it keeps.
+
+        So it does a run that is due already, if it catches up, and the next one where the times are the same.
+        """
         values = {
             "cron": made.cron,
             "timezone": made.timezone,
@@ -151,7 +157,8 @@ class ScheduleNotes:
                 raise ScheduleExists(
                     f"schedule {made.name!r} exists already; choose another name, or send replace: true", field="name"
                 )
-            connection.execute(update(schedules).where(*_named(made.tenant, made.name)).values(**values))
+            replaced = update(schedules).where(*_named(made.tenant, made.name))
+            connection.execute(replaced.values(**{**values, "next_ms": _next_of(made)}))
             return True
 
     def of_tenant(self, tenant: str) -> list[Schedule]:
@@ -205,12 +212,17 @@ class ScheduleNotes:
             _insert(connection, left_out)
             return True
 
+    def let_go(self, seen: Schedule) -> bool:
+        """Whether nobody can be at a run: it was let go, or whoever began it was alone here, and has ended."""
+        owners = self._ledger.owners
+        return not seen.owner or (not owners.shared and owners.gone(seen.owner))
+
     def gone(self, owner: str) -> bool:
-        """Whether the instance that runs a schedule has ended, or has let the run go."""
+        """Whether the instance that runs a schedule cannot be seen: it has ended, or has lost the ledger."""
         return self._ledger.owners.gone(owner)
 
     def take_over(self, seen: Schedule) -> Claim | None:
-        """Go on with a run that another instance has left, or seems to have; None where it has not stood still."""
+        """Go on with a run that was left, or seems to be; None where it has not stood still."""
         same = [*_same(seen), schedules.c.run == seen.run, schedules.c.beat == seen.beat]
         values = {"fence": schedules.c.fence + 1, "owner": self.me, "beat": 0}
         with self._ledger._writing() as connection:
@@ -279,6 +291,17 @@ class ScheduleNotes:
     def _found(self, *where: ColumnElement[bool], order: Any = None) -> list[Schedule]:
         with self._ledger._reading() as connection:
             return [_schedule(row) for row in connection.execute(select(schedules).where(*where).order_by(order))]
+
+
+def _next_of(made: Schedule) -> Any:
+    """When a schedule is due that takes the place of another; decided by the ledger, as that may just be claimed."""
+    if made.next_ms is None:
+        return None
+    old = schedules.c
+    same_times = and_(old.cron == made.cron, old.timezone == made.timezone, old.delay_s == made.delay_s)
+    overdue = and_(old.next_ms <= made.created_ms, literal(made.catch_up))
+    stays = and_(old.enabled, old.next_ms.is_not(None), or_(same_times, overdue))
+    return case((stays, old.next_ms), else_=made.next_ms)
 
 
 def _named(tenant: str, name: str) -> tuple[ColumnElement[bool], ...]:

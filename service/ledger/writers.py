@@ -85,6 +85,11 @@ class Writers:
             self._forget(left)
         return [writer for writer in noted if writer.table_uuid == table_uuid and writer.id not in left]
 
+    def elsewhere(self, table_uuid: str) -> list[Writer]:
+        """Those of other instances that are at work on a table now."""
+        owners = self._ledger.owners
+        return [writer for writer in self.active(table_uuid) if writer.owner != owners.me] if owners.shared else []
+
     def _has_left(self, writer: Writer) -> bool:
         owners = self._ledger.owners
         if writer.owner != owners.me:

@@ -14,6 +14,8 @@ OK = "ok"
 EXPECTED = (OK, "INTERNAL_ERROR", "LEDGER_UNAVAILABLE")
 # How a job ends.
 ENDS = ("done", "failed", "cancelled", "interrupted")
+# What jobs there are.
+KINDS = (BULK, "COMPACT")
 # How a compaction ends.
 DONE, NOTHING, FAILED, CANCELLED = "done", "nothing", "failed", "cancelled"
 TABLE = ("tenant", "namespace", "table")
@@ -120,7 +122,9 @@ HAPPENED = (
         known=("before", "after"),
     ),
     Described(
-        "firn_compaction_merged_files_total", "counter", "Files that compactions that were done merged into others."
+        "firn_compaction_merged_files_total",
+        "counter",
+        "Files that compactions merged into others, however they ended.",
     ),
     Described(
         "firn_compaction_conflicts_total",
@@ -134,6 +138,13 @@ HAPPENED = (
         "How often jobs came to a state: queued, running, done, failed, cancelled, interrupted.",
         ("kind", "state"),
     ),
+    Described(
+        "firn_schedule_runs_total",
+        "counter",
+        "Runs of schedules that ended here: done, partly, failed, missed, or interrupted where the service stopped.",
+        ("state",),
+        known=("done", "partly", "failed", "missed", "interrupted"),
+    ),
 )
 
 # Kept by table, for so many tables at most.
@@ -142,7 +153,7 @@ TABLES = (
     Described(
         "firn_table_compaction_recommended",
         "gauge",
-        "Whether the last check of the table recommended a compaction (1), and none was made since.",
+        "Whether the table was worth compacting (1) when its small files were last counted.",
         TABLE,
     ),
     Described(
@@ -180,6 +191,9 @@ READ = (
     Described("firn_write_queue_requests", "gauge", "WRITEs that wait for their table's next commit."),
     Described("firn_write_queue_tables", "gauge", "Tables for which WRITEs wait or are being committed."),
     Described("firn_unsettled_changes", "gauge", "Changes whose end could not be found out or noted yet."),
+    Described(
+        "firn_schedules_overdue", "gauge", "Schedules that have been due for a minute and that nobody has begun."
+    ),
     Described("firn_bulk_loads", "gauge", "Bulk loads under way."),
     Described("firn_streams", "gauge", "Answers that are being streamed."),
     Described("firn_jobs", "gauge", "Jobs that have not ended, by kind and state.", ("kind", "state")),

@@ -7,7 +7,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service.metrics.catalogue import DONE, ENDS, EXPECTED, HAPPENED, READ, TABLES
+from service.metrics.catalogue import ENDS, EXPECTED, HAPPENED, KINDS, READ, TABLES
 from service.metrics.reads import Read, Reads
 from service.metrics.tables import Series, TableSeries
 from service.names import TableName
@@ -30,6 +30,8 @@ class Metrics:
                 self._histograms[kind.name] = Histogram(
                     kind.name, kind.help, kind.labels, registry=self.registry, buckets=kind.buckets
                 )
+        for job in KINDS:
+            self._declare(job)
         self._tables = TableSeries(TABLES, tables)
         self._reads = Reads(READ)
         self.registry.register(self._tables)
@@ -99,6 +101,11 @@ class Metrics:
         self._counters["firn_recommendations_total"].inc()
         self._tables.set(table, {("firn_table_compaction_recommended",): 1})
 
+    def looked_at(self, table: TableName, small_files: int, *, recommended: bool) -> None:
+        """A table's small files are so many now, whatever they were counted for."""
+        now: dict[Series, float] = {("firn_table_small_files",): small_files}
+        self._tables.refresh(table, {**now, ("firn_table_compaction_recommended",): recommended})
+
     def compacted(
         self,
         table: TableName,
@@ -112,20 +119,20 @@ class Metrics:
         groups_failed: int = 0,
         seconds: float = 0,
     ) -> None:
-        """A compaction ended: done, nothing, failed or cancelled. The figures of `done` are added up and kept.
+        """A compaction ended: done, nothing, failed or cancelled. Where it merged files its figures are added up.
 
-        What small files are left, `checked` is told after this.
+        What small files are left, `looked_at` is told after this.
         """
         self._counters["firn_compactions_total"].labels(outcome).inc()
         self._counters["firn_compaction_conflicts_total"].inc(conflicts)
         self._counters["firn_compaction_failed_groups_total"].inc(groups_failed)
         self._tables.add(table, ("firn_table_compactions_total", outcome))
-        if outcome != DONE:
+        if not files_compacted:
             return
         self._histograms["firn_compaction_seconds"].observe(seconds)
         self._counters["firn_compaction_merged_files_total"].inc(files_compacted)
         files, size = self._counters["firn_compaction_files_total"], self._counters["firn_compaction_bytes_total"]
-        last: dict[Series, float] = {("firn_table_compaction_recommended",): 0}
+        last: dict[Series, float] = {}
         for when, count, length in (("before", files_before, bytes_before), ("after", files_after, bytes_after)):
             files.labels(when).inc(count)
             size.labels(when).inc(length)
@@ -139,10 +146,16 @@ class Metrics:
 
     def job(self, kind: str, state: str) -> None:
         """A job came to a state."""
-        states = self._counters["firn_job_states_total"]
-        states.labels(kind, state).inc()
+        self._counters["firn_job_states_total"].labels(kind, state).inc()
+        self._declare(kind)
+
+    def schedule_ran(self, state: str) -> None:
+        """A run of a schedule ended, or was missed."""
+        self._counters["firn_schedule_runs_total"].labels(state).inc()
+
+    def _declare(self, kind: str) -> None:
         for end in ENDS:
-            states.labels(kind, end)  # told as 0 until it happens
+            self._counters["firn_job_states_total"].labels(kind, end)  # told as 0 until it happens
 
 
 class _Told(Collector):

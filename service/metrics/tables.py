@@ -28,6 +28,12 @@ class TableSeries(Collector):
         with self._lock:
             self._of(table).update(values)
 
+    def refresh(self, table: TableName, values: dict[Series, float]) -> None:
+        """Gauges of a table to which nothing happened: it has them if no other must go for it."""
+        with self._lock:
+            if table in self._tables or len(self._tables) < self._most:
+                self._tables.setdefault(table, {}).update(values)
+
     def add(self, table: TableName, series: Series) -> None:
         """One more in a counter."""
         with self._lock:

@@ -10,6 +10,7 @@ from service.catalog.files import list_files
 from service.catalog.tables import Catalog, Table
 from service.errors import CatalogUnavailable, FirnError, TableNotFound
 from service.ledger.compactions import CompactionNote, CompactionNotes
+from service.metrics.metrics import Metrics
 from service.names import TableName
 from service.properties import CompactionPolicy, compaction_policy, target_file_size_mb
 from service.settings import IcebergSettings, Mode
@@ -60,6 +61,8 @@ class Advice:
     merge: Merge
     queries: Queries
     forecast: Forecast
+    heavy: int = 0
+    """How many of those worth merging are of a good size, with much deleted in them."""
 
     @property
     def mode(self) -> Mode:
@@ -72,13 +75,21 @@ class Advice:
 
 
 class Adviser:
-    """Reads and reckons; it changes nothing but what notes say of predictions that came true or not."""
+    """Reads and reckons; it changes nothing but metrics, and what notes say of predictions that came true or not."""
 
-    def __init__(self, settings: IcebergSettings, catalog: Catalog, notes: CompactionNotes, queries: QueryLog) -> None:
+    def __init__(
+        self,
+        settings: IcebergSettings,
+        catalog: Catalog,
+        notes: CompactionNotes,
+        queries: QueryLog,
+        metrics: Metrics | None = None,
+    ) -> None:
         self._settings = settings
         self._catalog = catalog
         self._notes = notes
         self._queries = queries
+        self._metrics = metrics or Metrics()
 
     def evidence(self) -> Evidence:
         merges = list(self._merges())
@@ -100,6 +111,8 @@ class Adviser:
         target_mb = target_file_size_mb(table.properties, self._settings)
         files = list_files(table)
         found = plan(files.data, small_bytes(policy, target_mb), policy.min_files_to_compact)
+        recommended = bool(found.worth_merging) and policy.active
+        self._metrics.looked_at(table.name, len(found.small), recommended=recommended)
         if merge is None:
             most = policy.max_files_per_compaction if at_once else None
             merge = merged(len(files.data), found, target_mb * MIB, most)
@@ -110,9 +123,10 @@ class Adviser:
             name=table.name,
             table_uuid=table.uuid,
             policy=policy,
-            recommended=bool(found.worth_merging) and policy.active,
+            recommended=recommended,
             small=len(found.small),
             worth_merging=len(found.worth_merging),
+            heavy=found.heavy,
             bytes=files.bytes,
             merge=merge,
             queries=queries,
@@ -201,6 +215,8 @@ def why(advice: Advice) -> str:
         return "there are no small files"
     merge, queries, expected, policy = advice.merge, advice.queries, advice.forecast, advice.policy
     small = f"{advice.small} of {merge.files} file(s) are small"
+    if advice.heavy:
+        small += f" ({advice.heavy} by what is deleted in them)"
     if not advice.worth_merging:
         return f"{small}, but no partition has the {policy.min_files_to_compact} that make merging worth it"
     said = f"{small}; merging {advice.worth_merging} of them would leave {merge.files_after} file(s) in all"

@@ -18,7 +18,6 @@ from service.upkeep.window import in_window
 
 log = logging.getLogger("firn.upkeep")
 
-EVERY_S = 60.0
 ALL_EVERY_S = 3600.0
 # A table whose mode is another is not looked at again for so long, whatever happens to it.
 OTHER_MODE_S = 600.0
@@ -43,7 +42,7 @@ class _Rest:
 
 
 class Auto:
-    """Looks, once a minute, at tables that were changed or queried since; at all tables once an hour."""
+    """Looks, every `every_s`, at tables that were changed or queried since; at all tables once an hour."""
 
     def __init__(
         self,
@@ -54,6 +53,7 @@ class Auto:
         compact: Compact,
         busy: Callable[[], bool],
         clock: Callable[[], float] = time.time,
+        every_s: float = 60,
     ) -> None:
         self._catalog = catalog
         self._adviser = adviser
@@ -62,6 +62,7 @@ class Auto:
         self._compact = compact
         self._busy = busy
         self._clock = clock
+        self._every_s = every_s
         self._looking = threading.Lock()
         self._lock = threading.Lock()
         self._waiting: set[TableName] = set()
@@ -82,8 +83,8 @@ class Auto:
             self._waiting.add(name)
 
     def run(self, stopping: threading.Event) -> None:
-        """A pass a minute, on this thread, until told to stop."""
-        while not stopping.wait(EVERY_S):
+        """A pass every so often, on this thread, until told to stop."""
+        while not stopping.wait(self._every_s):
             try:
                 self.look(stopping)
             except FirnError as e:
@@ -100,9 +101,14 @@ class Auto:
             for advice, bounded in worthwhile:
                 if stopping is not None and stopping.is_set():
                     break
-                if self._must_wait(advice.name, bounded) or self._is_under_way(advice):
+                # Those before it may have taken long.
+                if not in_window(advice.policy.window, self._now()):
                     continue
-                done += self._have_compacted(advice)
+                if self._must_wait(advice.name, bounded):
+                    continue
+                with self._notes.unasked(advice.table_uuid) as first:
+                    if first and not self._is_under_way(advice):
+                        done += self._have_compacted(advice)
             return done
 
     def _candidates(self, now: float) -> list[TableName]:
@@ -137,11 +143,13 @@ class Auto:
         if not names:
             return []
         evidence = self._adviser.evidence()
-        now = datetime.fromtimestamp(self._clock(), UTC)
-        found = [judged for name in names if (judged := self._judged(name, evidence, now))]
+        found = [judged for name in names if (judged := self._judged(name, evidence))]
         return sorted(found, key=lambda each: each[0].rank)
 
-    def _judged(self, name: TableName, evidence: Evidence, now: datetime) -> tuple[Advice, bool] | None:
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
+
+    def _judged(self, name: TableName, evidence: Evidence) -> tuple[Advice, bool] | None:
         with self._lock:
             self._waiting.discard(name)
         try:
@@ -151,7 +159,7 @@ class Auto:
                 self._rests[name] = _Rest(self._clock() + OTHER_MODE_S)
             elif bounded or is_worth(advice):
                 self.changed(name)  # until it is compacted
-                return (advice, bounded) if in_window(advice.policy.window, now) else None
+                return (advice, bounded) if in_window(advice.policy.window, self._now()) else None
         except TableNotFound:
             return None
         except Exception as e:  # one unreadable table must not keep the others from being looked at
@@ -208,7 +216,7 @@ def is_worth(advice: Advice) -> bool:
 def over_bound(advice: Advice) -> bool:
     """Whether there are so many small files that it need not be asked who pays for them."""
     most = advice.policy.auto_bound * advice.policy.min_files_to_compact
-    return advice.merge.fewer > 0 and advice.worth_merging >= most
+    return (advice.merge.fewer > 0 or advice.heavy > 0) and advice.worth_merging >= most
 
 
 def _why(advice: Advice) -> str:

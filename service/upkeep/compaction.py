@@ -4,7 +4,8 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from service.engine import tags
 from service.engine.compaction import Rewrite, rewrite_manifests
 from service.engine.engine import Engine
 from service.errors import Cancelled, FirnError, LedgerUnavailable, TableNotFound
+from service.failures import unforeseen
 from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.ledger.writers import Writers
 from service.metrics.catalogue import CANCELLED, DONE, FAILED, NOTHING
@@ -30,6 +32,7 @@ from service.upkeep.merge import Chosen, Control, Made, Merger, Order, Uncontrol
 from service.upkeep.plan import MIB, plan, small_bytes
 from service.upkeep.report import Outcome, PlannedGroup, Progress, Stats, Tally, Wish
 from service.upkeep.retention import NOTHING_EXPIRED, Expired
+from service.upkeep.small import is_small
 from service.upkeep.upkeep import Upkeep
 
 log = logging.getLogger("firn.upkeep")
@@ -45,16 +48,20 @@ class Call:
     progress: Progress = field(default_factory=Progress)
 
 
-@dataclass(frozen=True)
-class _End:
-    """What became of a compaction, before its figures are counted."""
+@dataclass
+class _Work:
+    """A compaction under way, and what became of it so far."""
 
+    order: Order
     made: Made
-    reason: str | None
-    small_files: int
+    started: float
+    reason: str | None = None
+    small_files: int | None = None
+    """How many there are after it, where that was counted: before old snapshots go."""
     manifests: int = 0
     expired: Expired = NOTHING_EXPIRED
     plan: tuple[PlannedGroup, ...] | None = None
+    warnings: list[str] = field(default_factory=list)
 
 
 # What a compaction that is planned is expected to do.
@@ -96,28 +103,24 @@ class Compactions:
         call.progress.phase = "planning"
         policy = self.upkeep.policy(table)
         order = self._order(table, policy, wish, call)
+        work = _Work(order, _nothing(table), started)
         if wish.dry_run:
-            with self.holds.building_on(table.uuid, table.current_snapshot_id):
-                chosen = self.merger.choose(table, order)
-                groups = tuple(PlannedGroup(g.partition, g.files, g.bytes, g.expected_files) for g in chosen.groups)
-                made = _nothing(table)
-                end = _End(made, "this was a dry run", self._small_files(made, order), plan=groups)
-            return self._outcome(order, end, started)
-        note = self._noted(table, wish, call, order.tag)
-        try:
-            with self._line.hold(table.uuid), self.writers.writing(table.uuid, "a compaction") as writer:
-                outcome = self._compact(table, policy, wish, replace(order, still_noted=writer.still_noted), started)
-        except Cancelled as e:
-            self._ended(note, "cancelled", error=e.message)
-            self.metrics.compacted(table.name, CANCELLED)
-            raise
-        except BaseException as e:
-            self._ended(note, "failed", error=str(e))
-            self.metrics.compacted(table.name, FAILED)
-            raise
-        self._ended(note, "done", stats=json.dumps(asdict(outcome.stats)))
+            return self._outcome(self._planned(work, policy, wish))
+        with self._line.hold(table.uuid, call.control.check):
+            call.ask.may_begin()
+            note = self._noted(table, wish, call, order.tag)
+            try:
+                with self.writers.writing(table.uuid, "a compaction") as writer:
+                    work.order = replace(order, still_noted=writer.still_noted)
+                    self._compact(table, policy, wish, work)
+                    outcome = self._outcome(work)
+            except BaseException as e:
+                self._given_up(note, table, work, e)
+                raise
+        stats, warnings = json.dumps(asdict(outcome.stats)), "; ".join(outcome.warnings) or None
+        self._ended(note, "done", stats=stats, error=warnings)
         _tell(table, outcome)
-        self._count(table, wish, outcome)
+        self.metrics.compacted(table.name, DONE if outcome.compacted else NOTHING, **_figures(outcome.stats))
         call.progress.phase = "done"
         return outcome
 
@@ -125,50 +128,117 @@ class Compactions:
         """Remove what compactions wrote whose instance ended before it could; how many those were. Old notes go."""
         left = [note for note in self.notes.unfinished() if self.notes.left(note)]
         for note in left:
+            stats = None
             try:
-                self._clear_up(note)
+                stats = self._clear_up(note)
             except TableNotFound:
                 pass
-            except FirnError as e:  # it is tried again
-                log.error("what compaction %s of %s left could not be removed: %s", note.id, note.table, e.message)
+            except Exception as e:  # one unreadable table must not keep the others from being served; it is tried again
+                log.error("what compaction %s of %s left could not be removed: %s", note.id, note.table, e)
                 continue
-            self._ended(note.id, "interrupted", error="the service ended while it ran; what it had committed stays")
+            said = None if stats is None else json.dumps(asdict(stats))
+            error = "the service ended while it ran; what it had committed stays"
+            self._ended(note.id, "interrupted", stats=said, error=error)
         self.notes.forget(time.time_ns() // 1_000_000 - _LOGGED_DAYS * 24 * 3600 * 1000)
         return len(left)
 
-    def _clear_up(self, note: CompactionNote) -> None:
+    def _clear_up(self, note: CompactionNote) -> Stats | None:
+        """Remove what a compaction wrote and did not commit; what it did commit, as far as snapshots tell."""
         table = self.catalog.load(note.table)
         if table.uuid != note.table_uuid:
-            return
-        gone = clear_up(self.engine, self.catalog, self.writers, table, folder_of(table, note.id))
+            return None
+        gone, committed = clear_up(self.engine, self.catalog, self.writers, table, folder_of(table, note.id))
         if gone:
             log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)
+        if committed.last is None:
+            return None
+        small = self.upkeep.small_bytes(table)
+        return Stats.of(
+            committed.tally,
+            NOTHING_EXPIRED,
+            manifests_rewritten=0,
+            spark_jobs=0,
+            small_files_remaining=sum(is_small(file, small) for file in list_files(table).data),
+            compaction_time_ms=max(committed.last.timestamp_ms - note.begun_ms, 0),
+        )
 
-    def _compact(self, table: Table, policy: CompactionPolicy, wish: Wish, order: Order, started: float) -> Outcome:
-        table = self.catalog.load(table.name)  # it may have waited for another compaction
+    def _planned(self, work: _Work, policy: CompactionPolicy, wish: Wish) -> _Work:
+        """What would be done now."""
+        table = self.catalog.load(work.made.table.name)
+        work.made, order = _nothing(table), work.order
         with self.holds.building_on(table.uuid, table.current_snapshot_id):
-            made = self._merge(table, policy, wish, order)
-            reason = None if made.snapshot else self._why_not(table, policy, wish, order, made)
-            small = self._small_files(made, order)
-        manifests = self._rewrite_manifests(made, order) if wish.rewrite_manifests else 0
+            chosen = self.merger.choose(table, order) if policy.active or wish.force else Chosen(None, ())
+            work.plan = tuple(PlannedGroup(g.partition, g.files, g.bytes, g.expected_files) for g in chosen.groups)
+            work.reason = "this was a dry run" if work.plan else self._why_not(table, policy, wish, order, work.made)
+            work.small_files = self._small_files(work)
+        return work
+
+    def _compact(self, table: Table, policy: CompactionPolicy, wish: Wish, work: _Work) -> None:
+        table = self.catalog.load(table.name)  # it may have waited for another compaction
+        order = work.order
+        with self.holds.building_on(table.uuid, table.current_snapshot_id):
+            self._merge(table, policy, wish, work)
+            if work.made.snapshot is None:
+                work.reason = self._why_not(table, policy, wish, order, work.made)
+            work.small_files = self._small_files(work)
+            self._tell_what_is_left(work)
+        if wish.rewrite_manifests:
+            with self._after_the_merge(work, "the lists of its files were not rewritten"):
+                work.manifests = self._rewrite_manifests(work.made, order)
         order.progress.phase = "expiring"
         hours = wish.snapshot_retention_hours
         hours = policy.snapshot_retention_hours if hours is None else hours
-        expired = self.expirer.by_age(made.table, hours) if wish.expire_snapshots else NOTHING_EXPIRED
-        return self._outcome(order, _End(made, reason, small, manifests, expired), started)
+        if wish.expire_snapshots:
+            with self._after_the_merge(work, "its old snapshots stayed"):
+                work.expired = self.expirer.by_age(work.made.table, hours, order.ask.still_ours)
 
-    def _merge(self, table: Table, policy: CompactionPolicy, wish: Wish, order: Order) -> Made:
+    @contextmanager
+    def _after_the_merge(self, work: _Work, undone: str) -> Iterator[None]:
+        """What fails once files were merged makes no failure of that: it is told, and the next compaction does it."""
+        try:
+            yield
+        except Cancelled:
+            raise
+        except FirnError as e:
+            if work.made.snapshot is None:
+                raise
+            log.warning("%s was compacted, but %s: %s", work.made.table.name, undone, e.message)
+            work.warnings.append(f"{undone}: {e.code}: {e.message}")
+
+    def _merge(self, table: Table, policy: CompactionPolicy, wish: Wish, work: _Work) -> None:
         # What an earlier attempt with the same key merged is answered, not looked for again.
-        happened = self.commits.happened(order.ask)
+        happened = self.commits.happened(work.order.ask)
         if happened is not None and happened.snapshot_id:
-            return self._made_before(table, happened.snapshot_id)
+            work.made = self._made_before(table, happened.snapshot_id)
+            return
+        work.made = _nothing(table)
         if not policy.active and not wish.force:
-            return _nothing(table)
-        chosen = self.merger.choose(table, order)
-        expected = self._expect(table, chosen, order) if chosen.groups else {}
-        made = self.merger.run(table, chosen, order)
-        made.expected = expected
-        return made
+            return
+        chosen = self.merger.choose(table, work.order)
+        if chosen.groups:
+            work.made.expected = self._expect(table, chosen, work.order)
+        self.merger.run(work.made, chosen, work.order)
+
+    def _given_up(self, note: str, table: Table, work: _Work, failure: BaseException) -> None:
+        """Note a compaction that failed or was cancelled, with what it had committed by then: that stays."""
+        cancelled = isinstance(failure, Cancelled)
+        stats = None
+        try:
+            stats = self._outcome(work).stats
+            self._tell_what_is_left(work)
+        except Exception:
+            log.warning("what the compaction of %s had done by then could not be counted", table.name, exc_info=True)
+        said = None if stats is None else json.dumps(asdict(stats))
+        told = (
+            failure if isinstance(failure, FirnError) else unforeseen(log, f"the compaction of {table.name}", failure)
+        )
+        self._ended(note, "cancelled" if cancelled else "failed", stats=said, error=told.message)
+        self.metrics.compacted(table.name, CANCELLED if cancelled else FAILED, **_figures(stats))
+
+    def _tell_what_is_left(self, work: _Work) -> None:
+        made = work.made
+        if made.snapshot is not None:
+            self.upkeep.tell(made.table, made.snapshot.snapshot_id)
 
     def _expect(self, table: Table, chosen: Chosen, order: Order) -> Mapping[str, Any]:
         """Note what is expected of it; what cannot be foretold keeps nothing from being done."""
@@ -236,30 +306,41 @@ class Compactions:
 
         def change(current: Table, batch: str) -> None:
             nonlocal rewritten
+            order.leave(self.commits, batch)
             rewritten = self.engine.run(rewrite_manifests, current.spark_name, batch, order.tag)
 
-        effect = self.commits.commit(made.table, "COMPACT", Ask(order.ask.request_id), change)
-        made.table = effect.after
+        effect = self.commits.commit(made.table, "COMPACT", replace(order.ask, key=None, earlier=None), change)
+        made.table, made.newest = effect.after, effect.snapshot_id
         return rewritten
 
-    def _outcome(self, order: Order, end: _End, started: float) -> Outcome:
-        made = end.made
+    def _outcome(self, work: _Work) -> Outcome:
+        made = work.made
         stats = Stats.of(
             made.tally,
-            end.expired,
-            manifests_rewritten=end.manifests,
-            spark_jobs=self._spark_jobs(order),
-            small_files_remaining=end.small_files,
-            compaction_time_ms=round((time.monotonic() - started) * 1000),
+            work.expired,
+            manifests_rewritten=work.manifests,
+            spark_jobs=self._spark_jobs(work.order),
+            small_files_remaining=self._small_files(work),
+            compaction_time_ms=round((time.monotonic() - work.started) * 1000),
         )
-        snapshot_id = made.snapshot.snapshot_id if made.snapshot else made.table.current_snapshot_id
+        merged = made.snapshot.snapshot_id if made.snapshot else made.table.current_snapshot_id
         return Outcome(
-            made.snapshot is not None, end.reason, stats, snapshot_id, end.plan, end.expired.kept, made.expected
+            made.snapshot is not None,
+            work.reason,
+            stats,
+            made.newest or merged,
+            work.plan,
+            work.expired.kept,
+            made.expected,
+            tuple(work.warnings),
         )
 
-    def _small_files(self, made: Made, order: Order) -> int:
+    def _small_files(self, work: _Work) -> int:
+        if work.small_files is not None:
+            return work.small_files
+        made = work.made
         at = made.snapshot.snapshot_id if made.snapshot else None
-        return sum(1 for file in list_files(made.table, at).data if file.bytes < order.how.small_bytes)
+        return sum(is_small(file, work.order.how.small_bytes) for file in list_files(made.table, at).data)
 
     def _spark_jobs(self, order: Order) -> int:
         try:
@@ -267,24 +348,6 @@ class Compactions:
         except Exception as e:  # the work is done; only how it was done is not known
             log.warning("the Spark jobs of a compaction could not be counted: %s", e)
             return 0
-
-    def _count(self, table: Table, wish: Wish, outcome: Outcome) -> None:
-        told = outcome.stats
-        self.metrics.compacted(
-            table.name,
-            DONE if outcome.compacted else NOTHING,
-            files_before=told.files_before,
-            files_after=told.files_after,
-            files_compacted=told.files_compacted,
-            bytes_before=told.bytes_before,
-            bytes_after=told.bytes_after,
-            conflicts=told.conflicts,
-            groups_failed=told.groups_failed,
-            seconds=told.compaction_time_ms / 1000,
-        )
-        own = wish.max_file_size_mb is None and wish.target_file_size_mb is None
-        if outcome.compacted and own:  # what counted as small is what does for checks
-            self.metrics.checked(table.name, told.small_files_remaining)
 
     def _noted(self, table: Table, wish: Wish, call: Call, tag: str) -> str:
         wished = {key: value for key, value in asdict(wish).items() if value is not None}
@@ -308,6 +371,15 @@ class Compactions:
             self.notes.end(note, state, time.time_ns() // 1_000_000, stats=stats, error=error)
         except LedgerUnavailable as e:  # whoever finds it unfinished looks what became of it
             log.error("the end of compaction %s could not be noted: %s", note, e.message)
+
+
+def _figures(stats: Stats | None) -> dict[str, Any]:
+    """What metrics are told of a compaction."""
+    if stats is None:
+        return {}
+    names = ("files_before", "files_after", "files_compacted", "bytes_before", "bytes_after", "conflicts")
+    told = {name: getattr(stats, name) for name in (*names, "groups_failed")}
+    return {**told, "seconds": stats.compaction_time_ms / 1000}
 
 
 def _tell(table: Table, outcome: Outcome) -> None:

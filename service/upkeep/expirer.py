@@ -55,20 +55,20 @@ class Expirer:
         gone = self._expire(table, choose).snapshots if expirable >= slack else 0
         return commits_until(slack, policy, table.snapshot_count - gone, expirable - gone)
 
-    def by_age(self, table: Table, hours: int) -> Expired:
-        """Let go of what is older than so many hours."""
+    def by_age(self, table: Table, hours: int, still_ours: Callable[[], None] = lambda: None) -> Expired:
+        """Let go of what is older than so many hours. `still_ours` is called right before: what it raises ends it."""
 
         def choose(current: Table, past: History) -> Verdict:
             now_ms = _now_ms()
             return by_age(past, now_ms - hours * HOUR_MS, self._needed(current), now_ms)
 
         verdict = self._verdict(table, choose)
-        return self._expire(table, choose) if verdict else Expired(kept=verdict.kept)
+        return self._expire(table, choose, still_ours) if verdict else Expired(kept=verdict.kept)
 
-    def _expire(self, table: Table, choose: _Choice) -> Expired:
+    def _expire(self, table: Table, choose: _Choice, still_ours: Callable[[], None] = lambda: None) -> Expired:
         for attempt in range(1, TRIES + 1):
             try:
-                verdict, removed = self._remove(table, choose)
+                verdict, removed = self._remove(table, choose, still_ours)
                 break
             except CommitConflict as e:
                 if attempt == TRIES:
@@ -85,13 +85,14 @@ class Expirer:
             log.info("%d old snapshots of %s were let go, with %d files", snapshots, table.name, files)
         return Expired(snapshots, files, verdict.kept)
 
-    def _remove(self, table: Table, choose: _Choice) -> tuple[Verdict, Removed | None]:
+    def _remove(self, table: Table, choose: _Choice, still_ours: Callable[[], None]) -> tuple[Verdict, Removed | None]:
         # A change looks for the snapshot it made while it has its turn; until then that must not expire.
         with self.commits.in_turn(table):
             current = self.catalog.load(table.name)
             verdict = self._verdict(current, choose) if current.uuid == table.uuid else Verdict()
             if not verdict:
                 return verdict, None
+            still_ours()
             removed = self.engine.run(
                 remove, current.spark_name, current.metadata_location, verdict.snapshots, verdict.refs
             )

@@ -20,21 +20,30 @@ from service.engine.compaction import (
     Rewrite,
     Rewritten,
     commit,
-    discard,
     first_of,
     plan,
     sweep,
 )
 from service.engine.engine import Engine
 from service.engine.rewrite import rewrite
-from service.errors import Cancelled, EngineUnavailable, OutcomeUnknown, ShuttingDown, TableNotFound
-from service.upkeep.plan import choose
+from service.errors import (
+    Cancelled,
+    CommitConflict,
+    EngineUnavailable,
+    OutcomeUnknown,
+    ShuttingDown,
+    TableNotFound,
+    TooManyRequests,
+)
+from service.upkeep.plan import alone, choose, small_beside
 from service.upkeep.report import Progress, Tally
 
 log = logging.getLogger("firn.upkeep")
 
 # A long compaction commits what is finished so often: a kill costs no more, and readers gain by it early.
 COMMIT_EVERY_S = 10.0
+# Before a commit that found no turn is tried again.
+_PAUSES_S = (1.0, 4.0)
 # What ends a compaction at once; any other failure of a group leaves the others theirs.
 _HOPELESS = (Cancelled, EngineUnavailable, ShuttingDown, TableNotFound, OutcomeUnknown)
 
@@ -73,6 +82,12 @@ class Order:
     still_noted: Callable[[], None] = lambda: None
     """Raises if others took this instance for gone meanwhile, and may have deleted its files."""
 
+    def leave(self, commits: Commits, batch: str) -> None:
+        """Asked when nothing but a commit is left to do: raises where it is somebody else's by now."""
+        commits.must_be_ours(batch)
+        self.ask.still_ours()
+        self.still_noted()
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -84,11 +99,13 @@ class Chosen:
 
 @dataclass
 class Made:
-    """What a compaction made: the table as it was left, the last snapshot, and the figures."""
+    """What a compaction made so far: the table as it was left, the last snapshot, and the figures."""
 
     table: Table
     tally: Tally
     snapshot: Snapshot | None = None
+    newest: int | None = None
+    """A snapshot that it made after this one."""
     expected: Mapping[str, Any] = field(default_factory=dict)
     """What was foretold of it."""
 
@@ -102,34 +119,46 @@ class Merger:
         commits: Commits,
         clock: Callable[[], float] = time.monotonic,
         every_s: float = COMMIT_EVERY_S,
+        pauses_s: Sequence[float] = _PAUSES_S,
     ) -> None:
         self._engine = engine
         self._commits = commits
         self._clock = clock
         self._every_s = every_s
+        self._pauses_s = pauses_s
 
     def choose(self, table: Table, order: Order) -> Chosen:
         """What is worth merging now; no Spark job is needed to know."""
-        planned = self._engine.run(plan, table.spark_name, order.how)
-        if planned is None:
+        if table.current_snapshot_id is None:
             return Chosen(None, ())
-        worth = choose(planned.groups, order.min_files, order.max_files)
+        planned = self._engine.run(plan, table.spark_name, order.how, table.current_snapshot_id)
+        beside = small_beside(list_files(table).data, order.how.small_bytes, {group.path for group in planned.groups})
+        worth = choose(planned.groups, order.min_files, order.max_files, beside)
         groups = [g if take == g.files else self._engine.run(first_of, g, take, order.how) for g, take in worth]
         return Chosen(planned, tuple(groups))
 
-    def run(self, table: Table, chosen: Chosen, order: Order) -> Made:
-        """Merge what was chosen. What others changed meanwhile is left as they made it."""
-        before = list_files(table)
-        made = Made(table, Tally(len(before.data), before.bytes))
+    def run(self, made: Made, chosen: Chosen, order: Order) -> None:
+        """Merge what was chosen of `made.table`. What others changed meanwhile is left as they made it.
+
+        `made` has what was committed, also where it fails on the way.
+        """
+        order.control.check()
         if chosen.planned is None or not chosen.groups:
-            return made
+            return
         order.progress.files_total = sum(group.files for group in chosen.groups)
         order.progress.bytes_total = sum(group.bytes for group in chosen.groups)
         order.progress.phase = "rewriting"
-        work = _Work(self._engine, self._commits, table, chosen.planned, order, made)
-        with self._leaving_nothing(work):
-            self._rewrite_all(work, chosen.groups)
-        return made
+        work = _Work(self._engine, self._commits, chosen.planned, order, made, self._pauses_s)
+        try:
+            with self._leaving_nothing(work):
+                self._rewrite_all(work, chosen.groups)
+        except OutcomeUnknown:
+            raise
+        except Exception as e:
+            # What a compaction meets whose Spark jobs were cancelled can be anything.
+            if isinstance(e, Cancelled) or _called_off(order.control):
+                raise Cancelled(details=_so_far(made.tally)) from e
+            raise
 
     def _rewrite_all(self, work: "_Work", groups: Sequence[Group]) -> None:
         order = work.order
@@ -140,9 +169,11 @@ class Merger:
         finished: list[Rewritten] = []
         committed_at = self._clock()
         with ThreadPoolExecutor(at_once, thread_name_prefix="firn-compact") as pool:
-            running = {pool.submit(work.rewrite, group, at_once): group for group in groups}
+            beside = alone([group.bytes for group in groups], at_once)
+            running = {pool.submit(work.rewrite, group, n): group for group, n in zip(groups, beside, strict=True)}
             try:
                 while running:
+                    order.control.check()
                     for done in _ended(running):
                         group = running.pop(done)
                         self._take(work, group, done, finished, failures)
@@ -154,6 +185,9 @@ class Merger:
                 for waiting in running:
                     waiting.cancel()
                 work.cancel()
+                while not all(future.done() for future in running):
+                    wait(running, timeout=1.0)
+                    work.cancel()  # a Spark job that began only now has not heard of it
                 raise
         if failures and len(failures) == len(groups):
             raise failures[0]
@@ -190,7 +224,7 @@ class Merger:
             work.left_files = True
             raise
         finally:
-            if work.left_files and not work.unsure:
+            if (work.left_files or not work.kept) and not work.unsure:
                 work.sweep()
 
 
@@ -198,9 +232,15 @@ class _Work:
     """One compaction under way."""
 
     def __init__(
-        self, engine: Engine, commits: Commits, table: Table, planned: Planned, order: Order, made: Made
+        self,
+        engine: Engine,
+        commits: Commits,
+        planned: Planned,
+        order: Order,
+        made: Made,
+        pauses_s: Sequence[float],
     ) -> None:
-        self.table = table
+        self.table = made.table
         self.order = order
         self.made = made
         self.left_files = False
@@ -208,7 +248,8 @@ class _Work:
         self._engine = engine
         self._commits = commits
         self._planned = planned
-        self._kept: set[str] = set()
+        self._pauses_s = pauses_s
+        self.kept: set[str] = set()
 
     def rewrite(self, group: Group, at_once: int) -> Rewritten:
         self.order.control.check()
@@ -223,25 +264,46 @@ class _Work:
         waiting = [list(done)]
         while waiting:
             part = waiting.pop()
-            self.order.control.check()
             try:
-                self._commit(part)
+                self._commit_patiently(part)
             except Beaten:
                 if len(part) > 1:
                     half = len(part) // 2
                     waiting += [part[half:], part[:half]]
                     continue
-                self.made.tally.conflicts += 1
-                self._engine.run(discard, self._planned, part)
+                self._lose(part)
+            except (CommitConflict, TooManyRequests) as e:
+                self._still_ours()
+                log.warning("%d groups of %s found no turn to be committed: %s", len(part), self.table.name, e.message)
+                self._lose(part)
+
+    def _commit_patiently(self, part: Sequence[Rewritten]) -> None:
+        """Commit, and again after a while where others were too busy to let this one through."""
+        for pause in (*self._pauses_s, None):
+            self.order.control.check()
+            try:
+                return self._commit(part)
+            except (CommitConflict, TooManyRequests):
+                self._still_ours()
+                if pause is None:
+                    raise
+                time.sleep(pause)
+
+    def _still_ours(self) -> None:
+        """CommitConflict where this work was given to somebody else: then there is nothing to try again."""
+        self.order.ask.still_ours()
+        self.order.still_noted()
+
+    def _lose(self, part: Sequence[Rewritten]) -> None:
+        self.made.tally.conflicts += len(part)
+        self.left_files = True
 
     def _commit(self, part: Sequence[Rewritten]) -> None:
         self.order.progress.phase = "committing"
 
         def change(current: Table, batch: str) -> None:
             def leave() -> None:
-                self._commits.must_be_ours(batch)
-                self.order.ask.still_ours()
-                self.order.still_noted()
+                self.order.leave(self._commits, batch)
 
             self._engine.run(commit, current.spark_name, self.table.uuid, self._planned, part, batch, leave)
 
@@ -252,7 +314,7 @@ class _Work:
             raise
         snapshot = effect.snapshot
         assert snapshot is not None  # whatever kept it from being made was raised
-        self._kept.update(name for one in part for name in one.names)
+        self.kept.update(name for one in part for name in one.names)
         tally = self.made.tally
         tally.partitions.update(one.group.partition for one in part)
         # What others committed meanwhile is not this compaction's doing.
@@ -268,7 +330,7 @@ class _Work:
     def sweep(self) -> None:
         try:
             self._engine.run(tags.settle, self.order.tag)
-            self._engine.run(sweep, self.table.spark_name, self.folder, frozenset(self._kept))
+            self._engine.run(sweep, self.table.spark_name, self.folder, frozenset(self.kept))
         except Exception as e:  # they take room and do nothing else; CLEAN_ORPHANS finds them
             log.warning("files of a compaction of %s that was given up could not be deleted: %s", self.table.name, e)
 
@@ -277,6 +339,23 @@ def folder_of(table: Table, tag: str) -> str:
     """Where a compaction writes: found again by its tag, should nobody be left who knows its files."""
     data = table.properties.get("write.data.path") or f"{table.location}/data"
     return f"{data.rstrip('/')}/{tag}"
+
+
+def _called_off(control: Control) -> bool:
+    try:
+        control.check()
+    except Cancelled:
+        return True
+    return False
+
+
+def _so_far(tally: Tally) -> dict[str, int]:
+    """What a compaction that is called off has committed before."""
+    return {
+        "files_compacted": tally.files_compacted,
+        "files_added": tally.files_added,
+        "partitions_compacted": len(tally.partitions),
+    }
 
 
 def _ended(running: "dict[Future[Rewritten], Group]") -> "list[Future[Rewritten]]":

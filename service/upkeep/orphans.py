@@ -4,7 +4,7 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -70,19 +70,34 @@ class Orphans:
     alone: bool
     """Whether nobody but this process can be expected to write to the tables."""
 
-    def clean(self, table: Table, older_than_ms: int, *, dry_run: bool = False) -> Cleaned:
+    def clean(
+        self,
+        table: Table,
+        older_than_ms: int,
+        *,
+        dry_run: bool = False,
+        still_ours: Callable[[], None] = lambda: None,
+    ) -> Cleaned:
         """Remove what is older than a time, and than whatever anybody who is at work may have written.
 
-        It has the table's turn for the removal only. What is younger than SAFE_HOURS stays.
+        It has the table's turn for the removal only. What is younger than SAFE_HOURS stays. `still_ours` is called
+        right before the removal: what it raises ends it.
         """
         _must_own_its_files(table)
         found = self._find(table, min(older_than_ms, now_ms() - SAFE_HOURS * HOUR_MS))
         if dry_run or not found.orphan_files:
             return found.cleaned(0)
         with self._alone_with(table):
-            return self._remove(found)
+            return self._remove(found, still_ours)
 
-    def clean_now(self, table: Table, older_than_ms: int, *, dry_run: bool = False) -> Cleaned:
+    def clean_now(
+        self,
+        table: Table,
+        older_than_ms: int,
+        *,
+        dry_run: bool = False,
+        still_ours: Callable[[], None] = lambda: None,
+    ) -> Cleaned:
         """As `clean`, for files of any age: InvalidRequest unless nobody is at work, and nobody begins meanwhile."""
         _must_own_its_files(table)
         if not self.alone or self.ledger.owners.shared:
@@ -92,7 +107,7 @@ class Orphans:
             )
         with self._alone_with(table):
             found = self._find(table, older_than_ms, nobody_else=True)
-            return found.cleaned(0) if dry_run else self._remove(found)
+            return found.cleaned(0) if dry_run else self._remove(found, still_ours)
 
     @contextmanager
     def _alone_with(self, table: Table) -> Iterator[None]:
@@ -125,7 +140,7 @@ class Orphans:
         orphans = frozenset(path.removeprefix(root) for path in compared.unreferenced)
         return found.with_orphans(compared.metadata_location, orphans)
 
-    def _remove(self, found: "_Found") -> Cleaned:
+    def _remove(self, found: "_Found", still_ours: Callable[[], None]) -> Cleaned:
         """Remove what is an orphan still: a slow writer elsewhere may have committed some of it by now."""
         table = found.table
         for _ in range(TRIES):
@@ -137,6 +152,7 @@ class Orphans:
                 )
             if now.metadata_location == found.metadata_location:
                 root = f"{table.location.rstrip('/')}/"
+                still_ours()
                 removed = delete_files(self.engine, table, [root + file.path for file in found.orphan_files])
                 log.info("%d files of %s that nothing referred to were removed", removed, table.name)
                 return found.cleaned(removed)

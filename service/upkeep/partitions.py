@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.catalog.files import DataFile
-
-_NAN = float("nan")  # equal to itself only
+from service.upkeep.small import group_of, is_small
 
 
 @dataclass(frozen=True)
@@ -36,17 +35,12 @@ def by_partition(files: Iterable[DataFile], small_bytes: int) -> list[PartitionF
             sum(f.rows for f in of_one),
             len(of_one),
             sum(f.bytes for f in of_one),
-            sum(f.bytes < small_bytes for f in of_one),
+            sum(is_small(f, small_bytes) for f in of_one),
         )
         for group, of_one in groups.items()
     ]
     return sorted(found, key=lambda p: (-p.small_files, -p.files, _in_order(p.group)))
 
 
-def group_of(file: DataFile) -> tuple[Any, ...]:
-    """A file's group, equal for all files of one partition: also where its value is no number."""
-    return tuple(_NAN if value != value else value for value in file.group)
-
-
 def _in_order(group: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    return [(0,) if value is None else (2,) if value is _NAN else (1, value) for value in group]
+    return [(0,) if value is None else (2,) if value != value else (1, value) for value in group]

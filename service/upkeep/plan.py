@@ -1,12 +1,13 @@
 """Which files a compaction would merge: one rule, for the check after a WRITE and for COMPACT itself. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from service.catalog.files import DataFile
 from service.settings import CompactionSettings
+from service.upkeep.small import group_of, is_small
 
 MIB = 1024 * 1024
 
@@ -17,15 +18,19 @@ class Plan:
 
     small: tuple[DataFile, ...]
     worth_merging: tuple[DataFile, ...]
+    heavy: int = 0
+    """How many of these are of a good size, with much deleted in them: worth it each by itself."""
 
 
 def plan(files: Iterable[DataFile], small_bytes: int, min_files: int) -> Plan:
-    small = tuple(f for f in files if f.bytes < small_bytes)
+    small = tuple(f for f in files if is_small(f, small_bytes))
     groups: dict[tuple[Any, ...], list[DataFile]] = defaultdict(list)
     for file in small:
         groups[file.group].append(file)
-    worth = [file for group in groups.values() if len(group) >= min_files for file in group]
-    return Plan(small, tuple(worth))
+    worth: list[DataFile] = []
+    for group in groups.values():
+        worth += group if len(group) >= min_files else [file for file in group if file.bytes >= small_bytes]
+    return Plan(small, tuple(worth), sum(file.bytes >= small_bytes for file in worth))
 
 
 def small_bytes(policy: CompactionSettings, target_mb: int) -> int:
@@ -39,6 +44,8 @@ class Bundle(Protocol):
     @property
     def partition(self) -> str: ...
     @property
+    def path(self) -> str: ...
+    @property
     def files(self) -> int: ...
     @property
     def expected_files(self) -> int: ...
@@ -49,10 +56,34 @@ class Bundle(Protocol):
 B = TypeVar("B", bound=Bundle)
 
 
-def choose(bundles: Sequence[B], min_files: int, max_files: int) -> list[tuple[B, int]]:
+def alone(sizes: Sequence[int], at_once: int) -> list[int]:
+    """Of pieces of work of these sizes, so many at once: how many each shares the cores with, itself among them.
+
+    One that is larger than the others together goes on when they are done, and is to use all cores.
+    """
+    total = sum(sizes)
+    return [min(at_once, max(1, total // max(1, size))) for size in sizes]
+
+
+def small_beside(files: Iterable[DataFile], small_bytes: int, paths: Set[str]) -> dict[str, int]:
+    """How many small files the partition has that a file lies in, for each of some files."""
+    in_group = Counter[tuple[Any, ...]]()
+    group = {}
+    for file in files:
+        of = group_of(file)
+        in_group[of] += is_small(file, small_bytes)
+        if file.path in paths:
+            group[file.path] = of
+    return {path: in_group[of] for path, of in group.items()}
+
+
+def choose(
+    bundles: Sequence[B], min_files: int, max_files: int, small_beside: Mapping[str, int]
+) -> list[tuple[B, int]]:
     """The bundles worth merging, as they come, each with how many of its files are: at most so many in all.
 
     A partition is worth it with enough small files; files of which much is deleted are worth it by themselves.
+    `small_beside` counts, by a file of each bundle, those too that fit into no bundle.
     """
     in_partition = Counter[str]()
     for bundle in bundles:
@@ -60,7 +91,8 @@ def choose(bundles: Sequence[B], min_files: int, max_files: int) -> list[tuple[B
     chosen: list[tuple[B, int]] = []
     left = max_files
     for bundle in bundles:
-        fewer = bundle.expected_files < bundle.files and in_partition[bundle.partition] >= min_files
+        small = max(in_partition[bundle.partition], small_beside.get(bundle.path, 0))
+        fewer = bundle.expected_files < bundle.files and small >= min_files
         take = min(bundle.files, left)
         if (fewer and take >= 2) or (bundle.heavy and take):
             chosen.append((bundle, take))

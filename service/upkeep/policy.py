@@ -1,17 +1,28 @@
 """A table's compaction policy: what holds for it, which of that is its own wish, and what cannot be."""
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.errors import InvalidRequest
-from service.properties import CompactionOverrides, compaction_policy, describe, target_file_size_mb
+from service.partition import PartitionField
+from service.properties import CompactionOverrides, compaction_policy, describe, snapshot_policy, target_file_size_mb
 from service.schema import TableSchema
 from service.settings import IcebergSettings, Mode, Strategy
 from service.upkeep.sorting import check_order
 from service.upkeep.window import check_window
 
-TARGET = "target_file_size_mb"
+TARGET, SNAPSHOTS = "target_file_size_mb", "snapshots"
+
+
+class SnapshotsInForce(BaseModel):
+    """Which old snapshots of a table stay now."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    keep_last: int = Field(description="so many of the newest snapshots stay")
+    hourly_for_hours: int = Field(description="beyond those, the last snapshot of each hour stays for so many hours")
+    keep_at_most: int = Field(description="never more than so many stay by these rules")
 
 
 class CompactionInForce(BaseModel):
@@ -30,6 +41,7 @@ class CompactionInForce(BaseModel):
     strategy: Strategy = Field(description="`binpack`, `sort` or `zorder`")
     sort_by: list[str] = Field(description="the columns that `sort` and `zorder` sort by")
     window: str | None = Field(description="when scheduled and automatic compactions may begin; null for always")
+    snapshots: SnapshotsInForce = Field(description="which old snapshots stay, whoever compacts or does not")
     overridden: list[str] = Field(description="which of these are the table's own; the others are the service's")
 
 
@@ -38,9 +50,13 @@ def in_force(properties: Mapping[str, str], settings: IcebergSettings) -> Compac
     policy = compaction_policy(properties, settings.compaction)
     target = target_file_size_mb(properties, settings)
     own = set(_overrides(properties)) | ({TARGET} if target != settings.write.target_file_size_mb else set())
+    kept = snapshot_policy(properties, settings.snapshots).model_dump()
+    own_kept = describe(properties).get(SNAPSHOTS, ())
     values = {name: getattr(policy, name) for name in CompactionOverrides.model_fields}
-    values |= {TARGET: target, "sort_by": list(policy.sort_by)}
-    return CompactionInForce(**values, overridden=[n for n in CompactionInForce.model_fields if n in own])
+    values |= {TARGET: target, "sort_by": list(policy.sort_by), SNAPSHOTS: SnapshotsInForce(**kept)}
+    overridden = [name for name in CompactionInForce.model_fields if name in own]
+    overridden += [f"{SNAPSHOTS}.{name}" for name in SnapshotsInForce.model_fields if name in own_kept]
+    return CompactionInForce(**values, overridden=overridden)
 
 
 def check_policy(
@@ -49,6 +65,7 @@ def check_policy(
     schema: TableSchema,
     given: Set[str],
     where: Callable[[str], str] = lambda name: name,
+    partition: Sequence[PartitionField] = (),
 ) -> None:
     """Refuse what a request makes of a table's policy where it cannot be. `properties` are the table's with it.
 
@@ -56,7 +73,7 @@ def check_policy(
     """
     policy = compaction_policy(properties, settings.compaction)
     if given & {"strategy", "sort_by"}:
-        check_order(policy.strategy, policy.sort_by, schema, where("sort_by"))
+        check_order(policy.strategy, policy.sort_by, schema, where("sort_by"), partition)
     if given & {"small_file_threshold_mb", TARGET} and "small_file_threshold_mb" in _overrides(properties):
         _check_sizes(policy.small_file_threshold_mb, target_file_size_mb(properties, settings), given, where)
     if "window" in given and policy.window is not None:

@@ -154,3 +154,5 @@ class Outcome:
     """Snapshots that are old enough to go, and stay."""
     expected: Mapping[str, Any] = field(default_factory=dict)
     """What was foretold of it."""
+    warnings: tuple[str, ...] = ()
+    """What else was asked for and failed after files were merged."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from service import wire
 from service.commits.ask import Ask
-from service.errors import CommitConflict, FirnError, LedgerUnavailable
+from service.errors import Cancelled, CommitConflict, FirnError, LedgerUnavailable, TableNotFound
 from service.ledger.schedules import Claim, Run, Schedule, ScheduleNotes
 from service.names import TableName
 from service.upkeep.tally import Outcome, Tally
@@ -71,6 +71,7 @@ class Runner:
             return f"{e.code}: {e.message}"
         left = live.tally.left(tables)
         live.tally = replace(live.tally, tables=len(tables))
+        self._note(live)
         for number, name in enumerate(left, len(tables) - len(left) + 1):
             self._go_on(live)
             live.tally = live.tally.plus(self._one(live, task, name, number))
@@ -92,29 +93,48 @@ class Runner:
         def outcome(state: Any, **said: Any) -> Outcome:
             return Outcome(name.namespace, name.table, state, ms=round((time.monotonic() - begun) * 1000), **said)
 
-        try:
+        def failed(error: dict[str, str]) -> Outcome:
+            if error["code"] == TableNotFound.code and live.claim.schedule.scope != "table":
+                return outcome("skipped", reason="it was dropped after the run had begun")
+            log.warning("schedule %s on %s: %s", live.claim.schedule.name, name, error["message"])
+            return outcome("failed", error=error)
+
+        held: list[str] = []
+
+        def may_begin() -> None:
             reason = self.held_off(name, task["operation"]) if live.by_clock else None
+            if reason is not None:
+                held.append(reason)
+                raise Cancelled(reason)
+
+        try:
+            may_begin()
+        except Cancelled:
+            return outcome("skipped", reason=held[-1])
         except FirnError as e:
-            return outcome("failed", error=_told(e))
-        if reason is not None:
-            return outcome("skipped", reason=reason)
-        answer = self._ask(live, task, name, number)
+            return failed({"code": e.code, "message": e.message})
+        # The request may wait for long until it has its turn; there it is asked again.
+        answer = self._ask(live, request_of(task, name), self._asking(live, number, may_begin))
+        if held:
+            return outcome("skipped", reason=held[-1])
         if answer["success"]:
             said = answer.get("reason")
             return outcome("done", reason=said if isinstance(said, str) else None)
-        log.warning("schedule %s on %s: %s", live.claim.schedule.name, name, answer["error"]["message"])
-        return outcome("failed", error={key: answer["error"][key] for key in ("code", "message")})
+        return failed({key: answer["error"][key] for key in ("code", "message")})
 
-    def _ask(self, live: Live, task: dict[str, Any], name: TableName, number: int) -> dict[str, Any]:
-        """The answer to the operation on one table, asked again where that may help."""
-        schedule, run = live.claim.schedule, live.claim.run
-        ask = Ask(
-            f"schedule-{schedule.name}-{run.id[:12]}-{number}",
+    def _asking(self, live: Live, number: int, may_begin: Callable[[], None]) -> Ask:
+        name, run = live.claim.schedule.name, live.claim.run
+        return Ask(
+            f"schedule-{name}-{run.id[:12]}-{number}",
             still_ours=lambda: self.still_ours(live),
-            asked_by=f"schedule {schedule.name}",
+            may_begin=may_begin,
+            asked_by=f"schedule {name}",
         )
+
+    def _ask(self, live: Live, request: dict[str, Any], ask: Ask) -> dict[str, Any]:
+        """The answer to the operation on one table, asked again where that may help."""
         for pause in (*self.pauses_s, None):
-            answer: dict[str, Any] = wire.parse(self.door.submit(request_of(task, name), ask=ask).result().body)
+            answer: dict[str, Any] = wire.parse(self.door.submit(request, ask=ask).result().body)
             if answer["success"]:
                 return answer
             self._go_on(live)
@@ -145,7 +165,3 @@ class Runner:
             live.lost = live.lost or not self.notes.note(live.claim, live.tally.dumps())
         except LedgerUnavailable as e:  # the next note, or the end, says it too
             log.warning("how far schedule %s is could not be noted: %s", live.claim.schedule.name, e.message)
-
-
-def _told(error: FirnError) -> dict[str, str]:
-    return {"code": error.code, "message": error.message}

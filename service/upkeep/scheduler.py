@@ -4,23 +4,26 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from service.errors import FirnError, InvalidRequest, LedgerUnavailable
 from service.ledger.schedules import Claim, Run, Schedule, ScheduleNotes
+from service.metrics.metrics import Metrics
 from service.names import TableName
 from service.upkeep.scheduled import HeldOff, Live, Lost, Runner, Stopped, TablesOf
 from service.upkeep.tally import Tally
 from service.upkeep.task import Door
-from service.upkeep.times import Timing, due, next_run
+from service.upkeep.times import LATE_S, Timing, due, next_run
 
 log = logging.getLogger("firn.schedules")
 
 _TICK_S = 1.0
 _BEAT_S = 5.0
 STALL_S = 60.0
+# An instance that cannot be seen may be back in a moment, with all it does: its ledger blinked.
+GONE_S = 15.0
 AT_ONCE = 4
 ATTEMPTS = 5
 
@@ -34,9 +37,10 @@ def now_ms() -> int:
 class Scheduler:
     """One instance's part in running the schedules of a ledger.
 
-    A run is claimed in the ledger by compare-and-set. As long as it goes on its owner counts beats there. Another
-    instance takes it over when the owner is gone, or when it has seen the count stand still for STALL_S by its own
-    clock; then the schedule's fence has grown, and what the owner still does for it is refused.
+    A run is claimed in the ledger by compare-and-set. As long as it goes on its owner counts beats there. An instance
+    takes it over when it was let go, or when the count has stood still by its own clock: for GONE_S where the owner is
+    gone, or is this instance itself, which knows nothing of the run; else for STALL_S. Then the schedule's fence has
+    grown, and what was under way for it is refused.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class Scheduler:
         monotonic: Callable[[], float] = time.monotonic,
         begin: Callable[[Work], None] | None = None,
         pauses_s: tuple[float, ...] = (2, 15),
+        metrics: Metrics | None = None,
     ) -> None:
         """`begin` has a piece of work done, on a thread of its own unless it is told otherwise."""
         self._notes = notes
@@ -58,13 +63,17 @@ class Scheduler:
         self._monotonic = monotonic
         self._begin = begin or _on_a_thread
         self._pauses_s = pauses_s
+        self._metrics = metrics or Metrics()
+        self._overdue = 0
+        self._metrics.read("firn_schedules_overdue", lambda: self._overdue)
         self._stopping = threading.Event()
         self._runner: Runner | None = None
         self._lock = threading.Condition()
         self._live: dict[str, Live] = {}
-        self._unnoted: dict[str, Callable[[], bool]] = {}
+        self._unnoted: dict[str, tuple[Live, Callable[[], bool]]] = {}
         self._beaten = monotonic()
-        self._watched: dict[str, tuple[tuple[int, int], float]] = {}
+        self._watched: dict[str, _Watch] = {}
+        self._seen_due: dict[str, tuple[int | None, int]] = {}
         self._unreadable: set[str] = set()
 
     def open(self, door: Door) -> None:
@@ -92,6 +101,8 @@ class Scheduler:
         now_ms = self.now_ms()
         at_hand = self._notes.at_hand(now_ms)
         self._watched = {s.id: self._watched[s.id] for s in at_hand if s.id in self._watched}
+        self._seen_due = {s.id: self._first_seen(s, now_ms) for s in at_hand if s.run is None}
+        self._overdue = sum(s.run is None and now_ms - (s.next_ms or now_ms) > LATE_S * 1000 for s in at_hand)
         for schedule in at_hand:
             if self._stopping.is_set():
                 return
@@ -136,13 +147,15 @@ class Scheduler:
             return
         timing = timing_of(schedule)
         now, planned = _time(now_ms), _time(planned_ms)
-        what = due(timing, planned, now)
+        # Where others kept it waiting somebody was there all the same: it was not missed.
+        what = due(timing, planned, _time(self._seen_due[schedule.id][1]))
         if what == "not yet":
             return
         after = next_run(timing, now)
         next_ms = None if after is None else to_ms(after)
         if what == "missed":
             if self._notes.miss(schedule, now_ms, Tally().dumps(), next_ms):
+                self._metrics.schedule_ran("missed")
                 log.info("schedule %s was missed at %s and is left out", schedule.name, planned.isoformat())
             return
         claim = self._notes.claim(schedule, "schedule", now_ms, Tally().dumps(), due=True, next_ms=next_ms)
@@ -150,26 +163,45 @@ class Scheduler:
             log.info("schedule %s of %s begins, due at %s", schedule.name, schedule.tenant, planned.isoformat())
             self._go(claim)
 
+    def _first_seen(self, schedule: Schedule, now_ms: int) -> tuple[int | None, int]:
+        """What a schedule is due for, and when this was first seen here."""
+        seen = self._seen_due.get(schedule.id)
+        return seen if seen is not None and seen[0] == schedule.next_ms else (schedule.next_ms, now_ms)
+
     def _look_after(self, schedule: Schedule) -> None:
-        """Go on with another instance's run, if that has left it or stands still."""
-        if schedule.owner == self._notes.me:
-            return
-        seen = (schedule.fence, schedule.beat)
-        known, since = self._watched.setdefault(schedule.id, (seen, self._monotonic()))
-        if known != seen:
-            self._watched[schedule.id] = (seen, since := self._monotonic())
-        if self._monotonic() - since < STALL_S and not self._notes.gone(schedule.owner):
+        """Go on with a run that its instance has left, or that stands still."""
+        if not self._is_left(schedule):
             return
         claim = self._notes.take_over(schedule)
         if claim is None:
             return
-        del self._watched[schedule.id]
+        self._watched.pop(schedule.id, None)
         log.warning("schedule %s of %s goes on here: its instance has left it", schedule.name, schedule.tenant)
         if claim.run.attempts > ATTEMPTS:
             error = f"{ATTEMPTS} instances in a row ended, or stood still, before this run did; it is given up"
             self._notes.end(claim, "failed", claim.run.tally, error, self.now_ms())
+            self._metrics.schedule_ran("failed")
             return
         self._go(claim)
+
+    def _is_left(self, schedule: Schedule) -> bool:
+        with self._lock:
+            if schedule.run in self._live:
+                self._watched.pop(schedule.id, None)
+                return False
+        if self._notes.let_go(schedule):
+            return True
+        now, seen = self._monotonic(), (schedule.fence, schedule.beat)
+        watch = self._watched.get(schedule.id)
+        if watch is None or watch.seen != seen:
+            self._watched[schedule.id] = watch = _Watch(seen, now)
+        # A claim whose answer was lost, or an end that could not be noted, leaves a run of ours that nobody is at.
+        if schedule.owner != self._notes.me and not self._notes.gone(schedule.owner):
+            watch.gone_since = None
+            return now - watch.since >= STALL_S
+        if watch.gone_since is None:
+            watch.gone_since = now
+        return now - watch.gone_since >= GONE_S
 
     def _go(self, claim: Claim) -> Live:
         live = Live(claim, Tally.loads(claim.run.tally))
@@ -208,28 +240,31 @@ class Scheduler:
         except LedgerUnavailable as e:
             log.error("the end of a run of schedule %s is not noted yet: %s", live.claim.schedule.name, e.message)
             with self._lock:
-                self._unnoted[live.claim.run.id] = note
+                self._unnoted[live.claim.run.id] = (live, note)
         except Exception:  # whoever waits for the run is told all the same
             log.exception("the end of a run of schedule %s could not be noted", live.claim.schedule.name)
         finally:
-            self._forget(live.claim.run.id)
+            self._forget(live)
+            if ended is not None:
+                self._metrics.schedule_ran(ended.state)
             live.over.set_result(ended)
 
-    def _forget(self, run: str) -> None:
+    def _forget(self, live: Live) -> None:
+        run = live.claim.run.id
         with self._lock:
             # One whose end is to be noted still is ours, and others must see that it is.
-            if run not in self._unnoted or self._stopping.is_set():
-                self._live.pop(run, None)
+            if (run not in self._unnoted or self._stopping.is_set()) and self._live.get(run) is live:
+                del self._live[run]
                 self._lock.notify_all()
 
     def _note_ends(self) -> None:
         with self._lock:
             unnoted = dict(self._unnoted)
-        for run, note in unnoted.items():
+        for run, (live, note) in unnoted.items():
             note()
             with self._lock:
                 del self._unnoted[run]
-            self._forget(run)
+            self._forget(live)
 
     def _beat(self) -> None:
         if self._monotonic() - self._beaten < _BEAT_S:
@@ -239,6 +274,15 @@ class Scheduler:
             under_way = list(self._live.values())
         for live in under_way:
             live.lost = live.lost or not self._notes.beat(live.claim)
+
+
+@dataclass
+class _Watch:
+    """A run of others as it was last seen: its fence and its beat, since when they are so, and its owner is gone."""
+
+    seen: tuple[int, int]
+    since: float
+    gone_since: float | None = None
 
 
 def timing_of(schedule: Schedule) -> Timing:

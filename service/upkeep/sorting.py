@@ -3,13 +3,20 @@
 from collections.abc import Sequence
 
 from service.errors import InvalidRequest, UnknownField
+from service.partition import PartitionField
 from service.schema import DecimalType, Primitive, TableSchema, resolve
 
 # What Iceberg's curve through several columns has an order of bytes for.
 _CURVE = {"boolean", "integer", "long", "float", "double", "string", "binary", "date", "timestamp", "timestamptz"}
 
 
-def check_order(strategy: str, sort_by: Sequence[str], schema: TableSchema, path: str) -> None:
+def check_order(
+    strategy: str,
+    sort_by: Sequence[str],
+    schema: TableSchema,
+    path: str,
+    partition: Sequence[PartitionField] = (),
+) -> None:
     """Refuse columns that a strategy cannot sort by; `path` is where they stand in the request."""
     if strategy != "binpack" and not sort_by:
         raise InvalidRequest(
@@ -27,5 +34,18 @@ def check_order(strategy: str, sort_by: Sequence[str], schema: TableSchema, path
             raise InvalidRequest(
                 f"{at}: {name!r} is {kind}, which zorder cannot order; leave it out, or send strategy: sort", field=at
             )
+        if strategy == "zorder" and all(field.name != name for field in schema.fields):
+            raise InvalidRequest(
+                f"{at}: {name!r} lies inside another column, and zorder takes whole columns only; leave it out, or "
+                "send strategy: sort",
+                field=at,
+            )
         if name in sort_by[:i]:
             raise InvalidRequest(f"{at} repeats {name!r}; name each column once", field=at)
+    same_in_each_file = {field.field for field in partition if field.transform == "identity"}
+    if strategy == "zorder" and same_in_each_file.issuperset(sort_by):
+        raise InvalidRequest(
+            f"{path}: the table is partitioned by these columns, so that zorder has nothing to order; name another one "
+            "too",
+            field=path,
+        )

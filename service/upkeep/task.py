@@ -11,7 +11,15 @@ from service.commits.ask import Ask
 from service.errors import FirnError, InvalidRequest, UnknownField, UnknownOperation, nearest
 from service.names import TableName
 
-_ADDRESS = ("tenant_id", "namespace", "table")
+_WHOSE = "the schedule names the tables"
+# What has no place in a task, and why.
+_NOT_HERE = {
+    "tenant_id": _WHOSE,
+    "namespace": _WHOSE,
+    "table": _WHOSE,
+    "idempotency_key": "each run is a request of its own",
+    "async": "a run is in the background anyway, and ends when the work does",
+}
 
 
 class Schedulable(Protocol):
@@ -42,10 +50,9 @@ class Door(Protocol):
 def check_task(task: dict[str, Any], door: Door) -> dict[str, Any]:
     """The task as it is to be kept, or a refusal that names the field in it."""
     known = [operation.name for operation in door.operations if operation.schedulable]
-    for name in (*_ADDRESS, "idempotency_key"):
+    for name, why in _NOT_HERE.items():
         if name in task:
-            whose = "the schedule names the tables" if name in _ADDRESS else "each run is a request of its own"
-            raise UnknownField(f"task.{name} does not belong in a task: {whose}; leave it out", field=f"task.{name}")
+            raise UnknownField(f"task.{name} does not belong in a task: {why}; leave it out", field=f"task.{name}")
     operation = task.get("operation")
     if not isinstance(operation, str):
         problem = "is missing" if operation is None else "must be text"

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
@@ -14,6 +15,7 @@ from service.upkeep.zones import check_zone
 LATE_S = 60
 _LONGEST_DELAY_S = 31 * 86_400
 _DELAY = re.compile(r"([0-9]{1,7})([smhd])")
+_STAR = re.compile(r"^\*")
 _SECONDS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _FORM = "minute, hour, day of the month, month and day of the week, such as 0 2 * * *"
 
@@ -66,17 +68,35 @@ def show_delay(seconds: int) -> str | None:
 def next_run(timing: Timing, after: datetime) -> datetime | None:
     """The first time strictly after a moment; None where there is none within 50 years.
 
-    Where a clock is put forward, what is due in the hour that is left out runs right after it; where it is put back,
-    what is due at a certain time runs in the first of the two hours, and what runs every so many minutes in both.
+    Where a clock is put forward, what is due in the hour that is left out runs once, right after it, unless it runs
+    every hour anyway; where it is put back, what is due at certain minutes of certain hours runs in the first of the
+    two hours, and what runs every so many minutes, or every hour, in both.
     """
     delay = timedelta(seconds=timing.delay_s)
-    zone = check_zone(timing.timezone, "timezone")
-    latest = (after - delay).astimezone(UTC)
-    for tick in CronSim(timing.cron, latest.astimezone(zone)):
+    latest, zone = (after - delay).astimezone(UTC), check_zone(timing.timezone, "timezone")
+    found = [_first(reading, zone, latest) for reading in _readings(timing.cron)]
+    return min((moment + delay for moment in found if moment is not None), default=None)
+
+
+def _first(cron: str, zone: ZoneInfo, latest: datetime) -> datetime | None:
+    for tick in CronSim(cron, latest.astimezone(zone)):
         found = tick.astimezone(UTC)
         if found > latest:  # in the second of two equal hours the library begins with the first again
-            return found + delay
+            return found
     return None
+
+
+def _readings(cron: str) -> list[str]:
+    """The expression as the library is to read it: it goes by the beginning of the first two fields.
+
+    Where either is a `*`, time is counted through: hours that come twice are both run in, an hour that is left out is
+    not there. Else a named time is run at once, in the first of two hours, or right after the one that is left out.
+    """
+    minute, hour, days = cron.split(maxsplit=2)
+    if hour in ("*", "*/1"):
+        return [cron]
+    named = f"{_STAR.sub('0-59', minute)} {_STAR.sub('0-23', hour)} {days}"
+    return [cron, named] if minute.startswith("*") else [named]
 
 
 def due(timing: Timing, planned: datetime, now: datetime) -> Literal["not yet", "run", "missed"]:

@@ -33,6 +33,13 @@ class Upkeep:
         """Below what size a file of this table counts as small."""
         return small_bytes(self.policy(table), target_file_size_mb(table.properties, self.settings))
 
+    def tell(self, table: Table, snapshot_id: int | None = None) -> None:
+        """Tell metrics what small files a table has, by its own measure, at its current or the named snapshot."""
+        policy = self.policy(table)
+        found = plan(list_files(table, snapshot_id).data, self.small_bytes(table), policy.min_files_to_compact)
+        recommended = policy.active and bool(found.worth_merging)
+        self.metrics.looked_at(table.name, len(found.small), recommended=recommended)
+
     def check_after_write(self, table: Table) -> Check:
         """Count a WRITE of the table that was committed alone, and its small files if it is the Nth."""
         checks = self.check_batch(table, 1)

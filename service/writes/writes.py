@@ -7,16 +7,13 @@ from typing import Any
 
 from service.catalog.tables import Catalog, Table
 from service.commits.ask import Ask
-from service.commits.commit import Commits, Effect
+from service.commits.commit import Commits
 from service.engine.engine import Engine
-from service.engine.rows import to_arrow
 from service.engine.swap import Moved
-from service.engine.write import overwrite
 from service.errors import CommitConflict, FirnError, ShuttingDown
 from service.ledger.ledger import Batch
 from service.metrics.metrics import Metrics
 from service.names import TableName
-from service.records import read_records
 from service.settings import Settings
 from service.upkeep.upkeep import NOT_CHECKED, Upkeep
 from service.writes.batch import Batches, Committed, PartlyMoved, refuse
@@ -73,16 +70,6 @@ class Writes:
             return entry.answer
         self._queue(entry)
         return entry.answer
-
-    def overwrite(self, name: TableName, records: list[Any], ask: Ask) -> Effect:
-        """Replace the table's rows in one commit, on this thread."""
-        table = self._catalog.load(name)
-        rows = to_arrow(table.schema, read_records(table.schema, records))
-
-        def change(current: Table, batch: str) -> None:
-            self._engine.run(overwrite, current.spark_name, rows, batch, table.derived)
-
-        return self._commits.commit(table, "WRITE", ask, change)
 
     @property
     def waiting(self) -> int:

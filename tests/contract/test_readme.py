@@ -42,7 +42,7 @@ def test_every_command_of_the_readme_does_what_it_shows(firn: Firn, tenant: str)
     assert commands > 10, "the README's commands were not found"
 
 
-@pytest.mark.parametrize("document", ["filters.md", "queries.md"])
+@pytest.mark.parametrize("document", ["expressions.md", "filters.md", "queries.md"])
 def test_every_request_of_the_documents_is_answered_as_shown(firn: Firn, tenant: str, document: str) -> None:
     text = (ROOT / "docs" / document).read_text()
     requests = 0

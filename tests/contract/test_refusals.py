@@ -316,6 +316,16 @@ UPKEEP = [
     Bad({"operation": "COMPACT", "max_files": 2**31}, "INVALID_REQUEST", "max_files"),
     Bad({"operation": "COMPACT", "target_file_size_mb": 0}, "INVALID_REQUEST", "target_file_size_mb"),
     Bad({"operation": "COMPACT", "target_file_size_mb": 2**43}, "INVALID_REQUEST", "target_file_size_mb"),
+    Bad({"operation": "COMPACT", "max_file_size_mb": 128}, "INVALID_REQUEST", "max_file_size_mb"),
+    Bad(
+        {"operation": "COMPACT", "max_file_size_mb": 64, "target_file_size_mb": 64, "dry_run": True},
+        "INVALID_REQUEST",
+        "max_file_size_mb",
+    ),
+    Bad(
+        {"operation": "COMPACT", "strategy": "zorder", "sort_by": ["id", "home.city"]}, "INVALID_REQUEST", "sort_by[1]"
+    ),
+    Bad({"operation": "COMPACT", **DAILY, "strategy": "zorder", "sort_by": ["day"]}, "INVALID_REQUEST", "sort_by"),
     Bad({"operation": "COMPACT", "snapshot_retention_hours": -1}, "INVALID_REQUEST", "snapshot_retention_hours"),
     Bad({"operation": "COMPACT", "snapshot_retention_hours": 10**400}, "INVALID_REQUEST", "snapshot_retention_hours"),
     Bad({"operation": "COMPACT", "partition_filter": {"id": 1}}, "INVALID_FILTER", "partition_filter"),
@@ -327,6 +337,8 @@ UPKEEP = [
         "day",
     ),
     Bad(policy(), "INVALID_REQUEST", None),
+    Bad(policy(strategy="zorder", sort_by=["home.city"]), "INVALID_REQUEST", "sort_by[0]"),
+    Bad(policy(**DAILY, strategy="zorder", sort_by=["day"]), "INVALID_REQUEST", "sort_by"),
     Bad(policy(table="peopel", mode="auto"), "TABLE_NOT_FOUND", "table", "people", 404),
     Bad(policy(mode="autp"), "INVALID_REQUEST", "mode"),
     Bad(policy(mdoe="auto"), "UNKNOWN_FIELD", "mdoe", "mode"),

@@ -1,18 +1,19 @@
 """SIGKILL at each stage of a compaction: the same rows, and nothing that stays behind."""
 
-import os
-import signal
+import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from pyiceberg.table import StaticTable
 
 from service.names import TableName
 from tests.faults.evidence import Disk, held
-from tests.faults.points import METADATA_WRITTEN, SWAPPED, Scene, reached
+from tests.faults.points import EVERY_S, METADATA_WRITTEN, SWAPPED, Scene, reached, stopped
 from tests.faults.test_leftovers import on_disk, referred_to
 from tests.faults.victim import Victim
 from tests.harness import Firn, wait_until
@@ -21,6 +22,7 @@ NAME = TableName("compaction-kills", "default", "kept")
 ADDRESS = {"tenant_id": NAME.tenant, "namespace": NAME.namespace, "table": NAME.table}
 SCHEMA = {"fields": {"id": {"type": "long", "required": True}, "payload": {"type": "string"}}}
 FILES = 5
+PARTS = 400
 Stage = Callable[[Victim], AbstractContextManager[bool]]
 
 
@@ -46,9 +48,8 @@ def rewriting(victim: Victim) -> Iterator[bool]:
     compact(victim)
     reached(lambda: files_of_compactions(victim.disk) - before)
     [jvm] = victim.process.jvms()
-    os.kill(jvm, signal.SIGSTOP)
-    held_now = referred_to(victim.disk)
-    yield not (files_of_compactions(victim.disk) - before) & held_now
+    with stopped(jvm):
+        yield not (files_of_compactions(victim.disk) - before) & referred_to(victim.disk)
 
 
 @contextmanager
@@ -76,28 +77,69 @@ def expiring(victim: Victim) -> Iterator[bool]:
     compact(victim)
     reached(lambda: len(victim.disk.committed()) > before)
     with held(victim.disk.catalog):
-        yield True
+        yield victim.disk.snapshots() > 1
 
 
-def compact(victim: Victim) -> None:
+@contextmanager
+def deleting(victim: Victim) -> Iterator[bool]:
+    """The snapshots before are gone, and the files that only they needed are about to be deleted."""
+    there = on_disk(victim.disk)
+    before = victim.disk.snapshots()
+    compact(victim)
+    reached(lambda: victim.disk.snapshots() < before)
+    with stopped(victim.process.id):
+        yield bool(there & on_disk(victim.disk) - referred_to(victim.disk))
+
+
+@contextmanager
+def rewriting_manifests(victim: Victim) -> Iterator[bool]:
+    """The files are merged, and new manifests are written that are in no snapshot."""
+    metadata = victim.disk.metadata().parent
+    before, committed = set(metadata.glob("optimized-m-*")), len(victim.disk.committed())
+    compact(victim, rewrite_manifests=True)
+    reached(lambda: set(metadata.glob("optimized-m-*")) - before)
+    [jvm] = victim.process.jvms()
+    with stopped(jvm):
+        new = set(metadata.glob("optimized-m-*")) - before - referred_to(victim.disk)
+        yield bool(new) and len(victim.disk.committed()) == committed + 1
+
+
+@contextmanager
+def joining(victim: Victim) -> Iterator[bool]:
+    """What all cores wrote is joined; the joined file is in no snapshot."""
+    compact(victim)
+    reached(lambda: any(path.name.startswith("joined-") for path in files_of_compactions(victim.disk)))
+    [jvm] = victim.process.jvms()
+    with stopped(jvm):
+        new = files_of_compactions(victim.disk) - referred_to(victim.disk)
+        yield any(path.name.startswith("joined-") for path in new)
+
+
+def compact(victim: Victim, table: str = NAME.table, **fields: Any) -> None:
     """Send a COMPACT that nobody hears the answer of."""
+    request = {"operation": "COMPACT", **ADDRESS, "table": table, "snapshot_retention_hours": 0, **fields}
 
     def send() -> None:
         with suppress(httpx.HTTPError):
-            Firn(victim.firn.base_url).post({"operation": "COMPACT", **ADDRESS, "snapshot_retention_hours": 0})
+            Firn(victim.firn.base_url).post(request)
 
     threading.Thread(target=send, daemon=True).start()
 
 
+STAGES = [rewriting, metadata_written, swapped, expiring, deleting, rewriting_manifests, joining]
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("stage", [rewriting, metadata_written, swapped, expiring], ids=lambda stage: stage.__name__)
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 def test_a_service_killed_while_it_compacts_has_the_same_rows_and_keeps_no_file_of_it(
     victim: Victim, stage: Stage
 ) -> None:
     first = victim.first_id()
     for i in range(FILES):
-        victim.firn.ok({"operation": "WRITE", **ADDRESS, "records": [{"id": first + i, "payload": "x" * 100}]})
-    rows = victim.disk.ids()
+        # What is to be joined are 5 MB that nothing makes smaller.
+        payload = random.Random(i).randbytes(1_000_000).hex() if stage is joining else "x" * 100
+        victim.firn.ok({"operation": "WRITE", **ADDRESS, "records": [{"id": first + i, "payload": payload}]})
+    rows, earlier = victim.disk.ids(), files_of_compactions(victim.disk)
     with stage(victim) as was_there:
         victim.kill()
     victim.start()
@@ -105,10 +147,42 @@ def test_a_service_killed_while_it_compacts_has_the_same_rows_and_keeps_no_file_
     assert was_there
     assert victim.disk.ids() == rows
     # What the compaction wrote itself is removed at the start, by nobody's asking.
-    assert files_of_compactions(victim.disk) <= referred_to(victim.disk)
+    assert files_of_compactions(victim.disk) - earlier <= referred_to(victim.disk)
     log = victim.firn.ok({"operation": "COMPACTION_LOG", **ADDRESS, "limit": 1})["compactions"]
     assert log[0]["state"] == "interrupted"
     victim.firn.ok({"operation": "CLEAN_ORPHANS", **ADDRESS, "older_than_hours": 0})
     wait_until(lambda: on_disk(victim.disk) == referred_to(victim.disk), 30)
     assert victim.firn.ok({"operation": "COMPACT", **ADDRESS, "force": True})["success"]
     assert victim.disk.ids() == rows
+
+
+@pytest.mark.timeout(300)
+def test_a_compaction_killed_between_two_of_its_commits_keeps_what_it_had_committed(victim: Victim) -> None:
+    """So many partitions that they take longer than the time between two commits."""
+    address = {**ADDRESS, "table": "parts"}
+    by_part = {"partitions": [{"field": "payload", "transform": "identity"}]}
+    victim.firn.ok({"operation": "CREATE_TABLE", **address, "schema": SCHEMA, "partition": by_part})
+    for n in range(2):
+        rows = [{"id": n * PARTS + i, "payload": f"p{i:03}"} for i in range(PARTS)]
+        victim.firn.ok({"operation": "WRITE", **address, "records": rows})
+    disk = victim.disk.of("parts")
+    ids, before = disk.ids(), disk.snapshots()
+    compact(victim, "parts", min_files=2, max_files=10_000, expire_snapshots=False)
+    wait_until(lambda: disk.snapshots() > before, 60, every=EVERY_S)
+    victim.kill()
+    merged = 2 * PARTS - len(data_files(disk))
+    assert 0 < merged < PARTS, "it was not between two commits"
+    victim.start()
+    victim.process.wait_until_ready()
+    assert disk.ids() == ids
+    assert 2 * PARTS - len(data_files(disk)) == merged
+    assert files_of_compactions(disk) <= referred_to(disk)
+    stats = victim.firn.ok({"operation": "COMPACT", **address, "min_files": 2, "max_files": 10_000})["stats"]
+    assert (stats["files_compacted"], stats["files_after"]) == (2 * (PARTS - merged), PARTS)
+    assert disk.ids() == ids
+
+
+def data_files(disk: Disk) -> list[str]:
+    """The data files of the table as it is."""
+    files: list[str] = StaticTable.from_metadata(str(disk.metadata())).inspect.data_files()["file_path"].to_pylist()
+    return files

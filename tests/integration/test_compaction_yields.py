@@ -44,6 +44,10 @@ class Table:
         folder = Path(self.firn.app.context.catalog.load(self.name).location.removeprefix("file://"))
         return {path.name for path in folder.rglob("*.parquet")}
 
+    def folders_of_compactions(self) -> list[Path]:
+        folder = Path(self.firn.app.context.catalog.load(self.name).location.removeprefix("file://"))
+        return list(folder.glob("data/compact-*"))
+
     def files_in_snapshots(self) -> set[str]:
         iceberg = self.firn.app.context.catalog.load(self.name).iceberg
         return {path.rpartition("/")[2] for path in iceberg.inspect.all_data_files()["file_path"].to_pylist()}
@@ -85,6 +89,7 @@ def test_rows_changed_meanwhile_stay_as_the_writer_made_them(
     assert [row["id"] for row in rows] == left
     assert all(row["text"] == "new" for row in rows if row["id"] == 10)
     assert table.files_on_disk() == table.files_in_snapshots()
+    assert table.folders_of_compactions() == []
     # What was beaten is taken up next time.
     assert table.ok("COMPACT", force=True)["compacted"]
     assert table.rows() == rows

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from service.catalog.files import list_files
 from service.catalog.tables import Table
 from service.names import TableName
 from service.upkeep.query_log import Sample
@@ -185,3 +186,29 @@ def test_a_compaction_nobody_asked_for_is_noted_as_one_of_auto_mode(shop: Shop) 
     assert [(note["asked_by"], note["state"], note["predicted"]["files_after"]) for note in noted] == [
         ("auto", "done", 1)
     ]
+
+
+def test_a_large_file_with_many_deleted_rows_is_recommended_until_it_is_compacted(shop: Shop) -> None:
+    policy = {"small_file_threshold_mb": 1, "mode": "recommend"}
+    shop.make("t", properties={"compaction": policy, "target_file_size_mb": 8})
+    name, rows = shop.table("t").spark_name, 200_000
+
+    def sql(text: str) -> None:
+        shop.firn.app.context.engine.run(lambda session: session.sql(text).collect())
+
+    sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, uuid() FROM range({rows})")
+    sql(f"DELETE FROM {name} WHERE id % 10 = 0")
+    [file] = list_files(shop.table("t")).data
+    assert (file.deleted, file.rows) == (rows // 10, rows)
+    assert file.bytes > 1024 * 1024
+    assert (shop.advice("t")["small_files"], shop.advice("t")["recommended"]) == (0, False)
+    sql(f"DELETE FROM {name} WHERE id % 10 < 3")
+    advice = shop.advice("t")
+    assert (advice["small_files"], advice["recommended"]) == (1, True)
+    assert "1 by what is deleted in them" in advice["reason"]
+    answer = shop.firn.ok({"operation": "COMPACT", "tenant_id": shop.tenant, "table": "t"})
+    assert (answer["compacted"], answer["stats"]["small_files_remaining"]) == (True, 0)
+    [file] = list_files(shop.table("t")).data
+    assert (file.deleted, file.rows) == (0, rows * 7 // 10)
+    assert not shop.advice("t")["recommended"]

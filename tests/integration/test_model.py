@@ -22,7 +22,7 @@ from tests.model.asks import (
     updates,
     wrong_records,
 )
-from tests.model.logic import Row, keeps
+from tests.model.logic import Row, keeps, new_value
 from tests.strategies import json_text
 
 _tables = itertools.count(1)
@@ -82,10 +82,11 @@ class Model(RuleBasedStateMachine):
             changes = {c: typed(c, v) for c, v in record.items() if c in changeable}
             after.append(row | changes)
         answer = self.ok("UPSERT", records=sent, **asked)
-        # Without a column that may change, keys that are there are left alone.
-        touched = sum(row["id"] in by_id for row in self.rows) if changeable else 0
+        changed = sum(was != is_now for was, is_now in zip(self.rows, after, strict=True))
+        same = sum(row["id"] in by_id for row in self.rows) - changed
         new = [row_of(r) for r in sent if r["id"] not in known]
-        assert (answer["records_inserted"], answer["records_updated"]) == (len(new), touched)
+        counts = tuple(answer[f"records_{what}"] for what in ("inserted", "updated", "unchanged"))
+        assert counts == (len(new), changed, same)
         self.now(answer, after + new)
 
     @rule(changes=updates, where=filters())
@@ -93,8 +94,8 @@ class Model(RuleBasedStateMachine):
         hit = [keeps(where, row) for row in self.rows]
         answer = self.ok("UPDATE", updates=changes, filter=where)
         assert answer["records_updated"] == sum(hit)
-        new = {c: typed(c, v) for c, v in changes.items()}
-        self.now(answer, [row | new if h else row for row, h in zip(self.rows, hit, strict=True)])
+        after = [row | {c: new_value(c, v, row, typed) for c, v in changes.items()} for row in self.rows]
+        self.now(answer, [new if h else row for row, new, h in zip(self.rows, after, hit, strict=True)])
 
     @rule(where=filters())
     def delete(self, where: Any) -> None:

@@ -101,6 +101,17 @@ def test_a_long_writer_is_known_to_other_instances_until_it_is_gone(environ: dic
         there.close()
 
 
+def test_what_one_instance_is_at_no_other_begins(postgres: PostgresServer) -> None:
+    url = postgres.url("first")
+    one, two = Ledger(url), Ledger(url)
+    with one.owners.first("it") as first, two.owners.first("it") as second, two.owners.first("other") as other:
+        assert (first, second, other) == (True, False, True)
+    with two.owners.first("it") as again:
+        assert again
+    one.close()
+    two.close()
+
+
 def test_instances_may_open_an_empty_catalog_and_make_the_same_table_at_the_same_moment(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -241,8 +252,13 @@ def test_every_kind_of_change_works_and_a_key_has_one_answer_on_another_instance
         assert [firn.ok(write), firn.ok(upsert)] == [written, upserted]
         firn.fail({**write, "records": [{"id": 9}]}, "KEY_REUSED", 422)
         assert firn.ok(query)["data"] == rows
-        firn.ok({"operation": "DELETE", **TABLE, "filter": {"id": {"gt": 1}}})
+        deleted = firn.ok({"operation": "DELETE", **TABLE, "filter": {"id": {"gt": 1}}, "create_backup": True})
         assert firn.ok(query)["data"] == rows[:1]
+        backup = {**TABLE, "name": deleted["backup"]}
+        assert firn.ok({"operation": "RESTORE_BACKUP", **backup})["records_after"] == len(rows)
+        assert firn.ok(query)["data"] == rows
+        firn.ok({"operation": "DELETE_BACKUP", **backup, "idempotency_key": "down"})
+        assert firn.ok({"operation": "LIST_BACKUPS", **TABLE})["backups"] == []
         firn.ok({"operation": "DROP_TABLE", **TABLE, "purge": True, "confirm": True})
         listed = {"operation": "LIST_TABLES", "tenant_id": TABLE["tenant_id"], "namespace": TABLE["namespace"]}
         assert firn.ok(listed)["tables"] == []

@@ -135,6 +135,16 @@ def test_every_operation_works_on_s3_and_glue(aws: str, tmp_path: Path) -> None:
         assert firn.fail({**clean, "older_than_hours": 23}, "INVALID_REQUEST")["field"] == "older_than_hours"
         assert [(r["id"], r["country"], r["price"]) for r in rows(firn)] == expected
 
+        emptied = firn.ok({"operation": "DELETE", **TABLE, "all": True, "create_backup": True})
+        backup = {**TABLE, "name": emptied["backup"]}
+        [kept] = firn.ok({"operation": "LIST_BACKUPS", **TABLE})["backups"]
+        assert (kept["name"], kept["records"], kept["files"]) == (emptied["backup"], 5, 3)
+        restored = firn.ok({"operation": "RESTORE_BACKUP", **backup})
+        assert (restored["records_before"], restored["records_after"]) == (0, 5)
+        assert [(r["id"], r["country"], r["price"]) for r in rows(firn)] == expected
+        firn.ok({"operation": "DELETE_BACKUP", **backup})
+        assert firn.ok({"operation": "LIST_BACKUPS", **TABLE})["backups"] == []
+
         listed = {"operation": "LIST_TABLES", "tenant_id": "Acme-1", "namespace": "shop"}
         assert firn.ok(listed)["tables"] == ["Orders"]
         firn.ok({"operation": "DROP_TABLE", **TABLE, "purge": True, "confirm": True})

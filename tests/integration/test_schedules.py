@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from service.ledger.ledger import Ledger
+from service.ledger.schedules import ScheduleNotes
 from service.upkeep.scheduler import Scheduler, to_ms
 from service.upkeep.schedules import held_off, tables_of
 from tests.harness import Firn, wait_until
+from tests.postgres import PostgresServer
+from tests.schedulers import DAY, TWO, Clock, schedule
 
 
 class Tomorrow:
@@ -111,6 +115,45 @@ def test_of_two_that_look_at_the_same_moment_one_compacts(shop: Shop, firn: Firn
         thread.join(60)
     [run] = shop.listed("nightly", runs=5)["runs"]
     assert (run["state"], run["attempts"], shop.files("orders")) == ("done", 1, 1)
+
+
+def test_two_instances_on_one_ledger_make_a_due_compaction_once(
+    shop: Shop, firn: Firn, postgres: PostgresServer
+) -> None:
+    shop.make("orders")
+    url, clock, catalog = postgres.url("two"), Clock(), firn.app.context.catalog
+    ledgers = [Ledger(url), Ledger(url)]
+    nightly = schedule(tenant=shop.tenant, task='{"operation": "COMPACT"}')
+    notes = [ScheduleNotes(ledger) for ledger in ledgers]
+    notes[0].put(nightly, replacing=False)
+    windows = held_off(catalog, firn.app.settings.iceberg.compaction, clock.ms)
+    both = [Scheduler(each, tables_of(catalog), windows, now_ms=clock.ms, begin=lambda work: work()) for each in notes]
+    for one in both:
+        one.open(firn.app.router)
+        one.tick()
+    assert shop.files("orders") == 4
+    clock.now, together = TWO, threading.Barrier(2)
+
+    def look(one: Scheduler) -> None:
+        together.wait(10)
+        one.tick()
+
+    threads = [threading.Thread(target=look, args=(one,)) for one in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for moment in (TWO, TWO + DAY / 2):
+        clock.now = moment
+        for one in both:
+            one.tick()
+    [run] = notes[1].runs([nightly.id], 5)[nightly.id]
+    assert (run.state, run.attempts, run.due_ms) == ("done", 1, to_ms(TWO))
+    request = {"operation": "COMPACTION_LOG", "tenant_id": shop.tenant, "namespace": "shop", "table": "orders"}
+    [logged] = firn.ok(request)["compactions"]
+    assert (logged["asked_by"], logged["state"], shop.files("orders")) == ("schedule nightly", "done", 1)
+    for ledger in ledgers:
+        ledger.close()
 
 
 def test_the_service_catches_up_by_itself_once_with_what_was_missed(shop: Shop) -> None:

@@ -1,19 +1,22 @@
 """A commit that keeps the state it changes: the tag and the change are there together, or neither."""
 
+import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from service.catalog.history import Ref, history
 from service.catalog.tables import Table
-from service.engine.append import stage
+from service.engine.append import each, stage
+from service.engine.jvm import java_class
 from service.engine.rows import frame
 from service.engine.swap import Tag, Target, append_files, swap
 from service.names import BACKUP_PROPERTY
 from tests.harness import Firn
-from tests.integration.test_append import Once, append, ids_in, made, now, rows
+from tests.integration.test_append import Once, Swapping, append, ids_in, made, now, rows
 
 HOUR_MS = 3_600_000
 
@@ -31,6 +34,25 @@ def append_keeping(
         return swap(target, iceberg, append_files(iceberg, staged, "b"), lambda _: before_commit(), tag=tag)
 
     return firn.app.engine.run(job)
+
+
+class Asking(Swapping):
+    """A table that notes what a REST catalog would be asked for."""
+
+    def __init__(self, iceberg: Any) -> None:
+        super().__init__(iceberg, lambda commit: commit())
+        self.changes: list[dict[str, Any]] = []
+        self.requirements: list[dict[str, Any]] = []
+
+    def commit(self, base: Any, updated: Any) -> None:
+        update, required = (
+            java_class(f"org.apache.iceberg.{name}Parser") for name in ("MetadataUpdate", "UpdateRequirement")
+        )
+        changes = updated.changes()
+        self.changes = [json.loads(update.toJson(change)) for change in each(changes)]
+        needed = java_class("org.apache.iceberg.UpdateRequirements").forUpdateTable(base, changes)
+        self.requirements = [json.loads(required.toJson(one)) for one in each(needed)]
+        super().commit(base, updated)
 
 
 def tags(firn: Firn, tenant: str) -> dict[str, Ref]:
@@ -55,6 +77,28 @@ def test_a_tag_is_put_on_the_state_that_a_commit_changes_and_lives_from_then_on(
     assert tag.max_age_ms is not None
     assert before_ms + keep_ms <= written_ms + tag.max_age_ms <= after_ms + keep_ms
     assert ids_in(firn, tenant) == [1, 2]
+
+
+def test_a_rest_catalog_is_asked_for_the_tag_and_the_commit_together(firn: Firn, tenant: str) -> None:
+    table = made(firn, tenant)
+    first = append(firn, table, 1)
+    data = rows(table, 2)
+
+    def job(session: SparkSession) -> Asking:
+        target = Target(session, table.spark_name, table.uuid, None)
+        asking = Asking(target.load())
+        staged = stage(session, table.spark_name, frame(session, data))
+        swap(target, asking, append_files(asking, staged, "b"), lambda _: None, tag=Tag("kept", HOUR_MS))
+        return asking
+
+    asking = firn.app.engine.run(job)
+    refs = [change for change in asking.changes if change["action"] == "set-snapshot-ref"]
+    assert {ref["ref-name"]: (ref["type"], ref["snapshot-id"]) for ref in refs} == {
+        "main": ("branch", now(firn, tenant).current_snapshot_id),
+        "kept": ("tag", first),
+    }
+    needed = {one["ref"]: one["snapshot-id"] for one in asking.requirements if one["type"] == "assert-ref-snapshot-id"}
+    assert needed == {"main": first, "kept": None}, "no other tag has the name"
 
 
 def test_a_commit_that_is_beaten_tags_what_beat_it(firn: Firn, tenant: str) -> None:

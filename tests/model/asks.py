@@ -7,6 +7,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from tests.model.computed import CONDITIONS
+from tests.model.computed import VALUES as COMPUTED
+
 SCHEMA = {
     "fields": {
         "id": {"type": "long", "required": True},
@@ -69,9 +72,14 @@ partial_records = st.fixed_dictionaries(
 )
 """What UPSERT takes: a name only where the row may be new."""
 
-updates = st.fixed_dictionaries(
-    {}, optional={"name": _names, **{column: _maybe(column) for column in OPTIONAL}}
-).filter(bool)
+
+def _set(column: str) -> SearchStrategy[Any]:
+    plain = VALUES[column] if column == "name" else _maybe(column)
+    return plain | st.sampled_from(list(COMPUTED[column])).map(lambda text: {"expression": text})
+
+
+updates = st.fixed_dictionaries({}, optional={column: _set(column) for column in ("name", *OPTIONAL)}).filter(bool)
+"""What UPDATE sets: literals, and expressions over the row."""
 
 _wrong_value = st.sampled_from(
     (
@@ -105,6 +113,7 @@ def filters(depth: int = 2, *, empty: bool = False) -> SearchStrategy[Any]:
     inner = filters(depth - 1, empty=empty)
     return st.one_of(
         _maps(),
+        st.fixed_dictionaries({"expression": st.sampled_from(list(CONDITIONS))}),
         st.lists(_listed(), min_size=least, max_size=3),
         st.fixed_dictionaries({"or": st.lists(inner, min_size=least, max_size=3)}),
         st.fixed_dictionaries({"and": st.lists(inner, min_size=least, max_size=2)}),

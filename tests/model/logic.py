@@ -9,7 +9,8 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-Row = dict[str, Any]
+from tests.model.computed import CONDITIONS, VALUES, Row
+
 Truth = bool | None
 
 
@@ -58,7 +59,16 @@ def condition(row: Row, column: str, operator: str, value: Any) -> Truth:
     return _compare(operator, own, _operand(value, row, own))
 
 
+def new_value(column: str, value: Any, row: Row, typed: Callable[[str, Any], Any]) -> Any:
+    """What an UPDATE sets a row's column to."""
+    if isinstance(value, dict):
+        return VALUES[column][value["expression"]](row)
+    return typed(column, value)
+
+
 def _entry(key: str, value: Any, row: Row) -> Truth:
+    if key == "expression":
+        return CONDITIONS[value](row)
     if key == "not":
         return negation(truth(value, row))
     if key in ("and", "or"):

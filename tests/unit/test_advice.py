@@ -10,6 +10,7 @@ import pytest
 from service.catalog.tables import Catalog, Table
 from service.engine.scans import Scan
 from service.ledger.compactions import CompactionNote, CompactionNotes
+from service.metrics.metrics import Metrics
 from service.names import TableName
 from service.schema import parse_schema
 from service.settings import CompactionSettings, IcebergSettings
@@ -18,6 +19,7 @@ from service.upkeep.costs import OPENING_MS, Merge, Rewriting
 from service.upkeep.query_log import QueryLog
 from tests.fakes import MuteLedger
 from tests.unit.iceberg_tables import SCHEMA, append, open_catalog
+from tests.unit.test_metrics import of
 
 
 @dataclass
@@ -27,13 +29,14 @@ class House:
     catalog: Catalog
     notes: CompactionNotes
     now: float = 1_000_000.0
+    metrics: Metrics = field(default_factory=Metrics)
     queries: QueryLog = field(init=False)
     adviser: Adviser = field(init=False)
 
     def __post_init__(self) -> None:
         self.queries = QueryLog(lambda: self.now)
         settings = IcebergSettings(compaction=CompactionSettings(max_files_per_compaction=4))
-        self.adviser = Adviser(settings, self.catalog, self.notes, self.queries)
+        self.adviser = Adviser(settings, self.catalog, self.notes, self.queries, self.metrics)
 
     def table(self, name: str, files: int, namespace: str = "shop", tenant: str = "acme", **properties: str) -> Table:
         table = self.catalog.create(TableName(tenant, namespace, name), parse_schema(SCHEMA), (), properties)
@@ -89,6 +92,15 @@ def test_tables_rank_by_worth_and_then_by_their_small_files(house: House) -> Non
     assert [a.recommended for a in ranked] == [True, True, True, True, False]
     assert [a.name.table for a in house.adviser.ranked("acme", "other")] == ["calm"]
     assert house.adviser.ranked("nobody") == house.adviser.ranked("acme", "nowhere") == []
+
+
+def test_metrics_are_told_of_the_small_files_of_every_table_that_is_looked_at(house: House) -> None:
+    for name, files in (("many", 9), ("few", 2)):
+        house.table(name, files)
+    house.adviser.ranked("acme")
+    for name, figures in (("many", (9, 1)), ("few", (2, 0))):
+        told = of(house.metrics, TableName("acme", "shop", name))
+        assert (told["firn_table_small_files"], told["firn_table_compaction_recommended"]) == figures
 
 
 @pytest.mark.parametrize(

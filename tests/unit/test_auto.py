@@ -20,7 +20,7 @@ from service.upkeep.advice import Advice, Adviser
 from service.upkeep.auto import ALL_EVERY_S, OTHER_MODE_S, PATIENCE_S, REST, REST_S, Auto
 from service.upkeep.costs import Forecast, Merge, Queries
 from service.upkeep.query_log import QueryLog
-from tests.fakes import FakeCatalog, MuteLedger
+from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
 NIGHT = datetime(2026, 3, 1, 2, 0, tzinfo=UTC).timestamp()
@@ -187,6 +187,19 @@ def test_a_table_waits_for_its_window(house: House) -> None:
     assert house.later(1800) == ["a"]
 
 
+def test_a_window_that_ends_while_others_are_compacted_is_heeded(house: House) -> None:
+    def outcome(name: TableName) -> bool:
+        house.now += 3600
+        return True
+
+    house.table("a", Known(worth=9))
+    house.table("b", window="01:30-02:30")
+    house.outcome = outcome
+    assert house.later() == ["a"]
+    house.now = NIGHT + 86_400
+    assert "b" in house.later()
+
+
 def test_a_busy_service_is_left_alone_until_it_is_not(house: House) -> None:
     house.table("a")
     house.busy = True
@@ -311,6 +324,22 @@ def test_a_table_that_somebody_compacts_already_is_left_to_them(house: House) ->
     assert house.later() == []
     house.notes.end("c1", "done", 2)
     assert house.later() == ["a"]
+
+
+def test_of_two_instances_that_look_at_once_one_compacts(tmp_path: Path) -> None:
+    ledger = MuteLedger(f"sqlite:///{tmp_path}/ledger.db")
+    ledger.owners = FakeOwners("one")
+    one = House(CompactionNotes(ledger))
+    two = House(CompactionNotes(ledger), catalog=one.catalog, adviser=one.adviser)
+    one.table("a")
+
+    def meanwhile(name: TableName) -> bool:
+        assert two.later() == []
+        return True
+
+    one.outcome = meanwhile
+    assert one.later() == ["a"]
+    assert two.later() == ["a"]
 
 
 def test_unless_they_are_gone(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,8 @@ MOMENTS = st.integers(0, 253_402_300_799_999)
 
 
 def backups(home: Path, **settings: Any) -> Backups:
-    return Backups(EditSettings(**settings), Desk(home / "ledger.db").commits)
+    desk = Desk(home / "ledger.db")
+    return Backups(EditSettings(**settings), desk.catalog.as_catalog, desk.commits)
 
 
 def table(**edits: Any) -> Table:

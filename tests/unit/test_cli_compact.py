@@ -40,6 +40,8 @@ class Service:
     def __init__(self) -> None:
         self.answers: dict[str, list[Any]] = {}
         self.asked: list[dict[str, Any]] = []
+        self.jobs: dict[str, list[Any]] = {}
+        self._keys: dict[str, str] = {}
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,7 +49,12 @@ class Service:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 assert self.path == "/database"
                 service.asked.append(request)
-                status, body = service.answer(request)
+                self._send(*service.answer(request))
+
+            def do_GET(self) -> None:
+                self._send(*service.job(self.path))
+
+            def _send(self, status: int, body: bytes) -> None:
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(body)
@@ -68,8 +75,22 @@ class Service:
         said = turns.pop(0) if len(turns) > 1 else turns[0]
         if isinstance(said, bytes):
             return 200, said
+        if request.get("async") and said["success"]:
+            # A key has one job.
+            job_id = self._keys.setdefault(request["idempotency_key"], f"j{len(self._keys)}")
+            self.jobs.setdefault(job_id, [{"state": "running"}, said.get("job", {"state": "done", "result": said})])
+            if said.get("lost"):
+                return 200, b"<html>a proxy is speaking"
+            said = {"success": True, "job_id": job_id}
         status = 200 if said["success"] else 503 if said["error"]["retryable"] else 404
         return status, json.dumps(said, separators=(",", ":")).encode() + b"\n"
+
+    def job(self, path: str) -> tuple[int, bytes]:
+        turns = self.jobs[path.removeprefix("/jobs/")]
+        said = turns.pop(0) if len(turns) > 1 else turns[0]
+        if isinstance(said, bytes):
+            return 502, said
+        return 200, json.dumps({"success": True, "job": {"id": path, **said}}).encode()
 
     @property
     def compacted(self) -> list[tuple[str, str, str]]:
@@ -87,6 +108,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     monkeypatch.setenv("FIRN_URL", made.url)
     monkeypatch.setenv("FIRN_TENANT", "acme")
     monkeypatch.setattr("service.remote._PAUSES_S", (0, 0))
+    monkeypatch.setattr("service.remote._LOOK_EVERY_S", 0)
     yield made
     made.close()
 
@@ -144,6 +166,7 @@ def test_one_table_that_fails_keeps_no_other_from_its_turn_and_the_exit_code_tel
     assert firn("--all-recommended", "--json") == 1
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert first == {
+        "tenant_id": "acme",
         "namespace": "shop",
         "table": "orders",
         "success": False,
@@ -163,7 +186,7 @@ def test_a_refused_recommendation_is_told_and_exits_with_1(
 ) -> None:
     service.answers = {"RECOMMEND": [failed("INVALID_REQUEST")]}
     assert firn("--all-recommended") == 1
-    assert capsys.readouterr().err == "firn: the recommendations: INVALID_REQUEST: no luck\n"
+    assert capsys.readouterr().err == "firn: the recommendations for acme: INVALID_REQUEST: no luck\n"
 
 
 @pytest.mark.parametrize(
@@ -183,19 +206,81 @@ def test_a_wrong_call_exits_with_2(
     assert service.asked == []
 
 
-def test_a_tenant_must_be_named(
-    service: Service, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("arguments", "variable", "tenants"),
+    [
+        ([], None, ["default"]),
+        ([], " , ", ["default"]),
+        ([], "acme, demo,acme", ["acme", "demo"]),
+        (["--tenant", "one", "--tenant", "two,three"], "acme", ["one", "two", "three"]),
+    ],
+)
+def test_it_is_about_the_tenants_that_are_named_or_else_the_default_one(
+    arguments: list[str],
+    variable: str | None,
+    tenants: list[str],
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("FIRN_TENANT")
-    assert firn("--table", "t") == 2
-    assert "FIRN_TENANT" in capsys.readouterr().err
+    if variable is not None:
+        monkeypatch.setenv("FIRN_TENANT", variable)
+    service.answers = {"RECOMMEND": [advised(orders=True)]}
+    assert firn("--all-recommended", *arguments) == 0
+    assert service.compacted == [(tenant, "shop", "orders") for tenant in tenants]
+    several = len(tenants) > 1
+    said = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert said == [f"{tenant}.shop.orders" if several else "shop.orders" for tenant in tenants]
+
+
+def test_a_tenant_whose_recommendations_are_refused_keeps_no_other_from_its_turn(service: Service) -> None:
+    service.answers = {"RECOMMEND": [failed("INVALID_REQUEST"), advised(orders=True)]}
+    assert firn("--all-recommended", "--tenant", "a b,acme") == 1
+    assert service.compacted == [("acme", "shop", "orders")]
+
+
+def test_each_compaction_is_a_job_that_is_asked_after_and_a_lost_answer_begins_no_second(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.answers = {"t": [{**MERGED, "lost": True}, MERGED]}
+    assert firn("--table", "t") == 0
+    assert [request["async"] for request in service.asked] == [True, True]
+    assert list(service.jobs) == ["j0"]
+    assert capsys.readouterr().out == "default.t: 5 files became 1 in 9 ms\n"
+
+
+def test_a_job_that_fails_or_is_interrupted_fails_its_table_alone(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = {"state": "interrupted", "error": {"code": "UNAVAILABLE", "message": "the service ended"}}
+    service.answers = {"RECOMMEND": [advised(orders=True, carts=True)], "orders": [{"success": True, "job": ended}]}
+    assert firn("--all-recommended") == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "shop.orders: FAILED: UNAVAILABLE: the service ended",
+        "shop.carts: 5 files became 1 in 9 ms",
+    ]
+
+
+def test_a_service_that_is_away_for_a_moment_is_asked_again_and_for_longer_fails_that_table_alone(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.answers = {"RECOMMEND": [advised(a=True, b=True, c=True)], "b": [b"<html>"]}
+    service.jobs = {"j0": [b"<html>", {"state": "running"}, {"state": "done", "result": MERGED}]}
+    assert firn("--all-recommended") == 1
+    assert [line.partition(" in ")[0][:24] for line in capsys.readouterr().out.splitlines()] == [
+        "shop.a: 5 files became 1",
+        "shop.b: FAILED: UNREACHA",
+        "shop.c: 5 files became 1",
+    ]
 
 
 def test_where_no_firn_answers_it_exits_with_3(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
     for body in (b"<html>", b"[]", b'{"message": "hello"}'):
-        service.answers = {"t": [body]}
+        service.answers = {"t": [body], "RECOMMEND": [body]}
         assert firn("--table", "t") == 3
         assert "is not Firn" in capsys.readouterr().err
+    assert firn("--all-recommended") == 3, "nobody knows which tables"
     service.close()
     assert firn("--table", "t") == 3
     assert f"no service answers at {service.url}" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,29 +11,53 @@ from typing import Any, cast
 import pytest
 from pyiceberg.table import Table as IcebergTable
 
-from service.catalog.files import list_files
+from handlers.compact import Compact, compact
+from service.catalog.files import DataFile, list_files
 from service.catalog.tables import Catalog, Table
 from service.commits.ask import Ask, Key
 from service.commits.commit import Commits
 from service.commits.holds import Holds
+from service.context import Context
 from service.engine import tags
-from service.engine.compaction import Beaten, Group, Planned, Rewrite, Rewritten, commit, discard, first_of, plan, sweep
+from service.engine.compaction import (
+    Beaten,
+    Group,
+    Planned,
+    Rewrite,
+    Rewritten,
+    commit,
+    first_of,
+    plan,
+    rewrite_manifests,
+    sweep,
+)
 from service.engine.engine import Engine
+from service.engine.expire import remove, unneeded
 from service.engine.rewrite import rewrite
-from service.errors import Cancelled, CommitConflict, EngineUnavailable, OutcomeUnknown, StorageUnavailable
+from service.errors import (
+    Cancelled,
+    CommitConflict,
+    EngineUnavailable,
+    FirnError,
+    OutcomeUnknown,
+    StorageUnavailable,
+    TooManyRequests,
+)
 from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.ledger.ledger import Begun
 from service.ledger.writers import Writers
-from service.names import BATCH_PROPERTY, FENCE_PROPERTY
+from service.metrics.metrics import Metrics
+from service.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
 from service.settings import CompactionSettings, IcebergSettings
 from service.upkeep.compaction import Call, Compactions
 from service.upkeep.counts import WriteCounts
 from service.upkeep.expirer import Expirer
 from service.upkeep.merge import Merger, folder_of
-from service.upkeep.plan import choose
+from service.upkeep.plan import alone, choose, small_beside
 from service.upkeep.report import Outcome, Progress, Wish
 from service.upkeep.upkeep import Upkeep
 from tests.fakes import FakeOwners, MuteLedger
+from tests.harness import wait_until
 from tests.unit.iceberg_tables import ORDERS, append, data_file, make_table, open_catalog
 from tests.unit.test_metrics import of, value
 
@@ -53,6 +78,10 @@ class FakeSpark:
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Whoever else commits meanwhile holds it: PyIceberg refuses what Iceberg's rewriting allows."""
     sessions: int = 4
+    did: list[str] = field(default_factory=list)
+    """What was done beside merging."""
+    beside: Exception | None = None
+    """What that fails with."""
 
     def run(self, job: Callable[..., Any], *args: Any) -> Any:
         does: dict[Any, Callable[..., Any]] = {
@@ -60,25 +89,36 @@ class FakeSpark:
             first_of: lambda group, files, how: replace(group, files=files, handle=group.handle[:files]),
             rewrite: self.rewrite,
             commit: self.commit,
-            discard: lambda planned, done: self.written.difference_update(n for one in done for n in one.names),
             sweep: lambda table, folder, kept: self.written.intersection_update(kept),
             tags.settle: lambda tag: None,
             tags.jobs_of: lambda tag: 1,
+            rewrite_manifests: lambda table, batch, tag: self.sort_manifests(),
+            remove: self.remove,
+            unneeded: lambda removed: [],
         }
         return does[job](*args)
 
     def cancel(self, tag: str) -> None:
         self.cancelled.append(tag)
 
-    def plan(self, table: str, how: Rewrite) -> Planned | None:
-        current = self.catalog.load(ORDERS)
-        if current.current_snapshot_id is None:
-            return None
+    def sort_manifests(self) -> int:
+        if self.beside:
+            raise self.beside
+        self.did.append("manifests")
+        return 1
+
+    def remove(self, table: str, location: str, snapshots: list[int], refs: list[str]) -> None:
+        if self.beside:
+            raise self.beside
+        self.did.append("expiry")
+        self.catalog.load(ORDERS).iceberg.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
+
+    def plan(self, table: str, how: Rewrite, snapshot_id: int) -> Planned:
         groups: dict[str, list[str]] = {}
-        for file in list_files(current).data:
+        for file in list_files(self.catalog.load(ORDERS), snapshot_id).data:
             groups.setdefault(str(file.group[1:]), []).append(file.path)
-        found = [Group(p, len(f), 1000 * len(f), 1, False, f) for p, f in groups.items() if len(f) > 1]
-        return Planned(None, current.current_snapshot_id, tuple(sorted(found, key=lambda g: (-g.files, g.partition))))
+        found = [Group(p, f[0], len(f), 1000 * len(f), 1, False, f) for p, f in groups.items() if len(f) > 1]
+        return Planned(None, snapshot_id, tuple(sorted(found, key=lambda g: (-g.files, g.partition))))
 
     def rewrite(self, planned: Planned, group: Group, how: Rewrite, folder: str, tag: str, alone: int) -> Rewritten:
         name = f"{len(self.written)}-{group.files}.parquet"
@@ -172,9 +212,10 @@ def house(tmp_path: Path) -> House:
     spark = FakeSpark(catalog)
     engine = cast(Engine, spark)
     expirer = Expirer(settings.snapshots, engine, catalog, commits, ())
-    upkeep = Upkeep(settings, catalog, WriteCounts(ledger))
+    metrics = Metrics()
+    upkeep = Upkeep(settings, catalog, WriteCounts(ledger), metrics)
     notes = CompactionNotes(ledger)
-    compactions = Compactions(engine, catalog, commits, upkeep, Holds(), expirer, notes, Writers(ledger))
+    compactions = Compactions(engine, catalog, commits, upkeep, Holds(), expirer, notes, Writers(ledger), metrics)
     make_table(catalog, partitioned=True)
     return House(compactions, spark, catalog, ledger)
 
@@ -222,6 +263,30 @@ def test_where_every_group_is_beaten_nothing_is_merged_and_it_says_so(house: Hou
     assert (outcome.compacted, outcome.stats.conflicts, outcome.stats.files_compacted) == (False, 1, 0)
     assert "changed by other writers" in (outcome.reason or "")
     assert (house.files(), house.unreferenced()) == (3, set())
+
+
+@pytest.mark.parametrize("busy", [CommitConflict("always another one"), TooManyRequests("no session")], ids=str)
+def test_what_finds_no_turn_to_be_committed_is_a_conflict_and_not_the_end(house: House, busy: FirnError) -> None:
+    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, pauses_s=(0, 0))
+    house.fill(*"AAA")
+    house.spark.committing = fail_in("", busy)
+    outcome = house.compact()
+    assert (outcome.compacted, outcome.stats.conflicts, house.files()) == (False, 1, 3)
+    assert (house.unreferenced(), house.noted()) == (set(), [("done", "request r1")])
+
+
+def test_a_commit_that_finds_no_turn_is_tried_again(house: House) -> None:
+    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, pauses_s=(0, 0))
+    house.fill(*"AAA")
+    failures = iter([TooManyRequests("no session"), TooManyRequests("no session")])
+
+    def busy(_: str) -> None:
+        for failure in failures:
+            raise failure
+
+    house.spark.committing = busy
+    outcome = house.compact()
+    assert (outcome.compacted, outcome.stats.conflicts, house.files()) == (True, 0, 1)
 
 
 def fail_in(partition: str, failure: Exception) -> Hook:
@@ -287,11 +352,81 @@ def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: Hous
     call = CallOff()
     house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
     house.spark.committed = lambda _: call.off()
-    with pytest.raises(Cancelled):
+    with pytest.raises(Cancelled) as called_off:
         house.compactions.compact(house.table, Wish(), Call(Ask("r1", asked_by="schedule nightly"), control=call))
+    assert called_off.value.details == {"files_compacted": 3, "files_added": 1, "partitions_compacted": 1}
     assert (house.files(), house.rows(), house.unreferenced()) == (4, 6, set())
     assert house.spark.cancelled
     assert house.noted() == [("cancelled", "schedule nightly")]
+    counted(house, files_before=6, files_after=4, files_compacted=3, files_added=1, partitions_compacted=1)
+    assert value(house.compactions.metrics, "firn_compaction_merged_files_total") == 3
+
+
+def test_failed_on_the_way_it_tells_what_it_had_committed(house: House) -> None:
+    house.fill(*"AAABBB")
+    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
+    merged = threading.Event()
+    house.spark.committed = lambda _: merged.set()
+
+    def fail(partition: str) -> None:
+        if "B" in partition:
+            merged.wait(10)
+            raise EngineUnavailable("Spark ended")
+
+    house.spark.rewriting = fail
+    with pytest.raises(EngineUnavailable):
+        house.compact()
+    counted(house, files_before=6, files_after=4, files_compacted=3, small_files_remaining=4)
+    assert of(house.compactions.metrics, ORDERS)["firn_table_compaction_files after"] == 4
+
+
+def counted(house: House, **figures: int) -> None:
+    """The latest note has these among its stats."""
+    [note, *_] = house.compactions.notes.of_table(ORDERS, 10)
+    stats = json.loads(note.stats or "{}")
+    assert {name: stats.get(name) for name in figures} == figures
+
+
+def test_a_spark_job_that_begins_just_when_it_is_called_off_is_cancelled_too(house: House) -> None:
+    house.fill(*"AAA")
+    call = CallOff()
+
+    def begin_late(_: str) -> None:
+        call.off()
+        wait_until(lambda: len(house.spark.cancelled) > 2, 10)  # the first may have been too early
+
+    house.spark.rewriting = begin_late
+    with pytest.raises(Cancelled):
+        house.compactions.compact(house.table, Wish(), Call(Ask("r1"), control=call))
+    assert (house.files(), house.unreferenced()) == (3, set())
+
+
+def test_whatever_a_compaction_meets_that_was_called_off_is_told_as_that(house: House) -> None:
+    house.fill(*"AAA")
+    call = CallOff()
+
+    def cancelled_in_spark(_: str) -> None:
+        call.off()
+        raise EngineUnavailable("a job ended")
+
+    house.spark.rewriting = cancelled_in_spark
+    with pytest.raises(Cancelled):
+        house.compactions.compact(house.table, Wish(), Call(Ask("r1"), control=call))
+    assert house.noted() == [("cancelled", "request r1")]
+
+
+def test_one_that_waits_for_another_of_its_table_can_be_called_off(house: House) -> None:
+    house.fill(*"AAA")
+    call = CallOff()
+    call.off()
+    with house.compactions._line.hold(house.table.uuid):
+        waiting = ThreadPoolExecutor(1).submit(
+            house.compactions.compact, house.table, Wish(), Call(Ask("r1"), control=call)
+        )
+        with pytest.raises(Cancelled):
+            waiting.result(timeout=10)
+    assert house.noted() == []  # it never began
+    assert house.compact().compacted
 
 
 class CallOff:
@@ -325,6 +460,97 @@ def test_work_that_was_given_to_somebody_else_is_not_committed(house: House) -> 
     assert (house.files(), house.unreferenced()) == (3, set())
 
 
+def test_what_comes_after_the_merge_is_left_undone_as_well_where_the_work_is_somebody_elses(house: House) -> None:
+    house.fill(*"AAA")
+    asked: list[str] = []
+
+    def taken_after_the_merge() -> None:
+        asked.append("")
+        if len(asked) > 1:
+            raise CommitConflict("this run was taken over")
+
+    wish = Wish(rewrite_manifests=True, snapshot_retention_hours=0)
+    ask = Ask("r1", still_ours=taken_after_the_merge)
+    house.compactions.compact(house.table, wish, Call(ask))
+    assert (house.files(), house.spark.did) == (1, [])
+    house.fill(*"AAA")
+    house.compactions.compact(house.table, wish, Call(Ask("r2")))
+    assert house.spark.did == ["manifests", "expiry"]
+
+
+def test_what_fails_after_the_merge_is_told_and_the_compaction_is_done(house: House) -> None:
+    house.fill(*"AAA")
+    wish = Wish(rewrite_manifests=True, snapshot_retention_hours=0)
+    house.spark.beside = StorageUnavailable("the disk is broken")
+    outcome = house.compactions.compact(house.table, wish, Call(Ask("r1")))
+    assert (outcome.compacted, outcome.stats.files_compacted, house.files()) == (True, 3, 1)
+    assert [warning.rpartition(": ")[2] for warning in outcome.warnings] == ["the disk is broken"] * 2
+    [note] = house.compactions.notes.of_table(ORDERS, 10)
+    assert note.state == "done"
+    assert "old snapshots stayed: STORAGE_UNAVAILABLE" in (note.error or "")
+    with pytest.raises(StorageUnavailable):  # nothing was merged that it could take the success from
+        house.compactions.compact(house.table, wish, Call(Ask("r2")))
+    assert house.noted()[0] == ("failed", "request r2")
+
+
+def test_one_that_may_not_begin_any_more_when_it_has_its_turn_does_not(house: House) -> None:
+    house.fill(*"AAA")
+    window = ["open"]
+
+    def may_begin() -> None:
+        if not window:
+            raise Cancelled("the window is over")
+
+    def compact() -> None:
+        with pytest.raises(Cancelled, match="window"):
+            house.compact(Ask("r1", may_begin=may_begin))
+        window.append("it was asked")
+
+    waiting = threading.Thread(target=compact)
+    with house.compactions._line.hold(house.table.uuid):  # another compaction of the table
+        waiting.start()
+        waiting.join(0.2)
+        window.clear()
+    waiting.join(10)
+    assert (window, house.files(), house.noted()) == (["it was asked"], 3, [])
+
+
+def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_away(house: House) -> None:
+    house.fill(*"AAA")
+
+    def taken() -> None:
+        raise CommitConflict("this run was taken over")
+
+    @dataclass
+    class AtOnce:
+        """As much of a handler's context as is looked at; the background is here and now."""
+
+        ask: Ask
+        compactions: Compactions = house.compactions
+        catalog: Catalog = house.catalog
+        upkeep: Upkeep = house.compactions.upkeep
+
+        @property
+        def background(self) -> "AtOnce":
+            return self
+
+        def start(self, kind: str, table: Table, progress: Progress, work: Callable[[Any], bytes]) -> str:
+            work(CallOff())
+            return "job"
+
+        def reply(self, result: Any) -> bytes:
+            return b""
+
+    request = Compact.model_validate(
+        {"operation": "COMPACT", "tenant_id": "acme", "namespace": "shop", "table": "orders", "async": True}
+    )
+    ask = Ask("r1", Key("COMPACT", ORDERS, "k", "f"), still_ours=taken, asked_by="schedule nightly")
+    with pytest.raises(CommitConflict, match="taken over"):
+        compact.run(request, cast(Context, AtOnce(ask)))
+    compact.run(request, cast(Context, AtOnce(replace(ask, still_ours=lambda: None))))
+    assert house.noted() == [("done", "schedule nightly"), ("failed", "schedule nightly")]
+
+
 def test_files_of_a_commit_that_nobody_can_tell_of_stay(house: House) -> None:
     house.fill(*"AAA")
     house.spark.committed = fail_in("", OutcomeUnknown("the catalog fell silent"))
@@ -347,6 +573,43 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(house: House) -> Non
     assert [(g.files, g.expected_files) for g in outcome.plan or ()] == [(4, 1), (3, 1)]
     assert not outcome.compacted
     assert (house.table.metadata_location, house.spark.written, house.noted()) == (before, set(), [])
+
+
+@pytest.mark.parametrize(
+    ("countries", "properties", "reason"),
+    [
+        ("AAB", {}, "3 small file(s), but no partition has the 3 that make merging worth it"),
+        ("AAA", {"enabled": "false"}, "compaction is disabled for this table; force: true compacts it all the same"),
+        ("AAA", {"mode": "off"}, "compaction is disabled for this table; force: true compacts it all the same"),
+    ],
+)
+def test_a_dry_run_says_that_nothing_would_be_done_where_nothing_would(
+    house: House, countries: str, properties: dict[str, str], reason: str
+) -> None:
+    house.fill(*countries)
+    house.catalog.set_properties(house.table, {f"firn.compaction.{name}": v for name, v in properties.items()})
+    dry = house.compact(dry_run=True)
+    assert (dry.plan, dry.reason) == ((), house.compact().reason)
+    assert (dry.reason or "").startswith(reason)
+    assert house.compact(dry_run=True, force=True).reason == "this was a dry run"
+
+
+def test_a_dry_run_counts_the_files_that_it_plans_for(house: House) -> None:
+    house.fill("A")
+    seen_by_the_request = house.table
+    house.fill(*"AA")
+    outcome = house.compactions.compact(seen_by_the_request, Wish(dry_run=True), Call(Ask("r1")))
+    assert [group.files for group in outcome.plan or ()] == [outcome.stats.files_before] == [3]
+
+
+def test_what_is_unforeseen_is_noted_without_the_inside(house: House) -> None:
+    house.fill(*"AAA")
+    house.spark.rewriting = fail_in("", RuntimeError("org.apache.Inside"))
+    with pytest.raises(RuntimeError):
+        house.compact()
+    [note] = house.compactions.notes.of_table(ORDERS, 10)
+    assert "Inside" not in (note.error or "")
+    assert "error id" in (note.error or "")
 
 
 def test_progress_tells_files_and_bytes_done_of_all(house: House) -> None:
@@ -381,8 +644,9 @@ class TestLeftBehind:
         house.compactions.notes.begin(note)
         house.ledger.owners = self.there.beside("here")
         folder = folder_of(house.table, "compact-1")
-        # As Hadoop spells it.
-        append(house.table, "A", path=f"{folder.replace('file:///', 'file:/')}/day=1/kept.parquet")
+        assert folder.startswith("file:///")
+        # As Hadoop, which writes it, spells the same place.
+        append(house.table, "A", path=f"{folder.replace('file:///', 'file:/')}/kept.parquet")
         house.spark.written = {"kept.parquet", "left.parquet"}
 
     def test_its_files_that_no_snapshot_holds_are_removed_and_it_was_interrupted(self, house: House) -> None:
@@ -391,6 +655,14 @@ class TestLeftBehind:
         assert house.spark.written == {"kept.parquet"}
         assert house.noted() == [("interrupted", "auto")]
         assert house.compactions.recover() == 0
+
+    def test_what_it_had_committed_is_counted(self, house: House) -> None:
+        self.there.close()
+        append(house.table, "B")
+        append(house.table, "A", path=f"{folder_of(house.table, 'compact-1')}/more.parquet")
+        house.spark.written.add("more.parquet")
+        house.compactions.recover()
+        counted(house, files_before=1, files_after=3, files_added=2, partitions_compacted=1, small_files_remaining=4)
 
     def test_its_jvm_can_commit_nothing_of_it_any_more(self, house: House) -> None:
         self.there.close()
@@ -401,6 +673,21 @@ class TestLeftBehind:
         assert house.compactions.recover() == 0
         assert house.spark.written == {"kept.parquet", "left.parquet"}
         assert house.noted() == [("running", "auto")]
+
+    def test_a_table_that_cannot_be_read_keeps_nobody_from_the_start_and_is_tried_again(
+        self, house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.there.close()
+
+        def unreadable(name: TableName) -> Table:
+            raise ValueError("no metadata of any kind")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(house.catalog, "load", unreadable)
+            assert house.compactions.recover() == 1
+        assert house.noted() == [("running", "auto")]
+        house.compactions.recover()
+        assert (house.noted(), house.spark.written) == ([("interrupted", "auto")], {"kept.parquet"})
 
     def test_of_a_table_that_is_gone_nothing_is_left_to_do(self, house: House) -> None:
         self.there.close()
@@ -441,24 +728,40 @@ class Bundle:
     files: int
     expected_files: int = 1
     heavy: bool = False
+    path: str = ""
 
 
 class TestChoose:
     def test_a_partition_is_worth_it_by_all_its_bundles_together(self) -> None:
         bundles = [Bundle("a", 3), Bundle("a", 2), Bundle("b", 4)]
-        assert choose(bundles, 5, 100) == [(bundles[0], 3), (bundles[1], 2)]
+        assert choose(bundles, 5, 100, {}) == [(bundles[0], 3), (bundles[1], 2)]
 
     def test_at_most_so_many_files_are_taken_and_one_alone_is_not(self) -> None:
         bundles = [Bundle("a", 5), Bundle("b", 5), Bundle("c", 5)]
-        assert choose(bundles, 2, 8) == [(bundles[0], 5), (bundles[1], 3)]
-        assert choose(bundles, 2, 6) == [(bundles[0], 5)]
+        assert choose(bundles, 2, 8, {}) == [(bundles[0], 5), (bundles[1], 3)]
+        assert choose(bundles, 2, 6, {}) == [(bundles[0], 5)]
 
     def test_what_would_not_become_fewer_is_left_alone(self) -> None:
-        assert choose([Bundle("a", 2, expected_files=2)], 2, 100) == []
+        assert choose([Bundle("a", 2, expected_files=2)], 2, 100, {}) == []
+
+    def test_work_that_is_larger_than_all_beside_it_has_the_cores_to_itself(self) -> None:
+        assert alone([5, 5, 5, 5], 2) == [2, 2, 2, 2]
+        assert alone([100, 1], 2) == [1, 2]
+        assert alone([7], 2) == [1]
+        assert alone([0, 0], 2) == [1, 1]
+
+    def test_small_files_that_fit_into_no_bundle_count_for_their_partition(self) -> None:
+        sizes = [63, 63, 63, 63, 63, 99]
+        files = [DataFile(f"{i}", size, 1, (0, "a")) for i, size in enumerate(sizes)]
+        bundle = Bundle("a", 4, path="0")
+        beside = small_beside(files, 64, {"0"})
+        assert beside == {"0": 5}
+        assert choose([bundle], 5, 100, beside) == [(bundle, 4)]
+        assert choose([bundle], 6, 100, beside) == []
 
     def test_files_of_which_much_is_deleted_are_worth_it_by_themselves(self) -> None:
         heavy = Bundle("a", 1, heavy=True)
-        assert choose([heavy, Bundle("b", 2)], 3, 100) == [(heavy, 1)]
+        assert choose([heavy, Bundle("b", 2)], 3, 100, {}) == [(heavy, 1)]
 
 
 class TestFigures:
@@ -481,10 +784,18 @@ class TestFigures:
         assert value(metrics, "firn_compaction_merged_files_total") == 6
         assert value(metrics, "firn_compaction_seconds_count") == 1
 
-    def test_small_files_by_another_measure_than_the_tables_own_are_not_told(self, house: House) -> None:
+    def test_small_files_are_told_by_the_tables_own_measure(self, house: House) -> None:
         house.fill(*"AAA")
         house.compact(max_file_size_mb=1)
-        assert "firn_table_small_files" not in of(house.compactions.metrics, ORDERS)
+        assert of(house.compactions.metrics, ORDERS)["firn_table_small_files"] == 1
+
+    def test_a_compaction_is_still_recommended_where_enough_small_files_are_left(self, house: House) -> None:
+        house.fill(*"AAABBBB")
+        house.compact(max_files=4)
+        told = of(house.compactions.metrics, ORDERS)
+        assert (told["firn_table_small_files"], told["firn_table_compaction_recommended"]) == (4, 1)
+        house.compact()
+        assert of(house.compactions.metrics, ORDERS)["firn_table_compaction_recommended"] == 0
 
     def test_groups_that_failed_or_were_beaten_are_counted(self, house: House) -> None:
         metrics = house.compactions.metrics

@@ -100,15 +100,17 @@ def test_a_table_a_namespace_or_all_of_the_tenant_and_never_anothers(place: Plac
     assert place.ids(table=None) == ["logs", "orders"]
 
 
-def test_pages_follow_one_another_without_a_gap(place: Place) -> None:
-    every = [place.note(f"c{i}", at=T0 + i) for i in range(7)][::-1]
+def test_pages_follow_one_another_without_a_gap_also_where_some_began_at_the_same_moment(place: Place) -> None:
+    for i in range(8):
+        place.note(f"c{i}", at=T0 + i // 5)
+    every = ["c5", "c6", "c7", "c0", "c1", "c2", "c3", "c4"]
     found: list[str] = []
     page = place.ask(limit=3)
     while True:
         found += [entry["id"] for entry in page["compactions"]]
         if not page["truncated"]:
             break
-        page = place.ask(limit=3, before=page["compactions"][-1]["started_at"])
+        page = place.ask(limit=3, before=page["compactions"][-1]["id"])
     assert found == every
 
 

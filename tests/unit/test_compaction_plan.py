@@ -1,5 +1,6 @@
 """Which files are small, and which of them are worth merging."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -39,6 +40,16 @@ def test_files_of_two_partitionings_never_merge() -> None:
     old = [DataFile(f"old-{i}", 1, 1, (0, "p")) for i in range(2)]
     new = [DataFile(f"new-{i}", 1, 1, (1, "p")) for i in range(2)]
     assert plan(old + new, 10, 3).worth_merging == ()
+
+
+def test_a_file_of_which_much_is_deleted_counts_as_small_and_is_worth_it_by_itself() -> None:
+    little, much = (replace(f, rows=10, deleted=n) for f, n in zip(files(99, 98), (2, 3), strict=True))
+    found = plan([little, much, *files(1)], 10, 3)
+    assert [f.bytes for f in found.small] == [98, 1]
+    assert (found.worth_merging, found.heavy) == ((much,), 1)
+    together = plan([little, much, *files(1, 2)], 10, 3)
+    assert [f.bytes for f in together.worth_merging] == [98, 1, 2]
+    assert plan([replace(f, rows=10, deleted=9) for f in files(1)], 10, 3).worth_merging == ()
 
 
 def test_an_empty_table_has_nothing_to_do() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from docs.generate import generated, parts_of
+from docs.generate import generated, generated_expressions, parts_of
 from service.app import discover
 from service.conditions import OPERATORS
 from service.docs_page import curl, error_classes, page, pretty, request_rows, result_rows
+from service.expressions.functions import FUNCTIONS
 from service.operation import Example, Operation
 from service.settings import NOT_SETTINGS, ROOT, load, variables
 
@@ -28,6 +29,13 @@ def read(name: str) -> str:
 def test_the_generated_parts_are_up_to_date() -> None:
     text = read("docs/operations.md")
     assert generated(text, list(OPERATIONS.values())) == text, "run `python -m docs.generate`"
+
+
+def test_the_tables_of_functions_are_up_to_date() -> None:
+    text = read("docs/expressions.md")
+    assert generated_expressions(text) == text, "run `python -m docs.generate`"
+    rows = re.findall(r"^\| `([a-z0-9_]+)\(", text, re.MULTILINE)
+    assert rows == list(FUNCTIONS)
 
 
 def test_every_operation_has_a_section_and_a_row_in_the_readme() -> None:

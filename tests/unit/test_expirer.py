@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from pyiceberg.table import Table as IcebergTable
 
+from service.catalog.history import history
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.commits.holds import AWAITED, BUILT_ON, READ, Holds, awaited
@@ -16,9 +17,13 @@ from service.engine.engine import Engine
 from service.engine.expire import remove, unneeded
 from service.errors import CommitConflict, StorageUnavailable
 from service.ledger.ledger import Begun, Ledger
+from service.ledger.writers import Writer, Writers
 from service.settings import SnapshotSettings
+from service.upkeep.elsewhere import built_on_elsewhere
 from service.upkeep.expirer import TRIES, Expired, Expirer
+from service.upkeep.orphans import SLACK_MS
 from service.upkeep.retention import Kept
+from tests.fakes import FakeOwners
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 KEEP_TWO = SnapshotSettings(keep_last=2, hourly_for_hours=0)
@@ -78,6 +83,7 @@ class Shop:
         self.catalog = open_catalog(home)
         self.table = make_table(self.catalog, **properties)
         self.ledger = Ledger(f"sqlite:///{home}/ledger.db")
+        self.writers = Writers(self.ledger)
         self.holds = Holds()
         self.commits = Commits(self.catalog, self.ledger)
         self.engine = FakeEngine(self.catalog, self.commits)
@@ -85,7 +91,7 @@ class Shop:
 
     @property
     def expirer(self) -> Expirer:
-        keepers = (self.holds.keeps, partial(awaited, self.ledger))
+        keepers = (self.holds.keeps, partial(awaited, self.ledger), partial(built_on_elsewhere, self.writers))
         return Expirer(KEEP_TWO, cast(Engine, self.engine), self.catalog, self.commits, keepers)
 
     @property
@@ -132,6 +138,28 @@ def test_a_change_that_takes_long_keeps_all_that_came_after_its_beginning(shop: 
     with shop.holds.building_on(shop.table.uuid, shop.made[2]):
         shop.by_policy()
         assert shop.left() == [2, 3, 4, 5]
+
+
+def test_what_another_instance_builds_on_stays_until_it_has_ended_or_is_gone(shop: Shop) -> None:
+    here = FakeOwners("here")
+    there = here.beside("there")
+    shop.ledger.owners = there
+    with shop.writers.writing(shop.table.uuid, "a compaction"):
+        shop.ledger.owners = here
+        shop.by_policy()
+        assert shop.left() == [0, 1, 2, 3, 4, 5]  # all are of the last hour, by which clocks may differ
+        there.close()
+        shop.by_policy()
+        assert shop.left() == [4, 5]
+
+
+def test_before_what_another_instance_builds_on_the_oldest_go(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have found the last snapshot from before it began."""
+    at = [version.timestamp_ms for version in history(shop.catalog.load(ORDERS)).versions]
+    monkeypatch.setattr(shop.writers, "elsewhere", lambda _: [Writer("w", "", "", "there", at[3] + SLACK_MS)])
+    kept = built_on_elsewhere(shop.writers, shop.catalog.load(ORDERS))
+    first = next(i for i, time in enumerate(at) if time == at[3])
+    assert set(kept) == set(shop.made[max(0, first - 1) :])
 
 
 def test_a_hold_is_of_one_table_and_counts_as_often_as_it_is_taken(shop: Shop) -> None:
@@ -204,6 +232,15 @@ def test_one_that_is_beaten_again_and_again_gives_up(shop: Shop) -> None:
     shop.engine.conflicts = TRIES
     with pytest.raises(CommitConflict):
         shop.by_policy()
+    assert (shop.left(), shop.engine.asked) == ([0, 1, 2, 3, 4, 5], 0)
+
+
+def test_by_age_nothing_goes_where_the_work_was_given_to_somebody_else(shop: Shop) -> None:
+    def taken() -> None:
+        raise CommitConflict("this run was taken over")
+
+    with pytest.raises(CommitConflict, match="taken over"):
+        shop.expirer.by_age(shop.table, 0, taken)
     assert (shop.left(), shop.engine.asked) == ([0, 1, 2, 3, 4, 5], 0)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from service.columns import Key, columns_of
 from service.errors import FirnError, InvalidFilter, UnknownField
 from service.filters import MAX_CONDITIONS, MAX_DEPTH, parse_either, parse_filter
-from service.predicates import EVERY_ROW, NO_ROW, Always, And, Compare, In, IsNull, Matches, Not, Or, Predicate
+from service.predicates import EVERY_ROW, NO_ROW, Always, And, Compare, Holds, In, IsNull, Matches, Not, Or, Predicate
 from service.schema import parse_schema
 
 SCHEMA = parse_schema(
@@ -260,6 +260,58 @@ def test_nesting_and_size_are_bounded() -> None:
     parsed(deep["not"])
     with pytest.raises(InvalidFilter, match=f"more than {MAX_CONDITIONS} conditions"):
         parsed([{"age": 1}] * (MAX_CONDITIONS + 1))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"expression": "age < id"},
+        [{"expression": "age < id"}],
+        {"and": [{"expression": "age < id"}]},
+    ],
+)
+def test_an_expression_is_a_condition_in_both_dialects(value: Any) -> None:
+    found = parsed(value)
+    if isinstance(found, And):
+        (found,) = found.children
+    assert isinstance(found, Holds)
+    assert (found.expression.text, found.expression.columns) == ("age < id", {"age", "id"})
+
+
+def test_an_expression_stands_beside_other_conditions() -> None:
+    found = parsed({"age": 1, "expression": "ok", "or": [{"expression": "age IS NULL"}, {"name": "a"}]})
+    assert isinstance(found, And)
+    assert [type(child) for child in found.children] == [Compare, Holds, Or]
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "words"),
+    [
+        ({"expression": "age"}, "filter.expression", "must be a condition, true or false of a row, such as 'a < b'"),
+        ({"expression": "NULL"}, "filter.expression", "must be a condition"),
+        ({"expression": "age >"}, "filter.expression", "at character 6: expected a value, found the end"),
+        ({"expression": {"gt": 1}}, "filter.expression", "must be text such as"),
+        ({"expression": None}, "filter.expression", "must be text such as"),
+        ({"or": [{"age": 1}, {"expression": "agee > 1"}]}, "filter.or[1].expression", "did you mean 'age'?"),
+    ],
+)
+def test_an_expression_that_is_no_condition_is_refused(value: Any, field: str, words: str) -> None:
+    with pytest.raises(FirnError) as caught:
+        parsed(value)
+    assert caught.value.field == field
+    assert words in caught.value.message
+
+
+def test_where_a_column_is_called_expression_the_filter_means_that_column() -> None:
+    resolve = columns_of(parse_schema({"fields": {"expression": {"type": "string"}, "a": {"type": "long"}}}))
+    assert parse_filter({"expression": "a > 1"}, resolve) == Compare(resolve("expression", ""), "eq", "a > 1")
+
+
+def test_the_parts_of_expressions_count_as_conditions() -> None:
+    one = {"expression": "age IN (" + ", ".join(["1"] * 600) + ")"}
+    parsed([one] * 3)
+    with pytest.raises(InvalidFilter, match=f"more than {MAX_CONDITIONS} conditions"):
+        parsed([one] * 4)
 
 
 def test_filter_has_two_names_but_only_one_at_a_time() -> None:

@@ -233,6 +233,18 @@ def test_an_end_that_could_not_be_noted_is_noted_as_soon_as_it_can_be(
     assert outcome(world.process().describe(job)) == {"state": "done", "result": {"success": True}}
 
 
+def test_a_restart_tells_how_far_an_interrupted_job_had_come(world: World) -> None:
+    jobs = world.process()
+    progress = Progress()
+    job = jobs.begin("BULK", world.table, progress)
+    progress.records = 7
+    jobs.look_for_cancels()
+    later = world.process()
+    later.recover()
+    told = later.describe(job)
+    assert (told["state"], told["progress"]["records"]) == ("interrupted", 7)
+
+
 def test_the_first_end_of_a_job_counts(world: World) -> None:
     jobs = world.process()
     job = begun(jobs, world)

@@ -52,6 +52,7 @@ def everything(metrics: Metrics) -> Metrics:
     metrics.compacted(ORDERS, DONE, 9, 2, 8, 1000, 900, 1, 1, 2.5)
     metrics.compacted(ORDERS, FAILED)
     metrics.job("BULK", "running")
+    metrics.schedule_ran("done")
     for kind in READ:
         metrics.read(kind.name, lambda kind=kind: {tuple("x" for _ in kind.labels): 1})  # type: ignore[misc]
     return metrics
@@ -153,7 +154,7 @@ class TestUpkeep:
             OTHERS, DONE, files_before=5, files_after=1, files_compacted=5, bytes_before=50, bytes_after=40
         )
         assert of(metrics, ORDERS) == {
-            "firn_table_compaction_recommended": 0,
+            "firn_table_compaction_recommended": 1,
             "firn_table_compactions_total done": 1,
             "firn_table_compaction_files before": 10,
             "firn_table_compaction_files after": 3,
@@ -201,6 +202,13 @@ def of(metrics: Metrics, table: TableName) -> dict[str, float]:
     return mine
 
 
+def test_how_jobs_end_is_told_as_0_before_there_is_one() -> None:
+    """An alert sees no step in a series that begins."""
+    for kind in ("BULK", "COMPACT"):
+        for state in ("failed", "interrupted"):
+            assert value(Metrics(), "firn_job_states_total", kind=kind, state=state) == 0
+
+
 class TestBound:
     """Names of tables come from clients."""
 
@@ -232,6 +240,16 @@ class TestBound:
             metrics.compacted(ORDERS, NOTHING)
         metrics.checked(TableName("acme", "shop", "new"), 1)
         assert tables(metrics) == {"orders", "new"}
+
+    def test_a_table_that_was_only_looked_at_takes_nobodys_place(self) -> None:
+        metrics = Metrics(1)
+        metrics.looked_at(OTHERS, 3, recommended=True)
+        assert of(metrics, OTHERS) == {"firn_table_small_files": 3, "firn_table_compaction_recommended": 1}
+        metrics.checked(ORDERS, 1)
+        metrics.looked_at(OTHERS, 4, recommended=True)
+        metrics.looked_at(ORDERS, 2, recommended=False)
+        assert tables(metrics) == {"orders"}
+        assert of(metrics, ORDERS) == {"firn_table_small_files": 2, "firn_table_compaction_recommended": 0}
 
     def test_a_table_that_was_dropped_is_not_told(self) -> None:
         metrics = Metrics()

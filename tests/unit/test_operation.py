@@ -55,6 +55,19 @@ def test_an_operation_is_named_after_its_models_literal_and_summed_up_by_its_fir
     assert made == Operation("ASK", Ask, Told, made.run, "queries", "Say something.", (example,))
 
 
+def test_an_example_takes_from_the_answers_to_what_is_given_and_shows_what_that_looks_like() -> None:
+    example = Example(
+        "Ask",
+        {"operation": "ASK", "said": "b-1", "many": "r-1", "table": "t"},
+        {"success": True},
+        given=({"operation": "TELL"}, {"operation": "TELL"}),
+        taken={"said": (2, "backup"), "many": (1, "metadata.request_id")},
+    )
+    answers = [{"metadata": {"request_id": "r-9"}}, {"backup": "b-9"}]
+    assert example.after(answers) == {"operation": "ASK", "said": "b-9", "many": "r-9", "table": "t"}
+    assert example.request["said"] == "b-1"
+
+
 def test_a_schedule_may_run_only_an_operation_that_says_so() -> None:
     assert not operation(Ask, Told, pool="queries")(ask).schedulable
     assert operation(Ask, Told, pool="queries", schedulable=True)(ask).schedulable

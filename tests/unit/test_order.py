@@ -51,6 +51,21 @@ def test_changes_of_one_table_run_one_after_another_in_the_order_they_came() -> 
     assert crowd.end() == [f"{name} {what}" for name in names for what in ("in", "out")]
 
 
+def test_whoever_gives_up_waiting_leaves_the_line_to_the_others() -> None:
+    crowd = Crowd(Order())
+
+    def no_longer() -> None:
+        raise TimeoutError
+
+    with crowd.order.hold("t"):
+        crowd.join("t", "first")
+        with pytest.raises(TimeoutError), crowd.order.hold("t", no_longer):
+            pass
+        crowd.join("t", "last")
+    assert crowd.end() == ["first in", "first out", "last in", "last out"]
+    assert crowd.order._lines == {}
+
+
 def test_tables_do_not_wait_for_each_other() -> None:
     crowd = Crowd(Order())
     with crowd.order.hold("slow"):

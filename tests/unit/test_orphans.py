@@ -120,6 +120,17 @@ def paths(cleaned: Cleaned) -> set[str]:
     return {file.path for file in cleaned.files}
 
 
+def test_nothing_is_removed_where_the_work_was_given_to_somebody_else(shop: Shop) -> None:
+    def taken() -> None:
+        raise CommitConflict("this run was taken over")
+
+    shop.plant("data/x.parquet")
+    for clean in (shop.orphans().clean, shop.orphans().clean_now):
+        with pytest.raises(CommitConflict, match="taken over"):
+            clean(shop.table, now_ms() - 72 * HOUR_MS, still_ours=taken)
+    assert "data/x.parquet" in shop.on_disk()
+
+
 names = st.sampled_from(
     ["data/x.parquet", "data/a b/é%20.parquet", "data/_t/0", ".y", "metadata/z.avro", "metadata/9.metadata.json"]
 )
@@ -299,3 +310,16 @@ class TestStorage:
         assert checked_by(f"data/{checksum_of(name)}") == f"data/{name}"
         assert checked_by(checksum_of(name)) == name
         assert checked_by("data/..crc") is None
+
+
+def test_the_folder_of_a_compaction_goes_with_its_last_file_and_no_other_folder_does(tmp_path: Path) -> None:
+    mine, other = tmp_path / f"data/compact-{'0a' * 16}", tmp_path / "data/compact-1"
+    for folder in (mine / "day=1", mine / "day=2", other):
+        folder.mkdir(parents=True)
+        (folder / "file.parquet").touch()
+    unlink([f"{mine}/day=1/file.parquet", f"{other}/file.parquet"])
+    assert (mine / "day=2").exists()
+    assert not (mine / "day=1").exists()
+    unlink([f"{mine}/day=2/file.parquet"])
+    assert not mine.exists()
+    assert other.exists()

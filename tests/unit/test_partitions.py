@@ -56,8 +56,11 @@ def by(catalog: Catalog, *fields: dict[str, Any]) -> Table:
     return catalog.create(ORDERS, schema, partition, {"format-version": "2"})
 
 
-def add(table: Table, *values: Any, spec_id: int = 0, size: int = 1000) -> None:
-    """A commit of one file, which is not really there, in this partition."""
+def add(
+    table: Table, *values: Any, spec_id: int = 0, size: int = 1000, low: int | None = None, high: int | None = None
+) -> None:
+    """A commit of one file, which is not really there, in this partition; with bounds of `l`, perhaps."""
+    bounds = {2: low.to_bytes(8, "little")} if low else None, {2: high.to_bytes(8, "little")} if high else None
     iceberg = table.iceberg
     file = IcebergDataFile.from_args(
         content=DataFileContent.DATA,
@@ -67,6 +70,8 @@ def add(table: Table, *values: Any, spec_id: int = 0, size: int = 1000) -> None:
         record_count=3,
         file_size_in_bytes=size,
         spec_id=spec_id,
+        lower_bounds=bounds[0],
+        upper_bounds=bounds[1],
         sort_order_id=None,
         equality_ids=None,
         key_metadata=None,
@@ -181,6 +186,15 @@ def test_the_filters_groups_are_the_listings(catalog: Catalog) -> None:
     listed = {file.group for file in list_files(table).data}
     assert matching < listed
     assert len(matching) == 2
+
+
+def test_a_filter_names_partitions_and_file_statistics_rule_no_file_of_them_out(catalog: Catalog) -> None:
+    table = by(catalog, {"field": "l", "transform": "truncate", "width": 10})
+    for kept in (10, 10, 20):
+        add(table, kept, low=kept + 1, high=kept + 2)
+    table = catalog.load(ORDERS)
+    pruning = partition_expression({"l": 15}, table.schema, table.partition)
+    assert [file.group for file in matching_files(table, pruning)] == [(0, 10), (0, 10)]
 
 
 def test_a_filter_on_a_table_without_partitions_is_refused(catalog: Catalog) -> None:

@@ -16,10 +16,10 @@ from service.commits.commit import Commits
 from service.context import Context
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableNotFound, UnknownField
 from service.names import TableName
-from service.properties import CompactionOverrides, TableProperties, to_iceberg
+from service.properties import CompactionOverrides, SnapshotOverrides, TableProperties, snapshot_policy, to_iceberg
 from service.schema import parse_schema
 from service.settings import IcebergSettings, Settings
-from service.upkeep.policy import TARGET, CompactionInForce, check_policy, in_force
+from service.upkeep.policy import SNAPSHOTS, TARGET, CompactionInForce, SnapshotsInForce, check_policy, in_force
 from tests.fakes import MuteLedger
 from tests.unit.iceberg_tables import ORDERS, SCHEMA, append, make_table, open_catalog
 
@@ -71,7 +71,8 @@ def house(tmp_path: Path) -> House:
 
 def test_a_policy_shows_every_field_that_a_table_can_set() -> None:
     shown = set(CompactionInForce.model_fields)
-    assert shown == {*CompactionOverrides.model_fields, TARGET, "overridden"}
+    assert shown == {*CompactionOverrides.model_fields, TARGET, SNAPSHOTS, "overridden"}
+    assert set(SnapshotsInForce.model_fields) == set(SnapshotOverrides.model_fields)
     assert set(SetCompaction.model_fields) >= shown - {"overridden"}
 
 
@@ -98,6 +99,16 @@ def test_what_is_left_out_stays_and_null_goes_back(house: House) -> None:
     assert house.set(mode=None, min_files_to_compact=None).overridden == []
 
 
+def test_of_old_snapshots_too_what_is_left_out_stays_and_null_goes_back(house: House) -> None:
+    house.set(snapshots={"keep_last": 7, "keep_at_most": 9})
+    assert snapshot_policy(house.table.properties, SETTINGS.snapshots).keep_last == 7
+    shown = house.set(snapshots={"keep_last": None, "hourly_for_hours": 2})
+    assert shown.snapshots.model_dump() == {"keep_last": 100, "hourly_for_hours": 2, "keep_at_most": 9}
+    assert shown.overridden == ["snapshots.hourly_for_hours", "snapshots.keep_at_most"]
+    assert house.set(mode="auto").snapshots == shown.snapshots
+    assert house.set(snapshots=None).overridden == ["mode"]
+
+
 def test_every_field_can_be_set_and_is_shown_as_it_was_set(house: House) -> None:
     fields = {
         "enabled": False,
@@ -111,9 +122,10 @@ def test_every_field_can_be_set_and_is_shown_as_it_was_set(house: House) -> None
         "strategy": "zorder",
         "sort_by": ["id", "country"],
         "window": "23:00-01:30 Asia/Kathmandu",
+        "snapshots": {"keep_last": 7, "hourly_for_hours": 3, "keep_at_most": 9},
     }
     shown = house.set(**fields).model_dump()
-    assert shown.pop("overridden") == list(fields)
+    assert shown.pop("overridden") == [*list(fields)[:-1], *(f"snapshots.{n}" for n in SnapshotOverrides.model_fields)]
     assert shown == fields
     assert house.now.model_dump(exclude={"overridden"}) == fields
 

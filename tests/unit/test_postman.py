@@ -60,6 +60,14 @@ def test_every_answer_is_checked(item: dict[str, Any]) -> None:
         assert 'body["success"]' in script
 
 
+def test_what_an_example_takes_is_kept_from_the_answer_that_has_it() -> None:
+    [folder] = [folder for folder in COLLECTION["item"][1]["item"] if folder["name"] == "DELETE_BACKUP"]
+    *_, given, example = folder["item"]
+    kept = 'pm.collectionVariables.set("given_backup", body["backup"]);'
+    assert kept in given["event"][0]["script"]["exec"]
+    assert json.loads(example["request"]["body"]["raw"])["name"] == "{{given_backup}}"
+
+
 def test_no_two_requests_of_a_folder_share_a_name() -> None:
     for folder in [COLLECTION["item"][0], *COLLECTION["item"][1]["item"]]:
         names = [item["name"] for item in folder["item"]]

@@ -112,6 +112,8 @@ def test_a_long_chain_does_not_become_a_deep_tree() -> None:
         ({"name": {"regex": "a"}}, "cannot use regex"),
         ({"name": {"contains": "a"}}, "cannot use contains"),
         ({"age": {"gt": {"field": "z"}}}, "cannot use another column"),
+        ({"expression": "age > 1"}, "cannot use an expression"),
+        ({"not": {"expression": "age > 1"}}, "cannot use an expression"),
         ({"bin": "AP8="}, "cannot use binary values"),
         ({"x": "Infinity"}, "cannot use infinity"),
         ({"z": 1}, "not 'z'; they are age, bin, d, day"),

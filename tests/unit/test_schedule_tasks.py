@@ -20,6 +20,7 @@ from service.upkeep.task import check_task, dumps, loads
 class Tidy(ChangeRequest):
     operation: Literal["TIDY"]
     force: bool = False
+    async_: bool = Field(default=False, alias="async")
     size: int = Field(default=1, ge=1)
     filter: Any = None
 
@@ -80,6 +81,7 @@ def test_a_good_task_is_kept_with_its_operation_in_capitals() -> None:
         ({"operation": "TIDY", "tenant_id": "other"}, "UNKNOWN_FIELD", "task.tenant_id", None),
         ({"operation": "TIDY", "namespace": "n"}, "UNKNOWN_FIELD", "task.namespace", None),
         ({"operation": "TIDY", "idempotency_key": "k"}, "UNKNOWN_FIELD", "task.idempotency_key", None),
+        ({"operation": "TIDY", "async": True}, "UNKNOWN_FIELD", "task.async", None),
     ],
 )
 def test_a_bad_task_is_refused_by_its_field(

@@ -140,6 +140,46 @@ def test_what_is_due_in_an_hour_that_is_left_out_runs_right_after_it_once() -> N
     assert next_run(timing, first) == datetime(2026, 3, 30, 0, 30, tzinfo=UTC)
 
 
+@pytest.mark.parametrize(
+    ("cron", "times"),
+    [  # by the clock of the place, which goes from 02:00 to 03:00
+        ("30 2 * * *", ["03:00"]),
+        ("*/30 2 * * *", ["03:00"]),
+        ("*/15 2 * * *", ["03:00"]),
+        ("* 2 * * *", ["03:00"]),
+        ("0 */2 * * *", ["00:00", "03:00", "04:00"]),
+        ("*/30 1-3 * * *", ["01:00", "01:30", "03:00", "03:30"]),
+        ("30 * * * *", ["00:30", "01:30", "03:30", "04:30"]),
+        ("0 */1 * * *", ["00:00", "01:00", "03:00", "04:00"]),
+    ],
+)
+def test_where_an_hour_is_left_out_what_it_names_runs_right_after_it_once(cron: str, times: list[str]) -> None:
+    assert on_the_day(cron, datetime(2026, 3, 28, 23, tzinfo=UTC), hours=4) == times
+
+
+@pytest.mark.parametrize(
+    ("cron", "times"),
+    [  # by the clock of the place, which goes from 03:00 to 02:00
+        ("30 2 * * *", ["02:30"]),
+        ("0 */2 * * *", ["00:00", "02:00", "04:00"]),
+        ("*/30 2 * * *", ["02:00", "02:30", "02:00", "02:30"]),
+        ("0 * * * *", ["00:00", "01:00", "02:00", "02:00", "03:00", "04:00"]),
+        ("0 1,2,3 * * *", ["01:00", "02:00", "03:00"]),
+    ],
+)
+def test_where_an_hour_comes_twice_what_names_certain_times_runs_in_the_first(cron: str, times: list[str]) -> None:
+    assert on_the_day(cron, datetime(2026, 10, 24, 22, tzinfo=UTC), hours=6) == times
+
+
+def on_the_day(cron: str, begin: datetime, hours: int) -> list[str]:
+    """When it runs in Zurich in so many hours from a moment on, by the clock there."""
+    found, at = [], begin - timedelta(seconds=1)
+    while (following := next_run(Timing(cron, "Europe/Zurich"), at)) and following < begin + timedelta(hours=hours):
+        found.append(following.astimezone(ZoneInfo("Europe/Zurich")).strftime("%H:%M"))
+        at = following
+    return found
+
+
 def test_what_is_due_in_an_hour_that_comes_twice_runs_in_the_first() -> None:
     timing = Timing("30 2 * * *", "Europe/Zurich")
     first = next_run(timing, datetime(2026, 10, 24, 12, tzinfo=UTC))

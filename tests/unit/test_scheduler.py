@@ -3,6 +3,7 @@
 import json
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,11 +11,18 @@ from typing import Any
 
 import pytest
 
-from service.errors import CatalogUnavailable, CommitConflict, LedgerUnavailable, ScheduleExists, ScheduleNotFound
+from service.errors import (
+    Cancelled,
+    CatalogUnavailable,
+    CommitConflict,
+    LedgerUnavailable,
+    ScheduleExists,
+    ScheduleNotFound,
+)
 from service.names import TableName
-from service.upkeep.scheduler import AT_ONCE, ATTEMPTS, STALL_S, to_ms
+from service.upkeep.scheduler import AT_ONCE, ATTEMPTS, GONE_S, STALL_S, to_ms
 from tests.fakes import FakeOwners, MuteLedger
-from tests.schedulers import ALL, DAY, OK, ONE, SCHEMA, TWO, Instance, Said, World, refused, schedule
+from tests.schedulers import ALL, DAY, OK, ONE, OTHER, SCHEMA, TWO, Instance, Said, World, refused, schedule
 
 
 class Here(World):
@@ -165,12 +173,48 @@ class TestTakingOver:
         two.tick()
         assert two.work == []
         one.owners.close()
-        two.tick(1)
-        three.tick(1)
+        for instance in (two, three):
+            instance.tick(1)
+        for instance in (two, three):
+            instance.tick(GONE_S)
         assert (len(two.work), len(three.work)) == (1, 0)
         two.catch_on()
         [run] = two.runs()
         assert (run.state, run.attempts, two.door.tables, three.door.tables) == ("done", 2, ["orders"], [])
+
+    def test_one_whose_instance_cannot_be_seen_for_a_moment_goes_on(self, world: Here) -> None:
+        one, two = self.begun(world), world.instance("two", waiting=True)
+        for _ in range(5):
+            one.owners.close()  # the ledger blinks
+            two.tick(1)
+            one.owners.present.add("one")
+            two.tick(GONE_S / 2)
+            one.owners.close()
+            two.tick(GONE_S / 2)
+            one.owners.present.add("one")
+            one.tick(10)
+        assert two.work == []
+
+    def test_a_run_of_its_own_that_an_instance_knows_nothing_of_is_gone_on_with(
+        self, world: Here, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = world.instance()
+        one.notes.put(schedule(), replacing=False)
+        claim = one.notes.claim
+
+        def lost(*said: Any, **named: Any) -> None:
+            claim(*said, **named)
+            raise LedgerUnavailable("the answer was lost")
+
+        world.at(TWO)
+        with monkeypatch.context() as patch:
+            patch.setattr(one.notes, "claim", lost)
+            with pytest.raises(LedgerUnavailable):
+                one.tick()
+        one.tick(1)
+        assert one.states() == ["running"], "its claim may only just have been made"
+        one.tick(GONE_S)
+        assert (one.door.tables, one.states(), one.found().run) == (["orders"], ["done"], None)
 
     def test_one_that_stands_still_is_taken_over_and_fenced_off(self, world: Here) -> None:
         one = self.begun(world)
@@ -229,6 +273,7 @@ class TestTakingOver:
             if table == "people":
                 one.owners.close()
                 two.tick()
+                two.tick(GONE_S)
 
         one.door.before = die
         one.catch_on()
@@ -243,6 +288,7 @@ class TestTakingOver:
             last.owners.close()
             last = world.instance(f"next-{number}", waiting=True)
             last.tick()
+            last.tick(GONE_S)
         assert last.work == []
         [run] = last.runs()
         assert (run.state, run.attempts) == ("failed", ATTEMPTS + 1)
@@ -297,13 +343,10 @@ def test_a_schedule_of_the_same_name_made_anew_is_another(world: Here) -> None:
     one.schedules.run(one.found(), "r")
     assert one.found().fence == 1
     one.work.pop(0)()
-    [(_, deleted)] = one.door.asked
-    with pytest.raises(CommitConflict):
-        deleted.still_ours()
-    assert one.states() == ["running"]
+    assert (one.door.asked, one.states()) == ([], ["running"])
     one.door.before = lambda table: one.door.asked[-1][1].still_ours()
     one.catch_on()
-    assert (one.door.tables, one.states()) == (["orders", "orders"], ["done"])
+    assert (one.door.tables, one.states()) == (["orders"], ["done"])
 
 
 def test_one_that_is_replaced_goes_by_what_is_new_and_its_run_goes_on(world: Here) -> None:
@@ -321,6 +364,40 @@ def test_one_that_is_replaced_goes_by_what_is_new_and_its_run_goes_on(world: Her
     assert (one.door.tables, one.states()) == (["orders", "people"], ["done", "done"])
 
 
+HOURLY = {"id": "id-2", "cron": "0 * * * *", "next_ms": to_ms(TWO + DAY)}
+
+
+@pytest.mark.parametrize(
+    ("new", "runs"),
+    [
+        ({"id": "id-2", "next_ms": to_ms(TWO + DAY)}, ["done"]),
+        (HOURLY, ["done"]),
+        ({**HOURLY, "catch_up": False}, []),
+        ({**HOURLY, "enabled": False, "next_ms": None}, []),
+    ],
+)
+def test_one_that_is_replaced_forgets_no_run_that_is_due_unless_it_does_not_catch_up(
+    world: Here, new: dict[str, Any], runs: list[str]
+) -> None:
+    one = world.instance()
+    one.notes.put(schedule(), replacing=False)
+    now = TWO + timedelta(hours=1)
+    one.notes.put(schedule(**new, created_ms=to_ms(now)), replacing=True)
+    world.at(now)
+    one.tick()
+    assert one.states() == runs
+
+
+def test_one_that_is_replaced_with_the_same_times_stays_due_when_it_was(world: Here) -> None:
+    one = world.instance()
+    one.notes.put(schedule(), replacing=False)
+    before = to_ms(TWO) - 1000
+    one.notes.put(schedule(id="id-2", created_ms=before, next_ms=to_ms(TWO + DAY), table="people"), replacing=True)
+    assert one.found().next_ms == to_ms(TWO)
+    one.notes.put(schedule(id="id-3", created_ms=before, next_ms=to_ms(TWO + DAY), cron="5 2 * * *"), replacing=True)
+    assert one.found().next_ms == to_ms(TWO + DAY)
+
+
 def test_one_table_that_fails_keeps_no_other_from_its_turn(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(**ALL), replacing=False)
@@ -335,6 +412,40 @@ def test_one_table_that_fails_keeps_no_other_from_its_turn(world: Here) -> None:
         ("people", "done", "all is well", None),
         ("carts", "done", None, None),
     ]
+
+
+def test_how_many_tables_a_run_has_is_noted_before_the_first(world: Here) -> None:
+    one, seen = world.instance(), []
+    one.notes.put(schedule(**ALL), replacing=False)
+    one.door.before = lambda table: seen.append(json.loads(one.runs()[0].tally)["tables"])
+    world.at(TWO)
+    one.tick()
+    assert seen == [3, 3, 3]
+
+
+def test_a_table_that_is_dropped_before_its_turn_fails_no_run_but_one_that_is_for_it(world: Here) -> None:
+    one = world.instance(waiting=True)
+    one.notes.put(schedule(**ALL), replacing=False)
+
+    def drop(table: str) -> None:
+        world.catalog.tables.pop(OTHER, None)
+
+    one.door.before = drop
+    world.at(TWO)
+    one.tick()
+    one.catch_on()
+    [run] = one.runs()
+    assert (run.state, one.door.tables) == ("done", ["orders", "carts"])
+    assert [(o["table"], o["state"]) for o in json.loads(run.tally)["outcomes"]] == [
+        ("orders", "done"),
+        ("people", "skipped"),
+        ("carts", "done"),
+    ]
+    one.notes.put(schedule(id="id-2", table=OTHER.table), replacing=True)
+    world.at(TWO + DAY)
+    one.tick(1)
+    one.catch_on()
+    assert one.states() == ["done", "failed"]
 
 
 def test_what_may_be_sent_again_is_sent_again_a_few_times(world: Here) -> None:
@@ -394,6 +505,25 @@ class TestWindows:
         world.at(TWO)
         one.tick()
         assert one.door.tables == ["orders", "people", "carts"]
+
+    def test_the_window_counts_that_is_open_when_the_work_has_its_turn(self, world: Here) -> None:
+        one = self.windowed(world, "03:00-05:00 Europe/Zurich")
+        begun: list[str] = []
+
+        def wait(table: str) -> None:
+            if table == "orders" and not begun:
+                world.at(TWO + timedelta(hours=2))  # so long it waited for a thread
+            begun.append(table)
+            with suppress(Cancelled):
+                one.door.asked[-1][1].may_begin()
+
+        one.door.answers = {"orders": [refused("BUSY", retryable=True), OK]}
+        one.door.before = wait
+        world.at(TWO)
+        one.tick()
+        outcome = json.loads(one.runs()[0].tally)["outcomes"][0]
+        assert (outcome["table"], outcome["state"]) == ("orders", "skipped")
+        assert "outside of the table's window" in outcome["reason"]
 
     def test_who_asks_for_a_run_now_gets_it_now(self, world: Here) -> None:
         one = self.windowed(world, "01:00-02:00 Europe/Zurich")
@@ -516,6 +646,37 @@ def test_an_instance_runs_so_many_at_once_and_leaves_the_others_to_others(world:
     one.tick()
     two.tick()
     assert (len(one.work), len(two.work)) == (AT_ONCE, 2)
+
+
+def test_metrics_tell_how_runs_ended_and_what_is_overdue(world: Here) -> None:
+    one = world.instance(waiting=True)
+    one.notes.put(schedule(), replacing=False)
+    one.notes.put(schedule(id="id-2", name="picky", catch_up=False), replacing=False)
+    world.at(TWO + timedelta(hours=1))
+    one.tick()
+    figure = one.metrics.registry.get_sample_value
+    assert figure("firn_schedules_overdue") == 2
+    one.catch_on()
+    one.tick(1)
+    states = ("done", "missed", "failed", "partly", "interrupted")
+    assert [figure("firn_schedule_runs_total", {"state": state}) for state in states] == [1, 1, 0, 0, 0]
+    assert figure("firn_schedules_overdue") == 0
+
+
+def test_what_others_kept_waiting_was_not_missed(world: Here) -> None:
+    one = world.instance(waiting=True)
+    for n in range(AT_ONCE):
+        one.notes.put(schedule(id=f"id-{n}", name=f"n-{n}", next_ms=to_ms(TWO) - 1), replacing=False)
+    one.notes.put(schedule(id="id-x", catch_up=False), replacing=False)
+    world.at(TWO)
+    one.tick()
+    world.at(TWO + timedelta(hours=1))
+    one.tick(1)
+    assert (len(one.work), one.states()) == (AT_ONCE, [])
+    one.catch_on()
+    one.tick(1)
+    one.catch_on()
+    assert one.states() == ["done"]
 
 
 def test_the_last_fifty_runs_are_kept(world: Here) -> None:

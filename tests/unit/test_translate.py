@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from service import errors
 from service.catalog.translate import translated as catalog_translated
+from service.engine.sql import REFUSED
 from service.engine.translate import is_lost, is_odd, translated
 from service.errors import FirnError
 
@@ -183,6 +184,31 @@ def test_a_state_decides_before_the_text_does(state: str, kind: type[FirnError])
     told = translated(Refused(state, "[X] No space left on device was cancelled SQLSTATE: 42703\n== SQL ==\nSELECT"))
     assert type(told) is kind
     assert "== SQL" not in str(told)
+
+
+def test_a_value_that_cannot_be_computed_is_said_to_be_the_row_s() -> None:
+    text = "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate it. SQLSTATE: 22012\n== SQL ==\n(a / b)"
+    for error in (Refused("22012", text), java(SPARK, message=text)):
+        told = translated(error)
+        assert isinstance(told, errors.InvalidQuery)
+        assert told.message.startswith("a value of a row cannot be computed: Division by zero. Use `try_divide`")
+        assert "SQL" not in told.message
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ("updates.home.city.expression: the expression is null for a row", "updates.home.city.expression"),
+        ("CAST AS uuid: a text is not a uuid", None),
+    ],
+)
+def test_what_a_statement_of_ours_refuses_of_a_row_is_told_as_it_is(said: str, field: str | None) -> None:
+    error = java(SPARK, message=f"[USER_RAISED_EXCEPTION] {REFUSED}{said} SQLSTATE: P0001")
+    told = translated(error)
+    assert isinstance(told, errors.InvalidRequest)
+    assert (told.message, told.field) == (said, field)
+    other = java(SPARK, message=f"[USER_RAISED_EXCEPTION] {said} SQLSTATE: P0001")
+    assert translated(other) is other
 
 
 NAMED: dict[str, str] = {

@@ -471,34 +471,3 @@ def test_queues_of_idle_tables_are_let_go_of(shop: Shop, monkeypatch: pytest.Mon
     assert list(shop.writes._queues) == [shop.catalog.tables[NEW].uuid]
     shop.write(2).result(5)
     assert shop.ids == [1, 1, 1, 2]
-
-
-class TestOverwrite:
-    """All rows replaced, in the table's turn, as any other change."""
-
-    def test_it_is_a_change_like_any_other(self, shop: Shop) -> None:
-        shop.engine.committed = lambda rows: None
-        effect = shop.writes.overwrite(ORDERS, [{"id": 1}, {"id": 2}], Ask("r1"))
-        assert effect.snapshot
-        assert shop.notes() == [("done", effect.snapshot_id)]
-        assert shop.ids == [1, 2]
-
-    def test_records_that_do_not_fit_are_refused_before_anything_is_noted(self, shop: Shop) -> None:
-        with pytest.raises(InvalidRecord):
-            shop.writes.overwrite(ORDERS, [{"id": "text"}], Ask("r1"))
-        assert (shop.notes(), shop.engine.tries) == ([], [])
-
-    def test_it_waits_for_the_batch_before_it(self, shop: Shop) -> None:
-        shop.see()
-        held = Held(shop)
-        first = shop.write(1)
-        assert held.inside.wait(5)
-        effects = []
-        other = threading.Thread(target=lambda: effects.append(shop.writes.overwrite(ORDERS, [{"id": 2}], Ask("r1"))))
-        other.start()
-        uuid = shop.catalog.tables[ORDERS].uuid
-        wait_until(lambda: len(shop.commits.order._lines[uuid]) == 2, 5, every=0.001)
-        held.go_on.set()
-        other.join(5)
-        assert told(first)[1] == 1
-        assert effects[0].snapshot_id == 2

@@ -1,0 +1,92 @@
+"""DEDUPLICATE: of the rows that share a key, one stays."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from service.changes import Edit, Repeats, SortKey
+from service.context import Context
+from service.edits.upsert import keys_of
+from service.errors import InvalidRequest
+from service.operation import Example, operation
+from service.query.items import Sorts
+from service.requests import EditRequest, EditResult, told
+from service.schema import DecimalType, Primitive, TableSchema
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
+GIVEN = (
+    {
+        "operation": "CREATE_TABLE",
+        **ADDRESS,
+        "schema": {"fields": {"user": {"type": "string", "required": True}, "day": {"type": "date"}}},
+    },
+    {
+        "operation": "WRITE",
+        **ADDRESS,
+        "records": [{"user": "a", "day": "2024-01-01"}, {"user": "a", "day": "2024-01-31"}, {"user": "b"}],
+    },
+)
+REQUEST: dict[str, Any] = {
+    "operation": "DEDUPLICATE",
+    **ADDRESS,
+    "key_cols": ["user"],
+    "order_by": [{"field": "day"}],
+    "keep": "last",
+}
+COUNTS = {"records_removed": 1, "files_affected": 1, "partitions_affected": 1, "scanned_files": 1}
+METADATA = {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"}
+EXAMPLES = (
+    Example("Keep the latest row of each key", REQUEST, {"success": True, **COUNTS, "metadata": METADATA}, given=GIVEN),
+    Example(
+        "See which rows would go",
+        {**REQUEST, "dry_run": True},
+        {
+            "success": True,
+            **COUNTS,
+            "dry_run": True,
+            "sample": [{"before": {"user": "a", "day": "2024-01-01"}, "after": None}],
+            "plan_token": "<any>",
+            "metadata": METADATA,
+        },
+        given=GIVEN,
+    ),
+)
+
+
+class Deduplicate(EditRequest):
+    operation: Literal["DEDUPLICATE"]
+    key_cols: list[str] | None = Field(
+        default=None, description="rows that are equal in these are one; default: the primary key"
+    )
+    order_by: Sorts = Field(
+        default_factory=list,
+        description="which of them comes first: columns, or objects as QUERY's `sort` has; without it, any may",
+    )
+    keep: Literal["first", "last"] = Field(default="first", description="the one that stays")
+
+
+class DeduplicateResult(EditResult):
+    records_removed: int = Field(description="rows that shared their key with the one that stays")
+
+
+@operation(Deduplicate, DeduplicateResult, pool="edits", examples=EXAMPLES)
+def deduplicate(request: Deduplicate, context: Context) -> DeduplicateResult:
+    """Remove all rows of each key but one, in one commit."""
+    table = context.catalog.load(request.table_name)
+    schema = table.schema
+    keys, order = keys_of(schema, request.key_cols), _order(request, schema)
+    which = Repeats(keys, order, request.keep == "last", request.within(schema, table.partition))
+    outcome = context.edits.run(table, "DEDUPLICATE", Edit(schema, which), request.wish(context), context.ask)
+    return DeduplicateResult(records_removed=outcome.counts.deleted, **told(outcome))
+
+
+def _order(request: Deduplicate, schema: TableSchema) -> tuple[SortKey, ...]:
+    order = []
+    for i, item in enumerate(request.order_by):
+        path = f"order_by[{i}].field"
+        field = schema.field(item.field, path=path)
+        if not isinstance(field.type, Primitive | DecimalType):
+            raise InvalidRequest(f"{path}: {item.field!r} is {field.type}, which has no order", field=path)
+        descending = item.order == "desc"
+        order.append(SortKey(field.name, descending, not descending if item.nulls_first is None else item.nulls_first))
+    return tuple(order)

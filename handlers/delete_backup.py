@@ -1,0 +1,44 @@
+"""DELETE_BACKUP: a state of a table that need not be kept any longer."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from service.context import Context
+from service.operation import ChangeRequest, Example, Result, operation
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "drafts"}
+GIVEN: tuple[dict[str, Any], ...] = (
+    {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"text": {"type": "string"}}}},
+    {"operation": "WRITE", **ADDRESS, "records": [{"text": "a"}, {"text": "b"}]},
+    {"operation": "DELETE", **ADDRESS, "filter": {"text": "a"}, "create_backup": True},
+)
+EXAMPLES = (
+    Example(
+        "Let go of a backup",
+        {"operation": "DELETE_BACKUP", **ADDRESS, "name": "backup-20240501T101112045Z-delete-1f0c9a7e"},
+        {
+            "success": True,
+            "backup_deleted": True,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+        },
+        given=GIVEN,
+        taken={"name": (3, "backup")},
+    ),
+)
+
+
+class DeleteBackup(ChangeRequest):
+    operation: Literal["DELETE_BACKUP"]
+    name: str = Field(description="the backup's name, as LIST_BACKUPS has it")
+
+
+class DeleteBackupResult(Result):
+    backup_deleted: bool = Field(description="true: it cannot be restored any more")
+
+
+@operation(DeleteBackup, DeleteBackupResult, pool="edits", examples=EXAMPLES)
+def delete_backup(request: DeleteBackup, context: Context) -> DeleteBackupResult:
+    """Let go of a backup; the files that nothing else needs are deleted with the table's next old snapshots."""
+    context.backups.delete(context.catalog.load(request.table_name), request.name, context.ask)
+    return DeleteBackupResult(backup_deleted=True)

@@ -1,0 +1,131 @@
+"""RESTORE_BACKUP: a table made to hold what a backup holds, as one more change of it; its history stays."""
+
+from dataclasses import dataclass
+
+from service.catalog.files import has_deletes, list_files
+from service.catalog.tables import Snapshot, Table
+from service.commits.ask import Ask
+from service.commits.commit import Commits
+from service.commits.holds import Holds
+from service.edits.backups import backup_of, find
+from service.engine.engine import Engine
+from service.engine.restore import Difference, Restore, compare, restore
+from service.engine.swap import Moved, Tag
+from service.errors import CommitConflict
+from service.names import FENCE_PROPERTY
+
+OPERATION = "RESTORE_BACKUP"
+NOT_DONE = "the table holds what the backup holds already"
+_BEFORE, _AFTER = "firn-records-before", "firn-records-after"
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore came to, or would."""
+
+    restored: bool
+    reason: str | None
+    records_before: int
+    records_after: int
+    files_removed: int
+    files_added: int
+    backup: str | None
+    snapshot_id: int | None
+
+
+@dataclass(frozen=True)
+class Restores:
+    """Restores tables from their backups."""
+
+    engine: Engine
+    commits: Commits
+    holds: Holds
+
+    def preview(self, table: Table, name: str) -> Restored:
+        """What a restore would do."""
+        with self.holds.reading(table.uuid, table.current_snapshot_id):
+            return _not_done(table, self.difference(table, name), "this was a dry run")
+
+    def run(self, table: Table, name: str, tag: Tag | None, ask: Ask) -> Restored:
+        """Make the table hold what its backup of this name holds, unless it does."""
+        found: Difference | None = None
+
+        def change(current: Table, batch: str) -> None:
+            nonlocal found
+            found = self.difference(current, name)
+            if not (found.back or found.gone):
+                return
+
+            def leave() -> None:
+                self.commits.must_be_ours(batch)
+                ask.still_ours()
+
+            said = {_BEFORE: str(found.rows_before), _AFTER: str(found.rows_after)}
+            order = Restore(current.spark_name, current.uuid, current.schema_id, found, batch, leave, tag, said)
+            try:
+                self.engine.run(restore, order)
+            except Moved as e:
+                raise CommitConflict(f"{e}; send the request again") from e
+
+        effect = self.commits.commit(table, OPERATION, ask, change)
+        if effect.snapshot is None:
+            assert found is not None  # without a commit it was looked for
+            return _not_done(effect.after, found, NOT_DONE)
+        return _done(effect.snapshot)
+
+    def difference(self, table: Table, name: str) -> Difference:
+        """What tells the table from what its backup of this name holds; none where the rows must be the same."""
+        backup_id, current_id = find(table, name).snapshot_id, table.current_snapshot_id
+        if has_deletes(table, backup_id) or has_deletes(table):
+            found = self.engine.run(compare, table.spark_name, backup_id, current_id)
+        else:
+            kept = {file.path: file.rows for file in list_files(table, backup_id).data}
+            now = {file.path: file.rows for file in list_files(table).data}
+            back, gone = frozenset(kept.keys() - now.keys()), frozenset(now.keys() - kept.keys())
+            found = Difference(backup_id, current_id, back, gone, sum(now.values()), sum(kept.values()))
+        if _only_rewritten(table, backup_id):
+            return found.without_files()
+        return found
+
+
+def _only_rewritten(table: Table, since: int) -> bool:
+    """Whether all that became of a table since a snapshot left its rows as they were."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
+    at = table.current_snapshot_id
+    while at != since:
+        snapshot = by_id.get(at) if at is not None else None
+        if snapshot is None or not _left_the_rows(snapshot):
+            return False
+        at = snapshot.parent_id
+    return True
+
+
+def _left_the_rows(snapshot: Snapshot) -> bool:
+    return snapshot.summary.get("operation") == "replace" or FENCE_PROPERTY in snapshot.summary
+
+
+def _not_done(table: Table, found: Difference, reason: str) -> Restored:
+    return Restored(
+        False,
+        reason if found.back or found.gone else NOT_DONE,
+        found.rows_before,
+        found.rows_after,
+        len(found.gone),
+        len(found.back),
+        None,
+        table.current_snapshot_id,
+    )
+
+
+def _done(snapshot: Snapshot) -> Restored:
+    """What the snapshot says of the restore that made it: that outlives an answer that was lost."""
+    return Restored(
+        True,
+        None,
+        snapshot.counted(_BEFORE),
+        snapshot.counted(_AFTER),
+        snapshot.counted("deleted-data-files"),
+        snapshot.counted("added-data-files"),
+        backup_of(snapshot),
+        snapshot.snapshot_id,
+    )

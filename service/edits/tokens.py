@@ -1,0 +1,52 @@
+"""Plan tokens: what a dry run saw, for the same request to be held to. They are no secret, and kept nowhere."""
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+
+from service.errors import InvalidRequest, PlanStale
+
+_VERSION = 1
+_AGAIN = "send the request with dry_run: true again for a new one"
+
+
+@dataclass(frozen=True)
+class Token:
+    """Which table and request were previewed, and a digest of the rows concerned."""
+
+    table_uuid: str
+    request: str
+    digest: str
+
+    def text(self) -> str:
+        said = json.dumps([_VERSION, self.table_uuid, self.request, self.digest], separators=(",", ":"))
+        return base64.urlsafe_b64encode(said.encode()).decode().rstrip("=")
+
+    def check_table(self, table_uuid: str) -> None:
+        if table_uuid != self.table_uuid:
+            raise PlanStale(f"the table was dropped and made anew since plan_token was given; {_AGAIN}")
+
+    def check(self, digest: str) -> None:
+        """PlanStale where the rows concerned are not what they were."""
+        if digest != self.digest:
+            raise PlanStale(
+                f"the rows concerned have changed since plan_token was given; nothing was changed; {_AGAIN}"
+            )
+
+
+def read(text: str, request: str) -> Token:
+    """The token that a dry run gave for this request."""
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        version, table_uuid, planned, digest = json.loads(raw)
+    except (ValueError, TypeError, binascii.Error) as e:
+        raise InvalidRequest(f"plan_token is not one that a dry run gave; {_AGAIN}", field="plan_token") from e
+    if version != _VERSION or not all(isinstance(part, str) for part in (table_uuid, planned, digest)):
+        raise InvalidRequest(f"plan_token is not one that a dry run gave; {_AGAIN}", field="plan_token")
+    if planned != request:
+        raise InvalidRequest(
+            f"plan_token was given for another request; send it with the very request that was planned, or {_AGAIN}",
+            field="plan_token",
+        )
+    return Token(table_uuid, planned, digest)

@@ -1,0 +1,306 @@
+"""Edits are previewed, held to their preview, kept to partitions, counted and verified before anybody sees them."""
+
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.types import StringType
+from pyspark.sql import SparkSession
+
+from service.changes import ByFilter, Edit
+from service.edits.edits import _base
+from service.engine.edit import Order, apply
+from service.errors import RowCountMismatch
+from service.names import TableName
+from service.predicates import NO_ROW, Not
+from tests.harness import Firn
+
+FIELDS = {
+    "id": {"type": "long", "required": True},
+    "kind": {"type": "string"},
+    "n": {"type": "integer"},
+    "tags": {"type": "map", "key_type": "string", "value_type": "integer"},
+}
+BY_KIND = {"partitions": [{"field": "kind", "transform": "identity"}]}
+ROWS = [{"id": i, "kind": f"k{i % 3}", "n": i, "tags": {"a": i}} for i in range(9)]
+
+
+class Table:
+    """A table, asked and looked at."""
+
+    def __init__(self, firn: Firn, tenant: str) -> None:
+        self.firn = firn
+        self.tenant = tenant
+        self.address = {"tenant_id": tenant, "table": "t"}
+
+    def ok(self, operation: str, **fields: Any) -> dict[str, Any]:
+        return self.firn.ok({"operation": operation, **self.address, **fields})
+
+    def fail(self, code: str, operation: str, **fields: Any) -> dict[str, Any]:
+        before = self.state()
+        error = self.firn.fail({"operation": operation, **self.address, **fields}, code)
+        assert self.state() == before, "a refused request changed the table"
+        return error
+
+    def rows(self, **query: Any) -> list[dict[str, Any]]:
+        return self.firn.rows(self.tenant, "t", sort=["id"], **query)
+
+    def state(self) -> Any:
+        return self.ok("DESCRIBE_TABLE")["description"]
+
+    def files(self) -> set[Path]:
+        loaded = self.firn.app.context.catalog.load(TableName(self.tenant, "default", "t"))
+        return set(Path(loaded.location.removeprefix("file://")).rglob("*.parquet"))
+
+
+@pytest.fixture
+def table(firn: Firn, tenant: str) -> Table:
+    made = Table(firn, tenant)
+    made.ok("CREATE_TABLE", schema={"fields": FIELDS, "primary_key": ["id"]}, partition=BY_KIND)
+    made.ok("WRITE", records=ROWS)
+    return made
+
+
+EDITS: dict[str, dict[str, Any]] = {
+    "update": {"operation": "UPDATE", "updates": {"n": 100}, "filter": {"n": {"gte": 4}}},
+    "move": {"operation": "UPDATE", "updates": {"kind": "k9", "tags": None}, "filter": {"kind": "k1"}},
+    "delete": {"operation": "DELETE", "filter": {"n": {"lt": 5}}},
+    "delete a partition": {"operation": "DELETE", "filter": {"kind": "k2"}},
+    "delete all": {"operation": "DELETE", "all": True},
+    "upsert": {
+        "operation": "UPSERT",
+        "records": [{"id": 1, "n": 1}, {"id": 2, "n": -2}, {"id": 50, "kind": "new", "n": 5}],
+    },
+    "overwrite": {"operation": "WRITE", "mode": "overwrite", "records": [{"id": 1, "kind": "x"}, {"id": 2}]},
+    "overwrite a partition": {
+        "operation": "WRITE",
+        "mode": "overwrite",
+        "partition_filter": {"kind": "k0"},
+        "records": [{"id": 77, "kind": "k0"}],
+    },
+}
+FIGURES = ("records_updated", "records_deleted", "records_inserted", "records_unchanged", "records_written")
+PLACES = ("files_affected", "partitions_affected")
+
+
+def figures(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: answer[name] for name in (*FIGURES, *PLACES) if name in answer}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_dry_run_changes_nothing_and_tells_what_the_edit_then_does(table: Table, name: str) -> None:
+    edit = EDITS[name]
+    state, files = table.state(), table.files()
+    told = table.ok(**edit, dry_run=True)
+    assert (table.state(), table.files()) == (state, files)
+    assert told["dry_run"] is True
+    before = table.rows()
+    done = table.ok(**edit, plan_token=told["plan_token"])
+    after = table.rows()
+    assert figures(done) == figures(told)
+    assert "dry_run" not in done
+    was, is_now = Counter(map(json.dumps, before)), Counter(map(json.dumps, after))
+    gone = Counter(json.dumps(s["before"]) for s in told["sample"] if s["before"])
+    come = Counter(json.dumps(s["after"]) for s in told["sample"] if s["after"])
+    assert len(told["sample"]) <= 20
+    assert (gone - come, come - gone) == (was - is_now, is_now - was)
+    changed = done.get("records_inserted", done.get("records_written", 0)) - done.get("records_deleted", 0)
+    assert len(after) - len(before) == (changed if name != "update" else 0)
+
+
+def test_a_plan_holds_while_only_other_rows_change_and_when_files_are_merged(table: Table) -> None:
+    asked = {"updates": {"n": 0}, "filter": {"id": {"in": [1, 2]}}}
+    plan = table.ok("UPDATE", **asked, dry_run=True)["plan_token"]
+    table.ok("WRITE", records=[{"id": 100, "kind": "k1"}, {"id": 101, "kind": "k2"}])
+    table.ok("UPDATE", updates={"n": 9}, filter={"id": 5})
+    table.ok("COMPACT", force=True)
+    assert table.ok("UPDATE", **asked, plan_token=plan)["records_updated"] == 2
+
+
+@pytest.mark.parametrize("meanwhile", ["changed", "gone", "more"])
+def test_a_plan_is_stale_once_a_row_it_concerns_has_changed_or_gone_or_another_has_come(
+    table: Table, meanwhile: str
+) -> None:
+    asked = {"filter": {"kind": "k1"}}
+    plan = table.ok("DELETE", **asked, dry_run=True)["plan_token"]
+    if meanwhile == "changed":
+        table.ok("UPDATE", updates={"n": -1}, filter={"id": 4})
+    elif meanwhile == "gone":
+        table.ok("DELETE", filter={"id": 4})
+    else:
+        table.ok("WRITE", records=[{"id": 400, "kind": "k1"}])
+    error = table.fail("PLAN_STALE", "DELETE", **asked, plan_token=plan)
+    assert "dry_run" in error["message"]
+
+
+def test_a_plan_of_an_upsert_is_stale_once_a_new_key_is_there(table: Table) -> None:
+    asked = {"records": [{"id": 60, "kind": "k1"}]}
+    plan = table.ok("UPSERT", **asked, dry_run=True)["plan_token"]
+    table.ok("WRITE", records=[{"id": 60, "kind": "k2"}])
+    table.fail("PLAN_STALE", "UPSERT", **asked, plan_token=plan)
+
+
+def test_a_plan_is_good_for_its_own_request_only(table: Table) -> None:
+    asked = {"updates": {"n": 0}, "filter": {"id": 1}}
+    plan = table.ok("UPDATE", **asked, dry_run=True)["plan_token"]
+    for other in ({**asked, "updates": {"n": 1}}, {**asked, "filter": {"id": 2}}):
+        assert table.fail("INVALID_REQUEST", "UPDATE", **other, plan_token=plan)["field"] == "plan_token"
+    for wrong in ("x", plan[:-3], "é", "AAAA"):
+        assert table.fail("INVALID_REQUEST", "UPDATE", **asked, plan_token=wrong)["field"] == "plan_token"
+    # How it is made may differ.
+    done = table.ok("UPDATE", **asked, plan_token=plan, create_backup=True, idempotency_key="k")
+    assert done["records_updated"] == 1
+    assert table.ok("UPDATE", **asked, plan_token=plan, create_backup=True, idempotency_key="k") == done
+
+
+def test_a_partition_filter_keeps_other_partitions_files_closed(table: Table) -> None:
+    inside = {"partition_filter": {"kind": "k1"}}
+    update = table.ok("UPDATE", updates={"n": 0}, filter={"n": {"gte": 0}}, **inside)
+    assert (update["records_updated"], update["scanned_files"], update["files_affected"]) == (3, 1, 1)
+    upsert = table.ok("UPSERT", records=[{"id": 1, "kind": "k1", "n": 5}, {"id": 2, "kind": "k1", "n": 5}], **inside)
+    # The row 2 of another partition is not looked at: what is sent is new here.
+    assert (upsert["records_updated"], upsert["records_inserted"], upsert["scanned_files"]) == (1, 1, 1)
+    delete = table.ok("DELETE", all=True, partition_filter=[{"field": "kind", "operator": "eq", "value": "k1"}])
+    assert (delete["records_deleted"], delete["partitions_affected"]) == (4, 1)
+    assert {row["kind"] for row in table.rows()} == {"k0", "k2"}
+
+
+def test_records_outside_of_the_partition_filter_are_refused(table: Table) -> None:
+    records = [{"id": 1, "kind": "k1"}, {"id": 2, "kind": "k2"}]
+    for asked in ({"operation": "UPSERT"}, {"operation": "WRITE", "mode": "overwrite"}):
+        error = table.fail("INVALID_RECORD", **asked, records=records, partition_filter={"kind": "k1"})
+        assert error["field"] == "records[1]"
+    assert table.fail("INVALID_FILTER", "DELETE", all=True, partition_filter={"n": 1})["field"] == "partition_filter"
+
+
+def test_an_append_takes_nothing_that_is_an_edits(table: Table) -> None:
+    for name, value in {"dry_run": True, "plan_token": "x", "partition_filter": {}, "create_backup": True}.items():
+        assert table.fail("INVALID_REQUEST", "WRITE", records=ROWS, **{name: value})["field"] == name
+
+
+def test_rows_that_say_the_same_already_are_not_rewritten(table: Table) -> None:
+    files = table.files()
+    answer = table.ok("UPSERT", records=ROWS)
+    assert (answer["records_updated"], answer["records_unchanged"], answer["files_affected"]) == (0, 9, 0)
+    assert table.files() == files
+    one = table.ok("UPSERT", records=[*ROWS[:8], {**ROWS[8], "tags": {"a": 9}}])
+    assert (one["records_updated"], one["records_unchanged"], one["files_affected"]) == (1, 8, 1)
+    assert table.rows()[8]["tags"] == {"a": 9}
+
+
+def test_of_records_with_one_key_the_last_counts_where_that_is_asked_for(table: Table) -> None:
+    twice = [{"id": 1, "n": 1}, {"id": 70, "n": 1}, {"id": 1, "n": 2}, {"id": 70, "kind": "z"}]
+    assert table.fail("INVALID_RECORD", "UPSERT", records=twice)["field"] == "records[2]"
+    answer = table.ok("UPSERT", records=twice, on_duplicate="last")
+    assert (answer["records_updated"], answer["records_inserted"]) == (1, 1)
+    assert [row for row in table.rows() if row["id"] in (1, 70)] == [
+        {**ROWS[1], "n": 2},
+        {"id": 70, "kind": "z", "n": None, "tags": None},
+    ]
+
+
+def test_a_record_without_its_key_is_refused(table: Table) -> None:
+    for record in ({"n": 1}, {"id": None, "n": 1}):
+        assert table.fail("INVALID_RECORD", "UPSERT", records=[record])["field"] == "records[0].id"
+    assert table.fail("UNKNOWN_FIELD", "UPSERT", records=[], key_cols=["idd"])["suggestion"] == "id"
+
+
+def test_every_row_of_a_key_that_is_there_twice_is_updated(table: Table) -> None:
+    table.ok("WRITE", records=[ROWS[1]])
+    answer = table.ok("UPSERT", records=[{"id": 1, "n": 77}])
+    assert (answer["records_updated"], answer["files_affected"]) == (2, 2)
+    assert [row["n"] for row in table.rows() if row["id"] == 1] == [77, 77]
+
+
+def test_edits_count_right_beside_another_engines_delete_files(table: Table) -> None:
+    name = TableName(table.tenant, "default", "t")
+
+    def delete_beside(session: SparkSession) -> None:
+        spark_name = table.firn.app.context.catalog.load(name).spark_name
+        session.sql(f"ALTER TABLE {spark_name} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
+        session.sql(f"DELETE FROM {spark_name} WHERE id IN (1, 3)")
+
+    table.firn.app.engine.run(delete_beside)
+    assert table.ok("UPDATE", updates={"n": 0}, filter={"kind": "k1"})["records_updated"] == 2
+    assert table.ok("DELETE", filter={"id": {"in": [0, 3]}})["records_deleted"] == 1
+    assert [row["id"] for row in table.rows()] == [2, 4, 5, 6, 7, 8]
+    assert table.ok("WRITE", mode="overwrite", records=[{"id": 1}])["records_deleted"] == 6
+    assert [row["id"] for row in table.rows()] == [1]
+
+
+def test_a_column_that_the_newest_snapshot_does_not_know_can_be_edited_by(table: Table) -> None:
+    with table.firn.app.context.catalog.load(TableName(table.tenant, "default", "t")).iceberg.update_schema() as change:
+        change.add_column("colour", StringType())
+    assert (
+        table.ok("UPDATE", updates={"colour": "red"}, filter={"colour": None, "id": {"lt": 2}})["records_updated"] == 2
+    )
+    assert table.ok("UPSERT", records=[{"id": 2, "colour": "blue"}])["records_updated"] == 1
+    assert [row["colour"] for row in table.rows()][:4] == ["red", "red", "blue", None]
+
+
+def test_an_edit_whose_rows_do_not_add_up_is_not_published_and_leaves_nothing(table: Table) -> None:
+    loaded = table.firn.app.context.catalog.load(TableName(table.tenant, "default", "t"))
+    state, files = table.state(), table.files()
+    true = _base(loaded, loaded)
+    wrong = _with_one_row_more(true)
+    edit = Edit(loaded.schema, ByFilter(Not(NO_ROW), ()))
+    order = Order("b" * 32, lambda found: {}, lambda found: None, lambda: None)
+    with pytest.raises(RowCountMismatch, match=r"^Row count mismatch"):
+        table.firn.app.engine.run(apply, wrong, edit, order)
+    assert (table.state(), table.files()) == (state, files)
+
+
+def _with_one_row_more(base: Any) -> Any:
+    path = next(iter(base.rows))
+    return type(base)(**{**vars(base), "rows": {**base.rows, path: base.rows[path] + 1}})
+
+
+def test_concurrent_upserts_of_one_new_key_insert_one_row(table: Table) -> None:
+    """Ten clients, ten rounds, overlapping keys: one row a key, and all that was counted adds up."""
+    inserted = updated = unchanged = sent = 0
+    with ThreadPoolExecutor(10) as clients:
+        for turn in range(10):
+            batches = [
+                [{"id": 1000 + (c + k) % 12, "kind": f"k{turn % 3}", "n": c} for k in range(3)] for c in range(10)
+            ]
+            for answer in clients.map(lambda records: table.ok("UPSERT", records=records), batches):
+                inserted += answer["records_inserted"]
+                updated += answer["records_updated"]
+                unchanged += answer["records_unchanged"]
+                sent += 3
+    ids = Counter(row["id"] for row in table.rows(filter={"id": {"gte": 1000}}))
+    assert ids == {1000 + i: 1 for i in range(12)}
+    assert inserted == 12
+    assert inserted + updated + unchanged == sent
+
+
+def test_of_each_key_the_first_or_the_last_row_in_an_order_stays(table: Table) -> None:
+    table.ok("WRITE", records=[{"id": 1, "kind": "k2", "n": 50}, {"id": 1, "kind": "k0", "n": None}, {"id": 2, "n": 9}])
+    for keep, order, left in (
+        ("first", ["n"], {1: None, 2: 2}),
+        ("last", ["n"], {1: 50, 2: 9}),
+        ("first", [{"field": "n", "order": "desc"}], {1: 50, 2: 9}),
+        ("last", [{"field": "n", "nulls_first": False}], {1: None, 2: 9}),
+    ):
+        asked = {"order_by": order, "keep": keep}
+        told = table.ok("DEDUPLICATE", **asked, dry_run=True)
+        assert told["records_removed"] == len(told["sample"]) == 3
+        assert table.ok("UPSERT", records=[], dry_run=True)["records_inserted"] == 0
+        gone = {(s["before"]["id"], s["before"]["n"]) for s in told["sample"]}
+        assert {(r["id"], r["n"]) for r in table.rows(filter={"id": {"in": [1, 2]}})} - gone == set(left.items())
+    done = table.ok("DEDUPLICATE", **asked, plan_token=told["plan_token"])
+    assert figures(done) == figures(told)
+    assert {r["id"]: r["n"] for r in table.rows()} == {i: i for i in range(9)} | left
+    assert table.ok("DEDUPLICATE")["records_removed"] == 0
+
+
+def test_keys_that_are_null_are_one_key_and_other_partitions_are_left_alone(table: Table) -> None:
+    table.ok("WRITE", records=[{"id": 20, "kind": None}, {"id": 21, "kind": None}, {"id": 22, "kind": "k1"}])
+    kept = table.ok("DEDUPLICATE", key_cols=["kind"], order_by="id", partition_filter={"kind": {"is_null": True}})
+    assert (kept["records_removed"], kept["scanned_files"]) == (1, 1)
+    assert [r["id"] for r in table.rows(filter={"id": {"gte": 20}})] == [20, 22]
+    assert table.fail("UNKNOWN_FIELD", "DEDUPLICATE", key_cols=["kinds"])["suggestion"] == "kind"
+    assert table.fail("INVALID_REQUEST", "DEDUPLICATE", order_by=["tags"])["field"] == "order_by[0].field"
