@@ -131,8 +131,8 @@ def _overwrite(request: Write, context: Context) -> WriteResult:
     table = context.catalog.load(request.table_name)
     schema, within, wish = table.schema, request.within(table.schema, table.partition), request.wish(context)
     rows = to_arrow(schema, read_records(schema, request.records))
-    context.edits.refuse_outside(rows, within)
-    edit = Edit(schema, ByFilter(within), added=rows if rows.num_rows else None)
+    context.edits.refuse_outside(rows, within, table.derived)
+    edit = Edit(schema, ByFilter(within), added=rows if rows.num_rows else None, derived=table.derived)
     outcome = context.edits.run(table, "WRITE", edit, wish, context.ask)
     effect, said = outcome.effect, told(outcome)
     check = context.upkeep.check_after_write(effect.after) if effect.snapshot else NOT_CHECKED

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from service.derived import Derived
 from service.predicates import EVERY_ROW, Predicate
 from service.schema import ColumnType, TableSchema
 
@@ -76,8 +77,12 @@ Which: TypeAlias = ByFilter | ByKey | Repeats
 
 @dataclass(frozen=True)
 class Edit:
-    """An edit of a table with this schema; `added` are rows that come with it whatever the table holds."""
+    """An edit of a table with this schema; `added` are rows that come with it whatever the table holds.
+
+    New rows that lack a derived column get it worked out.
+    """
 
     schema: TableSchema
     which: Which
     added: pa.Table | None = None
+    derived: tuple[Derived, ...] = ()

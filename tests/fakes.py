@@ -180,9 +180,7 @@ class FakeEngine:
     def rows(self) -> Rows:
         return [row for commit in self.commits for row in commit]
 
-    def run(
-        self, job: Callable[..., Any], table: str, data: pa.Table, batch: str, derived: object = (), **how: Any
-    ) -> int:
+    def run(self, job: Callable[..., Any], table: str, data: pa.Table, batch: str, **how: Any) -> int:
         assert job is append
         rows: Rows = data.to_pylist()
         self.tries.append(rows)

@@ -12,6 +12,7 @@ from service.changes import PLACE, ByFilter, ByKey, Edit
 from service.commits.ask import Ask
 from service.commits.commit import Commits, Effect
 from service.commits.holds import Holds
+from service.derived import Derived
 from service.edits.backups import backup_of
 from service.edits.tokens import Token
 from service.engine.edit import Base, Found, Order, Sample, apply, first_outside, preview
@@ -108,13 +109,13 @@ class Edits:
         effect = self.commits.commit(table, operation, ask, change)
         return _outcome(effect, made)
 
-    def refuse_outside(self, rows: pa.Table, within: Predicate) -> None:
+    def refuse_outside(self, rows: pa.Table, within: Predicate, derived: tuple[Derived, ...] = ()) -> None:
         """Refuse records that the request itself keeps out."""
         if within == EVERY_ROW or not rows.num_rows:
             return
         if PLACE not in rows.column_names:
             rows = rows.append_column(PLACE, pa.array(range(rows.num_rows), pa.int32()))
-        place = self.engine.run(first_outside, rows, within)
+        place = self.engine.run(first_outside, rows, within, derived)
         if place is not None:
             raise InvalidRecord(
                 f"records[{place}] lies outside of partition_filter, where nothing is looked at or written; "

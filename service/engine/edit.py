@@ -103,9 +103,11 @@ def apply(session: SparkSession, base: Base, edit: Edit, order: Order) -> Found:
         return found
 
 
-def first_outside(session: SparkSession, records: pa.Table, within: Predicate) -> int | None:
+def first_outside(
+    session: SparkSession, records: pa.Table, within: Predicate, derived: Sequence[Derived] = ()
+) -> int | None:
     """The place of the first record that a predicate is not true of."""
-    with sql.viewed(session, **sql.records_of(records)):
+    with sql.viewed(session, **sql.records_of(_filled(session, records, derived))):
         found = sql.first_outside(within).on(session).collect()[0][0]
         return None if found is None else int(found)
 
@@ -193,8 +195,14 @@ def _samples(session: SparkSession, base: Base, edit: Edit, found: Found, limit:
         # Of an edit that takes rows away and brings others, some of both.
         kept = samples[: max(limit // 2, limit - found.new.num_rows)]
         added = found.new.select(list(names)).slice(0, limit - len(kept))
+        if edit.derived:
+            added = collect(fill(session, frame(session, added), edit.derived))
         samples = [*kept, *(Sample(None, row) for row in json_rows(added))]
     return samples
+
+
+def _filled(session: SparkSession, rows: pa.Table, derived: Sequence[Derived]) -> pa.Table | DataFrame:
+    return fill(session, frame(session, rows), derived) if derived else rows
 
 
 def _commit(session: SparkSession, base: Base, edit: Edit, found: Found, order: Order) -> None:
@@ -239,7 +247,7 @@ def _staged(
     """What the files become, written; and how many rows they held, where metadata does not tell."""
     views: dict[str, Any] = {}
     if found.new is not None:
-        views |= sql.new_rows(_filled(session, found.new.select(list(edit.schema.names)), base.derived))
+        views |= sql.new_rows(_filled(session, found.new, edit.derived))
     if found.changed_records is not None:
         views |= sql.records_of(found.changed_records)
     live: int | None = None

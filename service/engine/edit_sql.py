@@ -157,7 +157,7 @@ def with_new(found: Statement | None, schema: TableSchema) -> Statement:
     return Statement(new) if found is None else Statement(f"{found.text} UNION ALL {new}", found.parameters)
 
 
-def records_of(rows: pa.Table) -> dict[str, pa.Table]:
+def records_of(rows: pa.Table | DataFrame) -> dict[str, pa.Table | DataFrame]:
     return {_RECORDS: rows}
 
 

@@ -88,6 +88,13 @@ def _packed(session: SparkSession, table: Any, group: Group, how: Rewrite, alone
         staging.clearRewrite(table, name)
 
 
+def _hashes_uuid(table: Any, spec_id: int) -> bool:
+    """Whether rows lie by the hash of a uuid, as in `transforms.hashes_uuid`."""
+    spec = table.specs().get(spec_id)
+    types = {str(spec.schema().findType(f.sourceId())) for f in each(spec.fields()) if "bucket" in str(f.transform())}
+    return "uuid" in types
+
+
 def _of_one_spec(table: Any, group: Any) -> bool:
     """Whether a group's rows all belong where its files lie.
 
@@ -95,13 +102,6 @@ def _of_one_spec(table: Any, group: Any) -> bool:
     """
     output = int(group.outputSpecId())
     return len(table.specs()) == 1 or all(int(task.spec().specId()) == output for task in each(group.fileScanTasks()))
-
-
-def _hashes_uuid(table: Any, spec_id: int) -> bool:
-    """Whether rows lie by the hash of a uuid, as in `transforms.hashes_uuid`."""
-    spec = table.specs().get(spec_id)
-    types = {str(spec.schema().findType(f.sourceId())) for f in each(spec.fields()) if "bucket" in str(f.transform())}
-    return "uuid" in types
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from service.metrics.metrics import Metrics
 from service.properties import CompactionPolicy, target_file_size_mb
 from service.upkeep.costs import Merge
 from service.upkeep.expirer import Expirer
-from service.upkeep.leftovers import clear_up, commits_below
+from service.upkeep.leftovers import clear_up
 from service.upkeep.merge import Chosen, Control, Made, Merger, Order, Uncontrolled, folder_of
 from service.upkeep.plan import MIB, plan, small_bytes
 from service.upkeep.report import Outcome, PlannedGroup, Progress, Stats, Tally, Wish
@@ -147,8 +147,7 @@ class Compactions:
         table = self.catalog.load(note.table)
         if table.uuid != note.table_uuid:
             return None
-        committed = commits_below(table, note.id)
-        gone = clear_up(self.engine, self.catalog, self.writers, table, folder_of(table, note.id))
+        gone, committed = clear_up(self.engine, self.catalog, self.writers, table, folder_of(table, note.id))
         if gone:
             log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)
         if committed.last is None:

@@ -1,4 +1,4 @@
-"""What long work of an instance that is gone left on disk, and what it had committed."""
+"""What long work left on disk, and what it committed, whose instance did not live to say so."""
 
 from dataclasses import dataclass, field
 
@@ -37,8 +37,8 @@ def commits_below(table: Table, folder: str) -> Committed:
     return found
 
 
-def clear_up(engine: Engine, catalog: Catalog, writers: Writers, table: Table, folder: str) -> int:
-    """Remove the files below a folder of a table that no snapshot holds; how many those were.
+def clear_up(engine: Engine, catalog: Catalog, writers: Writers, table: Table, folder: str) -> tuple[int, Committed]:
+    """Remove the files below a folder of a table that no snapshot holds; how many those were, and what was committed.
 
     Whoever wrote there has left; the folder's last name is its alone.
     """
@@ -48,5 +48,6 @@ def clear_up(engine: Engine, catalog: Catalog, writers: Writers, table: Table, f
     if writers.shared:
         catalog.fence(table, name)
         table = catalog.load(table.name)
-    held = frozenset(path.rpartition("/")[2] for path in commits_below(table, name).paths)
-    return engine.run(sweep, table.spark_name, folder, held)
+    committed = commits_below(table, name)
+    kept = frozenset(path.rpartition("/")[2] for path in committed.paths)
+    return engine.run(sweep, table.spark_name, folder, kept), committed

@@ -140,7 +140,7 @@ class Repartitions:
         table = self.catalog.load(note.table)
         if table.uuid != note.table_uuid:
             return
-        gone = clear_up(self.engine, self.catalog, self.writers, table, note.folder)
+        gone, _ = clear_up(self.engine, self.catalog, self.writers, table, note.folder)
         if gone:
             log.info("%d files of a repartition of %s that did not end were removed", gone, table.name)
 

@@ -11,8 +11,11 @@ from pyspark.sql import SparkSession
 
 from service.catalog.files import list_files
 from service.catalog.tables import Table as Loaded
+from service.commits.ask import Ask
 from service.names import TableName
 from service.upkeep import rounds
+from service.upkeep.compaction import Call
+from service.upkeep.report import Wish
 from tests.harness import Firn
 
 SCHEMA = {
@@ -73,6 +76,11 @@ class Table:
 
         self.firn.app.engine.run(delete)
 
+    def compact(self) -> None:
+        """A compaction beside the work that the threads for such requests have."""
+        found = self.firn.app.context.compactions.compact(self.loaded, Wish(force=True), Call(Ask("r")))
+        assert found.compacted
+
     def rows(self, **query: Any) -> list[dict[str, Any]]:
         return self.firn.rows(self.address["tenant_id"], self.address["table"], sort=["id"], **query)
 
@@ -99,6 +107,10 @@ class Table:
     def files_on_disk(self) -> set[str]:
         folder = Path(self.loaded.location.removeprefix("file://"))
         return {path.name for path in folder.rglob("*.parquet")}
+
+    def data_files_on_disk(self) -> set[str]:
+        """Without what other programs write of rows that they delete."""
+        return {name for name in self.files_on_disk() if not name.endswith("-deletes.parquet")}
 
     def files_in_snapshots(self) -> set[str]:
         paths = self.loaded.iceberg.inspect.all_data_files()["file_path"].to_pylist()

@@ -23,7 +23,7 @@ MONTH = {"partitions": [{"field": "at", "transform": "month"}]}
         (lambda t: t.ok("UPDATE", filter={"id": 7}, updates={"product": "p9"}), [*range(20)]),
         (lambda t: t.ok("UPSERT", records=[{"id": 7, "product": "p9"}, row(100)]), [*range(20), 100]),
         (lambda t: t.ok("WRITE", mode="overwrite", records=[row(7), row(8)]), [7, 8]),
-        (lambda t: t.ok("COMPACT", force=True), [*range(20)]),
+        (lambda t: t.compact(), [*range(20)]),
         (lambda t: t.delete_elsewhere("id IN (5, 6)"), [i for i in range(20) if i not in (5, 6)]),
     ],
     ids=["write", "delete", "delete-all", "update", "upsert", "overwrite", "compact", "elsewhere"],
@@ -47,7 +47,7 @@ def test_what_others_commit_meanwhile_is_in_the_result(
     assert answer["stats"]["records"] == len(expected)
     assert len(table.specs()) <= 1
     assert table.described["partition"] == answer["partition"]
-    assert table.files_on_disk() == table.files_in_snapshots()
+    assert table.data_files_on_disk() == table.files_in_snapshots()
 
 
 def test_the_table_is_what_it_was_until_it_is_what_it_shall_be(
