@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from service.columns import Column, Key
 from service.engine.jvm import java_class
 from service.expressions.functions import FUNCTIONS
-from service.expressions.kinds import UUID, family
+from service.expressions.kinds import BINARY, STRING, UUID, family
 from service.expressions.tree import Call, Case, Cast, Constant, Expression, Named, Node
 from service.predicates import Always, And, Compare, HasElement, Holds, In, IsNull, Matches, Not, Or, Predicate
 from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct, holds_uuid
@@ -224,6 +224,11 @@ def _call(name: str, arguments: list[str]) -> str:
 
 def _cast(value: Node, kind: ColumnType, safe: bool, parameters: Parameters) -> str:
     text = _node(value, parameters)
+    if value.kind == BINARY and kind in (STRING, UUID):
+        # Spark takes any bytes for text, and what is no text could not be read again.
+        text = f"{'try_' * safe}validate_utf8(CAST({text} AS STRING))"
+        if kind == STRING:
+            return text
     if kind != UUID:
         return f"{'TRY_CAST' if safe else 'CAST'}({text} AS {spark_type(kind)})"
     # Spark has no such type and would not look at what it writes as one.

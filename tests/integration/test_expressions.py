@@ -59,7 +59,7 @@ SAME_IN_SPARK = [
     *("CASE WHEN a > 0 THEN 'more' WHEN a < 0 THEN 'less' END", "CASE name WHEN 'Ann' THEN 1 ELSE d END"),
     *("CASE WHEN ok THEN day ELSE ts END", "if(ok, a, x)", "coalesce(a, b, 0)", "greatest(a, b, d)", "least(day, ts)"),
     *("CAST(d AS integer)", "CAST(a AS string)", "CAST(ts AS date)", "CAST('1.5' AS decimal(6,2))", "CAST(ok AS int)"),
-    *("TRY_CAST(name AS double)", "CAST(day AS timestamp)", "CAST(bin AS string)", "CAST(x AS string)"),
+    *("TRY_CAST(name AS double)", "CAST(day AS timestamp)", "CAST(CAST(name AS binary) AS string)", "CAST(x AS string)"),
     *("day > DATE '2024-01-01'", "day <= ts", "ts < seen", "seen BETWEEN '2023-01-01' AND '2024-01-01'", "ts = seen"),
     *("day IN ('2024-01-31', '2020-01-01')", "year(day) * 100 + month(seen)", "datediff(seen, ts)", "date_add(ts, a)"),
     *("date_trunc('week', day)", "date_trunc('hour', seen)", "date_trunc('quarter', ts)", "hour(seen) + minute(ts)"),
@@ -170,6 +170,8 @@ def people(firn: Firn) -> str:
         ({"expression": "`name` LIKE '%''%'"}, [2]),
         ({"expression": r"name = '\' OR id = 4"}, [4]),
         ({"expression": "u IN (name, home.key)"}, [1]),
+        ({"expression": "TRY_CAST(bin AS string) IS NULL AND bin IS NOT NULL"}, [1]),
+        ({"expression": "CAST(CAST(name AS binary) AS string) = 'Ann'"}, [1]),
     ],
     ids=str,
 )
@@ -213,6 +215,7 @@ def test_having_takes_an_expression_over_the_groups(firn: Firn, people: str) -> 
         ("element_at(tags, 3) = 'x'", "INVALID_QUERY", "out of bounds"),
         ("name RLIKE '('", "INVALID_FILTER", "regular expression"),
         ("date_format(day, 'qqqqqq') = 'x'", "INVALID_QUERY", "pattern"),
+        ("CAST(bin AS string) = 'x'", "INVALID_QUERY", "Invalid UTF8"),
         ("CAST(name AS uuid) = u", "INVALID_REQUEST", "a text is not a uuid; TRY_CAST makes null of it"),
     ],
 )

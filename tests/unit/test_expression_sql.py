@@ -55,6 +55,8 @@ def rendered(text: str) -> tuple[str, list[Any]]:
         ("CASE WHEN ok THEN 1 END", "CASE WHEN `ok` THEN :p0 END", [1]),
         ("CAST(name AS decimal(4,1))", "CAST(`name` AS DECIMAL(4,1))", []),
         ("TRY_CAST(name AS timestamp)", "TRY_CAST(`name` AS TIMESTAMP_NTZ)", []),
+        ("CAST(bin AS string)", "validate_utf8(CAST(`bin` AS STRING))", []),
+        ("TRY_CAST(bin AS string)", "try_validate_utf8(CAST(`bin` AS STRING))", []),
         ("a || name", "concat(CAST(`a` AS STRING), `name`)", []),
         ("home.city = m.k || ''", "(`home`.`city` = concat(CAST(`m`[:p0] AS STRING), :p1))", ["k", ""]),
         ("`other name` = name", "(`other name` = `name`)", []),
