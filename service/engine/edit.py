@@ -46,8 +46,6 @@ class Base:
     bytes: Mapping[str, int]
     has_deletes: bool
     """Whether some of those rows are deleted, by files beside."""
-    derived: Sequence[Derived] = ()
-    """Columns that new rows without a value get one of."""
 
 
 @dataclass(frozen=True)
@@ -267,10 +265,6 @@ def _staged(
             return Staged(iceberg.io(), ()), live
         options = {"distribution-mode": "hash"} if size > _SHUFFLED_BYTES else {}
         return write_staged(session, iceberg, rows.on(session)._jdf, options), live
-
-
-def _filled(session: SparkSession, rows: pa.Table, derived: Sequence[Derived]) -> pa.Table | DataFrame:
-    return fill(session, frame(session, rows), derived) if derived else rows
 
 
 def _replacing(iceberg: Any, base: Base, tasks: Any, staged: Staged, batch: str) -> Any:

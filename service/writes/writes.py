@@ -102,9 +102,10 @@ class Writes:
             return self._settle(entry, happened)
         table = self._tables.look(entry.name)
         if entry.table is None or not _same(table, entry.table):
-            if entry.count and not entry.records:
+            if not entry.count or entry.records:
+                entry.fit(table)
+            elif not entry.follow(table):
                 raise _moved(entry)
-            entry.fit(table)
         entry.table = table
         if not entry.count:
             body = entry.reply(Written(0, table.current_snapshot_id, 0, 0, NOT_CHECKED))
