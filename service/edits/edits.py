@@ -147,7 +147,6 @@ def _base(current: Table, checked: Table) -> Base:
         {file.path: file.rows for file in files},
         {file.path: file.bytes for file in files},
         has_deletes(current),
-        current.derived,
     )
 
 
