@@ -97,7 +97,6 @@ class EditOverrides(BaseModel):
     backup_retention_hours: KeptHours | None = Field(
         default=None, description="how long such a backup is kept, where the request does not say"
     )
-    undo_retention_hours: Hours | None = Field(default=None, description="how long a change can be undone")
 
 
 def _describe_flat_overrides(schema: dict[str, Any]) -> None:

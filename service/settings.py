@@ -91,7 +91,6 @@ class EditSettings(_Section):
 
     create_backup: bool = False
     backup_retention_hours: KeptHours = 168
-    undo_retention_hours: Hours = 24
 
 
 class IcebergSettings(_Section):
