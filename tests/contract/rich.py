@@ -137,6 +137,33 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "update_cols": ["price", "tags", "home"],
         },
     ),
+    "DEDUPLICATE": (
+        {
+            "operation": "DEDUPLICATE",
+            **TABLE,
+            "key_cols": ["id", "day"],
+            "order_by": [{"field": "seen", "order": "desc", "nulls_first": True}, "id"],
+            "keep": "last",
+            "partition_filter": {"day": {"gte": "2024-01-01"}},
+            "dry_run": True,
+            "create_backup": True,
+            "backup_retention_hours": 24,
+        },
+    ),
+    "REPARTITION": (
+        {
+            "operation": "REPARTITION",
+            **TABLE,
+            "partition": {"partitions": [{"field": "name"}, {"field": "seen", "transform": "month"}]},
+            "transform": {"initial": {"expression": "substring(name, 1, 1)"}},
+            "estimate": False,
+            "dry_run": True,
+            "validate": True,
+            "batch_size": 1000,
+            "compression": "gzip",
+            "async": False,
+        },
+    ),
     "COMPACT": (
         {
             "operation": "COMPACT",

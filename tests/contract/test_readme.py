@@ -1,7 +1,8 @@
 """What the README and the documents show is what happens: every command and every example in them is run.
 
 An answer must be what stands there, but for what differs each time, or from one machine to the next: ids, durations,
-numbers of bytes and of Spark's jobs, of which only the type has to be the same. Documents beside the README may show an answer in part.
+numbers of bytes and of Spark's jobs, of which only the type has to be the same. Documents beside the README may show an
+answer in part.
 """
 
 import json

@@ -574,9 +574,8 @@ def test_uuids_are_found_whatever_they_begin_with(firn: Firn, tenant: str) -> No
     assert found(table="ids", filter={"u": {"gt": known[1]}}) == [0, 2, 3]
     assert found(table="ids", filter={"u": {"ne": known[1]}}) == [0, 2, 3]
     assert found(table="ids", filter={"u": None}) == found(sql="SELECT n FROM ids WHERE s.u IS NULL") == [4]
-    assert firn.ok({"operation": "UPDATE", **address, "updates": {"n": 10}, "filter": {"u": known[0]}}) | {
-        "metadata": None
-    } == {"success": True, "records_updated": 1, "metadata": None}
+    updated = firn.ok({"operation": "UPDATE", **address, "updates": {"n": 10}, "filter": {"u": known[0]}})
+    assert updated["records_updated"] == 1
     assert firn.ok({"operation": "DELETE", **address, "filter": {"u": {"in": known[1:3]}}})["records_deleted"] == 2
     assert found(table="ids") == [3, 4, 10]
 
