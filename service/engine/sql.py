@@ -29,6 +29,7 @@ _TYPES = {
     "binary": "BINARY",
     "uuid": "STRING",
 }
+_FLOATS = {Primitive("float"), Primitive("double")}
 COMPARE = {"eq": "=", "ne": "<>", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _TIMES: dict[str, tuple[date, date]] = {
     "date": (date.min, date.max),
@@ -195,6 +196,9 @@ def _node(node: Node, parameters: Parameters) -> str:
             return _cast(value, kind, safe, parameters)
         case Call("is_null", (Named(column),), _):
             return f"({reference(column, parameters)} IS NULL)"
+        case Call("div", (left, right), _) if {left.kind, right.kind} & _FLOATS:
+            # Spark's own takes no floating numbers.
+            return f"CAST(({_node(left, parameters)} / {_node(right, parameters)}) AS BIGINT)"
         case Call(name, arguments, _):
             return _call(name, [_node(argument, parameters) for argument in arguments])
         case Case(of, branches, otherwise, _):

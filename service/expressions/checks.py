@@ -7,7 +7,6 @@ from typing import TypeGuard
 from service.expressions.kinds import (
     BOOLEAN,
     DATE,
-    DOUBLE,
     LONG,
     STRING,
     TIMESTAMP,
@@ -26,10 +25,9 @@ from service.expressions.kinds import (
 from service.expressions.making import Maker
 from service.expressions.tree import Call, Case, Cast, Constant, Named, Node
 from service.records import Misfit, read_value
-from service.schema import ColumnType, Primitive
+from service.schema import ColumnType
 
 _READ_FROM_TEXT = (DATE, TIMESTAMP, TIMESTAMPTZ, UUID)
-_FLOATS = (DOUBLE, Primitive("float"))
 _ORDERED = ("<", "<=", ">", ">=")
 
 
@@ -41,8 +39,6 @@ class Checks(Maker):
             self.refuse(place, f"{name} takes numbers; for days use date_add, date_sub, datediff or add_months")
         for side in (left, right):
             self.need(f"{name} takes numbers", side, "number", place)
-        if name == "div" and any(side.kind in _FLOATS for side in (left, right)):
-            self.refuse(place, "div takes whole numbers and decimals; use floor(a / b)")
         if name == "/":
             return self.operation(name, (left, right), quotient(left.kind, right.kind), place)
         kind = LONG if name == "div" else common((left.kind, right.kind))

@@ -44,7 +44,7 @@ def refused(text: Any, error: type[FirnError] = InvalidFilter) -> FirnError:
         ("a - b - x", "(a - b) - x"),
         ("a / b / x", "(a / b) / x"),
         ("a % b * x", "(a % b) * x"),
-        ("a div b + a", "(a div b) + a"),
+        ("a div b + x", "(a div b) + x"),
         ("- a * b", "(- a) * b"),
         ("+ a + + b", "a + b"),
         ("name || a || b", "(name || a) || b"),
