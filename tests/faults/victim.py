@@ -99,4 +99,5 @@ class Victim:
 
     def _start(self) -> None:
         self.starts += 1
-        self.process = Process(self._home, self._port)
+        # Enough that changes of every kind can stand at their commits at once.
+        self.process = Process(self._home, self._port, SPARK__SESSIONS="8")
