@@ -199,7 +199,7 @@ class Client(threading.Thread):
         step, part = self.changes % 6, "abcd"[self.number % 4]
         key = self.number * 1_000_000 + self.changes // 6
         if step in (0, 1, 2, 5):
-            rows = {key * 10 + step + n * 100_000_000: f"w{self.changes}" for n in range(2)}
+            rows = {key * 10 + step + n * 10_000_000_000: f"w{self.changes}" for n in range(2)}
             operation = "WRITE" if step != 2 else "UPSERT"
             self._ok(operation, records=[{"id": i, "part": part, "text": t} for i, t in rows.items()])
             self.state |= rows
