@@ -21,9 +21,11 @@ from service.jobs.jobs import Jobs
 from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
+from service.ledger.lives import Lives
 from service.ledger.repartitions import RepartitionNotes
 from service.ledger.schedules import ScheduleNotes
 from service.ledger.writers import Writers
+from service.life.life import TableLife
 from service.metrics.metrics import Metrics
 from service.names import TableName
 from service.settings import Settings
@@ -59,6 +61,7 @@ class Context:
     catalog: Catalog
     ledger: Ledger
     commits: Commits
+    life: TableLife
     writes: Writes
     edits: Edits
     backups: Backups
@@ -124,6 +127,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         catalog,
         ledger,
         commits,
+        life=TableLife(settings.iceberg.dropped, catalog, commits, Lives(ledger), metrics),
         writes=writes,
         edits=Edits(engine, commits, holds),
         backups=backups,

@@ -93,11 +93,18 @@ class EditSettings(_Section):
     backup_retention_hours: KeptHours = 168
 
 
+class DroppedSettings(_Section):
+    """How long a dropped table can be brought back."""
+
+    kept_hours: KeptHours = 168
+
+
 class IcebergSettings(_Section):
     write: WriteSettings = WriteSettings()
     compaction: CompactionSettings = CompactionSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
     edits: EditSettings = EditSettings()
+    dropped: DroppedSettings = DroppedSettings()
 
 
 class SparkSettings(_Section):

@@ -236,6 +236,16 @@ class Catalog:
             self._catalog.purge_table(table.name.identifier)
         remove_folder(table.location)
 
+    def rename(self, table: Table, to: TableName) -> Table:
+        """Give a table another address, in one step of the catalog; TableExists where that one is taken."""
+        namespace, _ = to.identifier
+        with translated(), self._gone_is(table.name):
+            self._ensure_namespace(namespace)
+            try:
+                return Table(to, self._catalog.rename_table(table.name.identifier, to.identifier))
+            except IcebergTableExists as e:
+                raise _exists(to) from e
+
     def fence(self, table: Table, batch: str) -> None:
         """Give a table a snapshot that adds nothing: what was built on an earlier one can no longer be committed."""
         with translated(), self._gone_is(table.name):

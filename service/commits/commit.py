@@ -11,6 +11,7 @@ from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.ask import Ask
 from service.commits.keys import store
 from service.commits.order import Order
+from service.commits.whereabouts import STEPS, Whereabouts
 from service.errors import (
     CommitConflict,
     FirnError,
@@ -21,6 +22,7 @@ from service.errors import (
     TableNotFound,
 )
 from service.ledger.ledger import TAKEN, UNFINISHED, Batch, Begun, Ledger
+from service.ledger.lives import Lives
 from service.metrics.metrics import Metrics
 from service.names import BATCH_PROPERTY, TableName
 from service.partition import PartitionField
@@ -30,6 +32,8 @@ log = logging.getLogger("firn.commits")
 
 TRIES = 4
 MAKE, DROP = "CREATE_TABLE", "DROP_TABLE"
+# What changes no snapshot, so that none can be built on it.
+_UNFENCED = frozenset({MAKE, *STEPS.values()})
 NO_SNAPSHOT = 0
 
 
@@ -63,6 +67,8 @@ class Commits:
         self._pauses_s = pauses_s
         self._catalog = catalog
         self._ledger = ledger
+        self._lives = Lives(ledger)
+        self._whereabouts = Whereabouts(catalog, self._lives)
         self.order = Order()
         self._listeners: list[Callable[[TableName, str], None]] = []
         self._unknown: set[str] = set()
@@ -86,14 +92,14 @@ class Commits:
         effect is given and nothing is run. With `in_order=False` it does not wait for other changes of the table: for
         long work that yields to them.
         """
-        with self._alone_with(table) if in_order else nullcontext():
+        with self.alone_with(table) if in_order else nullcontext():
             happened = self.happened(ask)
             if happened and happened.snapshot_id is not None:
-                current = self._same(table)
+                current = self.same(table)
                 return Effect(current, current.snapshot(happened.snapshot_id))
             for attempt in range(1, TRIES + 1):
                 try:
-                    return self._once(self._same(table), operation, ask, change)
+                    return self._once(self.same(table), operation, ask, change)
                 except CommitConflict as e:
                     if attempt == TRIES:
                         self._metrics.conflict(operation)
@@ -126,12 +132,16 @@ class Commits:
         """Note a batch and the keys in it; before this, nothing of it may be committed."""
         self._begin(batch, table.name, table.uuid, operation, asks, records)
 
-    def found(self, batch: str, name: TableName, failure: Exception) -> Snapshot | None:
+    def find(self, name: TableName, table_uuid: str) -> Table:
+        """The table of this UUID, wherever it is by now: renamed, or dropped and kept."""
+        return self._whereabouts.find(name, table_uuid)
+
+    def found(self, batch: str, table: Table, failure: Exception) -> Snapshot | None:
         """The snapshot of a batch whose job failed, if it committed all the same.
 
         Without one it is noted void, or OutcomeUnknown says that nobody can tell.
         """
-        snapshot = self._look(batch, name, failure).committed_by(batch)
+        snapshot = self._look(batch, table.name, failure, table.uuid).committed_by(batch)
         if snapshot is None:
             self._not_found(batch, failure)
         return snapshot
@@ -208,29 +218,17 @@ class Commits:
             self.end(batch, None)
         return made
 
-    def drop(self, name: TableName, ask: Ask, *, purge: bool) -> None:
-        """Drop a table once the changes before it are done."""
-        if self.happened(ask):
-            return
-        table = self._catalog.load(name)
-        with self._alone_with(table):
-            current = self._same(table)
-            if ask.key is None:
-                self._catalog.drop(current, purge=purge)
-            else:
-                batch = self._new()
-                self._begin(batch, name, table.uuid, DROP, [ask])
-                with self._decided(batch, TableNotFound):
-                    self._catalog.drop(current, purge=purge)
-        self._metrics.dropped(name)
+    def unsure(self, batch: str) -> None:
+        """Nobody could tell yet what became of a batch of ours; it is looked for again."""
+        self._unknown.add(batch)
 
     def set_properties(self, table: Table, decide: Callable[[Table], Mapping[str, str | None]]) -> Table:
         """Set the properties that `decide` says, given the table as it is in its turn; None removes one.
 
         Nothing is noted of it: done twice, it comes to the same.
         """
-        with self._alone_with(table):
-            current = self._same(table)
+        with self.alone_with(table):
+            current = self.same(table)
             return self._catalog.set_properties(current, decide(current))
 
     def alter(self, table: Table, operation: str, ask: Ask, change: Callable[[Table], object]) -> None:
@@ -241,8 +239,8 @@ class Commits:
         """
         if self.happened(ask):
             return
-        with self._alone_with(table):
-            current = self._same(table)
+        with self.alone_with(table):
+            current = self.same(table)
             if ask.key is None:
                 change(current)
                 return
@@ -290,7 +288,7 @@ class Commits:
     def _new() -> str:
         return uuid.uuid4().hex
 
-    def _same(self, table: Table) -> Table:
+    def same(self, table: Table) -> Table:
         """The table as it is now, unless another one bears its name by now."""
         current = self._catalog.load(table.name)
         if current.uuid != table.uuid:
@@ -308,7 +306,7 @@ class Commits:
             change(table, batch)
         except Exception as e:
             failure = e
-        after = self._look(batch, table.name, failure)
+        after = self._look(batch, table.name, failure, table.uuid)
         snapshot = after.committed_by(batch)
         if failure is not None and snapshot is None:
             self._not_found(batch, failure)
@@ -330,11 +328,11 @@ class Commits:
         ids = [ask.request_id[:200] for ask in asks]
         self._ledger.begin(Begun(batch, name, table_uuid, operation, ids, records, keys))
 
-    def _look(self, batch: str, name: TableName, failure: Exception | None) -> Table:
+    def _look(self, batch: str, name: TableName, failure: Exception | None, table_uuid: str = "") -> Table:
         """The table as it is now: only its history says whether a commit happened."""
         for pause in (*self._pauses_s, None):
             try:
-                return self._catalog.load(name)
+                return self.find(name, table_uuid) if table_uuid else self._catalog.load(name)
             except TableNotFound:
                 self.end(batch, None)
                 raise
@@ -350,7 +348,7 @@ class Commits:
         raise AssertionError("unreachable")
 
     @contextmanager
-    def _alone_with(self, table: Table) -> Iterator[None]:
+    def alone_with(self, table: Table) -> Iterator[None]:
         """Hold the table's turn, here and among instances."""
         with self.order.hold(table.uuid), self._ledger.owners.table(table.uuid):
             yield
@@ -376,11 +374,9 @@ class Commits:
             if not self._ledger.take_over(noted):
                 raise KeyBusy("another instance looks after a request with this key")
             self._unknown.add(noted.batch)
-            if noted.operation not in (MAKE, DROP):
+            if noted.operation not in _UNFENCED:
                 with suppress(TableNotFound):
-                    table = self._catalog.load(noted.table)
-                    if table.uuid == noted.table_uuid:
-                        self._catalog.fence(table, noted.batch)
+                    self._catalog.fence(self.find(noted.table, noted.table_uuid), noted.batch)
             self._settle(noted)
         self._unknown.discard(noted.batch)
         log.warning("took over batch %s of %s from an instance that is gone", noted.batch, noted.table)
@@ -394,16 +390,25 @@ class Commits:
 
     def _settle(self, noted: Batch) -> None:
         """Find out what became of a batch that was begun, and note it."""
+        if noted.operation in STEPS.values() and self._settle_step(noted):
+            return
         table: Table | None = None
         with suppress(TableNotFound):
-            table = self._catalog.load(noted.table)
+            making = noted.operation == MAKE
+            table = self._catalog.load(noted.table) if making else self.find(noted.table, noted.table_uuid)
         if noted.operation == MAKE:
             made = table is not None and table.properties.get(BATCH_PROPERTY) == noted.batch
             self._ledger.end(noted.batch, NO_SNAPSHOT if made else None)
-        elif noted.operation == DROP:
-            dropped = table is None or table.uuid != noted.table_uuid
-            self._ledger.end(noted.batch, NO_SNAPSHOT if dropped else None)
+        elif noted.operation == DROP:  # of a version that noted no more of it
+            self._ledger.end(noted.batch, NO_SNAPSHOT if table is None else None)
         else:
-            same = table is not None and table.uuid == noted.table_uuid
-            snapshot = table.committed_by(noted.batch) if table and same else None
+            snapshot = table.committed_by(noted.batch) if table else None
             self._ledger.end(noted.batch, snapshot.snapshot_id if snapshot else None)
+
+    def _settle_step(self, noted: Batch) -> bool:
+        """Settle the step of a batch, if that is under way still."""
+        life = self._lives.find(noted.table_uuid)
+        if life is None or life.batch != noted.batch or life.step is None:
+            return False
+        self._whereabouts.settle(life)
+        return True

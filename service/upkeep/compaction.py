@@ -144,9 +144,7 @@ class Compactions:
 
     def _clear_up(self, note: CompactionNote) -> Stats | None:
         """Remove what a compaction wrote and did not commit; what it did commit, as far as snapshots tell."""
-        table = self.catalog.load(note.table)
-        if table.uuid != note.table_uuid:
-            return None
+        table = self.commits.find(note.table, note.table_uuid)
         gone, committed = clear_up(self.engine, self.catalog, self.writers, table, folder_of(table, note.id))
         if gone:
             log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)

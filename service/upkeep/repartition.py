@@ -134,12 +134,10 @@ class Repartitions:
         if note.target is not None:
             if not self._is_at(note.target, note.folder):
                 remove_folder(note.folder)
-                table = self.catalog.load(note.table)  # it has access to the same storage
+                table = self.commits.find(note.table, note.table_uuid)  # it has access to the same storage
                 self.engine.run(sweep, table.spark_name, note.folder, frozenset())
             return
-        table = self.catalog.load(note.table)
-        if table.uuid != note.table_uuid:
-            return
+        table = self.commits.find(note.table, note.table_uuid)
         gone, _ = clear_up(self.engine, self.catalog, self.writers, table, note.folder)
         if gone:
             log.info("%d files of a repartition of %s that did not end were removed", gone, table.name)
@@ -267,10 +265,9 @@ class Repartitions:
             raise
         self._forget(tag)
 
-    @staticmethod
-    def _swept(rounds: Rounds) -> bool:
+    def _swept(self, rounds: Rounds) -> bool:
         try:
-            rounds.sweep()
+            rounds.sweep(self.commits.find(rounds.table.name, rounds.table.uuid))
         except Exception as e:  # the next start will
             log.warning("files of a repartition of %s that was given up could not be deleted: %s", rounds.table.name, e)
             return False

@@ -242,7 +242,17 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
     "LIST_SCHEDULES": ({"operation": "LIST_SCHEDULES", **TABLE, "name": "rich", "runs": 3},),
     "RUN_SCHEDULE": ({"operation": "RUN_SCHEDULE", "name": "rich", "wait": False},),
     "DELETE_SCHEDULE": ({"operation": "DELETE_SCHEDULE", "name": "rich", "if_exists": True},),
-    "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default"},),
+    "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default", "include_dropped": True},),
+    "RENAME_TABLE": ({"operation": "RENAME_TABLE", **TABLE, "new_name": "rich", "confirm": True},),
+    "RESTORE_TABLE": (
+        {
+            "operation": "RESTORE_TABLE",
+            **TABLE,
+            "new_name": "rich2",
+            "table_id": "0f1e2d3c-0000-4000-8000-000000000000",
+            "confirm": True,
+        },
+    ),
     "RECOMMEND": (
         {"operation": "RECOMMEND", "namespace": "default", "limit": 10},
         {"operation": "RECOMMEND", "namespace": None},
