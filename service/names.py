@@ -11,6 +11,8 @@ _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 RESERVED_COLUMN_PREFIX = "_firn_"
 # What PyIceberg and Spark both call the catalog: SQL catalogs keep the name beside every table.
 CATALOG = "firn"
+# The table property that names the batches which changed its metadata last.
+CHANGES_PROPERTY = "firn.changes"
 # The tenant and the namespace of dropped tables: names that are no names to a request.
 DROPPED_PLACE = ("_firn", "dropped")
 # The snapshot property that says which batch made a snapshot.

@@ -120,6 +120,14 @@ class TableSchema:
         return _find(self.fields, name, "", error, path)
 
 
+def visible(schema: TableSchema) -> TableSchema:
+    """A table's columns without those of Firn's own, which no request names and no answer shows."""
+    if not any(field.name.lower().startswith(RESERVED_COLUMN_PREFIX) for field in schema.fields):
+        return schema
+    shown = (field for field in schema.fields if not field.name.lower().startswith(RESERVED_COLUMN_PREFIX))
+    return TableSchema(tuple(shown), schema.primary_key)
+
+
 def resolve(schema: TableSchema, name: str, *, error: type[FirnError] = UnknownField, path: str | None = None) -> Field:
     """The column or nested field a dotted name means, under that whole name; required only if its parents all are.
 
@@ -165,6 +173,29 @@ def parse_schema(value: Any, path: str = "schema") -> TableSchema:
     fields = _fields(keys.get("fields"), f"{path}.fields", 1)
     key = _primary_key(keys.get("primary_key"), fields, f"{path}.primary_key")
     return TableSchema(tuple(Field(f.name, f.type, f.required or f.name in key) for f in fields), key)
+
+
+def parse_field(name: str, definition: Any, path: str, at: str) -> Field:
+    """One column by its definition as `fields` has it; `path` and `at` are where its name and that stand."""
+    check_column_name(name, path)
+    return Field(name, *_definition(definition, at, 1))
+
+
+def parse_leaf(value: Any, path: str) -> ColumnType:
+    """A type that is only a name, such as `long` or `decimal(10,2)`."""
+    return _leaf(value, path)
+
+
+def check_key(value: Any, fields: tuple[Field, ...], path: str) -> tuple[str, ...]:
+    """A primary key over columns that are there already; they must be such as are never null."""
+    key = _primary_key(value, fields, path)
+    for i, name in enumerate(key):
+        if not next(f for f in fields if f.name == name).required:
+            raise InvalidSchema(
+                f"{path}[{i}]: {name!r} may be null, also in rows that are there; a key's columns are required",
+                field=f"{path}[{i}]",
+            )
+    return key
 
 
 def describe_schema(schema: TableSchema) -> dict[str, Any]:

@@ -208,7 +208,7 @@ class Catalog:
         with translated():
             if self._catalog.table_exists(name.identifier):
                 raise _exists(name)
-            self._ensure_namespace(namespace)
+            self.ensure_namespace(namespace)
             try:
                 created = self._catalog.create_table(
                     name.identifier,
@@ -221,6 +221,25 @@ class Catalog:
                 remove_folder(location)
                 raise _exists(name) from e
         return Table(name, created)
+
+    @property
+    def iceberg(self) -> IcebergCatalog:
+        """PyIceberg's own, for this room."""
+        return self._catalog
+
+    def ensure_namespace(self, namespace: str) -> bool:
+        """See to it that a namespace is there; whether it had to be made."""
+        with self._making_namespace:
+            if self._catalog.namespace_exists((namespace,)):
+                return False
+            try:
+                self._catalog.create_namespace((namespace,))
+                return True
+            except Exception:
+                # Another process may have been faster; the SQL catalog then fails on its own unique key.
+                if not self._catalog.namespace_exists((namespace,)):
+                    raise
+                return False
 
     def new_location(self, name: TableName) -> str:
         """A folder that no table, past or present, has had."""
@@ -240,7 +259,7 @@ class Catalog:
         """Give a table another address, in one step of the catalog; TableExists where that one is taken."""
         namespace, _ = to.identifier
         with translated(), self._gone_is(table.name):
-            self._ensure_namespace(namespace)
+            self.ensure_namespace(namespace)
             try:
                 return Table(to, self._catalog.rename_table(table.name.identifier, to.identifier))
             except IcebergTableExists as e:
@@ -272,7 +291,7 @@ class Catalog:
                 with current.transaction() as change:
                     change.set_properties(new).remove_properties(*gone)
 
-        return self._patiently(table, set_them)
+        return self.patiently(table, set_them)
 
     def remove_tag(self, table: Table, name: str) -> Table:
         """Take a tag off a table, if it is there, however often others commit meanwhile."""
@@ -282,9 +301,10 @@ class Catalog:
             if found is not None and found.snapshot_ref_type == SnapshotRefType.TAG:
                 current.manage_snapshots().remove_tag(name).commit()
 
-        return self._patiently(table, remove)
+        return self.patiently(table, remove)
 
-    def _patiently(self, table: Table, change: Callable[[IcebergTable], None]) -> Table:
+    def patiently(self, table: Table, change: Callable[[IcebergTable], None]) -> Table:
+        """Have a change made of a table's newest metadata, again and again while others are quicker."""
         with translated(), self._gone_is(table.name):
             for attempt in range(_PATIENT_TRIES):
                 current = self._catalog.load_table(table.name.identifier)
@@ -307,17 +327,6 @@ class Catalog:
             yield
         except (NoSuchTableError, NoSuchNamespaceError) as e:
             raise self._missing(name) from e
-
-    def _ensure_namespace(self, namespace: str) -> None:
-        with self._making_namespace:
-            if self._catalog.namespace_exists((namespace,)):
-                return
-            try:
-                self._catalog.create_namespace((namespace,))
-            except Exception:
-                # Another process may have been faster; the SQL catalog then fails on its own unique key.
-                if not self._catalog.namespace_exists((namespace,)):
-                    raise
 
     def _missing(self, name: TableName) -> TableNotFound:
         known = self.list_tables(name.tenant, name.namespace)

@@ -61,6 +61,11 @@ def from_iceberg(schema: Schema) -> TableSchema:
     return TableSchema(_our_fields(schema.fields), key)
 
 
+def to_type(kind: ColumnType) -> i.IcebergType:
+    """A type whose nested fields have ids of no meaning; adding it to a schema gives them others."""
+    return _iceberg(kind, count(1))
+
+
 def to_spec(partitions: tuple[PartitionField, ...], schema: Schema) -> PartitionSpec:
     """The partition spec over that schema's ids."""
     return PartitionSpec(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
+from service.catalog.alter import happened
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.ask import Ask
 from service.commits.keys import store
@@ -15,6 +16,7 @@ from service.commits.whereabouts import STEPS, Whereabouts
 from service.errors import (
     CommitConflict,
     FirnError,
+    InvalidRequest,
     KeyBusy,
     LedgerUnavailable,
     OutcomeUnknown,
@@ -249,8 +251,21 @@ class Commits:
             with self._decided(batch, CommitConflict):
                 change(current)
 
+    def reshape(self, table: Table, operation: str, ask: Ask, change: Callable[[Table, str], Table]) -> Table:
+        """Run `change(table, batch)`, one commit of a table's metadata that makes no snapshot and names the batch in
+        the table's properties; the table after it. What is refused has changed nothing.
+        """
+        if self.happened(ask):
+            return self.find(table.name, table.uuid)
+        with self.alone_with(table):
+            current = self.same(table)
+            batch = self._new()
+            self.begin(batch, current, operation, [ask])
+            with self._decided(batch, InvalidRequest, CommitConflict, TableNotFound):
+                return change(current, batch)
+
     @contextmanager
-    def _decided(self, batch: str, refusal: type[FirnError]) -> Iterator[None]:
+    def _decided(self, batch: str, *refusal: type[FirnError]) -> Iterator[None]:
         """Note that a change without a snapshot happened, or was refused; after any other failure nobody knows yet."""
         try:
             yield
@@ -403,7 +418,10 @@ class Commits:
             self._ledger.end(noted.batch, NO_SNAPSHOT if table is None else None)
         else:
             snapshot = table.committed_by(noted.batch) if table else None
-            self._ledger.end(noted.batch, snapshot.snapshot_id if snapshot else None)
+            effect = snapshot.snapshot_id if snapshot else None
+            if effect is None and table is not None and happened(table, noted.batch):
+                effect = NO_SNAPSHOT
+            self._ledger.end(noted.batch, effect)
 
     def _settle_step(self, noted: Batch) -> bool:
         """Settle the step of a batch, if that is under way still."""

@@ -47,7 +47,7 @@ class Whereabouts:
         return self._is_at(place_of_dropped(life.uuid) if life.step == DROP else life.to, life.uuid)
 
     def note(self, life: Life, happened: bool) -> None:
-        """Note the end of a step. A restored table's schedules follow it to a new name unless another has the old one."""
+        """Note the end of a step. A restored table's schedules follow it unless another has its old name."""
         follow = life.step != RESTORE or life.to == life.name or not self._is_taken(life.name)
         self._lives.end(life, happened=happened, schedules_follow=follow)
 

@@ -1,4 +1,4 @@
-"""Tables that are renamed, dropped and brought back, on disk and in Spark: what is in them, and whose files are whose."""
+"""Tables that are renamed, dropped and brought back, on disk and in Spark: their rows, and whose files are whose."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
