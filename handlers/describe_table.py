@@ -9,7 +9,7 @@ from service.context import Context
 from service.derived import described
 from service.operation import Example, Metadata, Result, TableRequest, operation
 from service.partition import describe_partition
-from service.properties import describe
+from service.properties import describe, is_online
 from service.schema import describe_schema
 from service.upkeep.policy import CompactionInForce, in_force
 from service.upkeep.small import is_small
@@ -32,6 +32,7 @@ EXAMPLES = (
                     "description": "one row per page view",
                     "target_file_size_mb": 128,
                 },
+                "online": True,
                 "compaction": {
                     "enabled": True,
                     "mode": "recommend",
@@ -87,6 +88,7 @@ class Description(BaseModel):
         "REPARTITION makes them",
         json_schema_extra={"omit_when_null": True},
     )
+    online: bool = Field(description="false where SET_ONLINE has taken it from scheduled upkeep")
     compaction: CompactionInForce = Field(
         description="the compaction policy that holds for it; SET_COMPACTION changes it"
     )
@@ -115,6 +117,7 @@ def describe_table(request: DescribeTable, context: Context) -> DescribeTableRes
             partition=describe_partition(table.partition),
             properties=describe(table.properties),
             derived=described(table.properties) or None,
+            online=is_online(table.properties),
             compaction=in_force(table.properties, context.settings.iceberg),
             current_snapshot_id=table.current_snapshot_id,
             metadata_location=table.metadata_location,

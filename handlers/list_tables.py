@@ -25,9 +25,13 @@ EXAMPLES = (
         {
             "success": True,
             "tables": ["events", "people"],
+            "offline": ["people"],
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
         },
-        given=_made("people", "events"),
+        given=(
+            *_made("people", "events"),
+            {"operation": "SET_ONLINE", **ADDRESS, "table": "people", "online": False},
+        ),
     ),
     Example(
         "List those that can be restored, too",
@@ -35,6 +39,7 @@ EXAMPLES = (
         {
             "success": True,
             "tables": ["events"],
+            "offline": [],
             "dropped": [
                 {"table": "people", "table_id": "<any>", "dropped_at": "<any>", "restorable_until": "<any>"},
             ],
@@ -62,6 +67,7 @@ class DroppedTold(BaseModel):
 
 class ListTablesResult(Result):
     tables: list[str] = Field(description="names, in order")
+    offline: list[str] = Field(description="those of them that SET_ONLINE has taken from scheduled upkeep")
     dropped: list[DroppedTold] | None = Field(
         default=None, description="the dropped ones, the last one first", json_schema_extra=OMITTED
     )
@@ -71,8 +77,10 @@ class ListTablesResult(Result):
 def list_tables(request: ListTables, context: Context) -> ListTablesResult:
     """List the tables of a tenant's namespace by name."""
     tables = context.catalog.list_tables(request.tenant_id, request.namespace)
+    offline = context.life.offline(request.tenant_id, request.namespace)
     return ListTablesResult(
         tables=[t for t in tables if request.table in (None, t)],
+        offline=[t for t in offline if request.table in (None, t)],
         dropped=_dropped(request, context) if request.include_dropped else None,
     )
 

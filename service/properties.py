@@ -28,6 +28,7 @@ _COMPACTION = "firn.compaction."
 _SNAPSHOTS = "firn.snapshots."
 _EDITS = "firn.edits."
 COMMENT = "comment"
+ONLINE = "firn.online"
 _MIB = 1024 * 1024
 
 
@@ -250,6 +251,11 @@ def property_names() -> list[str]:
     """Every name that `unset_changes` knows."""
     inner = [f"{group}.{key}" for group, (_, model) in GROUPS.items() for key in model.model_fields]
     return ["compression", "target_file_size_mb", "description", *GROUPS, *inner]
+
+
+def is_online(properties: Mapping[str, str]) -> bool:
+    """Whether upkeep that nobody asks for looks after a table."""
+    return properties.get(ONLINE, "true").lower() != "false"
 
 
 def target_file_size_mb(properties: Mapping[str, str], settings: IcebergSettings) -> int:

@@ -1,5 +1,6 @@
 """A table's columns and properties changed in one commit of its metadata: all of it, or none."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -86,7 +87,7 @@ def _stage(update: UpdateSchema, wanted: Alteration, before: TableSchema) -> Non
     if changes.moves:
         for names in _levels(before.fields, wanted.after.fields, "", changes):
             update.move_first(names[0])
-            for one, following in zip(names, names[1:], strict=False):
+            for one, following in itertools.pairwise(names):
                 update.move_after(following, one)
     if changes.key is not None:
         update.set_identifier_fields(*changes.key)

@@ -17,6 +17,7 @@ from service.ledger.ledger import Begun
 from service.ledger.lives import DROP, HERE, RENAME, RESTORE, Life, Lives, Step
 from service.metrics.metrics import Metrics
 from service.names import DROPPED_PLACE, TableName, place_of_dropped
+from service.properties import ONLINE, is_online
 from service.settings import DroppedSettings
 from service.upkeep.removal import owns_its_files
 
@@ -99,6 +100,24 @@ class TableLife:
     def dropped(self, tenant: str, namespace: str) -> list[Life]:
         """A namespace's dropped tables that can be restored, the last one first."""
         return [life for life in self._lives.dropped(tenant, namespace) if self._is_restorable(life)]
+
+    def set_online(self, table: Table, online: bool) -> None:
+        """Have upkeep that nobody asks for look after a table again, or no more."""
+        if not online:
+            self._lives.set_offline(table.uuid, table.name, True)
+        self._commits.set_properties(table, lambda _: {ONLINE: None if online else "false"})
+        if online:
+            self._lives.set_offline(table.uuid, table.name, False)
+
+    def offline(self, tenant: str, namespace: str) -> list[str]:
+        """A namespace's tables that are offline, by name."""
+        found = []
+        for life in self._lives.offline(tenant, namespace):
+            with suppress(TableNotFound):
+                table = self._catalog.load(life.name)
+                if table.uuid == life.uuid and not is_online(table.properties):
+                    found.append(life.name.table)
+        return sorted(found)
 
     def remove_overdue(self) -> int:
         """Remove dropped tables whose time is over, with their files; how many those were."""

@@ -243,6 +243,27 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
     "RUN_SCHEDULE": ({"operation": "RUN_SCHEDULE", "name": "rich", "wait": False},),
     "DELETE_SCHEDULE": ({"operation": "DELETE_SCHEDULE", "name": "rich", "if_exists": True},),
     "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default", "include_dropped": True},),
+    "CREATE_NAMESPACE": ({"operation": "CREATE_NAMESPACE", "namespace": "rich", "if_not_exists": True},),
+    "DROP_NAMESPACE": ({"operation": "DROP_NAMESPACE", "namespace": "poor", "if_exists": True, "confirm": True},),
+    "LIST_NAMESPACES": ({"operation": "LIST_NAMESPACES", "namespace": "default"},),
+    "SET_ONLINE": ({"operation": "SET_ONLINE", **TABLE, "online": False},),
+    "ALTER_TABLE": (
+        {
+            "operation": "ALTER_TABLE",
+            **TABLE,
+            "add_columns": {"email": {"type": "string"}, "home.zip": {"type": "string"}},
+            "rename_columns": {"ratio": "share"},
+            "drop_columns": ["raw"],
+            "move_columns": [{"column": "email", "after": "id"}, {"column": "share", "first": True}],
+            "change_types": {"small": "long", "price": "decimal(12,2)"},
+            "set_nullable": {"name": True},
+            "set_properties": {"compression": "gzip", "compaction": {"mode": "off"}, "snapshots": {"keep_last": 9}},
+            "unset_properties": ["target_file_size_mb", "edits"],
+            "description": "richer",
+            "primary_key": ["id"],
+            "confirm": True,
+        },
+    ),
     "RENAME_TABLE": ({"operation": "RENAME_TABLE", **TABLE, "new_name": "rich", "confirm": True},),
     "RESTORE_TABLE": (
         {

@@ -59,7 +59,7 @@ class TestWhatMayBe:
 
     def test_a_renamed_column_keeps_its_place_and_the_key_knows_it(self) -> None:
         made = after(rename={"id": "number", "home.city": "town"})
-        assert list(made["fields"])[0] == "number"
+        assert next(iter(made["fields"])) == "number"
         assert made["primary_key"] == ["number"]
         assert list(made["fields"]["home"]["fields"]) == ["town", "floor"]
 

@@ -10,10 +10,17 @@ import pytest
 
 from service.catalog.tables import Table
 from service.commits.ask import Ask, Key
-from service.errors import CatalogUnavailable, FirnError, InvalidRequest, TableExists, TableNotFound
+from service.errors import (
+    CatalogUnavailable,
+    FirnError,
+    InvalidRequest,
+    LedgerUnavailable,
+    TableExists,
+    TableNotFound,
+)
 from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.ledger.schedules import Schedule, ScheduleNotes
-from service.names import DROPPED_PLACE, TableName
+from service.names import CHANGES_PROPERTY, DROPPED_PLACE, TableName
 from tests.fakes import FakeCatalog
 from tests.unit.desk import ASK, NEW, ORDERS, OTHERS, SCHEMA, Desk
 
@@ -283,8 +290,6 @@ def test_a_step_that_did_not_is_a_failure_and_can_be_tried_again(desk: Desk, ope
 
 def test_a_step_whose_end_the_ledger_could_not_note_is_noted_later(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def mute(*_: object, **__: object) -> None:
-        from service.errors import LedgerUnavailable
-
         raise LedgerUnavailable("silent")
 
     with monkeypatch.context() as patched:
@@ -293,6 +298,56 @@ def test_a_step_whose_end_the_ledger_could_not_note_is_noted_later(desk: Desk, m
     assert desk.notes() == [("begun", None)]
     desk.commits.find_out()
     assert desk.notes() == [("done", 0)]
+
+
+class TestOnline:
+    def test_an_offline_table_is_listed_whatever_becomes_of_its_name(self, desk: Desk) -> None:
+        desk.life.set_online(desk.catalog.load(ORDERS), False)
+        assert desk.life.offline("acme", "shop") == ["orders"]
+        desk.life.rename(ORDERS, "new", ASK)
+        assert desk.life.offline("acme", "shop") == ["new"]
+        desk.life.drop(NEW, ASK, purge=False)
+        assert desk.life.offline("acme", "shop") == []
+        desk.life.restore(NEW, None, None, ASK)
+        assert desk.life.offline("acme", "shop") == ["new"]
+        desk.life.set_online(desk.catalog.load(NEW), True)
+        assert desk.life.offline("acme", "shop") == []
+        assert desk.catalog.tables[NEW].properties == {}
+
+    def test_another_table_of_its_name_is_not(self, desk: Desk) -> None:
+        desk.life.set_online(desk.catalog.load(ORDERS), False)
+        desk.catalog.drop(desk.catalog.load(ORDERS), purge=False)
+        desk.catalog.create(ORDERS, SCHEMA, (), {})
+        assert desk.life.offline("acme", "shop") == []
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_what_became_of_a_change_of_metadata_that_a_crash_cut_short_the_table_says(desk: Desk, done: bool) -> None:
+    key = Key("ALTER_TABLE", ORDERS, "k", "print")
+    made: list[str] = []
+
+    def change(table: Table, batch: str) -> Table:
+        if made or done:
+            desk.catalog.set_properties(table, {CHANGES_PROPERTY: f"older,{batch}"})
+        made.append(batch)
+        if len(made) == 1:
+            raise Killed
+        return table
+
+    with pytest.raises(Killed):
+        desk.commits.reshape(desk.catalog.load(ORDERS), "ALTER_TABLE", Ask("r", key), change)
+    again = desk.restarted()
+    again.commits.reshape(again.catalog.load(ORDERS), "ALTER_TABLE", again.retry(key), change)
+    assert len(made) == (1 if done else 2)
+
+
+def test_a_change_of_metadata_that_is_refused_is_void(desk: Desk) -> None:
+    def change(table: Table, batch: str) -> Table:
+        raise InvalidRequest("it cannot be")
+
+    with pytest.raises(InvalidRequest):
+        desk.commits.reshape(desk.catalog.load(ORDERS), "ALTER_TABLE", ASK, change)
+    assert desk.notes() == [("void", None)]
 
 
 @dataclass
