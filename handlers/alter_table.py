@@ -21,6 +21,7 @@ from service.properties import (
     unset_changes,
     written_changes,
 )
+from service.ranges import RANGES, ranges_of
 from service.schema import TableSchema, describe_schema
 from service.settings import IcebergSettings
 from service.upkeep.policy import TARGET, check_policy
@@ -78,7 +79,7 @@ class MoveColumn(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     column: str = Field(description="by the name it has after this request; dots reach into structs")
-    first: Literal[True] | None = Field(default=None, description="before all others")
+    first: bool = Field(default=False, description="before all others")
     before: str | None = Field(default=None, description="right before this one")
     after: str | None = Field(default=None, description="right after this one")
 
@@ -153,7 +154,7 @@ def _changes(request: AlterTable) -> Changes:
 
 
 def _move(move: MoveColumn, path: str) -> Move:
-    places = {"first": move.first, "before": move.before, "after": move.after}
+    places = {"first": move.first or None, "before": move.before, "after": move.after}
     given = [place for place, value in places.items() if value is not None]
     if len(given) != 1:
         raise InvalidRequest(f"{path} needs one of first: true, before and after", field=path)
@@ -205,7 +206,7 @@ def _decided(
 
 
 def _derived(table: Table, changes: Changes) -> dict[str, str | None]:
-    """What becomes of the expressions of derived columns that are dropped or renamed."""
+    """What becomes of the expressions of derived columns, and of ranges, whose columns are dropped or renamed."""
     found: dict[str, str | None] = {}
     for name in (*changes.drop, *changes.rename):
         if PREFIX + name in table.properties:
@@ -213,6 +214,15 @@ def _derived(table: Table, changes: Changes) -> dict[str, str | None]:
     for name, new in changes.rename.items():
         if PREFIX + name in table.properties:
             found[PREFIX + new] = table.properties[PREFIX + name]
+    ranges = ranges_of(table.properties)
+    if ranges is not None and ranges.column in changes.rename:
+        found[RANGES] = ranges.renamed(changes.rename[ranges.column]).text
+    if ranges is not None and ranges.column in changes.drop:
+        raise InvalidSchema(
+            f"drop_columns: the table is split by ranges of {ranges.column!r}; REINITIALISE_TABLE with "
+            "delete_partitions: true begins it anew without them",
+            field="drop_columns",
+        )
     return found
 
 

@@ -25,6 +25,7 @@ from service.ledger.lives import Lives
 from service.ledger.repartitions import RepartitionNotes
 from service.ledger.schedules import ScheduleNotes
 from service.ledger.writers import Writers
+from service.life.afresh import Reinitialisations
 from service.life.life import TableLife
 from service.metrics.metrics import Metrics
 from service.names import TableName
@@ -62,6 +63,7 @@ class Context:
     ledger: Ledger
     commits: Commits
     life: TableLife
+    reinitialisations: Reinitialisations
     writes: Writes
     edits: Edits
     backups: Backups
@@ -128,6 +130,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         ledger,
         commits,
         life=TableLife(settings.iceberg.dropped, catalog, commits, Lives(ledger), metrics),
+        reinitialisations=Reinitialisations(engine, commits, holds),
         writes=writes,
         edits=Edits(engine, commits, holds),
         backups=backups,

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any, TypeAlias
 
 from service.errors import FirnError, InvalidSchema, UnknownField, nearest
@@ -110,6 +111,8 @@ class Field:
 class TableSchema:
     fields: tuple[Field, ...]
     primary_key: tuple[str, ...] = ()
+    hidden: bool = dataclass_field(default=False, compare=False)
+    """Whether the table has columns beside these, of Firn's own."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,7 +128,7 @@ def visible(schema: TableSchema) -> TableSchema:
     if not any(field.name.lower().startswith(RESERVED_COLUMN_PREFIX) for field in schema.fields):
         return schema
     shown = (field for field in schema.fields if not field.name.lower().startswith(RESERVED_COLUMN_PREFIX))
-    return TableSchema(tuple(shown), schema.primary_key)
+    return TableSchema(tuple(shown), schema.primary_key, hidden=True)
 
 
 def resolve(schema: TableSchema, name: str, *, error: type[FirnError] = UnknownField, path: str | None = None) -> Field:

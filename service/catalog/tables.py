@@ -28,13 +28,14 @@ from service.names import (
     BATCH_PROPERTY,
     CATALOG,
     FENCE_PROPERTY,
+    RESERVED_COLUMN_PREFIX,
     TableName,
     decode,
     decode_namespace,
     namespace_identifier,
 )
 from service.partition import PartitionField
-from service.schema import TableSchema
+from service.schema import TableSchema, visible
 
 _TRIES = 5
 # A change of properties builds on nothing that others write: it may be tried until it is quicker than they.
@@ -73,11 +74,27 @@ class Table:
 
     @cached_property
     def schema(self) -> TableSchema:
+        """The columns that requests may name and answers show."""
+        return visible(self.stored_schema)
+
+    @cached_property
+    def stored_schema(self) -> TableSchema:
+        """All columns, those of Firn's own too."""
         return types.from_iceberg(self.iceberg.schema())
 
     @cached_property
     def partition(self) -> tuple[PartitionField, ...]:
+        """How it is partitioned by columns that requests may name."""
+        return tuple(p for p in self.stored_partition if not p.field.startswith(RESERVED_COLUMN_PREFIX))
+
+    @cached_property
+    def stored_partition(self) -> tuple[PartitionField, ...]:
         return types.from_spec(self.iceberg.spec(), self.iceberg.schema())
+
+    @property
+    def hidden_partition(self) -> tuple[PartitionField, ...]:
+        """How it is partitioned by columns of Firn's own."""
+        return tuple(p for p in self.stored_partition if p.field.startswith(RESERVED_COLUMN_PREFIX))
 
     @property
     def spec_id(self) -> int:
@@ -159,7 +176,11 @@ class Table:
             (s for s in self.iceberg.metadata.schemas if s.schema_id == found.schema_id), self.iceberg.schema()
         )
         return Snapshot(
-            found.snapshot_id, found.parent_snapshot_id, found.timestamp_ms, types.from_iceberg(schema), _summary(found)
+            found.snapshot_id,
+            found.parent_snapshot_id,
+            found.timestamp_ms,
+            visible(types.from_iceberg(schema)),
+            _summary(found),
         )
 
 

@@ -154,7 +154,7 @@ class Repartitions:
     def _in_place(self, table: Table, asked: _Asked) -> Outcome:
         tag = f"repartition-{uuid.uuid4().hex}"
         folder = folder_of(table, tag)
-        aim = self.engine.run(goal, table.spark_name, _layout(asked.wanted), folder)
+        aim = self.engine.run(goal, table.spark_name, _layout(table, asked.wanted), folder)
         backup = self.backups.wanted(table, asked.wanted.backup, asked.wanted.backup_hours, OPERATION)
         work = self._work(table, asked, aim, folder, tag)
         with self._leaving_nothing(work, None):
@@ -170,7 +170,7 @@ class Repartitions:
     def _elsewhere(self, table: Table, target: TableName, asked: _Asked) -> Outcome:
         """A new table of the rows of this one, as they were at some moment near the end."""
         tag, location = f"repartition-{uuid.uuid4().hex}", self.catalog.new_location(target)
-        new = self.engine.run(prepare, table.spark_name, target, _layout(asked.wanted), location)
+        new = self.engine.run(prepare, table.spark_name, target, _layout(table, asked.wanted), location)
         work = self._work(table, asked, new.goal, location, tag)
         rounds, ask = work.rounds, asked.call.ask
         with self._leaving_nothing(work, target):
@@ -193,7 +193,7 @@ class Repartitions:
         wanted, call = asked.wanted, asked.call
         order = Order(
             goal=aim,
-            recipe=Recipe(table.schema, wanted.derived, wanted.compression, wanted.validate),
+            recipe=Recipe(table.stored_schema, wanted.derived, wanted.compression, wanted.validate),
             limits=self._limits(table, wanted),
             folder=folder,
             tag=tag,
@@ -304,12 +304,12 @@ class Repartitions:
         )
 
 
-def _layout(wanted: Wanted) -> Layout:
+def _layout(table: Table, wanted: Wanted) -> Layout:
     properties = written(wanted.derived)
     if wanted.compression is not None:
         properties |= written_codec(wanted.compression)
     columns = tuple(Field(one.column, one.type) for one in wanted.derived if one.type is not None)
-    return Layout(wanted.partition, columns, properties)
+    return Layout((*table.hidden_partition, *wanted.partition), columns, properties)
 
 
 def _so_far(work: _Work, source_snapshot_id: int | None) -> Told:

@@ -264,6 +264,19 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "confirm": True,
         },
     ),
+    "REINITIALISE_TABLE": (
+        {
+            "operation": "REINITIALISE_TABLE",
+            **TABLE,
+            "delete_partitions": True,
+            "split_points": [10, 100, "1000"],
+            "split_points_base64": False,
+            "schema": {"fields": TYPES, "primary_key": ["id"]},
+            "create_backup": True,
+            "backup_retention_hours": 24,
+            "confirm": True,
+        },
+    ),
     "RENAME_TABLE": ({"operation": "RENAME_TABLE", **TABLE, "new_name": "rich", "confirm": True},),
     "RESTORE_TABLE": (
         {
