@@ -12,12 +12,12 @@ from service.operation import Example, Metadata, Result, operation
 from service.requests import OMITTED, BackedUpRequest, Sampled
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "coffees"}
-FIELDS = {"fields": {"name": {"type": "string"}, "price": {"type": "double"}}}
+FIELDS = {"fields": {"name": {"type": "string"}, "price": {"type": "integer"}}}
 GIVEN: tuple[dict[str, Any], ...] = (
     {"operation": "CREATE_TABLE", **ADDRESS, "schema": FIELDS},
-    {"operation": "WRITE", **ADDRESS, "records": [{"name": "Sumatra", "price": 9.5}, {"name": "Kenya", "price": 12.0}]},
-    {"operation": "UPDATE", **ADDRESS, "filter": {"name": "Kenya"}, "updates": {"price": 1.2}},
-    {"operation": "WRITE", **ADDRESS, "records": [{"name": "Huehuetenango", "price": 11.0}]},
+    {"operation": "WRITE", **ADDRESS, "records": [{"name": "Sumatra", "price": 9}, {"name": "Kenya", "price": 12}]},
+    {"operation": "UPDATE", **ADDRESS, "filter": {"name": "Kenya"}, "updates": {"price": 120}},
+    {"operation": "WRITE", **ADDRESS, "records": [{"name": "Huehuetenango", "price": 11}]},
 )
 REQUEST_ID = "7d9f3a52-0c4e-4d0b-9a52-5f0c1f7f8d11"
 EXAMPLES = (
@@ -46,8 +46,8 @@ EXAMPLES = (
             "files_affected": 1,
             "dry_run": True,
             "sample": [
-                {"before": {"name": "Kenya", "price": 1.2}, "after": None},
-                {"before": None, "after": {"name": "Kenya", "price": 12.0}},
+                {"before": {"name": "Kenya", "price": 120}, "after": None},
+                {"before": None, "after": {"name": "Kenya", "price": 12}},
             ],
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
         },
