@@ -71,6 +71,12 @@ def line(table: Table) -> list[Commit]:
     return found[::-1]
 
 
+def oldest(table: Table) -> int | None:
+    """The oldest snapshot that led to what the table is and that is still there."""
+    commits = line(table)
+    return commits[0].snapshot_id if commits else None
+
+
 def moved(table: Table, commit: Commit) -> Moved:
     """The files that a commit added and removed: its own manifests name both."""
     added: dict[str, int] = {}

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
+from service.catalog.lineage import oldest
 from service.catalog.tables import Table
 from service.commits.ask import Ask
 from service.commits.commit import NO_SNAPSHOT, Commits, Effect
@@ -64,7 +65,7 @@ class Undos:
 
     def preview(self, table: Table, request_id: str, snapshot_id: int | None) -> Outcome:
         """What taking a change back would do."""
-        with self.holds.reading(table.uuid, table.current_snapshot_id):
+        with self.holds.building_on(table.uuid, oldest(table)):
             aim = self._aim(table, request_id, snapshot_id)
             plan = self._planner(table).plan(aim)
             found, samples = self.engine.run(preview_undo, plan.reversal, SHOWN)
@@ -131,12 +132,15 @@ class Undos:
         return aim
 
     def _batch(self, table: Table, request_id: str, snapshot_id: int | None) -> Batch:
-        found = self.notes.by_request(table.uuid, request_id)
-        for noted in found:
-            if noted.state in UNFINISHED:
-                self.commits.outcome(noted.batch)
-        if any(noted.state in UNFINISHED for noted in found):
-            found = self.notes.by_request(table.uuid, request_id)
+        hours = edit_policy(table.properties, self.settings).undo_retention_hours
+        # A month's changes take a while to look through.
+        lately = time.time_ns() // 1_000_000 - hours * _HOUR_MS
+        found = self.notes.by_request(table.uuid, request_id, lately) or self.notes.by_request(table.uuid, request_id)
+        unfinished = [noted.batch for noted in found if noted.state in UNFINISHED]
+        for batch in unfinished:
+            self.commits.outcome(batch)
+        if unfinished:
+            found = self.notes.by_request(table.uuid, request_id, found[0].begun_ms)
         done = [b for b in found if b.state == "done" and b.snapshot_id not in (None, NO_SNAPSHOT)]
         if snapshot_id is not None:
             done = [b for b in done if b.snapshot_id == snapshot_id]

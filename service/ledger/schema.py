@@ -24,6 +24,9 @@ batches = Table(
     Column("undoes", Text),  # of an UNDO: the batch and the request it takes back
 )
 
+# What requests did to a table lately is asked for by their ids.
+Index("batches_of_table", batches.c.table_uuid, batches.c.begun_ms)
+
 # Which of a shared batch's rows were whose, for as long as one of its requests can be undone.
 shares = Table(
     "shares",

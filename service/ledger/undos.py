@@ -18,10 +18,12 @@ class UndoNotes:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def by_request(self, table_uuid: str, request_id: str) -> list[Batch]:
-        """The changes of a table that a request took part in and that have ended, oldest first."""
+    def by_request(self, table_uuid: str, request_id: str, since_ms: int = 0) -> list[Batch]:
+        """The changes of a table, begun since a time, that a request took part in; oldest first."""
         asked = select(batches).where(
-            batches.c.table_uuid == table_uuid, batches.c.request_ids.contains(request_id, autoescape=True)
+            batches.c.table_uuid == table_uuid,
+            batches.c.begun_ms >= since_ms,
+            batches.c.request_ids.contains(request_id, autoescape=True),
         )
         with self._ledger._reading() as connection:
             found = [as_batch(row) for row in connection.execute(asked.order_by(batches.c.begun_ms)).all()]

@@ -1,20 +1,29 @@
 """UNDO takes back what one request did, whatever came later, and refuses where somebody touched the same rows."""
 
+import itertools
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from service.catalog.tables import Table
 from service.names import TableName
+from service.records import read_records
+from service.schema import describe_schema
 from tests.harness import Firn, wait_until
+from tests.integration.test_every_type import WIDE, few
+from tests.strategies import json_text, records, same
 
 FIELDS = {"fields": {"id": {"type": "long"}, "kind": {"type": "string"}, "n": {"type": "integer"}}}
 KEYED = {"fields": {**FIELDS["fields"], "id": {"type": "long", "required": True}}, "primary_key": ["id"]}
 BY_KIND = {"partitions": [{"field": "kind", "transform": "identity"}]}
 Row = tuple[int, str, int | None]
+
+_tables = itertools.count(1)
 
 
 class Shop:
@@ -312,7 +321,7 @@ def test_with_a_key_it_happens_once(shop: Shop) -> None:
     assert shop.rows() == []
 
 
-def test_a_restore_and_a_bulk_load_are_undone(shop: Shop) -> None:
+def test_a_restore_is_undone(shop: Shop) -> None:
     shop.write((1, "a", 1))
     backup = shop.ask("DELETE", all=True, create_backup=True)["backup"]
     shop.write((2, "a", 2))
@@ -331,6 +340,51 @@ def test_rows_another_program_deleted_are_a_conflict(shop: Shop) -> None:
     other = shop.write((5, "a", 5))
     shop.undo(other)
     assert shop.rows() == [(2, "a", 2)]
+
+
+@few(4)
+@given(st.data())
+def test_whatever_types_rows_have_those_of_a_shared_batch_are_told_apart(
+    firn: Firn, tenant: str, data: st.DataObject
+) -> None:
+    table = {"tenant_id": tenant, "table": f"wide-{next(_tables)}"}
+    firn.ok({"operation": "CREATE_TABLE", **table, "schema": describe_schema(WIDE)})
+    requests = [data.draw(records(WIDE, min_size=1)) for _ in range(3)]
+    sent = [json_text({"operation": "WRITE", **table, "records": rows}) for rows in requests]
+    context, name = firn.app.context, TableName(tenant, "default", table["table"])
+    with ThreadPoolExecutor(3) as pool:
+        with context.commits.in_turn(context.catalog.load(name)):
+            answers = []
+            for text in sent:  # in this order
+                answers.append(pool.submit(firn.post, text))
+                wait_until(lambda: context.writes.waiting == len(answers), 30, every=0.01)
+        done = [answer.result() for answer in answers]
+    assert len({answer["metadata"]["snapshot_id"] for answer in done}) == 1
+    for n in (1, 0, 2):
+        firn.ok({"operation": "UNDO", **table, "request_id": _id(done[n])})
+        requests[n] = []
+        left = [row for rows in requests for row in rows]
+        assert same(read_records(WIDE, firn.rows(tenant, table["table"])), read_records(WIDE, left))
+
+
+def test_a_bulk_load_is_undone(shop: Shop) -> None:
+    shop.write((1, "a", 1))
+    lines = "\n".join(f'{{"id": {i}, "kind": "k", "n": {i}}}' for i in range(2, 500))
+    where = f"/tables/{shop.address['tenant_id']}/default/t/records"
+    response = shop.firn.client.post(where, content=lines, headers={"Content-Type": "application/x-ndjson"})
+    answer = shop.undo(_id(response.json()))
+    assert (answer["records_removed"], shop.rows()) == (498, [(1, "a", 1)])
+
+
+def test_while_others_write_an_undo_takes_back_its_change_and_nothing_else(shop: Shop) -> None:
+    shop.write(*((i, "old", i) for i in range(20)))
+    wrong = shop.update(-1, kind="old")
+    with ThreadPoolExecutor(6) as pool:
+        writes = [pool.submit(shop.write, (100 + i, "new", i)) for i in range(30)]
+        undone = pool.submit(shop.undo, wrong)
+        assert [write.result() for write in writes]
+        assert undone.result()["records_restored"] == 20
+    assert shop.rows() == [(i, "old", i) for i in range(20)] + [(100 + i, "new", i) for i in range(30)]
 
 
 def _plain(shop: Shop) -> str:
