@@ -73,7 +73,9 @@ def update(request: Update, context: Context) -> UpdateResult:
     table = context.catalog.load(request.table_name)
     assignments = _assignments(request.updates, table.schema)
     which = ByFilter(request.predicate(table.schema, table.partition), assignments)
-    outcome = context.edits.run(table, "UPDATE", Edit(table.schema, which), request.wish(context), context.ask)
+    outcome = context.edits.run(
+        table, "UPDATE", Edit(table.schema, which, derived=table.derived), request.wish(context), context.ask
+    )
     return UpdateResult(records_updated=outcome.counts.updated, **told(outcome))
 
 
