@@ -29,7 +29,7 @@ def run(firn: Firn, tenant: str, examples: int, steps: int, phases: tuple[Phase,
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_firn_does_what_a_list_of_dicts_does(firn: Firn, tenant: str) -> None:
     # Shrinking a failure takes many times as long as finding it; the long run below does that.
     run(firn, tenant, examples=20, steps=20, phases=(Phase.generate,))

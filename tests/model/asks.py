@@ -73,10 +73,11 @@ records = st.fixed_dictionaries(
 
 
 def partial_records(keys: tuple[str, ...]) -> SearchStrategy[dict[str, Any]]:
-    """What UPSERT takes: of the required columns only those that are keys must be there."""
-    return st.fixed_dictionaries(
-        {key: VALUES[key] for key in keys},
-        optional={c: VALUES[c] if c in ("id", "name") else _maybe(c) for c in COLUMNS if c not in keys} | BY_HAND,
+    """What UPSERT takes: of the required columns only those that are keys must be there, unless the row is new."""
+    optional = {c: VALUES[c] if c in ("id", "name") else _maybe(c) for c in COLUMNS} | BY_HAND
+    few, more = ({c: VALUES[c] for c in dict.fromkeys((*keys, *others))} for others in ((), ("id", "name")))
+    return st.sampled_from((few, more, more)).flatmap(
+        lambda sure: st.fixed_dictionaries(sure, optional={c: v for c, v in optional.items() if c not in sure})
     )
 
 

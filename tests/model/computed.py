@@ -59,7 +59,7 @@ VALUES: dict[str, dict[str, Callable[[Row], Any]]] = {
         "id": lambda row: row["id"],
     },
     "price": {
-        "least(price, 5)": lambda row: 5 if row["price"] is None else min(row["price"], 5),
+        "least(price, 5)": lambda row: min(Decimal("5.00") if row["price"] is None else row["price"], Decimal("5.00")),
         "price / 4": lambda row: None if row["price"] is None else _rounded(row["price"] / 4),
     },
     "day": {

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from tests.model.asks import PARTITIONS, SCHEMA
+from tests.model.asks import PARTITIONS, SCHEMA, records
 from tests.model.computed import DERIVED, Row
 from tests.model.effects import Pair
 from tests.model.machine import Machine, bag, same
@@ -14,14 +14,16 @@ _BY_DERIVED = tuple([{"field": name}] for name in DERIVED)
 
 
 class Keeping(Machine):
-    @initialize(by=st.sampled_from(PARTITIONS))
-    def create(self, by: list[dict[str, Any]]) -> None:
+    @initialize(by=st.sampled_from(PARTITIONS), sent=st.just([]) | st.lists(records, min_size=4, max_size=12))
+    def create(self, by: list[dict[str, Any]], sent: list[dict[str, Any]]) -> None:
         self.partitioned_by = [b["field"] for b in by]
         answer = self.ok("CREATE_TABLE", schema=SCHEMA, partition={"partitions": by}, if_not_exists=True)
         assert (answer["table_created"], answer["table_existed"]) == (True, False)
+        self.append(sent)
 
     # Backups.
 
+    @precondition(lambda self: self.backups)
     @rule()
     def list_backups(self) -> None:
         listed = self.changes_nothing("LIST_BACKUPS")["backups"]

@@ -11,7 +11,7 @@ from tests.harness import Firn
 from tests.model.asks import COLUMNS, typed
 from tests.model.computed import Row
 from tests.model.edits import fitted, known
-from tests.model.effects import Change, Effect, Pair, effect
+from tests.model.effects import Change, Effect, Pair, complete, effect
 from tests.strategies import json_text
 
 _tables = itertools.count(1)
@@ -93,6 +93,13 @@ class Machine(RuleBasedStateMachine):
         return description
 
     # Changing.
+
+    def append(self, sent: list[dict[str, Any]]) -> None:
+        sent = self.known(sent)
+        answer = self.ok("WRITE", records=sent)
+        assert answer["records_written"] == len(sent)
+        new = [complete(record, self.derived) for record in sent]
+        self.done(answer, "WRITE", self.rows + new, [(None, row) for row in new])
 
     def change(self, asked: Change, **how: Any) -> None:
         """Ask for a change of rows in place, and see that it is what it should be, or refused."""
