@@ -8,7 +8,7 @@ from hypothesis.stateful import precondition, rule
 
 from tests.model import edits
 from tests.model.asks import SCHEMA, records, wrong_records
-from tests.model.effects import Change, Pair, effect
+from tests.model.effects import Change, Effect, Pair, effect
 from tests.model.machine import Machine, Plan, counts, row_of, same
 
 _SHOWN = 20
@@ -43,42 +43,54 @@ class Editing(Machine):
 
     # What is promised.
 
-    @rule(asked=edits.changes, at_once=st.booleans())
-    def preview(self, asked: Change, at_once: bool) -> None:
+    @rule(asked=edits.changes)
+    def preview(self, asked: Change) -> None:
         """A dry run says what the change then does, and changes nothing itself."""
         change = self.fitted(asked)
-        expected = effect(change, self.rows, self.derived)
-        if expected.refusal:
-            self.refused(expected.refusal, change.operation, **change.fields, dry_run=True)
-            return
-        planned = self.changes_nothing(change.operation, **change.fields, dry_run=True)
-        assert (planned["dry_run"], counts(planned)) == (True, expected.counts)
-        shows(planned["sample"], expected.pairs)
-        assert "backup" not in planned
-        if not at_once:
-            self.plans.append(Plan(change, planned["plan_token"], expected.held))
-            return
-        answer = self.ok(change.operation, **change.fields, plan_token=planned["plan_token"])
-        figures = ("files_affected", "partitions_affected")
-        assert [answer[name] for name in figures] == [planned[name] for name in figures]
-        self.made(answer, change, expected)
+        plan = self.planned(change, effect(change, self.rows, self.derived))
+        if plan:
+            self.plans.append(plan)
+
+    @rule(asked=edits.changes, meanwhile=st.none() | edits.changes)
+    def preview_and_commit(self, asked: Change, meanwhile: Change | None) -> None:
+        change = self.fitted(asked)
+        plan = self.planned(change, effect(change, self.rows, self.derived))
+        if plan and meanwhile:
+            self.change(meanwhile)
+        if plan:
+            self.commit(plan)
 
     @precondition(lambda self: self.plans)
     @rule(data=st.data(), dry_run=st.booleans(), how=_backup)
     def as_planned(self, data: st.DataObject, dry_run: bool, how: dict[str, bool]) -> None:
-        """What was planned is done where the rows concerned are what they were, and else refused."""
         plan = data.draw(st.sampled_from(self.plans), label="plan")
+        self.commit(plan, **({"dry_run": True} if dry_run else how))
+
+    def planned(self, change: Change, expected: Effect) -> Plan | None:
+        if expected.refusal:
+            self.refused(expected.refusal, change.operation, **change.fields, dry_run=True)
+            return None
+        answer = self.changes_nothing(change.operation, **change.fields, dry_run=True)
+        assert (answer["dry_run"], counts(answer)) == (True, expected.counts)
+        shows(answer["sample"], expected.pairs)
+        assert "backup" not in answer
+        figures = {name: answer[name] for name in ("files_affected", "partitions_affected")}
+        return Plan(change, answer["plan_token"], expected.held, self.snapshot, figures)
+
+    def commit(self, plan: Plan, **how: bool) -> None:
+        """What was planned is done where the rows concerned are what they were, and else refused."""
         change = plan.change
         expected = effect(change, self.rows, self.derived)
-        fields = {**change.fields, "plan_token": plan.token, **({"dry_run": True} if dry_run else how)}
+        fields = {**change.fields, "plan_token": plan.token, **how}
         code = expected.refusal or ("" if same(expected.held, plan.held) else "PLAN_STALE")
         if code:
             self.refused(code, change.operation, **fields)
-            self.plans.remove(plan)
-        elif dry_run:
+        elif how.get("dry_run"):
             assert counts(self.changes_nothing(change.operation, **fields)) == expected.counts
         else:
+            same_files = plan.snapshot == self.snapshot
             answer = self.ok(change.operation, **fields)
+            assert not same_files or plan.figures == {name: answer[name] for name in plan.figures}
             self.made(answer, change, expected, how.get("create_backup", False))
 
     # What is refused.

@@ -33,6 +33,9 @@ class Plan:
     change: Change
     token: str
     held: list[Row]
+    snapshot: int | None
+    figures: dict[str, int]
+    """What it said of files, which goes for that snapshot."""
 
 
 class Machine(RuleBasedStateMachine):
