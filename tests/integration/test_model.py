@@ -8,9 +8,10 @@ from tests.harness import Firn
 from tests.model.editing import Editing
 from tests.model.keeping import Keeping
 from tests.model.reading import Reading
+from tests.model.undoing import Undoing
 
 
-class Model(Editing, Keeping, Reading):
+class Model(Editing, Keeping, Reading, Undoing):
     """All rules there are."""
 
 

@@ -81,6 +81,7 @@ class Keeping(Machine):
         if expire:
             assert after["snapshot_count"] <= 1 + len(self.backups)
             self.past.clear()
+            self.expired_before = len(self.mutations)
         self.now(answer, self.rows)
 
     @rule(

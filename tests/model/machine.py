@@ -24,6 +24,10 @@ class Mutation:
     request_id: str
     operation: str
     pairs: list[Pair]
+    columns: tuple[str, ...]
+    """Those that the table had then."""
+    keys: tuple[str, ...] = ()
+    """By which an UPSERT met rows."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,11 @@ class Machine(RuleBasedStateMachine):
         self.past: dict[int, list[Row]] = {}
         self.backups: dict[str, list[Row]] = {}
         self.plans: list[Plan] = []
-        # In the order they were acknowledged. A rule for UNDO takes one, takes its `pairs` back where no later one
-        # touches the same rows, and has `done` note what that did.
+        # In the order they were acknowledged; UNDOs among them, and which one each took back.
         self.mutations: list[Mutation] = []
+        self.undos: dict[int, int] = {}
+        # Of changes before this one, what an UNDO needs may have been let go.
+        self.expired_before = 0
         self.unchecked = False
 
     @property
@@ -117,7 +123,8 @@ class Machine(RuleBasedStateMachine):
         """A change was answered, which should have had this effect."""
         assert counts(answer) == expected.counts
         self.kept(answer, wanted=backup and bool(expected.pairs))
-        self.done(answer, change.operation, expected.rows, expected.pairs)
+        keys = tuple(change.fields.get("key_cols") or ["id"]) if change.operation == "UPSERT" else ()
+        self.done(answer, change.operation, expected.rows, expected.pairs, keys)
 
     def kept(self, answer: dict[str, Any], *, wanted: bool) -> None:
         """The backup that an answer names, if there should be one: of a state that there was."""
@@ -126,9 +133,12 @@ class Machine(RuleBasedStateMachine):
             assert answer["backup"] not in self.backups
             self.backups[answer["backup"]] = self.rows
 
-    def done(self, answer: dict[str, Any], operation: str, rows: list[Row], pairs: list[Pair]) -> None:
+    def done(
+        self, answer: dict[str, Any], operation: str, rows: list[Row], pairs: list[Pair], keys: tuple[str, ...] = ()
+    ) -> None:
         """The rows as they should be after a change that was answered, and what it did to them."""
-        self.mutations.append(Mutation(answer["metadata"]["request_id"], operation, pairs))
+        request_id = answer["metadata"]["request_id"]
+        self.mutations.append(Mutation(request_id, operation, pairs, self.columns, keys))
         self.now(answer, rows)
 
     def now(self, answer: dict[str, Any], rows: list[Row]) -> None:
