@@ -126,6 +126,12 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "filter": FILTER,
             "all": False,
         },
+        {
+            "operation": "UPDATE",
+            **TABLE,
+            "updates": {"small": {"expression": "coalesce(small, 0) + 1"}, "name": {"expression": "upper(name)"}},
+            "filter": {"or": [{"expression": "price > ratio * 2"}, {"good": True}]},
+        },
     ),
     "DELETE": ({"operation": "DELETE", **TABLE, "filter": {"and": [FILTER, {"id": {"gt": 5}}]}},),
     "UPSERT": (
