@@ -12,7 +12,7 @@ from service.engine.engine import Engine
 from service.engine.restore import Difference, Restore, compare, restore
 from service.engine.swap import Moved, Tag
 from service.errors import CommitConflict
-from service.names import FENCE_PROPERTY
+from service.history.snapshots import only_rewrites
 
 OPERATION = "RESTORE_BACKUP"
 NOT_DONE = "the table holds what the backup holds already"
@@ -94,14 +94,10 @@ def _only_rewritten(table: Table, since: int) -> bool:
     at = table.current_snapshot_id
     while at != since:
         snapshot = by_id.get(at) if at is not None else None
-        if snapshot is None or not _left_the_rows(snapshot):
+        if snapshot is None or not only_rewrites(snapshot):
             return False
         at = snapshot.parent_id
     return True
-
-
-def _left_the_rows(snapshot: Snapshot) -> bool:
-    return snapshot.summary.get("operation") == "replace" or FENCE_PROPERTY in snapshot.summary
 
 
 def _not_done(table: Table, found: Difference, reason: str) -> Restored:
