@@ -16,6 +16,7 @@ from service.edits.backups import Backups
 from service.edits.edits import Edits
 from service.edits.restore import Restores
 from service.engine.engine import Engine
+from service.history.diff import Differences
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs
 from service.ledger.compactions import CompactionNotes
@@ -63,6 +64,7 @@ class Context:
     edits: Edits
     backups: Backups
     restores: Restores
+    differences: Differences
     upkeep: Upkeep
     compactions: Compactions
     repartitions: Repartitions
@@ -128,6 +130,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         edits=Edits(engine, commits, holds),
         backups=backups,
         restores=Restores(engine, commits, holds),
+        differences=Differences(engine, catalog, holds),
         upkeep=upkeep,
         compactions=compactions,
         repartitions=repartitions,

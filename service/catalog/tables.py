@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -138,7 +137,8 @@ class Table:
         found = self.iceberg.snapshot_by_id(snapshot_id)
         if found is None:
             raise SnapshotNotFound(
-                f"{self.name.table} has no snapshot {snapshot_id}; it may have expired; {oldest(self.iceberg.metadata)}",
+                f"{self.name.table} has no snapshot {snapshot_id}; it may have expired; "
+                f"{oldest(self.iceberg.metadata)}",
                 field=field,
             )
         return self._snapshot(found)
@@ -153,7 +153,8 @@ class Table:
         current = [entry for entry in self.iceberg.metadata.snapshot_log if entry.timestamp_ms <= millis]
         if not current:
             raise SnapshotNotFound(
-                f"{self.name.table} held no data yet, or has expired, at {moment.isoformat()}; {oldest(self.iceberg.metadata)}",
+                f"{self.name.table} held no data yet, or has expired, at {moment.isoformat()}; "
+                f"{oldest(self.iceberg.metadata)}",
                 field=field,
             )
         return self.snapshot(current[-1].snapshot_id, field)
