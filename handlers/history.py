@@ -78,8 +78,8 @@ class Committed(BaseModel):
     )
     timestamp: datetime = Field(description="when it was committed")
     operation: str = Field(
-        description="the operation that made it, such as WRITE or COMPACT; of a commit that is noted no longer, or that "
-        "another program made, Iceberg's word for it, as in `iceberg_operation`"
+        description="the operation that made it, such as WRITE or COMPACT; of a commit that is noted no longer, or "
+        "that another program made, Iceberg's word for it, as in `iceberg_operation`"
     )
     iceberg_operation: str = Field(description="append, overwrite, delete; or replace, which changes files and no rows")
     request_ids: list[str] = Field(
@@ -109,7 +109,7 @@ class HistoryResult(Result):
 
 @operation(History, HistoryResult, pool="queries", examples=EXAMPLES)
 def history(request: History, context: Context) -> HistoryResult:
-    """List the commits of a table that have not expired: when, which operation, for which requests, what came and went."""
+    """List the commits of a table: when, which operation, for which requests, what came and what went."""
     table = context.catalog.load(request.table_name)
     page = entries(table, context.ledger, request.limit, request.offset)
     return HistoryResult(

@@ -321,7 +321,7 @@ def _source(table: Table, alias: str, as_of: Moment | None) -> Source:
             raise
         # What is no tag may as well be a time, misspelt.
         raise InvalidQuery(
-            f"as_of: {as_of[:80]!r} is neither a time, such as 2024-01-31T12:00:00Z, nor a snapshot id, and {e.message}",
+            f"as_of: {as_of[:80]!r} is neither a time, such as 2024-01-31T12:00:00Z, nor a snapshot id; {e.message}",
             field="as_of",
             suggestion=e.suggestion,
         ) from e

@@ -17,6 +17,7 @@ from service.edits.edits import Edits
 from service.edits.restore import Restores
 from service.engine.engine import Engine
 from service.history.diff import Differences
+from service.history.rollback import Rollbacks
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs
 from service.ledger.compactions import CompactionNotes
@@ -65,6 +66,7 @@ class Context:
     backups: Backups
     restores: Restores
     differences: Differences
+    rollbacks: Rollbacks
     upkeep: Upkeep
     compactions: Compactions
     repartitions: Repartitions
@@ -120,6 +122,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     commits.when_committed(auto.changed)
     backups = Backups(settings.iceberg.edits, catalog, commits)
     repartitions = Repartitions(engine, catalog, commits, upkeep, holds, backups, RepartitionNotes(ledger), writers)
+    restores = Restores(engine, commits, holds)
     return Context(
         settings,
         engine,
@@ -129,7 +132,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         writes=writes,
         edits=Edits(engine, commits, holds),
         backups=backups,
-        restores=Restores(engine, commits, holds),
+        restores=restores,
+        rollbacks=Rollbacks(restores, holds),
         differences=Differences(engine, catalog, holds),
         upkeep=upkeep,
         compactions=compactions,
