@@ -283,3 +283,11 @@ class TestRefusals:
         assert (
             "nothing was ever committed" in shop.refused("DIFF", "SNAPSHOT_NOT_FOUND", 404, from_snapshot=1)["message"]
         )
+
+
+def test_columns_that_a_repartition_works_out_are_updates(keyed: Shop) -> None:
+    first = keyed.write(1, 2)
+    partition = {"partitions": [{"field": "initial"}]}
+    keyed.ask("REPARTITION", partition=partition, transform={"initial": {"expression": "substring(kind, 1, 1)"}})
+    found = diff(keyed, first)
+    assert found["changes"] == updated(*(({**row(i), "initial": None}, {**row(i), "initial": "a"}) for i in (1, 2)))

@@ -147,7 +147,9 @@ class TestAsOf:
         shop.sql("ALTER TABLE {t} CREATE TAG `one`")
         request = {"operation": "QUERY", "tenant_id": shop.address["tenant_id"], "as_of": "one"}
         two = "SELECT a.id FROM t a JOIN u ON a.id = u.id"
-        shop.firn.ok({"operation": "CREATE_TABLE", **shop.address, "table": "u", "schema": {"fields": {"id": {"type": "long"}}}})
+        shop.firn.ok(
+            {"operation": "CREATE_TABLE", **shop.address, "table": "u", "schema": {"fields": {"id": {"type": "long"}}}}
+        )
         assert shop.firn.fail({**request, "sql": two}, "INVALID_QUERY")["field"] == "as_of"
 
 
