@@ -291,3 +291,17 @@ def test_columns_that_a_repartition_works_out_are_updates(keyed: Shop) -> None:
     keyed.ask("REPARTITION", partition=partition, transform={"initial": {"expression": "substring(kind, 1, 1)"}})
     found = diff(keyed, first)
     assert found["changes"] == updated(*(({**row(i), "initial": None}, {**row(i), "initial": "a"}) for i in (1, 2)))
+
+
+def test_states_from_before_a_column_that_the_table_is_partitioned_by_are_compared(keyed: Shop) -> None:
+    first = keyed.write(1, 2)
+    keyed.sql("ALTER TABLE {t} RENAME COLUMN kind TO sort")
+    keyed.ask("UPDATE", filter={"id": 1}, updates={"sort": "b"})
+    second = head(keyed)
+    keyed.sql("ALTER TABLE {t} ADD COLUMN kind STRING")
+    keyed.ask("REPARTITION", partition={"partitions": [{"field": "kind"}]})
+    keyed.ask("WRITE", records=[{"id": 3, "sort": "s", "kind": "k"}])
+    was, changed = {"id": 1, "sort": "a"}, {"id": 1, "sort": "b"}
+    assert diff(keyed, first, second)["changes"] == updated((was, changed))
+    assert diff(keyed, second, first)["changes"] == updated((changed, was))
+    assert diff(keyed, first)["changes"][0]["after"] == {**changed, "kind": None}
