@@ -305,3 +305,16 @@ def test_states_from_before_a_column_that_the_table_is_partitioned_by_are_compar
     assert diff(keyed, first, second)["changes"] == updated((was, changed))
     assert diff(keyed, second, first)["changes"] == updated((changed, was))
     assert diff(keyed, first)["changes"][0]["after"] == {**changed, "kind": None}
+
+
+@pytest.mark.large
+@pytest.mark.timeout(900)
+def test_a_million_differences_are_counted_and_read_from_anywhere(keyed: Shop) -> None:
+    keyed.sql("INSERT INTO {t} SELECT id, 'a' FROM range(1000000)")
+    first = head(keyed)
+    keyed.ask("UPDATE", all=True, updates={"kind": "b"})
+    for offset in (0, 50_000, 999_995):
+        found = diff(keyed, first, limit=5, offset=offset)
+        assert counts(found) == (0, 0, 1_000_000)
+        assert [change["after"]["id"] for change in found["changes"]] == list(range(offset, offset + 5))
+    assert counts(diff(keyed, first, key_cols=[], limit=1)) == (1_000_000, 1_000_000, 0)
