@@ -14,10 +14,11 @@ from service.engine.restore import Difference, Restore, compare, restore
 from service.engine.swap import Moved, Tag
 from service.errors import CommitConflict
 from service.history.snapshots import only_rewrites
+from service.names import RESTORED_PROPERTY
 
 OPERATION = "RESTORE_BACKUP"
 NOT_DONE = "the table holds what the backup holds already"
-_BEFORE, _AFTER = "firn-records-before", "firn-records-after"
+_BEFORE, _AFTER = RESTORED_PROPERTY, "firn-records-after"
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,9 @@ def rows_of(snapshot: Snapshot) -> Rows:
         return Rows()
     if EDIT_PROPERTY in said:
         counts = json.loads(said[EDIT_PROPERTY])
-        return Rows(counts["inserted"], counts["deleted"], counts["updated"])
+        # An UNDO tells what it brought back and what it took away again.
+        came, went = counts.get("inserted", counts.get("restored", 0)), counts.get("deleted", counts.get("removed", 0))
+        return Rows(came, went, counts.get("updated", 0))
     # A row that a delete file takes out is gone, too; one whose file goes with its delete file was gone before.
     by_files = snapshot.counted("added-position-deletes") - snapshot.counted("removed-position-deletes")
     return Rows(snapshot.counted("added-records"), max(0, snapshot.counted("deleted-records") + by_files))

@@ -119,6 +119,8 @@ def test_an_edit_says_itself_what_it_did() -> None:
     edit = json.dumps({"updated": 1, "deleted": 2, "inserted": 3, "unchanged": 4})
     copied = {"operation": "overwrite", "added_records": 100, "deleted_records": 99}
     assert rows_of(snapshot(firn_edit=edit, **copied)) == Rows(3, 2, 1)
+    undo = json.dumps({"removed": 4, "restored": 5, "files": 1, "operation": "UPDATE"})
+    assert rows_of(snapshot(firn_edit=undo, **copied)) == Rows(5, 4)
 
 
 def test_format_one_orders_its_snapshots_by_time() -> None:
