@@ -43,7 +43,7 @@ class Writes:
         self._commits = commits
         self._tables = SeenTables(catalog)
         metrics = metrics or Metrics()
-        self._batches = Batches(engine, commits, upkeep, metrics)
+        self._batches = Batches(engine, commits, upkeep, metrics, settings.iceberg.edits)
         self._lock = threading.Lock()
         # By the name too: of a table that was just renamed, some come late.
         self._queues: dict[tuple[str, TableName], Queue] = {}
