@@ -27,7 +27,7 @@ QUOTED = (
     {
         "operation": "CREATE_TABLE",
         **QUOTES,
-        "schema": {"fields": {"best_bid": "double", "best_ask": "double", "spread_bps": "double"}},
+        "schema": {"fields": {name: {"type": "double"} for name in ("best_bid", "best_ask", "spread_bps")}},
     },
     {
         "operation": "WRITE",
