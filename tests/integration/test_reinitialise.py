@@ -157,6 +157,16 @@ class TestEveryWay:
         split.ask("RESTORE_BACKUP", name=backup)
         assert split.keys() == ["p", "u", "z", "za", "zo"]
         split.check_ranges()
+        before = split.table.current_snapshot_id
+        request_id = split.ask("WRITE", records=[{"key": "b"}, {"key": "v"}])["metadata"]["request_id"]
+        split.ask("DELETE", filter={"key": {"gte": "za"}})
+        split.ask("UNDO", request_id=request_id)
+        assert split.keys() == ["p", "u", "z"]
+        split.check_ranges()
+        assert split.ask("DIFF", from_snapshot=before)["records_deleted"] == 2
+        split.ask("ROLLBACK", snapshot_id=before)
+        assert split.keys() == ["p", "u", "z", "za", "zo"]
+        split.check_ranges()
 
     def test_bulk_loads_compactions_and_repartitions(self, split: Shop) -> None:
         for _ in range(3):
@@ -194,7 +204,7 @@ class TestEveryWay:
                 assert b"_firn_" not in sent.content
         split.ask("DESCRIBE_TABLE")
         preview = split.ask("UPDATE", updates={"n": 5}, filter={"key": "a"}, dry_run=True)
-        assert preview["samples"]
+        assert preview["sample"]
 
 
 def test_the_key_may_be_renamed_and_widened_and_not_dropped(shop: Shop) -> None:

@@ -166,3 +166,14 @@ def test_work_under_way_when_its_table_goes_leaves_nothing_and_harms_nothing(
     if what == "DROP_TABLE":
         ask(firn, "RESTORE_TABLE", tenant, "t", new_name="new")
     assert ids(firn, tenant, "new") == list(range(6))
+
+
+def test_what_was_done_under_the_old_name_is_undone_and_told_under_the_new_one(firn: Firn, tenant: str) -> None:
+    create(firn, tenant, "old")
+    write(firn, tenant, "old", 1, 2)
+    request_id = write(firn, tenant, "old", 3)["metadata"]["request_id"]
+    ask(firn, "RENAME_TABLE", tenant, "old", new_name="new")
+    told = [one["request_ids"] for one in ask(firn, "HISTORY", tenant, "new")["snapshots"]]
+    assert [request_id] in told
+    ask(firn, "UNDO", tenant, "new", request_id=request_id)
+    assert ids(firn, tenant, "new") == [1, 2]
