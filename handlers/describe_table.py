@@ -9,7 +9,8 @@ from service.context import Context
 from service.derived import described
 from service.operation import Example, Metadata, Result, TableRequest, operation
 from service.partition import describe_partition
-from service.properties import describe
+from service.properties import describe, is_online
+from service.ranges import ranges_of
 from service.schema import describe_schema
 from service.upkeep.policy import CompactionInForce, in_force
 from service.upkeep.small import is_small
@@ -32,6 +33,7 @@ EXAMPLES = (
                     "description": "one row per page view",
                     "target_file_size_mb": 128,
                 },
+                "online": True,
                 "compaction": {
                     "enabled": True,
                     "mode": "recommend",
@@ -87,6 +89,12 @@ class Description(BaseModel):
         "REPARTITION makes them",
         json_schema_extra={"omit_when_null": True},
     )
+    split_points: list[Any] | None = Field(
+        default=None,
+        description="the points that split it by ranges of its first key, where REINITIALISE_TABLE was given some",
+        json_schema_extra={"omit_when_null": True},
+    )
+    online: bool = Field(description="false where SET_ONLINE has taken it from scheduled upkeep")
     compaction: CompactionInForce = Field(
         description="the compaction policy that holds for it; SET_COMPACTION changes it"
     )
@@ -109,12 +117,15 @@ def describe_table(request: DescribeTable, context: Context) -> DescribeTableRes
     table = context.catalog.load(request.table_name)
     files = list_files(table)
     small = context.upkeep.small_bytes(table)
+    ranges = ranges_of(table.properties)
     return DescribeTableResult(
         description=Description(
             schema_=describe_schema(table.schema),
             partition=describe_partition(table.partition),
             properties=describe(table.properties),
             derived=described(table.properties) or None,
+            split_points=list(ranges.points) if ranges else None,
+            online=is_online(table.properties),
             compaction=in_force(table.properties, context.settings.iceberg),
             current_snapshot_id=table.current_snapshot_id,
             metadata_location=table.metadata_location,

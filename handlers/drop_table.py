@@ -1,5 +1,6 @@
-"""DROP_TABLE: a table out of the catalog, and with `purge` off the disk."""
+"""DROP_TABLE: a table out of sight for as long as it can be restored, and with `purge` off the disk."""
 
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field
@@ -7,6 +8,8 @@ from pydantic import Field
 from service.context import Context
 from service.errors import ConfirmationRequired, TableNotFound
 from service.operation import ChangeRequest, Example, Result, operation
+from service.requests import OMITTED
+from service.scheduling import moment
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "scratch"}
 CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}}
@@ -18,6 +21,8 @@ def _answer(*, dropped: bool, purged: bool) -> dict[str, Any]:
         "table_dropped": dropped,
         "table_existed": dropped,
         "purged": purged,
+        **({"table_id": "<any>"} if dropped else {}),
+        **({"restorable_until": "<any>"} if dropped and not purged else {}),
         "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
     }
 
@@ -41,29 +46,43 @@ EXAMPLES = (
 class DropTable(ChangeRequest):
     operation: Literal["DROP_TABLE"]
     if_exists: bool = Field(default=False, description="succeed where there is no such table")
-    purge: bool = Field(default=False, description="delete its files too; needs confirm: true")
+    purge: bool = Field(default=False, description="delete its files at once; needs confirm: true")
     confirm: bool = Field(default=False, description="needed with purge, which cannot be undone")
 
 
 class DropTableResult(Result):
     table_dropped: bool = Field(description="whether this request dropped it")
     table_existed: bool = Field(description="whether it was there")
-    purged: bool = Field(description="whether its files were deleted")
+    purged: bool = Field(
+        description="whether its files were deleted; with purge: true and false here, upkeep deletes them shortly"
+    )
+    table_id: str | None = Field(
+        default=None, description="what tells it from others that had its name", json_schema_extra=OMITTED
+    )
+    restorable_until: datetime | None = Field(
+        default=None, description="until when RESTORE_TABLE brings it back", json_schema_extra=OMITTED
+    )
 
 
 @operation(DropTable, DropTableResult, pool="edits", examples=EXAMPLES)
 def drop_table(request: DropTable, context: Context) -> DropTableResult:
-    """Drop a table; with `purge` its files are deleted for good."""
+    """Drop a table, which RESTORE_TABLE brings back; with `purge` its files are deleted for good."""
     if request.purge and not request.confirm:
         raise ConfirmationRequired(
             "purge deletes every file of the table for good; send confirm: true to do it, "
-            "or leave purge out to keep the files",
+            "or leave purge out, so that RESTORE_TABLE can bring it back",
             field="confirm",
         )
     try:
-        context.commits.drop(request.table_name, context.ask, purge=request.purge)
+        dropped = context.life.drop(request.table_name, context.ask, purge=request.purge)
     except TableNotFound:
         if not request.if_exists:
             raise
         return DropTableResult(table_dropped=False, table_existed=False, purged=False)
-    return DropTableResult(table_dropped=True, table_existed=True, purged=request.purge)
+    return DropTableResult(
+        table_dropped=True,
+        table_existed=True,
+        purged=dropped.purged,
+        table_id=dropped.table_id,
+        restorable_until=moment(dropped.restorable_until_ms),
+    )

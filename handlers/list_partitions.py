@@ -5,10 +5,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.files import matching_files
-from service.catalog.partitions import partition_values
+from service.catalog.partitions import partition_range, partition_values
+from service.catalog.tables import Table
 from service.context import Context
 from service.operation import Example, Metadata, Result, TableRequest, operation
 from service.pruning import partition_expression
+from service.ranges import ranges_of
+from service.requests import OMITTED
 from service.upkeep.partitions import by_partition
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "sales"}
@@ -83,12 +86,24 @@ class ListPartitions(TableRequest):
     limit: Annotated[int, Field(ge=1, le=100_000)] = Field(default=1000, description="at most so many are listed")
 
 
+class KeyRange(BaseModel):
+    """A range of the first key."""
+
+    from_: Any = Field(serialization_alias="from", description="its first key; null where there is no least")
+    before: Any = Field(description="the first key after it; null where there is none")
+
+
 class Partition(BaseModel):
     partition: dict[str, Any] = Field(
         description="each partition field's value: as a QUERY has it, `2024-05` for a month, a bucket's number; "
         "{} where the table is not partitioned"
     )
     spec_id: int = Field(description="which of the table's partitionings these files were written with; 0 is the first")
+    range: KeyRange | None = Field(
+        default=None,
+        description="which keys its files hold, where the table is split by ranges of its first key",
+        json_schema_extra=OMITTED,
+    )
     rows: int = Field(description="rows in its data files; where a program left delete files, deleted ones too")
     files: int = Field(description="its data files")
     bytes: int = Field(description="their size")
@@ -113,6 +128,7 @@ def list_partitions(request: ListPartitions, context: Context) -> ListPartitions
             Partition(
                 partition=partition_values(table, p.group),
                 spec_id=p.group[0],
+                range=_range(table, p.group),
                 rows=p.rows,
                 files=p.files,
                 bytes=p.bytes,
@@ -125,3 +141,11 @@ def list_partitions(request: ListPartitions, context: Context) -> ListPartitions
         truncated=len(found) > request.limit,
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
+
+
+def _range(table: Table, group: tuple[Any, ...]) -> KeyRange | None:
+    ranges, number = ranges_of(table.properties), partition_range(table, group)
+    if ranges is None or number is None:
+        return None
+    first, following = ranges.between(number)
+    return KeyRange(from_=first, before=following)

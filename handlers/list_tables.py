@@ -1,31 +1,51 @@
-"""LIST_TABLES: what there is."""
+"""LIST_TABLES: what there is, and what there was and can be restored."""
 
-from typing import Literal
+from datetime import datetime
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from service.context import Context
 from service.operation import Example, Request, Result, operation
+from service.requests import OMITTED
+from service.scheduling import moment
+
+ADDRESS = {"tenant_id": "acme", "namespace": "listed"}
+
+
+def _made(*tables: str) -> tuple[dict[str, Any], ...]:
+    schema = {"fields": {"id": {"type": "long"}}}
+    return tuple({"operation": "CREATE_TABLE", **ADDRESS, "table": table, "schema": schema} for table in tables)
+
 
 EXAMPLES = (
     Example(
         "List a namespace's tables",
-        {"operation": "LIST_TABLES", "tenant_id": "acme", "namespace": "listed"},
+        {"operation": "LIST_TABLES", **ADDRESS},
         {
             "success": True,
             "tables": ["events", "people"],
+            "offline": ["people"],
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
         },
-        given=tuple(
-            {
-                "operation": "CREATE_TABLE",
-                "tenant_id": "acme",
-                "namespace": "listed",
-                "table": table,
-                "schema": {"fields": {"id": {"type": "long"}}},
-            }
-            for table in ("people", "events")
+        given=(
+            *_made("people", "events"),
+            {"operation": "SET_ONLINE", **ADDRESS, "table": "people", "online": False},
         ),
+    ),
+    Example(
+        "List those that can be restored, too",
+        {"operation": "LIST_TABLES", **ADDRESS, "include_dropped": True},
+        {
+            "success": True,
+            "tables": ["events"],
+            "offline": [],
+            "dropped": [
+                {"table": "people", "table_id": "<any>", "dropped_at": "<any>", "restorable_until": "<any>"},
+            ],
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+        },
+        given=(*_made("people", "events"), {"operation": "DROP_TABLE", **ADDRESS, "table": "people"}),
     ),
 )
 
@@ -33,14 +53,46 @@ EXAMPLES = (
 class ListTables(Request):
     operation: Literal["LIST_TABLES"]
     table: str | None = Field(default=None, description="only this one, if it is there")
+    include_dropped: bool = Field(default=False, description="say also which dropped tables can be restored")
+
+
+class DroppedTold(BaseModel):
+    """A table that RESTORE_TABLE brings back."""
+
+    table: str = Field(description="what it was called")
+    table_id: str = Field(description="what tells it from others of that name")
+    dropped_at: datetime | None = Field(description="when it was dropped")
+    restorable_until: datetime | None = Field(description="when its files are removed")
 
 
 class ListTablesResult(Result):
     tables: list[str] = Field(description="names, in order")
+    offline: list[str] = Field(description="those of them that SET_ONLINE has taken from scheduled upkeep")
+    dropped: list[DroppedTold] | None = Field(
+        default=None, description="the dropped ones, the last one first", json_schema_extra=OMITTED
+    )
 
 
 @operation(ListTables, ListTablesResult, pool="queries", examples=EXAMPLES)
 def list_tables(request: ListTables, context: Context) -> ListTablesResult:
     """List the tables of a tenant's namespace by name."""
     tables = context.catalog.list_tables(request.tenant_id, request.namespace)
-    return ListTablesResult(tables=[t for t in tables if request.table in (None, t)])
+    offline = context.life.offline(request.tenant_id, request.namespace)
+    return ListTablesResult(
+        tables=[t for t in tables if request.table in (None, t)],
+        offline=[t for t in offline if request.table in (None, t)],
+        dropped=_dropped(request, context) if request.include_dropped else None,
+    )
+
+
+def _dropped(request: ListTables, context: Context) -> list[DroppedTold]:
+    return [
+        DroppedTold(
+            table=life.name.table,
+            table_id=life.uuid,
+            dropped_at=moment(life.dropped_ms),
+            restorable_until=moment(life.keep_until_ms),
+        )
+        for life in context.life.dropped(request.tenant_id, request.namespace)
+        if request.table in (None, life.name.table)
+    ]

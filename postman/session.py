@@ -158,7 +158,7 @@ def _looks() -> Iterator[Step]:
         "List tables",
         "LIST_TABLES",
         {"tenant_id": "{{tenant_id}}", "namespace": "{{namespace}}"},
-        {"tables": "<any>"},
+        {"tables": "<any>", "offline": "<any>"},
     )
     description = dict.fromkeys(
         ("schema", "partition", "properties", "current_snapshot_id", "metadata_location", "file_count", "total_bytes"),
@@ -168,7 +168,15 @@ def _looks() -> Iterator[Step]:
         "Describe the table",
         "DESCRIBE_TABLE",
         TABLE,
-        {"description": {**description, "row_count": 5, "small_files_count": "<any>", "snapshot_count": "<any>"}},
+        {
+            "description": {
+                **description,
+                "online": True,
+                "row_count": 5,
+                "small_files_count": "<any>",
+                "snapshot_count": "<any>",
+            }
+        },
         snapshot_id="<any>",
     )
 

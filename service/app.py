@@ -113,6 +113,7 @@ class App:
                 self.context.jobs.recover()
                 self.context.compactions.recover()
                 self.context.repartitions.recover()
+                self.context.life.remove_overdue()
             except Exception as e:  # it is tried again: without an end, nothing would be looked after any more
                 log.error("the ledger's notes could not be tidied: %s", e, exc_info=not isinstance(e, FirnError))
 
@@ -133,6 +134,7 @@ class App:
     def _warm_up(self) -> None:
         self.context.compactions.recover()
         self.context.repartitions.recover()
+        self.context.life.remove_overdue()
         warm.warm(self.router, self.engine, self.context.catalog)
 
     def stop(self) -> None:

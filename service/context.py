@@ -25,10 +25,13 @@ from service.jobs.jobs import Jobs
 from service.ledger.compactions import CompactionNotes
 from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
+from service.ledger.lives import Lives
 from service.ledger.repartitions import RepartitionNotes
 from service.ledger.schedules import ScheduleNotes
 from service.ledger.undos import UndoNotes
 from service.ledger.writers import Writers
+from service.life.afresh import Reinitialisations
+from service.life.life import TableLife
 from service.metrics.metrics import Metrics
 from service.names import TableName
 from service.settings import Settings
@@ -64,6 +67,8 @@ class Context:
     catalog: Catalog
     ledger: Ledger
     commits: Commits
+    life: TableLife
+    reinitialisations: Reinitialisations
     writes: Writes
     edits: Edits
     backups: Backups
@@ -134,6 +139,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         catalog,
         ledger,
         commits,
+        life=TableLife(settings.iceberg.dropped, catalog, commits, Lives(ledger), metrics),
+        reinitialisations=Reinitialisations(engine, commits, holds),
         writes=writes,
         edits=Edits(engine, commits, holds),
         backups=backups,

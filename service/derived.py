@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.columns import columns_of
+from service.columns import Resolver, columns_of
 from service.errors import FirnError, InvalidRequest, InvalidSchema
 from service.expressions import Expression, parse_expression
 from service.schema import ColumnType, Field, TableSchema, check_column_name, folded
@@ -78,6 +78,27 @@ def only_derived_since(schema: TableSchema, earlier: TableSchema, derived: tuple
     count = len(earlier.fields)
     new = {field.name for field in schema.fields[count:]}
     return schema.fields[:count] == earlier.fields and new <= {one.column for one in derived}
+
+
+def check_evolved(properties: Mapping[str, str], before: TableSchema, after: TableSchema) -> None:
+    """Refuse a change of columns after which a derived column could no longer be worked out."""
+    texts = described(properties)
+    old, new = columns_of(_given(before, texts)), columns_of(_given(after, texts))
+    for name in after.names:
+        if name in texts and _works(texts[name], old) and not _works(texts[name], new):
+            raise InvalidSchema(
+                f"the derived column {name!r} is worked out by {texts[name]!r}, which would no longer work; drop that "
+                "column too, or leave those that it is made of",
+                field=name,
+            )
+
+
+def _works(text: str, resolve: Resolver) -> bool:
+    try:
+        parse_expression(text, resolve, "expression", InvalidRequest)
+    except FirnError:
+        return False
+    return True
 
 
 def written(derived: tuple[Derived, ...]) -> dict[str, str]:

@@ -11,12 +11,15 @@ FirnError                      code                    status  retryable
 │   └── ConfirmationRequired   CONFIRMATION_REQUIRED   400
 ├── NotFound                   NOT_FOUND               404
 │   ├── TableNotFound          TABLE_NOT_FOUND         404
+│   ├── NamespaceNotFound      NAMESPACE_NOT_FOUND     404
 │   ├── BackupNotFound         BACKUP_NOT_FOUND        404
 │   ├── RequestNotFound        REQUEST_NOT_FOUND       404
 │   ├── ScheduleNotFound       SCHEDULE_NOT_FOUND      404
 │   └── SnapshotNotFound       SNAPSHOT_NOT_FOUND      404
 ├── MethodNotAllowed           METHOD_NOT_ALLOWED      405
 ├── TableExists                TABLE_EXISTS            409
+├── NamespaceExists            NAMESPACE_EXISTS        409
+├── NamespaceNotEmpty          NAMESPACE_NOT_EMPTY     409
 ├── ScheduleExists             SCHEDULE_EXISTS         409
 ├── CommitConflict             COMMIT_CONFLICT         409     yes
 ├── PlanStale                  PLAN_STALE              409
@@ -108,6 +111,10 @@ class TableNotFound(NotFound):
     code = "TABLE_NOT_FOUND"
 
 
+class NamespaceNotFound(NotFound):
+    code = "NAMESPACE_NOT_FOUND"
+
+
 class BackupNotFound(NotFound):
     code = "BACKUP_NOT_FOUND"
 
@@ -130,6 +137,14 @@ class MethodNotAllowed(FirnError):
 
 class TableExists(FirnError):
     code, status = "TABLE_EXISTS", 409
+
+
+class NamespaceExists(FirnError):
+    code, status = "NAMESPACE_EXISTS", 409
+
+
+class NamespaceNotEmpty(FirnError):
+    code, status = "NAMESPACE_NOT_EMPTY", 409
 
 
 class ScheduleExists(FirnError):

@@ -11,6 +11,10 @@ _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 RESERVED_COLUMN_PREFIX = "_firn_"
 # What PyIceberg and Spark both call the catalog: SQL catalogs keep the name beside every table.
 CATALOG = "firn"
+# The table property that names the batches which changed its metadata last.
+CHANGES_PROPERTY = "firn.changes"
+# The tenant and the namespace of dropped tables: names that are no names to a request.
+DROPPED_PLACE = ("_firn", "dropped")
 # The snapshot property that says which batch made a snapshot.
 BATCH_PROPERTY = "firn-batch"
 # The snapshot property that says what an edit came to, as JSON: the answer can be made from it.
@@ -70,6 +74,11 @@ class TableName:
 def namespace_identifier(tenant: str, namespace: str) -> str:
     # An encoded part never holds two underscores in a row, so the joint is unambiguous.
     return f"{encode(tenant)}__{encode(namespace)}"
+
+
+def place_of_dropped(table_uuid: str) -> TableName:
+    """Where the catalog keeps a dropped table until it is restored or removed; no request can name this tenant."""
+    return TableName(*DROPPED_PLACE, table_uuid.replace("-", "").lower())
 
 
 def decode_namespace(identifier: str) -> tuple[str, str] | None:

@@ -28,6 +28,8 @@ _TARGET = "write.target-file-size-bytes"
 _COMPACTION = "firn.compaction."
 _SNAPSHOTS = "firn.snapshots."
 _EDITS = "firn.edits."
+COMMENT = "comment"
+ONLINE = "firn.online"
 _MIB = 1024 * 1024
 
 
@@ -143,6 +145,13 @@ class TableProperties(BaseModel):
         return {**{k: v for k, v in value.items() if k not in flat}, "compaction": {**nested, **flat}}
 
 
+GROUPS: dict[str, tuple[str, type[BaseModel]]] = {
+    "compaction": (_COMPACTION, CompactionOverrides),
+    "snapshots": (_SNAPSHOTS, SnapshotOverrides),
+    "edits": (_EDITS, EditOverrides),
+}
+
+
 def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[str, str]:
     """The Iceberg properties a new table gets."""
     write = settings.write
@@ -163,7 +172,7 @@ def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[s
         "commit.retry.num-retries": "10",
     }
     if properties.description is not None:
-        values["comment"] = properties.description
+        values[COMMENT] = properties.description
     for prefix, overrides in (
         (_COMPACTION, properties.compaction),
         (_SNAPSHOTS, properties.snapshots),
@@ -178,15 +187,11 @@ def describe(properties: Mapping[str, str]) -> dict[str, Any]:
     described: dict[str, Any] = {"file_format": properties.get("write.format.default", "parquet")}
     if _CODEC in properties:
         described["compression"] = properties[_CODEC]
-    if "comment" in properties:
-        described["description"] = properties["comment"]
+    if COMMENT in properties:
+        described["description"] = properties[COMMENT]
     if properties.get(_TARGET, "").isdecimal():
         described["target_file_size_mb"] = max(1, int(properties[_TARGET]) // _MIB)
-    for key, prefix, model in (
-        ("compaction", _COMPACTION, CompactionOverrides),
-        ("snapshots", _SNAPSHOTS, SnapshotOverrides),
-        ("edits", _EDITS, EditOverrides),
-    ):
+    for key, (prefix, model) in GROUPS.items():
         overrides = _read(prefix, model, properties)
         if overrides:
             described[key] = overrides
@@ -209,6 +214,52 @@ def snapshot_policy(properties: Mapping[str, str], settings: SnapshotSettings) -
 def edit_policy(properties: Mapping[str, str], settings: EditSettings) -> EditSettings:
     """What a change of rows keeps: the service's settings with this table's overrides over them."""
     return EditSettings.model_validate({**settings.model_dump(), **_read(_EDITS, EditOverrides, properties)})
+
+
+def written_changes(given: TableProperties, settings: IcebergSettings) -> dict[str, str | None]:
+    """The Iceberg properties that hold what a request sets of a table's properties; the others stay as they are."""
+    changed: dict[str, str | None] = {}
+    for prefix, part in (
+        (_COMPACTION, given.compaction),
+        (_SNAPSHOTS, given.snapshots),
+        (_EDITS, given.edits),
+    ):
+        changed |= {prefix + key: _written(prefix, part).get(prefix + key) for key in part.model_fields_set}
+    named = given.model_fields_set
+    if "compression" in named:
+        changed[_CODEC] = given.compression or settings.write.compression_codec
+    if "target_file_size_mb" in named:
+        changed |= written_target(given.target_file_size_mb, settings)
+    if "description" in named:
+        changed[COMMENT] = given.description
+    return changed
+
+
+def unset_changes(name: str, settings: IcebergSettings) -> dict[str, str | None] | None:
+    """The same for a property that is to be as the service's settings say; None where there is none of that name."""
+    if name == "compression":
+        return {_CODEC: settings.write.compression_codec}
+    if name == "target_file_size_mb":
+        return written_target(None, settings)
+    if name == "description":
+        return {COMMENT: None}
+    group, dot, key = name.partition(".")
+    prefix, model = GROUPS.get(group, ("", None))
+    if model is None:
+        return None
+    keys = [key] if dot else list(model.model_fields)
+    return {prefix + one: None for one in keys} if set(keys) <= model.model_fields.keys() else None
+
+
+def property_names() -> list[str]:
+    """Every name that `unset_changes` knows."""
+    inner = [f"{group}.{key}" for group, (_, model) in GROUPS.items() for key in model.model_fields]
+    return ["compression", "target_file_size_mb", "description", *GROUPS, *inner]
+
+
+def is_online(properties: Mapping[str, str]) -> bool:
+    """Whether upkeep that nobody asks for looks after a table."""
+    return properties.get(ONLINE, "true").lower() != "false"
 
 
 def target_file_size_mb(properties: Mapping[str, str], settings: IcebergSettings) -> int:

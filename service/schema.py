@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any, TypeAlias
 
 from service.errors import FirnError, InvalidSchema, UnknownField, nearest
@@ -110,6 +111,8 @@ class Field:
 class TableSchema:
     fields: tuple[Field, ...]
     primary_key: tuple[str, ...] = ()
+    hidden: bool = dataclass_field(default=False, compare=False)
+    """Whether the table has columns beside these, of Firn's own."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,6 +121,14 @@ class TableSchema:
     def field(self, name: str, *, error: type[FirnError] = UnknownField, path: str | None = None) -> Field:
         """The top-level column of that name, or a refusal with the nearest one."""
         return _find(self.fields, name, "", error, path)
+
+
+def visible(schema: TableSchema) -> TableSchema:
+    """A table's columns without those of Firn's own, which no request names and no answer shows."""
+    if not any(field.name.lower().startswith(RESERVED_COLUMN_PREFIX) for field in schema.fields):
+        return schema
+    shown = (field for field in schema.fields if not field.name.lower().startswith(RESERVED_COLUMN_PREFIX))
+    return TableSchema(tuple(shown), schema.primary_key, hidden=True)
 
 
 def resolve(schema: TableSchema, name: str, *, error: type[FirnError] = UnknownField, path: str | None = None) -> Field:
@@ -165,6 +176,29 @@ def parse_schema(value: Any, path: str = "schema") -> TableSchema:
     fields = _fields(keys.get("fields"), f"{path}.fields", 1)
     key = _primary_key(keys.get("primary_key"), fields, f"{path}.primary_key")
     return TableSchema(tuple(Field(f.name, f.type, f.required or f.name in key) for f in fields), key)
+
+
+def parse_field(name: str, definition: Any, path: str, at: str) -> Field:
+    """One column by its definition as `fields` has it; `path` and `at` are where its name and that stand."""
+    check_column_name(name, path)
+    return Field(name, *_definition(definition, at, 1))
+
+
+def parse_leaf(value: Any, path: str) -> ColumnType:
+    """A type that is only a name, such as `long` or `decimal(10,2)`."""
+    return _leaf(value, path)
+
+
+def check_key(value: Any, fields: tuple[Field, ...], path: str) -> tuple[str, ...]:
+    """A primary key over columns that are there already; they must be such as are never null."""
+    key = _primary_key(value, fields, path)
+    for i, name in enumerate(key):
+        if not next(f for f in fields if f.name == name).required:
+            raise InvalidSchema(
+                f"{path}[{i}]: {name!r} may be null, also in rows that are there; a key's columns are required",
+                field=f"{path}[{i}]",
+            )
+    return key
 
 
 def describe_schema(schema: TableSchema) -> dict[str, Any]:

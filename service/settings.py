@@ -96,11 +96,18 @@ class EditSettings(_Section):
     undo_retention_hours: UndoHours = 24
 
 
+class DroppedSettings(_Section):
+    """How long a dropped table can be brought back."""
+
+    kept_hours: KeptHours = 168
+
+
 class IcebergSettings(_Section):
     write: WriteSettings = WriteSettings()
     compaction: CompactionSettings = CompactionSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
     edits: EditSettings = EditSettings()
+    dropped: DroppedSettings = DroppedSettings()
 
 
 class SparkSettings(_Section):

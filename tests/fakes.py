@@ -40,6 +40,7 @@ class FakeTable:
     schema_id: int = 0
     history: tuple[Snapshot, ...] = ()
     derived: tuple[Derived, ...] = ()
+    location: str = "memory://table"
 
     @property
     def spark_name(self) -> str:
@@ -109,6 +110,15 @@ class FakeCatalog:
             if table.name not in self.tables:
                 raise TableNotFound(f"there is no table {table.name.table!r}", field="table")
             del self.tables[table.name]
+
+    def rename(self, table: Table, to: TableName) -> Table:
+        with self._lock:
+            if table.name not in self.tables:
+                raise TableNotFound(f"there is no table {table.name.table!r}", field="table")
+            if to in self.tables:
+                raise TableExists(f"table {to.table!r} exists already", field="table")
+            self.tables[to] = replace(self.tables.pop(table.name), name=to)
+            return cast(Table, self.tables[to])
 
     def set_properties(self, table: Table, properties: Mapping[str, str | None]) -> Table:
         with self._lock:

@@ -221,8 +221,8 @@ class Bulk:
                 staging.spark_name,
                 table.spark_name,
                 staging.bytes,
-                schema=table.schema,
-                partition=table.partition,
+                schema=table.stored_schema,
+                partition=table.stored_partition,
                 derived=table.derived,
                 on_cancel=running.on_cancel,
             )

@@ -12,7 +12,9 @@ from pyiceberg.partitioning import PartitionField as IcebergField
 
 from service.catalog import types
 from service.catalog.tables import Table
+from service.names import RESERVED_COLUMN_PREFIX
 from service.partition import PartitionField
+from service.ranges import RANGE_FIELD
 
 _EPOCH = datetime(1970, 1, 1)
 _TIMES = (t.YearTransform, t.MonthTransform, t.DayTransform, t.HourTransform)
@@ -29,7 +31,16 @@ def partition_values(table: Table, group: tuple[Any, ...]) -> dict[str, Any]:
         field.name: _shown(field, _source(table, field.source_id), value)
         for field, value in zip(fields, values, strict=False)
         if not isinstance(field.transform, t.VoidTransform)  # what a dropped field leaves behind
+        and not field.name.startswith(RESERVED_COLUMN_PREFIX)
     }
+
+
+def partition_range(table: Table, group: tuple[Any, ...]) -> int | None:
+    """The number of the range of the first key that files of a group hold, where the table is split by some."""
+    spec_id, *values = group
+    fields = table.iceberg.specs()[spec_id].fields
+    found = (v for f, v in zip(fields, values, strict=False) if f.name == RANGE_FIELD.name)
+    return next((number for number in found if isinstance(number, int)), None)
 
 
 def shown(field: PartitionField, value: Any) -> Any:

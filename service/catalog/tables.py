@@ -29,13 +29,14 @@ from service.names import (
     BATCH_PROPERTY,
     CATALOG,
     FENCE_PROPERTY,
+    RESERVED_COLUMN_PREFIX,
     TableName,
     decode,
     decode_namespace,
     namespace_identifier,
 )
 from service.partition import PartitionField
-from service.schema import TableSchema
+from service.schema import TableSchema, visible
 
 _TRIES = 5
 # A change of properties builds on nothing that others write: it may be tried until it is quicker than they.
@@ -77,11 +78,27 @@ class Table:
 
     @cached_property
     def schema(self) -> TableSchema:
+        """The columns that requests may name and answers show."""
+        return visible(self.stored_schema)
+
+    @cached_property
+    def stored_schema(self) -> TableSchema:
+        """All columns, those of Firn's own too."""
         return types.from_iceberg(self.iceberg.schema())
 
     @cached_property
     def partition(self) -> tuple[PartitionField, ...]:
+        """How it is partitioned by columns that requests may name."""
+        return tuple(p for p in self.stored_partition if not p.field.startswith(RESERVED_COLUMN_PREFIX))
+
+    @cached_property
+    def stored_partition(self) -> tuple[PartitionField, ...]:
         return types.from_spec(self.iceberg.spec(), self.iceberg.schema())
+
+    @property
+    def hidden_partition(self) -> tuple[PartitionField, ...]:
+        """How it is partitioned by columns of Firn's own."""
+        return tuple(p for p in self.stored_partition if p.field.startswith(RESERVED_COLUMN_PREFIX))
 
     @property
     def spec_id(self) -> int:
@@ -173,7 +190,7 @@ class Table:
             found.snapshot_id,
             found.parent_snapshot_id,
             found.timestamp_ms,
-            types.from_iceberg(schema),
+            visible(types.from_iceberg(schema)),
             _summary(found),
             schema.schema_id,
             found.sequence_number or 0,
@@ -225,7 +242,7 @@ class Catalog:
         with translated():
             if self._catalog.table_exists(name.identifier):
                 raise _exists(name)
-            self._ensure_namespace(namespace)
+            self.ensure_namespace(namespace)
             try:
                 created = self._catalog.create_table(
                     name.identifier,
@@ -238,6 +255,25 @@ class Catalog:
                 remove_folder(location)
                 raise _exists(name) from e
         return Table(name, created)
+
+    @property
+    def iceberg(self) -> IcebergCatalog:
+        """PyIceberg's own, for this room."""
+        return self._catalog
+
+    def ensure_namespace(self, namespace: str) -> bool:
+        """See to it that a namespace is there; whether it had to be made."""
+        with self._making_namespace:
+            if self._catalog.namespace_exists((namespace,)):
+                return False
+            try:
+                self._catalog.create_namespace((namespace,))
+                return True
+            except Exception:
+                # Another process may have been faster; the SQL catalog then fails on its own unique key.
+                if not self._catalog.namespace_exists((namespace,)):
+                    raise
+                return False
 
     def new_location(self, name: TableName) -> str:
         """A folder that no table, past or present, has had."""
@@ -252,6 +288,16 @@ class Catalog:
                 return
             self._catalog.purge_table(table.name.identifier)
         remove_folder(table.location)
+
+    def rename(self, table: Table, to: TableName) -> Table:
+        """Give a table another address, in one step of the catalog; TableExists where that one is taken."""
+        namespace, _ = to.identifier
+        with translated(), self._gone_is(table.name):
+            self.ensure_namespace(namespace)
+            try:
+                return Table(to, self._catalog.rename_table(table.name.identifier, to.identifier))
+            except IcebergTableExists as e:
+                raise _exists(to) from e
 
     def fence(self, table: Table, batch: str) -> None:
         """Give a table a snapshot that adds nothing: what was built on an earlier one can no longer be committed."""
@@ -279,7 +325,7 @@ class Catalog:
                 with current.transaction() as change:
                     change.set_properties(new).remove_properties(*gone)
 
-        return self._patiently(table, set_them)
+        return self.patiently(table, set_them)
 
     def remove_tag(self, table: Table, name: str) -> Table:
         """Take a tag off a table, if it is there, however often others commit meanwhile."""
@@ -289,9 +335,10 @@ class Catalog:
             if found is not None and found.snapshot_ref_type == SnapshotRefType.TAG:
                 current.manage_snapshots().remove_tag(name).commit()
 
-        return self._patiently(table, remove)
+        return self.patiently(table, remove)
 
-    def _patiently(self, table: Table, change: Callable[[IcebergTable], None]) -> Table:
+    def patiently(self, table: Table, change: Callable[[IcebergTable], None]) -> Table:
+        """Have a change made of a table's newest metadata, again and again while others are quicker."""
         with translated(), self._gone_is(table.name):
             for attempt in range(_PATIENT_TRIES):
                 current = self._catalog.load_table(table.name.identifier)
@@ -314,17 +361,6 @@ class Catalog:
             yield
         except (NoSuchTableError, NoSuchNamespaceError) as e:
             raise self._missing(name) from e
-
-    def _ensure_namespace(self, namespace: str) -> None:
-        with self._making_namespace:
-            if self._catalog.namespace_exists((namespace,)):
-                return
-            try:
-                self._catalog.create_namespace((namespace,))
-            except Exception:
-                # Another process may have been faster; the SQL catalog then fails on its own unique key.
-                if not self._catalog.namespace_exists((namespace,)):
-                    raise
 
     def _missing(self, name: TableName) -> TableNotFound:
         known = self.list_tables(name.tenant, name.namespace)

@@ -61,6 +61,22 @@ def from_iceberg(schema: Schema) -> TableSchema:
     return TableSchema(_our_fields(schema.fields), key)
 
 
+def to_type(kind: ColumnType) -> i.IcebergType:
+    """A type whose nested fields have ids of no meaning; adding it to a schema gives them others."""
+    return _iceberg(kind, count(1))
+
+
+def to_field(field: Field, ids: Iterator[int]) -> i.NestedField:
+    """A column with the next of these ids."""
+    [made] = _nested_fields((field,), ids)
+    return made
+
+
+def from_type(kind: i.IcebergType) -> ColumnType:
+    """Our view of a type."""
+    return _ours(kind)
+
+
 def to_spec(partitions: tuple[PartitionField, ...], schema: Schema) -> PartitionSpec:
     """The partition spec over that schema's ids."""
     return PartitionSpec(

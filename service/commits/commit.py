@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
+from service.catalog.alter import happened
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.ask import Ask
 from service.commits.keys import store
 from service.commits.order import Order
+from service.commits.whereabouts import STEPS, Whereabouts
 from service.errors import (
     CommitConflict,
     FirnError,
+    InvalidRequest,
     KeyBusy,
     LedgerUnavailable,
     OutcomeUnknown,
@@ -21,6 +24,7 @@ from service.errors import (
     TableNotFound,
 )
 from service.ledger.ledger import TAKEN, UNFINISHED, Batch, Begun, Ledger
+from service.ledger.lives import Lives
 from service.marks import Shares
 from service.metrics.metrics import Metrics
 from service.names import BATCH_PROPERTY, TableName
@@ -31,6 +35,8 @@ log = logging.getLogger("firn.commits")
 
 TRIES = 4
 MAKE, DROP = "CREATE_TABLE", "DROP_TABLE"
+# What changes no snapshot, so that none can be built on it.
+_UNFENCED = frozenset({MAKE, *STEPS.values()})
 NO_SNAPSHOT = 0
 
 
@@ -64,6 +70,8 @@ class Commits:
         self._pauses_s = pauses_s
         self._catalog = catalog
         self._ledger = ledger
+        self._lives = Lives(ledger)
+        self._whereabouts = Whereabouts(catalog, self._lives)
         self.order = Order()
         self._listeners: list[Callable[[TableName, str], None]] = []
         self._unknown: set[str] = set()
@@ -98,14 +106,14 @@ class Commits:
         long work that yields to them. `records` and `undoes` are noted: how many rows come, where that is known
         before, and what an UNDO takes back.
         """
-        with self._alone_with(table) if in_order else nullcontext():
+        with self.alone_with(table) if in_order else nullcontext():
             happened = self.happened(ask)
             if happened and happened.snapshot_id is not None:
-                current = self._same(table)
+                current = self.same(table)
                 return Effect(current, current.snapshot(happened.snapshot_id))
             for attempt in range(1, TRIES + 1):
                 try:
-                    return self._once(self._same(table), operation, ask, change, records, undoes)
+                    return self._once(self.same(table), operation, ask, change, records, undoes)
                 except CommitConflict as e:
                     if attempt == TRIES:
                         self._metrics.conflict(operation)
@@ -146,12 +154,16 @@ class Commits:
         """Note a batch and the keys in it, and whose its rows are; before this, nothing of it may be committed."""
         self._begin(batch, table.name, table.uuid, operation, asks, records, shares)
 
-    def found(self, batch: str, name: TableName, failure: Exception) -> Snapshot | None:
+    def find(self, name: TableName, table_uuid: str) -> Table:
+        """The table of this UUID, wherever it is by now: renamed, or dropped and kept."""
+        return self._whereabouts.find(name, table_uuid)
+
+    def found(self, batch: str, table: Table, failure: Exception) -> Snapshot | None:
         """The snapshot of a batch whose job failed, if it committed all the same.
 
         Without one it is noted void, or OutcomeUnknown says that nobody can tell.
         """
-        snapshot = self._look(batch, name, failure).committed_by(batch)
+        snapshot = self._look(batch, table.name, failure, table.uuid).committed_by(batch)
         if snapshot is None:
             self._not_found(batch, failure)
         return snapshot
@@ -228,29 +240,17 @@ class Commits:
             self.end(batch, None)
         return made
 
-    def drop(self, name: TableName, ask: Ask, *, purge: bool) -> None:
-        """Drop a table once the changes before it are done."""
-        if self.happened(ask):
-            return
-        table = self._catalog.load(name)
-        with self._alone_with(table):
-            current = self._same(table)
-            if ask.key is None:
-                self._catalog.drop(current, purge=purge)
-            else:
-                batch = self._new()
-                self._begin(batch, name, table.uuid, DROP, [ask])
-                with self._decided(batch, TableNotFound):
-                    self._catalog.drop(current, purge=purge)
-        self._metrics.dropped(name)
+    def unsure(self, batch: str) -> None:
+        """Nobody could tell yet what became of a batch of ours; it is looked for again."""
+        self._unknown.add(batch)
 
     def set_properties(self, table: Table, decide: Callable[[Table], Mapping[str, str | None]]) -> Table:
         """Set the properties that `decide` says, given the table as it is in its turn; None removes one.
 
         Nothing is noted of it: done twice, it comes to the same.
         """
-        with self._alone_with(table):
-            current = self._same(table)
+        with self.alone_with(table):
+            current = self.same(table)
             return self._catalog.set_properties(current, decide(current))
 
     def alter(self, table: Table, operation: str, ask: Ask, change: Callable[[Table], object]) -> None:
@@ -261,8 +261,8 @@ class Commits:
         """
         if self.happened(ask):
             return
-        with self._alone_with(table):
-            current = self._same(table)
+        with self.alone_with(table):
+            current = self.same(table)
             if ask.key is None:
                 change(current)
                 return
@@ -271,8 +271,21 @@ class Commits:
             with self._decided(batch, CommitConflict):
                 change(current)
 
+    def reshape(self, table: Table, operation: str, ask: Ask, change: Callable[[Table, str], Table]) -> Table:
+        """Run `change(table, batch)`, one commit of a table's metadata that makes no snapshot and names the batch in
+        the table's properties; the table after it. What is refused has changed nothing.
+        """
+        if self.happened(ask):
+            return self.find(table.name, table.uuid)
+        with self.alone_with(table):
+            current = self.same(table)
+            batch = self._new()
+            self.begin(batch, current, operation, [ask])
+            with self._decided(batch, InvalidRequest, CommitConflict, TableNotFound):
+                return change(current, batch)
+
     @contextmanager
-    def _decided(self, batch: str, refusal: type[FirnError]) -> Iterator[None]:
+    def _decided(self, batch: str, *refusal: type[FirnError]) -> Iterator[None]:
         """Note that a change without a snapshot happened, or was refused; after any other failure nobody knows yet."""
         try:
             yield
@@ -310,7 +323,7 @@ class Commits:
     def _new() -> str:
         return uuid.uuid4().hex
 
-    def _same(self, table: Table) -> Table:
+    def same(self, table: Table) -> Table:
         """The table as it is now, unless another one bears its name by now."""
         current = self._catalog.load(table.name)
         if current.uuid != table.uuid:
@@ -328,7 +341,7 @@ class Commits:
             change(table, batch)
         except Exception as e:
             failure = e
-        after = self._look(batch, table.name, failure)
+        after = self._look(batch, table.name, failure, table.uuid)
         snapshot = after.committed_by(batch)
         if failure is not None and snapshot is None:
             self._not_found(batch, failure)
@@ -358,11 +371,11 @@ class Commits:
         ids = [ask.request_id[:200] for ask in asks]
         self._ledger.begin(Begun(batch, name, table_uuid, operation, ids, records, keys, shares, undoes))
 
-    def _look(self, batch: str, name: TableName, failure: Exception | None) -> Table:
+    def _look(self, batch: str, name: TableName, failure: Exception | None, table_uuid: str = "") -> Table:
         """The table as it is now: only its history says whether a commit happened."""
         for pause in (*self._pauses_s, None):
             try:
-                return self._catalog.load(name)
+                return self.find(name, table_uuid) if table_uuid else self._catalog.load(name)
             except TableNotFound:
                 self.end(batch, None)
                 raise
@@ -378,7 +391,7 @@ class Commits:
         raise AssertionError("unreachable")
 
     @contextmanager
-    def _alone_with(self, table: Table) -> Iterator[None]:
+    def alone_with(self, table: Table) -> Iterator[None]:
         """Hold the table's turn, here and among instances."""
         with self.order.hold(table.uuid), self._ledger.owners.table(table.uuid):
             yield
@@ -404,11 +417,9 @@ class Commits:
             if not self._ledger.take_over(noted):
                 raise KeyBusy("another instance looks after a request with this key")
             self._unknown.add(noted.batch)
-            if noted.operation not in (MAKE, DROP):
+            if noted.operation not in _UNFENCED:
                 with suppress(TableNotFound):
-                    table = self._catalog.load(noted.table)
-                    if table.uuid == noted.table_uuid:
-                        self._catalog.fence(table, noted.batch)
+                    self._catalog.fence(self.find(noted.table, noted.table_uuid), noted.batch)
             self._settle(noted)
         self._unknown.discard(noted.batch)
         log.warning("took over batch %s of %s from an instance that is gone", noted.batch, noted.table)
@@ -422,16 +433,28 @@ class Commits:
 
     def _settle(self, noted: Batch) -> None:
         """Find out what became of a batch that was begun, and note it."""
+        if noted.operation in STEPS.values() and self._settle_step(noted):
+            return
         table: Table | None = None
         with suppress(TableNotFound):
-            table = self._catalog.load(noted.table)
+            making = noted.operation == MAKE
+            table = self._catalog.load(noted.table) if making else self.find(noted.table, noted.table_uuid)
         if noted.operation == MAKE:
             made = table is not None and table.properties.get(BATCH_PROPERTY) == noted.batch
             self._ledger.end(noted.batch, NO_SNAPSHOT if made else None)
-        elif noted.operation == DROP:
-            dropped = table is None or table.uuid != noted.table_uuid
-            self._ledger.end(noted.batch, NO_SNAPSHOT if dropped else None)
+        elif noted.operation == DROP:  # of a version that noted no more of it
+            self._ledger.end(noted.batch, NO_SNAPSHOT if table is None else None)
         else:
-            same = table is not None and table.uuid == noted.table_uuid
-            snapshot = table.committed_by(noted.batch) if table and same else None
-            self._ledger.end(noted.batch, snapshot.snapshot_id if snapshot else None)
+            snapshot = table.committed_by(noted.batch) if table else None
+            effect = snapshot.snapshot_id if snapshot else None
+            if effect is None and table is not None and happened(table, noted.batch):
+                effect = NO_SNAPSHOT
+            self._ledger.end(noted.batch, effect)
+
+    def _settle_step(self, noted: Batch) -> bool:
+        """Settle the step of a batch, if that is under way still."""
+        life = self._lives.find(noted.table_uuid)
+        if life is None or life.batch != noted.batch or life.step is None:
+            return False
+        self._whereabouts.settle(life)
+        return True

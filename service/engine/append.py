@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from service.derived import Derived
 from service.engine.derived import fill
 from service.engine.jvm import java_class
+from service.engine.ranges import ranged
 from service.engine.rows import frame
 from service.engine.swap import Staged, Target, append_files, swap
 from service.engine.tables import current
@@ -119,6 +120,7 @@ def staging(iceberg: Any, tasks: Any) -> Iterator[str]:
 
 def write_staged(session: SparkSession, iceberg: Any, jdf: Any, options: Mapping[str, str] | None = None) -> Staged:
     """Write the rows of the JVM's frame, whose columns are the table's, into data files that no snapshot holds."""
+    jdf = ranged(session, iceberg, jdf)
     name = uuids.uuid4().hex
     tables = java_class(f"{_SPARK}.SparkTableCache").get()
     staging = java_class(f"{_SPARK}.FileRewriteCoordinator").get()

@@ -121,7 +121,7 @@ def _views(session: SparkSession, views: Sequence[View], pinned: Mapping[Place, 
                 table = DataFrame(found.frame, session)
             else:
                 table = session.sql(f"SELECT * FROM {at_snapshot(view.spark_name, view.snapshot_id)}")
-            if has_uuid(view.schema):
+            if has_uuid(view.schema) or view.schema.hidden:
                 table = table.selectExpr(*_opaque(view.schema))
             table.createOrReplaceTempView(identifier(view.name))
             made.append(view.name)

@@ -106,6 +106,10 @@ class Ledger:
 
         KeyBusy, and nothing is noted, where another instance has begun or answered a request with one of the keys.
         """
+        with self._writing() as connection:
+            self._note(connection, change)
+
+    def _note(self, connection: Connection, change: Begun) -> None:
         values = {
             "batch": change.batch,
             "tenant": change.table.tenant,
@@ -121,12 +125,11 @@ class Ledger:
             "begun_ms": _now_ms(),
             "undoes": change.undoes,
         }
-        with self._writing() as connection:
-            connection.execute(insert(batches), values)
-            if change.shares:
-                connection.execute(insert(shares), {"batch": change.batch, **_shares(change.shares)})
-            if change.keys:
-                self._take_keys(connection, change.keys, change.batch)
+        connection.execute(insert(batches), values)
+        if change.shares:
+            connection.execute(insert(shares), {"batch": change.batch, **_shares(change.shares)})
+        if change.keys:
+            self._take_keys(connection, change.keys, change.batch)
 
     def end(
         self,
@@ -139,18 +142,19 @@ class Ledger:
 
         With it, in one transaction, its answers by key id, and of which table it was how many WRITEs.
         """
-        state = "void" if snapshot_id is None else "done"
         with self._writing() as connection:
-            connection.execute(
-                update(batches)
-                .where(batches.c.batch == batch)
-                .values(state=state, snapshot_id=snapshot_id, ended_ms=_now_ms())
-            )
+            self._end(connection, batch, snapshot_id)
             if answers:
                 step = update(keys).where(keys.c.id == bindparam("key_id")).values(answer=bindparam("body"))
                 connection.execute(step, [{"key_id": key, "body": body} for key, body in answers.items()])
             if writes:
                 _count(connection, *writes)
+
+    @staticmethod
+    def _end(connection: Connection, batch: str, snapshot_id: int | None) -> None:
+        state = "void" if snapshot_id is None else "done"
+        ended = {"state": state, "snapshot_id": snapshot_id, "ended_ms": _now_ms()}
+        connection.execute(update(batches).where(batches.c.batch == batch).values(**ended))
 
     def take_over(self, noted: Batch) -> bool:
         """Make a change that another instance began ours; false where somebody else was first, or it has ended."""

@@ -12,7 +12,7 @@ from service.errors import CatalogUnavailable, FirnError, TableNotFound
 from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.metrics.metrics import Metrics
 from service.names import TableName
-from service.properties import CompactionPolicy, compaction_policy, target_file_size_mb
+from service.properties import CompactionPolicy, compaction_policy, is_online, target_file_size_mb
 from service.settings import IcebergSettings, Mode
 from service.upkeep.costs import (
     Done,
@@ -61,6 +61,7 @@ class Advice:
     merge: Merge
     queries: Queries
     forecast: Forecast
+    online: bool = True
     heavy: int = 0
     """How many of those worth merging are of a good size, with much deleted in them."""
 
@@ -111,7 +112,8 @@ class Adviser:
         target_mb = target_file_size_mb(table.properties, self._settings)
         files = list_files(table)
         found = plan(files.data, small_bytes(policy, target_mb), policy.min_files_to_compact)
-        recommended = bool(found.worth_merging) and policy.active
+        online = is_online(table.properties)
+        recommended = bool(found.worth_merging) and policy.active and online
         self._metrics.looked_at(table.name, len(found.small), recommended=recommended)
         if merge is None:
             most = policy.max_files_per_compaction if at_once else None
@@ -124,6 +126,7 @@ class Adviser:
             table_uuid=table.uuid,
             policy=policy,
             recommended=recommended,
+            online=online,
             small=len(found.small),
             worth_merging=len(found.worth_merging),
             heavy=found.heavy,
@@ -211,6 +214,8 @@ def predicted(advice: Advice) -> dict[str, Any]:
 
 def why(advice: Advice) -> str:
     """The advice in one sentence, with the numbers it rests on."""
+    if not advice.online:
+        return "the table is offline, so that it is left alone; SET_ONLINE takes it back"
     if not advice.small:
         return "there are no small files"
     merge, queries, expected, policy = advice.merge, advice.queries, advice.forecast, advice.policy

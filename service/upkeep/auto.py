@@ -155,7 +155,7 @@ class Auto:
         try:
             advice = self._adviser.of(self._catalog.load(name), evidence, at_once=True)
             bounded = over_bound(advice)
-            if advice.mode != "auto":
+            if advice.mode != "auto" or not advice.online:
                 self._rests[name] = _Rest(self._clock() + OTHER_MODE_S)
             elif bounded or is_worth(advice):
                 self.changed(name)  # until it is compacted

@@ -24,6 +24,7 @@ from service.ledger.compactions import CompactionNote, CompactionNotes
 from service.ledger.writers import Writers
 from service.metrics.catalogue import CANCELLED, DONE, FAILED, NOTHING
 from service.metrics.metrics import Metrics
+from service.names import RESERVED_COLUMN_PREFIX
 from service.properties import CompactionPolicy, target_file_size_mb
 from service.upkeep.costs import Merge
 from service.upkeep.expirer import Expirer
@@ -144,9 +145,7 @@ class Compactions:
 
     def _clear_up(self, note: CompactionNote) -> Stats | None:
         """Remove what a compaction wrote and did not commit; what it did commit, as far as snapshots tell."""
-        table = self.catalog.load(note.table)
-        if table.uuid != note.table_uuid:
-            return None
+        table = self.commits.find(note.table, note.table_uuid)
         gone, committed = clear_up(self.engine, self.catalog, self.writers, table, folder_of(table, note.id))
         if gone:
             log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)
@@ -168,7 +167,9 @@ class Compactions:
         work.made, order = _nothing(table), work.order
         with self.holds.building_on(table.uuid, table.current_snapshot_id):
             chosen = self.merger.choose(table, order) if policy.active or wish.force else Chosen(None, ())
-            work.plan = tuple(PlannedGroup(g.partition, g.files, g.bytes, g.expected_files) for g in chosen.groups)
+            work.plan = tuple(
+                PlannedGroup(_shown(g.partition), g.files, g.bytes, g.expected_files) for g in chosen.groups
+            )
             work.reason = "this was a dry run" if work.plan else self._why_not(table, policy, wish, order, work.made)
             work.small_files = self._small_files(work)
         return work
@@ -404,3 +405,8 @@ def _tell(table: Table, outcome: Outcome) -> None:
 def _nothing(table: Table) -> Made:
     files = list_files(table)
     return Made(table, Tally(len(files.data), files.bytes))
+
+
+def _shown(partition: str) -> str:
+    """A partition as answers name it: by columns that requests may name."""
+    return "/".join(part for part in partition.split("/") if not part.startswith(RESERVED_COLUMN_PREFIX))

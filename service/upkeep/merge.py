@@ -330,7 +330,8 @@ class _Work:
     def sweep(self) -> None:
         try:
             self._engine.run(tags.settle, self.order.tag)
-            self._engine.run(sweep, self.table.spark_name, self.folder, frozenset(self.kept))
+            table = self._commits.find(self.table.name, self.table.uuid)  # it may have another name by now
+            self._engine.run(sweep, table.spark_name, self.folder, frozenset(self.kept))
         except Exception as e:  # they take room and do nothing else; CLEAN_ORPHANS finds them
             log.warning("files of a compaction of %s that was given up could not be deleted: %s", self.table.name, e)
 

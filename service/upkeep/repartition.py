@@ -134,12 +134,10 @@ class Repartitions:
         if note.target is not None:
             if not self._is_at(note.target, note.folder):
                 remove_folder(note.folder)
-                table = self.catalog.load(note.table)  # it has access to the same storage
+                table = self.commits.find(note.table, note.table_uuid)  # it has access to the same storage
                 self.engine.run(sweep, table.spark_name, note.folder, frozenset())
             return
-        table = self.catalog.load(note.table)
-        if table.uuid != note.table_uuid:
-            return
+        table = self.commits.find(note.table, note.table_uuid)
         gone, _ = clear_up(self.engine, self.catalog, self.writers, table, note.folder)
         if gone:
             log.info("%d files of a repartition of %s that did not end were removed", gone, table.name)
@@ -156,7 +154,7 @@ class Repartitions:
     def _in_place(self, table: Table, asked: _Asked) -> Outcome:
         tag = f"repartition-{uuid.uuid4().hex}"
         folder = folder_of(table, tag)
-        aim = self.engine.run(goal, table.spark_name, _layout(asked.wanted), folder)
+        aim = self.engine.run(goal, table.spark_name, _layout(table, asked.wanted), folder)
         backup = self.backups.wanted(table, asked.wanted.backup, asked.wanted.backup_hours, OPERATION)
         work = self._work(table, asked, aim, folder, tag)
         with self._leaving_nothing(work, None):
@@ -172,7 +170,7 @@ class Repartitions:
     def _elsewhere(self, table: Table, target: TableName, asked: _Asked) -> Outcome:
         """A new table of the rows of this one, as they were at some moment near the end."""
         tag, location = f"repartition-{uuid.uuid4().hex}", self.catalog.new_location(target)
-        new = self.engine.run(prepare, table.spark_name, target, _layout(asked.wanted), location)
+        new = self.engine.run(prepare, table.spark_name, target, _layout(table, asked.wanted), location)
         work = self._work(table, asked, new.goal, location, tag)
         rounds, ask = work.rounds, asked.call.ask
         with self._leaving_nothing(work, target):
@@ -195,7 +193,7 @@ class Repartitions:
         wanted, call = asked.wanted, asked.call
         order = Order(
             goal=aim,
-            recipe=Recipe(table.schema, wanted.derived, wanted.compression, wanted.validate),
+            recipe=Recipe(table.stored_schema, wanted.derived, wanted.compression, wanted.validate),
             limits=self._limits(table, wanted),
             folder=folder,
             tag=tag,
@@ -267,10 +265,9 @@ class Repartitions:
             raise
         self._forget(tag)
 
-    @staticmethod
-    def _swept(rounds: Rounds) -> bool:
+    def _swept(self, rounds: Rounds) -> bool:
         try:
-            rounds.sweep()
+            rounds.sweep(self.commits.find(rounds.table.name, rounds.table.uuid))
         except Exception as e:  # the next start will
             log.warning("files of a repartition of %s that was given up could not be deleted: %s", rounds.table.name, e)
             return False
@@ -307,12 +304,12 @@ class Repartitions:
         )
 
 
-def _layout(wanted: Wanted) -> Layout:
+def _layout(table: Table, wanted: Wanted) -> Layout:
     properties = written(wanted.derived)
     if wanted.compression is not None:
         properties |= written_codec(wanted.compression)
     columns = tuple(Field(one.column, one.type) for one in wanted.derived if one.type is not None)
-    return Layout(wanted.partition, columns, properties)
+    return Layout((*table.hidden_partition, *wanted.partition), columns, properties)
 
 
 def _so_far(work: _Work, source_snapshot_id: int | None) -> Told:

@@ -129,10 +129,10 @@ class Rounds:
         found = [one.written for one in self.written]
         return sum((one for one in found if one is not None), Checksum()) if self.order.recipe.validate else None
 
-    def sweep(self, kept: frozenset[str] = frozenset()) -> None:
-        """Remove what was written, but for files of these names."""
+    def sweep(self, table: Table) -> None:
+        """Remove what was written; the table may have another name by now."""
         self._engine.run(tags.settle, self.order.tag)
-        self._engine.run(sweep, self.table.spark_name, self.order.folder, kept)
+        self._engine.run(sweep, table.spark_name, self.order.folder, frozenset())
 
     def cancel(self) -> None:
         self._engine.cancel(self.order.tag)

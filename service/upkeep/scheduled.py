@@ -19,7 +19,7 @@ from service.upkeep.task import Door, loads, request_of
 log = logging.getLogger("firn.schedules")
 
 # Says why a scheduled operation must not begin on a table now, if so.
-HeldOff = Callable[[TableName, str], str | None]
+HeldOff = Callable[[TableName, str, bool], str | None]
 TablesOf = Callable[[Schedule], list[TableName]]
 
 
@@ -102,7 +102,7 @@ class Runner:
         held: list[str] = []
 
         def may_begin() -> None:
-            reason = self.held_off(name, task["operation"]) if live.by_clock else None
+            reason = self.held_off(name, task["operation"], live.by_clock)
             if reason is not None:
                 held.append(reason)
                 raise Cancelled(reason)

@@ -10,7 +10,7 @@ from service.catalog.tables import Catalog
 from service.errors import ScheduleNotFound, nearest
 from service.ledger.schedules import Run, Schedule, ScheduleNotes
 from service.names import TableName
-from service.properties import compaction_policy
+from service.properties import compaction_policy, is_online
 from service.settings import CompactionSettings
 from service.upkeep.scheduled import HeldOff, Live, TablesOf
 from service.upkeep.scheduler import Scheduler, to_ms
@@ -126,12 +126,15 @@ def tables_of(catalog: Catalog) -> TablesOf:
 
 
 def held_off(catalog: Catalog, settings: CompactionSettings, now_ms: Callable[[], int]) -> HeldOff:
-    """Why a scheduled operation must not begin on a table now, as a function of both."""
+    """Why a scheduled operation must not begin on a table now, as a function of both and of whether it is due."""
 
-    def reason(name: TableName, operation: str) -> str | None:
-        if operation != "COMPACT":
+    def reason(name: TableName, operation: str, by_clock: bool) -> str | None:
+        properties = catalog.load(name).properties
+        if not is_online(properties):
+            return "the table is offline"
+        if operation != "COMPACT" or not by_clock:
             return None
-        window = compaction_policy(catalog.load(name).properties, settings).window
+        window = compaction_policy(properties, settings).window
         if in_window(window, datetime.fromtimestamp(now_ms() / 1000, UTC)):
             return None
         return f"it is outside of the table's window, {window}"

@@ -198,7 +198,7 @@ class Batches:
             self._commits.end(batch, None)
             raise failure
         try:
-            snapshot = self._commits.found(batch, table.name, failure)
+            snapshot = self._commits.found(batch, table, failure)
         except TableNotFound:
             raise
         except OutcomeUnknown as e:

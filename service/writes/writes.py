@@ -45,7 +45,8 @@ class Writes:
         metrics = metrics or Metrics()
         self._batches = Batches(engine, commits, upkeep, metrics, settings.iceberg.edits)
         self._lock = threading.Lock()
-        self._queues: dict[str, Queue] = {}
+        # By the name too: of a table that was just renamed, some come late.
+        self._queues: dict[tuple[str, TableName], Queue] = {}
         self._looking = ThreadPoolExecutor(4, thread_name_prefix="firn-intake")
         self._committing = ThreadPoolExecutor(settings.spark.sessions, thread_name_prefix="firn-commit")
         metrics.read("firn_write_queue_requests", lambda: sum(queue.waiting for queue in self._every_queue()))
@@ -123,35 +124,35 @@ class Writes:
 
     def _queue(self, entry: Entry) -> None:
         assert entry.table is not None
-        uuid = entry.table.uuid
+        place = (entry.table.uuid, entry.name)
         with self._lock:
-            queue = self._queues.get(uuid)
+            queue = self._queues.get(place)
             if queue is None:
                 if len(self._queues) >= _QUEUES:
                     self._queues = {u: q for u, q in self._queues.items() if not q.idle}
-                queue = self._queues[uuid] = Queue(self._settings, lambda: self._join(uuid))
+                queue = self._queues[place] = Queue(self._settings, lambda: self._join(place))
             queue.add(entry)
 
     def _every_queue(self) -> list[Queue]:
         with self._lock:
             return list(self._queues.values())
 
-    def _join(self, uuid: str) -> None:
-        self._commits.order.join(uuid, lambda: self._on_turn(uuid))
+    def _join(self, place: tuple[str, TableName]) -> None:
+        self._commits.order.join(place[0], lambda: self._on_turn(place))
 
-    def _on_turn(self, uuid: str) -> None:
+    def _on_turn(self, place: tuple[str, TableName]) -> None:
         try:
-            self._committing.submit(self._turn, uuid)
+            self._committing.submit(self._turn, place)
         except RuntimeError:
-            queue = self._queues[uuid]
+            queue = self._queues[place]
             while entries := queue.take():
                 refuse(entries, _stopping())
-            self._commits.order.leave(uuid)
+            self._commits.order.leave(place[0])
             queue.done(0)
 
-    def _turn(self, uuid: str) -> None:
+    def _turn(self, place: tuple[str, TableName]) -> None:
         """Commit one batch; the table's turn is ours."""
-        queue = self._queues[uuid]
+        queue = self._queues[place]
         entries: list[Entry] = []
         made: list[Committed] = []
         moved: list[Entry] = []
@@ -165,7 +166,7 @@ class Writes:
             except PartlyMoved as e:
                 made, moved = e.made, e.left
             finally:
-                self._commits.order.leave(uuid)
+                self._commits.order.leave(place[0])
             for done in made:
                 self._batches.answer(done)
         except Exception as e:

@@ -37,7 +37,10 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def mutated(request: dict[str, Any], luck: random.Random) -> dict[str, Any]:
     """The request with one place gone, doubled, added to, or replaced by junk."""
     copy: dict[str, Any] = json.loads(json.dumps(request))
-    path = luck.choice([p for p in places(copy) if p not in (("operation",), ("tenant_id",))])
+    found = [p for p in places(copy) if p not in (("operation",), ("tenant_id",))]
+    if not found:  # it says nothing else
+        return {**copy, ADDED: luck.choice(JUNK)}
+    path = luck.choice(found)
     parent: Any = copy
     for key in path[:-1]:
         parent = parent[key]

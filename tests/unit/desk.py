@@ -9,10 +9,13 @@ from service.catalog.tables import Table
 from service.commits.ask import Ask, Key
 from service.commits.commit import Change, Commits
 from service.ledger.ledger import Begun
+from service.ledger.lives import Lives
 from service.ledger.schema import batches
+from service.life.life import TableLife
 from service.metrics.metrics import Metrics
 from service.names import TableName
 from service.schema import parse_schema
+from service.settings import DroppedSettings
 from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
@@ -27,10 +30,15 @@ class Desk:
 
     def __init__(self, path: Path, *, catalog: FakeCatalog | None = None) -> None:
         self.path = path
+        self.now_ms = 1_700_000_000_000
         self.catalog = catalog or FakeCatalog()
         self.ledger = MuteLedger(f"sqlite:///{path}")
         self.metrics = Metrics()
         self.commits = Commits(self.catalog.as_catalog, self.ledger, pauses_s=(0, 0), metrics=self.metrics)
+        self.lives = Lives(self.ledger)
+        self.life = TableLife(
+            DroppedSettings(), self.catalog.as_catalog, self.commits, self.lives, self.metrics, lambda: self.now_ms
+        )
         if catalog is None:
             for name in (ORDERS, OTHERS):
                 self.catalog.create(name, SCHEMA, (), {})

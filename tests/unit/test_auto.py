@@ -33,6 +33,7 @@ class Known:
     worth: float = 5.0
     small: int = 5
     fewer: int = 4
+    online: bool = True
     policy: CompactionPolicy = field(default_factory=lambda: CompactionPolicy(mode="auto"))
 
 
@@ -58,6 +59,7 @@ class FakeAdviser:
             table_uuid=table.uuid,
             policy=known.policy,
             recommended=True,
+            online=known.online,
             small=known.small,
             worth_merging=known.small,
             bytes=1,
@@ -380,3 +382,11 @@ def test_a_stop_ends_the_loop_and_begins_nothing_more(house: House) -> None:
     assert house.auto.look(stopping) == 1
     house.auto.run(stopping)
     assert house.compacted == ["a"]
+
+
+def test_an_offline_table_is_left_alone_until_it_is_online_again(house: House) -> None:
+    name = house.table("big", Known(small=1000, fewer=999, online=False))
+    assert house.later() == []
+    house.adviser.known[name].online = True
+    house.auto.policy_changed(name)
+    assert house.later() == ["big"]

@@ -110,7 +110,7 @@ def test_while_a_silent_catalog_cannot_say_what_became_of_it_nothing_is_tried_an
     again: dict[str, Callable[[], object]] = {
         "WRITE": lambda: desk.commits.commit(table, operation, ask, desk.append),
         MAKE: lambda: desk.commits.create(ORDERS, SCHEMA, (), {}, ask),
-        DROP: lambda: desk.commits.drop(ORDERS, ask, purge=False),
+        DROP: lambda: desk.life.drop(ORDERS, ask, purge=False),
     }
     with pytest.raises(CatalogUnavailable):
         again[operation]()
@@ -199,14 +199,14 @@ class TestDrop:
 
     key = key_of(DROP)
 
-    def test_without_a_key_nothing_is_noted(self, desk: Desk) -> None:
-        desk.commits.drop(ORDERS, ASK, purge=False)
+    def test_it_is_noted_also_without_a_key(self, desk: Desk) -> None:
+        desk.life.drop(ORDERS, ASK, purge=False)
         assert ORDERS not in desk.catalog.tables
-        assert desk.notes() == []
+        assert desk.notes() == [("done", 0)]
 
     def test_a_missing_table_is_refused_before_anything_is_noted(self, desk: Desk) -> None:
         with pytest.raises(TableNotFound):
-            desk.commits.drop(NEW, Ask("r", key_of(DROP, NEW)), purge=False)
+            desk.life.drop(NEW, Ask("r", key_of(DROP, NEW)), purge=False)
         assert desk.notes() == []
 
     @pytest.mark.parametrize("crashed", [False, True])
@@ -215,11 +215,11 @@ class TestDrop:
         self, desk: Desk, mute: frozenset[str], crashed: bool
     ) -> None:
         desk.ledger.mute = mute
-        desk.commits.drop(ORDERS, Ask("r", self.key), purge=False)
+        desk.life.drop(ORDERS, Ask("r", self.key), purge=False)
         desk.ledger.mute = frozenset()
         desk = desk.restarted() if crashed else desk
         desk.catalog.create(ORDERS, SCHEMA, (), {})
-        desk.commits.drop(ORDERS, desk.retry(self.key), purge=False)
+        desk.life.drop(ORDERS, desk.retry(self.key), purge=False)
         assert ORDERS in desk.catalog.tables
         assert desk.notes() == [("done", 0)]
 
@@ -228,7 +228,7 @@ class TestDrop:
         uuid = desk.catalog.tables[ORDERS].uuid
         desk.ledger.begin(Begun("b1", ORDERS, uuid, DROP, ["r"], keys={self.key.id: self.key.fingerprint}))
         desk = desk.restarted() if crashed else desk
-        desk.commits.drop(ORDERS, desk.retry(self.key), purge=False)
+        desk.life.drop(ORDERS, desk.retry(self.key), purge=False)
         assert ORDERS not in desk.catalog.tables
         assert sorted(desk.notes(), key=str) == [("done", 0), ("void", None)]
 
@@ -236,14 +236,13 @@ class TestDrop:
         class Faster(FakeCatalog):
             """Somebody else drops the table at the last moment."""
 
-            def drop(self, table: Table, *, purge: bool) -> None:
+            def rename(self, table: Table, to: TableName) -> Table:
                 del self.tables[table.name]
-                FakeCatalog.drop(self, table, purge=purge)
+                return FakeCatalog.rename(self, table, to)
 
-        faster = Faster(dict(desk.catalog.tables))
-        commits = Commits(faster.as_catalog, desk.ledger)
+        faster = Desk(desk.path, catalog=Faster(dict(desk.catalog.tables)))
         with pytest.raises(TableNotFound):
-            commits.drop(ORDERS, Ask("r", self.key), purge=False)
+            faster.life.drop(ORDERS, Ask("r", self.key), purge=False)
         assert desk.notes() == [("void", None)]
 
 
@@ -277,7 +276,7 @@ class TestBatches:
     def test_a_failed_batch_that_committed_is_found(self, desk: Desk) -> None:
         desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks)
         made = desk.catalog.append(ORDERS, "b1")
-        found = desk.commits.found("b1", ORDERS, EngineUnavailable("gone"))
+        found = desk.commits.found("b1", desk.catalog.load(ORDERS), EngineUnavailable("gone"))
         assert found
         assert found.snapshot_id == made
         assert desk.notes() == [("begun", None)]
@@ -289,14 +288,15 @@ class TestBatches:
         self, desk: Desk, failure: FirnError, state: str
     ) -> None:
         desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks)
-        assert desk.commits.found("b1", ORDERS, failure) is None
+        assert desk.commits.found("b1", desk.catalog.load(ORDERS), failure) is None
         assert desk.notes() == [(state, None)]
 
     def test_one_of_which_nobody_can_tell_stays_as_it_is(self, desk: Desk) -> None:
         desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks)
+        table = desk.catalog.load(ORDERS)
         desk.catalog.failures = [CatalogUnavailable("silent") for _ in range(3)]
         with pytest.raises(OutcomeUnknown) as unknown:
-            desk.commits.found("b1", ORDERS, EngineUnavailable("gone"))
+            desk.commits.found("b1", table, EngineUnavailable("gone"))
         assert unknown.value.details == {"batch": "b1"}
         assert desk.notes() == [("begun", None)]
 

@@ -240,7 +240,7 @@ class TestThere:
         with pytest.raises(KeyBusy):
             street.here.commits.create(NEW, SCHEMA, (), {}, street.here.retry(KEY))
         with pytest.raises(KeyBusy):
-            street.here.commits.drop(ORDERS, street.here.retry(KEY), purge=False)
+            street.here.life.drop(ORDERS, street.here.retry(KEY), purge=False)
         assert (NEW in street.catalog.tables, ORDERS in street.catalog.tables) == (False, True)
 
     def test_what_it_has_ended_is_known_here(self, street: Street) -> None:

@@ -163,9 +163,9 @@ class TestCommits:
     ) -> None:
         for name in (ORDERS, OTHERS):
             shop.metrics.checked(name, 1)
-        shop.commits.drop(ORDERS, Ask("r", key), purge=False)
+        shop.life.drop(ORDERS, Ask("r", key), purge=False)
         with pytest.raises(TableNotFound):
-            shop.commits.drop(ORDERS, Ask("r"), purge=False)
+            shop.life.drop(ORDERS, Ask("r"), purge=False)
         assert tables(shop.metrics) == {"others"}
 
 

@@ -538,6 +538,22 @@ class TestWindows:
         assert one.states() == ["partly"]
 
 
+@pytest.mark.parametrize("due", [True, False])
+def test_an_offline_table_is_left_out_whoever_asks_for_the_run(world: Here, due: bool) -> None:
+    table = world.catalog.tables[ONE]
+    world.catalog.tables[ONE] = replace(table, properties={"firn.online": "false"})
+    one = world.instance()
+    one.notes.put(schedule(**ALL), replacing=False)
+    if due:
+        world.at(TWO)
+        one.tick()
+    else:
+        one.schedules.run(one.found(), "r")
+    assert one.door.tables == ["people", "carts"]
+    outcome = json.loads(one.runs()[0].tally)["outcomes"][0]
+    assert (outcome["table"], outcome["state"], outcome["reason"]) == ("orders", "skipped", "the table is offline")
+
+
 class TestSilence:
     """A catalog or a ledger that does not answer for a while."""
 

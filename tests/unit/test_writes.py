@@ -468,6 +468,6 @@ def test_queues_of_idle_tables_are_let_go_of(shop: Shop, monkeypatch: pytest.Mon
     wait_until(lambda: all(queue.idle for queue in shop.writes._queues.values()), 5, every=0.001)
     shop.catalog.create(NEW, SCHEMA, (), {})
     shop.write(1, name=NEW).result(5)
-    assert list(shop.writes._queues) == [shop.catalog.tables[NEW].uuid]
+    assert list(shop.writes._queues) == [(shop.catalog.tables[NEW].uuid, NEW)]
     shop.write(2).result(5)
     assert shop.ids == [1, 1, 1, 2]

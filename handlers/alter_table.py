@@ -1,0 +1,239 @@
+"""ALTER_TABLE: other columns and properties for a table, all in one commit of its metadata."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.catalog.alter import Alteration, alter
+from service.catalog.tables import Table
+from service.columns import known_names
+from service.context import Context
+from service.derived import PREFIX, check_evolved
+from service.errors import InvalidRequest, InvalidSchema, nearest
+from service.evolution import Changes, Move, evolved, parse_added, parse_types
+from service.operation import ChangeRequest, Example, Result, operation
+from service.properties import (
+    COMMENT,
+    TableProperties,
+    compaction_policy,
+    property_names,
+    unset_changes,
+    written_changes,
+)
+from service.ranges import RANGES, ranges_of
+from service.schema import TableSchema, describe_schema
+from service.settings import IcebergSettings
+from service.upkeep.policy import TARGET, check_policy
+
+OPERATION = "ALTER_TABLE"
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "customers"}
+CREATE = {
+    "operation": "CREATE_TABLE",
+    **ADDRESS,
+    "schema": {
+        "fields": {
+            "id": {"type": "integer", "required": True},
+            "nme": {"type": "string"},
+            "fax": {"type": "string"},
+        },
+        "primary_key": ["id"],
+    },
+}
+EXAMPLES = (
+    Example(
+        "Correct a name, widen a type, add a column in its place, and drop one",
+        {
+            "operation": "ALTER_TABLE",
+            **ADDRESS,
+            "rename_columns": {"nme": "name"},
+            "change_types": {"id": "long"},
+            "add_columns": {"email": {"type": "string"}},
+            "move_columns": [{"column": "email", "after": "id"}],
+            "drop_columns": ["fax"],
+            "set_properties": {"compression": "zstd"},
+            "description": "who buys",
+        },
+        {
+            "success": True,
+            "table_altered": True,
+            "schema": {
+                "fields": {
+                    "id": {"type": "long", "required": True},
+                    "email": {"type": "string", "required": False},
+                    "name": {"type": "string", "required": False},
+                },
+                "primary_key": ["id"],
+            },
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+        },
+        given=(CREATE,),
+    ),
+)
+_COLUMNS = ("add_columns", "rename_columns", "drop_columns", "move_columns", "change_types", "set_nullable")
+
+
+class MoveColumn(BaseModel):
+    """Where a column goes, among the columns or within its struct."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    column: str = Field(description="by the name it has after this request; dots reach into structs")
+    first: bool = Field(default=False, description="before all others")
+    before: str | None = Field(default=None, description="right before this one")
+    after: str | None = Field(default=None, description="right after this one")
+
+
+class AlterTable(ChangeRequest):
+    """At least one change; all of them are made in one commit, or none."""
+
+    operation: Literal["ALTER_TABLE"]
+    add_columns: dict[str, Any] | None = Field(
+        default=None, description="as `fields` of CREATE_TABLE; new columns may be null. `home.zip` adds to a struct"
+    )
+    rename_columns: dict[str, str] | None = Field(default=None, description='{"old name": "new name"}')
+    drop_columns: list[str] | None = Field(default=None, description="columns that are to go")
+    move_columns: list[MoveColumn] | None = Field(default=None, description="one after the other")
+    change_types: dict[str, str] | None = Field(
+        default=None,
+        description='{"column": "type"}: integer to long, float to double, decimal(p,s) to a larger p',
+    )
+    set_nullable: dict[str, bool] | None = Field(
+        default=None, description='{"column": true}: a required column may be null from now on'
+    )
+    set_properties: TableProperties | None = Field(
+        default=None, description="as `properties` of CREATE_TABLE; what is left out stays as it is"
+    )
+    unset_properties: list[str] | None = Field(
+        default=None,
+        description="properties that go back to the service's settings, such as `compression`, `snapshots` or "
+        "`compaction.mode`",
+    )
+    description: str | None = Field(default=None, max_length=4000, description="what the table is for; empty for none")
+    primary_key: list[str] | None = Field(default=None, description="required columns; an empty list for no key")
+    confirm: bool = Field(default=False, description="accepted, and not needed")
+
+
+class AlterTableResult(Result):
+    table_altered: bool = Field(description="true")
+    schema_: dict[str, Any] = Field(serialization_alias="schema", description="the table's columns now")
+
+
+@operation(AlterTable, AlterTableResult, pool="edits", examples=EXAMPLES)
+def alter_table(request: AlterTable, context: Context) -> AlterTableResult:
+    """Change a table's columns, types, properties and key in one commit; no file is written anew."""
+    settings = context.settings.iceberg
+    changes, properties = _changes(request), _properties(request, settings)
+    if not changes.any and not properties:
+        wanted = [*_COLUMNS, "set_properties", "unset_properties", "description", "primary_key"]
+        raise InvalidRequest(f"there is nothing to change; send one or more of {', '.join(wanted)}")
+    table = context.catalog.load(request.table_name)
+
+    def decide(current: Table) -> Alteration:
+        return _decided(request, current, changes, properties, settings)
+
+    def change(current: Table, batch: str) -> Table:
+        leave = context.commits.must_be_ours
+        return alter(context.catalog, current, batch, decide, lambda: leave(batch))
+
+    after = context.commits.reshape(table, OPERATION, context.ask, change)
+    context.auto.policy_changed(table.name)
+    return AlterTableResult(table_altered=True, schema_=describe_schema(after.schema))
+
+
+def _changes(request: AlterTable) -> Changes:
+    return Changes(
+        parse_added(request.add_columns or {}),
+        request.rename_columns or {},
+        request.drop_columns or (),
+        parse_types(request.change_types or {}),
+        request.set_nullable or {},
+        [_move(move, f"move_columns[{i}]") for i, move in enumerate(request.move_columns or ())],
+        None if request.primary_key is None else tuple(request.primary_key),
+    )
+
+
+def _move(move: MoveColumn, path: str) -> Move:
+    places = {"first": move.first or None, "before": move.before, "after": move.after}
+    given = [place for place, value in places.items() if value is not None]
+    if len(given) != 1:
+        raise InvalidRequest(f"{path} needs one of first: true, before and after", field=path)
+    place = given[0]
+    return Move(move.column, place, None if place == "first" else str(places[place]), path)  # type: ignore[arg-type]  # a key of places
+
+
+def _properties(request: AlterTable, settings: IcebergSettings) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for i, name in enumerate(request.unset_properties or ()):
+        gone = unset_changes(name, settings)
+        if gone is None:
+            near = nearest(name, property_names())
+            hint = f"did you mean {near!r}?" if near else f"known are {', '.join(property_names())}"
+            path = f"unset_properties[{i}]"
+            raise InvalidRequest(f"{path}: {name[:80]!r} is not a property; {hint}", field=path, suggestion=near)
+        found |= gone
+    if request.set_properties is not None:
+        wanted = written_changes(request.set_properties, settings)
+        both = next(iter(wanted.keys() & found.keys()), None)
+        if both is not None:
+            raise InvalidRequest("unset_properties and set_properties name the same property", field="unset_properties")
+        found |= wanted
+    if request.description is not None:
+        if COMMENT in found:
+            raise InvalidRequest(
+                "description is given twice, flat and as a property; send it once", field="description"
+            )
+        found[COMMENT] = request.description or None
+    return found
+
+
+def _decided(
+    request: AlterTable,
+    table: Table,
+    changes: Changes,
+    properties: Mapping[str, str | None],
+    settings: IcebergSettings,
+) -> Alteration:
+    after = evolved(table.schema, changes, table.past_partition) if changes.any else table.schema
+    check_evolved(table.properties, table.schema, after)
+    changed = {**properties, **_derived(table, changes)}
+    kept = {name: value for name, value in {**table.properties, **changed}.items() if value is not None}
+    _check_sorted(table, after, kept, settings)
+    given = request.set_properties or TableProperties()
+    named = given.model_fields_set | given.compaction.model_fields_set
+    check_policy(kept, settings, after, named, _where, table.partition)
+    return Alteration(changes, after, changed)
+
+
+def _derived(table: Table, changes: Changes) -> dict[str, str | None]:
+    """What becomes of the expressions of derived columns, and of ranges, whose columns are dropped or renamed."""
+    found: dict[str, str | None] = {}
+    for name in (*changes.drop, *changes.rename):
+        if PREFIX + name in table.properties:
+            found[PREFIX + name] = None
+    for name, new in changes.rename.items():
+        if PREFIX + name in table.properties:
+            found[PREFIX + new] = table.properties[PREFIX + name]
+    ranges = ranges_of(table.properties)
+    if ranges is not None and ranges.column in changes.rename:
+        found[RANGES] = ranges.renamed(changes.rename[ranges.column]).text
+    if ranges is not None and ranges.column in changes.drop:
+        raise InvalidSchema(
+            f"drop_columns: the table is split by ranges of {ranges.column!r}; REINITIALISE_TABLE with "
+            "delete_partitions: true begins it anew without them",
+            field="drop_columns",
+        )
+    return found
+
+
+def _check_sorted(table: Table, after: TableSchema, kept: Mapping[str, str], settings: IcebergSettings) -> None:
+    names = known_names(after)
+    for name in compaction_policy(kept, settings.compaction).sort_by:
+        if name not in names and name in known_names(table.schema):
+            raise InvalidSchema(
+                f"compactions of the table sort by {name!r}; send SET_COMPACTION with another sort_by first", field=name
+            )
+
+
+def _where(name: str) -> str:
+    return f"set_properties.{name}" if name == TARGET else f"set_properties.compaction.{name}"

@@ -1,0 +1,56 @@
+"""DROP_NAMESPACE: an end to a namespace that holds no tables."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from service.catalog.namespaces import drop_namespace as drop
+from service.context import Context
+from service.errors import NamespaceNotFound
+from service.operation import Example, Request, Result, operation
+
+REQUEST = {"operation": "DROP_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
+
+
+def _answer(*, dropped: bool) -> dict[str, Any]:
+    return {
+        "success": True,
+        "namespace_dropped": dropped,
+        "namespace_existed": dropped,
+        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+    }
+
+
+EXAMPLES = (
+    Example(
+        "Drop an empty namespace",
+        REQUEST,
+        _answer(dropped=True),
+        given=({**REQUEST, "operation": "CREATE_NAMESPACE"},),
+    ),
+    Example("Drop it if it is there", {**REQUEST, "namespace": "never_was", "if_exists": True}, _answer(dropped=False)),
+)
+
+
+class DropNamespace(Request):
+    operation: Literal["DROP_NAMESPACE"]
+    namespace: str = Field(description="its name")
+    if_exists: bool = Field(default=False, description="succeed where there is no such namespace")
+    confirm: bool = Field(default=False, description="accepted, and not needed: only an empty one can be dropped")
+
+
+class DropNamespaceResult(Result):
+    namespace_dropped: bool = Field(description="whether this request dropped it")
+    namespace_existed: bool = Field(description="whether it was there")
+
+
+@operation(DropNamespace, DropNamespaceResult, pool="edits", examples=EXAMPLES)
+def drop_namespace(request: DropNamespace, context: Context) -> DropNamespaceResult:
+    """Drop a namespace that holds no tables."""
+    try:
+        drop(context.catalog, request.tenant_id, request.namespace)
+    except NamespaceNotFound:
+        if not request.if_exists:
+            raise
+        return DropNamespaceResult(namespace_dropped=False, namespace_existed=False)
+    return DropNamespaceResult(namespace_dropped=True, namespace_existed=True)

@@ -1,0 +1,41 @@
+"""LIST_NAMESPACES: a tenant's groups of tables."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from service.context import Context
+from service.operation import Example, Request, Result, operation
+
+TENANT = {"tenant_id": "acme"}
+EXAMPLES = (
+    Example(
+        "List a tenant's namespaces",
+        {"operation": "LIST_NAMESPACES", **TENANT},
+        {
+            "success": True,
+            "namespaces": ["lab", "shop"],
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+        },
+        given=tuple({"operation": "CREATE_NAMESPACE", **TENANT, "namespace": name} for name in ("shop", "lab")),
+    ),
+)
+
+
+class ListNamespaces(Request):
+    operation: Literal["LIST_NAMESPACES"]
+    # Narrower than every request's: nobody assigns to a frozen model.
+    namespace: str | None = Field(  # type: ignore[assignment]
+        default=None, description="only this one, if it is there"
+    )
+
+
+class ListNamespacesResult(Result):
+    namespaces: list[str] = Field(description="names, in order")
+
+
+@operation(ListNamespaces, ListNamespacesResult, pool="queries", examples=EXAMPLES)
+def list_namespaces(request: ListNamespaces, context: Context) -> ListNamespacesResult:
+    """List a tenant's namespaces by name."""
+    found = (name for _, name in context.catalog.list_namespaces(request.tenant_id))
+    return ListNamespacesResult(namespaces=[name for name in found if request.namespace in (None, name)])

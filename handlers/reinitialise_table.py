@@ -1,0 +1,130 @@
+"""REINITIALISE_TABLE: a table emptied, and on request with other columns, partitions and ranges."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from service.catalog.tables import Table
+from service.context import Context
+from service.edits.backups import backup_of
+from service.errors import ConfirmationRequired, InvalidRequest
+from service.life.afresh import OPERATION, Wanted, wanted
+from service.operation import Example, Metadata, Result, operation
+from service.partition import describe_partition
+from service.ranges import Ranges, parse_split_points, ranges_of
+from service.requests import OMITTED, BackedUpRequest
+from service.schema import TableSchema, describe_schema, parse_schema
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "readings"}
+SCHEMA = {"fields": {"sensor": {"type": "string", "required": True}, "value": {"type": "double"}}}
+CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {**SCHEMA, "primary_key": ["sensor"]}}
+GIVEN = (CREATE, {"operation": "WRITE", **ADDRESS, "records": [{"sensor": "a1", "value": 0.5}]})
+
+
+def _answer(points: list[str] | None) -> dict[str, Any]:
+    fields = {"sensor": {"type": "string", "required": True}, "value": {"type": "double", "required": False}}
+    return {
+        "success": True,
+        "table_reinitialised": True,
+        "records_deleted": 1,
+        "files_deleted": 1,
+        "schema": {"fields": fields, "primary_key": ["sensor"]},
+        "partition": {"partitions": []},
+        **({} if points is None else {"split_points": points}),
+        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+    }
+
+
+REQUEST = {"operation": OPERATION, **ADDRESS, "confirm": True}
+EXAMPLES = (
+    Example("Empty a table", REQUEST, _answer(None), GIVEN),
+    Example(
+        "Empty it and split it by ranges of its first key",
+        {**REQUEST, "split_points": ["h", "p"]},
+        _answer(["h", "p"]),
+        GIVEN,
+    ),
+    Example(
+        "The same, with the points as text, one a line, each in base64",
+        {**REQUEST, "delete_partitions": True, "split_points": "aA==\ncA==\n", "split_points_base64": True},
+        _answer(["h", "p"]),
+        GIVEN,
+    ),
+)
+
+
+class ReinitialiseTable(BackedUpRequest):
+    operation: Literal["REINITIALISE_TABLE"]
+    delete_partitions: bool = Field(
+        default=False, description="begin without partitioning and split points; default: with those that there are"
+    )
+    split_points: Any = Field(
+        default=None,
+        description="values of the first key in order, as a list or as text with one a line: a row is in the range "
+        "that begins with the last point not greater than its key",
+    )
+    split_points_base64: bool = Field(default=False, description="each point is base64 of its text")
+    schema_: dict[str, Any] | None = Field(
+        default=None, alias="schema", description="other columns, as CREATE_TABLE takes them; default: those there are"
+    )
+    confirm: bool = Field(default=False, description="needed: every row of the table goes")
+
+
+class ReinitialiseTableResult(Result):
+    table_reinitialised: bool = Field(description="true")
+    records_deleted: int = Field(description="the rows that there were")
+    files_deleted: int = Field(description="the data files that there were; they go with the snapshots that hold them")
+    schema_: dict[str, Any] = Field(serialization_alias="schema", description="the columns now")
+    partition: dict[str, Any] = Field(description="the partitioning now")
+    split_points: list[Any] | None = Field(
+        default=None, description="the points that split it by its first key", json_schema_extra=OMITTED
+    )
+    backup: str | None = Field(
+        default=None, description="the backup of the state before, where one was made", json_schema_extra=OMITTED
+    )
+
+
+@operation(ReinitialiseTable, ReinitialiseTableResult, pool="edits", examples=EXAMPLES)
+def reinitialise_table(request: ReinitialiseTable, context: Context) -> ReinitialiseTableResult:
+    """Delete all of a table's contents in one commit, which can replace its columns, partitioning and split points."""
+    if not request.confirm:
+        raise ConfirmationRequired(
+            "REINITIALISE_TABLE deletes every row of the table; send confirm: true to do it", field="confirm"
+        )
+    if request.split_points is None and request.split_points_base64:
+        raise InvalidRequest("split_points_base64 says how split_points are sent; send them too", field="split_points")
+    schema = None if request.schema_ is None else parse_schema(request.schema_)
+    table = context.catalog.load(request.table_name)
+
+    def decide(current: Table) -> Wanted:
+        return wanted(
+            current,
+            schema,
+            _split(request) if request.split_points is not None else None,
+            delete_partitions=request.delete_partitions,
+            settings=context.settings.iceberg.compaction,
+        )
+
+    decide(table)  # what cannot be is refused before anybody waits
+    tag = context.backups.wanted(table, request.create_backup, request.backup_retention_hours, OPERATION)
+    effect = context.reinitialisations.run(table, decide, tag, context.ask)
+    context.auto.policy_changed(table.name)
+    after, snapshot = effect.after, effect.snapshot
+    ranges = ranges_of(after.properties)
+    return ReinitialiseTableResult(
+        table_reinitialised=True,
+        records_deleted=snapshot.counted("deleted-records") if snapshot else 0,
+        files_deleted=snapshot.counted("deleted-data-files") if snapshot else 0,
+        schema_=describe_schema(after.schema),
+        partition=describe_partition(after.partition),
+        split_points=list(ranges.points) if ranges else None,
+        backup=backup_of(snapshot) if snapshot else None,
+        metadata=Metadata(snapshot_id=effect.snapshot_id),
+    )
+
+
+def _split(request: ReinitialiseTable) -> Any:
+    def split(schema: TableSchema) -> Ranges:
+        return parse_split_points(request.split_points, schema, encoded=request.split_points_base64)
+
+    return split

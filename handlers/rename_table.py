@@ -1,0 +1,49 @@
+"""RENAME_TABLE: another name for a table, in its namespace."""
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from service.context import Context
+from service.names import check_name
+from service.operation import ChangeRequest, Example, Result, operation
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders_new"}
+EXAMPLES = (
+    Example(
+        "Rename a table",
+        {"operation": "RENAME_TABLE", **ADDRESS, "new_name": "orders_2024"},
+        {
+            "success": True,
+            "table_renamed": True,
+            "old_name": "orders_new",
+            "new_name": "orders_2024",
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+        },
+        given=({"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}},),
+    ),
+)
+
+
+class RenameTable(ChangeRequest):
+    operation: Literal["RENAME_TABLE"]
+    new_name: str = Field(description="the name it is to have, in the same namespace")
+    confirm: bool = Field(default=False, description="accepted, and not needed")
+
+    @field_validator("new_name")
+    @classmethod
+    def _is_a_tables_name(cls, value: str) -> str:
+        return check_name(value, "new_name")
+
+
+class RenameTableResult(Result):
+    table_renamed: bool = Field(description="true")
+    old_name: str = Field(description="what it was called")
+    new_name: str = Field(description="what it is called now")
+
+
+@operation(RenameTable, RenameTableResult, pool="edits", examples=EXAMPLES)
+def rename_table(request: RenameTable, context: Context) -> RenameTableResult:
+    """Rename a table: its rows, history, backups, policies and schedules go with it."""
+    context.life.rename(request.table_name, request.new_name, context.ask)
+    return RenameTableResult(table_renamed=True, old_name=request.table, new_name=request.new_name)

@@ -1,0 +1,44 @@
+"""SET_ONLINE: whether scheduled upkeep looks after a table."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from service.context import Context
+from service.operation import ChangeRequest, Example, Result, operation
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "imports"}
+CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}}
+
+
+def _answer(*, online: bool) -> dict[str, Any]:
+    return {
+        "success": True,
+        "online": online,
+        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
+    }
+
+
+OFFLINE = {"operation": "SET_ONLINE", **ADDRESS, "online": False}
+EXAMPLES = (
+    Example("Have upkeep leave a table alone", OFFLINE, _answer(online=False), (CREATE,)),
+    Example("Have upkeep look after it again", {**OFFLINE, "online": True}, _answer(online=True), (CREATE, OFFLINE)),
+)
+
+
+class SetOnline(ChangeRequest):
+    operation: Literal["SET_ONLINE"]
+    online: bool = Field(description="false: schedules, mode auto and refreshes leave it alone")
+
+
+class SetOnlineResult(Result):
+    online: bool = Field(description="how it is now")
+
+
+@operation(SetOnline, SetOnlineResult, pool="edits", examples=EXAMPLES)
+def set_online(request: SetOnline, context: Context) -> SetOnlineResult:
+    """Take a table offline, so that scheduled upkeep leaves it alone, or online again; requests work either way."""
+    table = context.catalog.load(request.table_name)
+    context.life.set_online(table, request.online)
+    context.auto.policy_changed(table.name)
+    return SetOnlineResult(online=request.online)

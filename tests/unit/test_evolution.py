@@ -1,0 +1,229 @@
+"""Changes of columns: what may be, what is refused and why, and that PyIceberg makes of a table what we say it will."""
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.catalog.alter import Alteration, alter, happened
+from service.catalog.connect import connect
+from service.catalog.tables import Catalog, Table
+from service.errors import FirnError, InvalidSchema, UnknownField
+from service.evolution import Changes, Move, evolved, parse_added, parse_types
+from service.names import TableName
+from service.partition import PartitionField, parse_partition
+from service.schema import Struct, TableSchema, describe_schema, parse_schema
+from service.settings import load
+
+NAME = TableName("acme", "shop", "t")
+FIELDS: dict[str, Any] = {
+    "id": {"type": "integer", "required": True},
+    "name": {"type": "string"},
+    "price": {"type": "decimal(10,2)"},
+    "ratio": {"type": "float", "required": True},
+    "home": {"type": "struct", "fields": {"city": {"type": "string"}, "floor": {"type": "integer"}}},
+    "tags": {"type": "array", "items": "string"},
+    "day": {"type": "date"},
+}
+SCHEMA = parse_schema({"fields": FIELDS, "primary_key": ["id"]})
+PARTITION = parse_partition({"partitions": [{"field": "day", "transform": "month"}]}, SCHEMA)
+
+
+def changes(**said: Any) -> Changes:
+    """Changes as a request says them."""
+    moves = [
+        Move(m[0], m[1], m[2] if len(m) > 2 else None, f"move_columns[{i}]")
+        for i, m in enumerate(said.pop("moves", ()))
+    ]
+    added, types = parse_added(said.pop("add", {})), parse_types(said.pop("types", {}))
+    return Changes(add=added, types=types, moves=moves, **said)
+
+
+def after(**said: Any) -> dict[str, Any]:
+    return describe_schema(evolved(SCHEMA, changes(**said), PARTITION))
+
+
+def refused(kind: type[FirnError] = InvalidSchema, **said: Any) -> FirnError:
+    with pytest.raises(kind) as refusal:
+        after(**said)
+    return refusal.value
+
+
+class TestWhatMayBe:
+    def test_columns_are_added_at_the_end_and_inside_structs(self) -> None:
+        made = after(add={"email": {"type": "string"}, "home.zip": {"type": "string"}})["fields"]
+        assert list(made) == [*FIELDS, "email"]
+        assert list(made["home"]["fields"]) == ["city", "floor", "zip"]
+
+    def test_a_renamed_column_keeps_its_place_and_the_key_knows_it(self) -> None:
+        made = after(rename={"id": "number", "home.city": "town"})
+        assert next(iter(made["fields"])) == "number"
+        assert made["primary_key"] == ["number"]
+        assert list(made["fields"]["home"]["fields"]) == ["town", "floor"]
+
+    def test_two_columns_can_change_names(self) -> None:
+        made = after(rename={"name": "price", "price": "name"})["fields"]
+        assert made["price"]["type"] == "string"
+        assert made["name"]["type"] == "decimal(10,2)"
+
+    def test_types_grow(self) -> None:
+        made = after(types={"id": "long", "ratio": "double", "price": "decimal(12,2)", "home.floor": "long"})["fields"]
+        assert [made[name]["type"] for name in ("id", "ratio", "price")] == ["long", "double", "decimal(12,2)"]
+        assert made["home"]["fields"]["floor"]["type"] == "long"
+
+    def test_a_required_column_may_be_null_from_then_on(self) -> None:
+        assert after(nullable={"ratio": True})["fields"]["ratio"]["required"] is False
+
+    def test_columns_move_by_the_names_they_have_then(self) -> None:
+        made = after(
+            rename={"name": "who"},
+            add={"email": {"type": "string"}},
+            drop=["tags"],
+            moves=[("who", "first"), ("email", "after", "who"), ("id", "before", "day"), ("home.floor", "first")],
+        )["fields"]
+        assert list(made) == ["who", "email", "price", "ratio", "home", "id", "day"]
+        assert list(made["home"]["fields"]) == ["floor", "city"]
+
+    def test_the_key_can_be_another_or_none(self) -> None:
+        assert "primary_key" not in after(key=())
+        assert "primary_key" not in after(key=(), drop=["id"])
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        ("said", "why"),
+        [
+            ({"add": {"email": {"type": "string", "required": True}}}, "no value for it"),
+            ({"add": {"name": {"type": "string"}}}, "already"),
+            ({"add": {"NAME": {"type": "string"}}}, "differ only in case"),
+            ({"add": {"name.first": {"type": "string"}}}, "only a struct"),
+            ({"add": {"_firn_x": {"type": "string"}}}, "reserved"),
+            ({"add": {"day_month": {"type": "string"}}}, "partition of the table"),
+            ({"rename": {"name": "price"}}, "two columns"),
+            ({"rename": {"name": "name"}}, "already"),
+            ({"rename": {"name": "a.b"}}, "dot"),
+            ({"rename": {"name": "Day_Month"}}, "partition of the table"),
+            ({"rename": {"name": "n"}, "drop": ["name"]}, "change it or drop it"),
+            ({"drop": ["day"]}, "partitioned by"),
+            ({"drop": ["id"]}, "primary key"),
+            ({"drop": ["home", "home.city"]}, "goes with"),
+            ({"drop": ["home.city", "home.floor"]}, "without fields"),
+            ({"drop": list(FIELDS), "key": ()}, "partitioned by"),
+            ({"drop": ["name", "name"]}, "twice"),
+            ({"types": {"id": "string"}}, "can only grow"),
+            ({"types": {"ratio": "integer"}}, "can only grow"),
+            ({"types": {"price": "decimal(9,2)"}}, "precision can grow"),
+            ({"types": {"price": "decimal(12,3)"}}, "scale stays"),
+            ({"types": {"tags": "string"}}, "can only grow"),
+            ({"types": {"name": "varchar"}}, "string"),
+            ({"nullable": {"name": False}}, "cannot become required"),
+            ({"nullable": {"id": True}}, "primary key"),
+            ({"key": ("name",)}, "may be null"),
+            ({"key": ("ratio",)}, "cannot be a key"),
+            ({"key": ("id", "id")}, "twice"),
+            ({"moves": [("id", "after", "id")]}, "beside itself"),
+        ],
+        ids=str,
+    )
+    def test_with_the_reason(self, said: Mapping[str, Any], why: str) -> None:
+        error = refused(**said)
+        assert why in error.message
+        assert error.field
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {"rename": {"nam": "n"}},
+            {"drop": ["nam"]},
+            {"types": {"nam": "long"}},
+            {"nullable": {"nam": True}},
+            {"add": {"hom.zip": {"type": "string"}}},
+            {"moves": [("nam", "first")]},
+            {"moves": [("home.town", "first")]},
+            {"moves": [("id", "after", "home.city")]},
+            {"moves": [("id", "before", "nam")]},
+        ],
+        ids=str,
+    )
+    def test_columns_that_are_not_there(self, said: Mapping[str, Any]) -> None:
+        assert refused(UnknownField, **said).field
+
+    def test_every_column_of_a_table_without_a_partitioning(self) -> None:
+        schema = parse_schema({"fields": {"a": {"type": "long"}}})
+        with pytest.raises(InvalidSchema, match="at least one"):
+            evolved(schema, Changes(drop=["a"]), ())
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    return connect(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home"))}))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_table_becomes_what_was_said_and_its_columns_stay_the_same_ones(catalog: Catalog, seed: int) -> None:
+    """By their ids: so what files hold is read under the new names."""
+    luck = random.Random(seed)
+    table = catalog.create(TableName("acme", "shop", f"t{seed}"), SCHEMA, PARTITION, {})
+    made = 0
+    for number in range(12):
+        wanted = anything(table.schema, luck)
+        try:
+            expected = evolved(table.schema, wanted, table.past_partition)
+        except FirnError:
+            continue
+        before, alteration = table, Alteration(wanted, expected, {})
+        table = alter(catalog, table, f"b{number}", lambda _, said=alteration: said)  # type: ignore[misc]  # bound now
+        assert catalog.load(table.name).schema == expected == table.schema
+        assert ids_after(before, wanted) == ids(table) & ids_after(before, wanted)
+        assert happened(table, f"b{number}")
+        made += 1
+    assert made
+
+
+def ids(table: Table) -> frozenset[tuple[int, str]]:
+    return frozenset((f.field_id, f.name) for f in table.iceberg.schema().fields)
+
+
+def ids_after(table: Table, wanted: Changes) -> frozenset[tuple[int, str]]:
+    """Which columns there must still be, by id, and what they are called then."""
+    return frozenset((i, wanted.rename.get(name, name)) for i, name in ids(table) if name not in wanted.drop)
+
+
+def anything(schema: TableSchema, luck: random.Random) -> Changes:
+    """Some changes of a table, of which many cannot be."""
+    paths = [f.name for f in schema.fields]
+    paths += [f"{f.name}.{g.name}" for f in schema.fields if isinstance(f.type, Struct) for g in f.type.fields]
+    new = [f"n{luck.randrange(100)}" for _ in range(3)]
+
+    def some(most: int) -> list[str]:
+        return luck.sample(paths, min(len(paths), luck.randint(0, most)))
+
+    rename = {name: luck.choice(new) for name in some(2)}
+    add = {luck.choice(["", "home."]) + luck.choice(new): {"type": luck.choice(["long", "string"])} for _ in some(2)}
+    grows = {"integer": "long", "float": "double", "decimal(10,2)": "decimal(11,2)"}
+    plain = {f.name: str(f.type) for f in schema.fields}
+    types = {name: grows[plain[name]] for name in some(3) if plain.get(name) in grows}
+    names = [*paths, *new]
+    moves = [(luck.choice(names), luck.choice(["before", "after"]), luck.choice(names)) for _ in some(2)]
+    nullable = dict.fromkeys(some(1), True)
+    try:
+        return changes(rename=rename, add=add, types=types, moves=moves, drop=some(1), nullable=nullable)
+    except FirnError:
+        return Changes()
+
+
+def test_a_partitioning_of_before_is_heeded_too() -> None:
+    past = (*PARTITION, PartitionField("name", "identity", "name"))
+    with pytest.raises(InvalidSchema, match="was, partitioned"):
+        evolved(SCHEMA, Changes(drop=["name"]), past)
+    assert evolved(SCHEMA, Changes(rename={"name": "who"}), past).names[1] == "who"
+
+
+def test_the_table_remembers_its_last_changes(catalog: Catalog, tmp_path: Path) -> None:
+    table = catalog.create(NAME, SCHEMA, (), {})
+    for number in range(25):
+        table = alter(catalog, table, f"b{number}", lambda t: Alteration(Changes(), t.schema, {"comment": "x"}))
+    assert not happened(table, "b4")
+    assert all(happened(table, f"b{number}") for number in range(5, 25))
