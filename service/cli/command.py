@@ -64,7 +64,7 @@ class Example:
     """Files beside it, by name."""
     stdin: str = ""
     taken: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Texts of the line that in truth stand in the answer to a request of `given`: the so-manieth from the end, and where."""
+    """Texts of the line that in truth stand in an answer to `given`: to the so-manieth request from the end, and where."""
 
 
 @dataclass(frozen=True)

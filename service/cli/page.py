@@ -15,11 +15,13 @@ _NARROWEST = 6
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: numbers stand right, and of names that are cut both ends stay."""
+    """A column of a table: numbers stand right and are never cut, and of names that are cut both ends stay."""
 
     title: str
     right: bool = False
     name: bool = False
+    whole: bool = False
+    """Whether it is never cut either."""
 
 
 @dataclass
@@ -97,7 +99,7 @@ class Page:
             spare = [
                 (width - max(_NARROWEST, width_of(column.title)), -i)
                 for i, (column, width) in enumerate(zip(columns, widths, strict=False))
-                if not column.right
+                if not (column.right or column.whole)
             ]
             most, place = max((w, i) for w, i in spare) if spare else (0, 0)
             if most > 0:
@@ -166,10 +168,10 @@ def size(value: int | None) -> str:
 
 
 def moment(value: str | None) -> str:
-    """A time of an answer, to the second."""
+    """A time of an answer, to the minute."""
     if value is None:
         return "-"
     try:
-        return datetime.fromisoformat(value).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        return datetime.fromisoformat(value).astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")
     except ValueError:
         return value

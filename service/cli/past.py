@@ -18,7 +18,7 @@ def _history(args: Args) -> Request:
 
 
 def _told_history(answer: Answer, args: Args, page: Page) -> None:
-    columns = [Column("SNAPSHOT", right=True), Column("TIME"), Column("OPERATION")]
+    columns = [Column("SNAPSHOT", right=True), Column("TIME", whole=True), Column("OPERATION")]
     columns += [Column(title, right=True) for title in ("+ROWS", "-ROWS", "+FILES", "-FILES")]
     page.table(
         columns,
@@ -62,7 +62,7 @@ def _snapshot(text: str) -> int | str:
 def _backups(answer: Answer, args: Args, page: Page) -> None:
     columns = [Column("BACKUP", name=True), Column("BEFORE"), Column("ROWS", right=True), Column("SIZE", right=True)]
     page.table(
-        [*columns, Column("KEPT UNTIL")],
+        [*columns, Column("KEPT UNTIL", whole=True)],
         [
             [b["name"], b["operation"], number(b["records"]), size(b["bytes"]), moment(b["expires_at"])]
             for b in answer["backups"]

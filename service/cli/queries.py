@@ -154,7 +154,7 @@ COMMANDS = (
             argument("--columns", metavar="NAMES", help="only these columns, with commas"),
             argument("--where", metavar="FILTER", help="an expression such as 'amount > 10', or a filter in JSON"),
             argument(
-                "--sort", metavar="NAMES", help="by these columns, with commas; 'amount desc' for the largest first"
+                "--sort", metavar="NAMES", help="by these columns, with commas, such as 'amount desc'"
             ),
             flag("--distinct", "each row once"),
             argument("--limit", type=int, default=100, metavar="N", help="at most so many rows; 100"),

@@ -44,7 +44,7 @@ def _list(args: Args) -> Request:
 def _listed(answer: Answer, args: Args, page: Page) -> None:
     columns = [Column("SCHEDULE", name=True), Column("CRON"), Column("ZONE"), Column("TABLES", name=True)]
     page.table(
-        [*columns, Column("NEXT"), Column("LAST RUN")],
+        [*columns, Column("NEXT", whole=True), Column("LAST RUN")],
         [
             [s["name"], s["cron"], s["timezone"], _tables(s), moment(s["next_run"]), _last(s)]
             for s in answer["schedules"]
