@@ -207,7 +207,7 @@ def _own(home: Path) -> IO[str]:
             if (owner.isdigit() and _lives(int(owner))) or time.monotonic() > deadline:
                 said = f"process {owner}" if owner else "another process"
                 raise HomeInUse(
-                    f"FIRN_HOME {home} is in use by {said}; stop it, or set FIRN_HOME to another folder"
+                    f"FIRN_HOME {home} is in use by {said}; stop it (`firn stop`), or set FIRN_HOME to another folder"
                 ) from e
             time.sleep(0.1)
     lock.truncate(0)

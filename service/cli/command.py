@@ -15,7 +15,7 @@ CODES = {
     FAILED: "the request was refused, or it failed, or a part of it did",
     USAGE: "called wrongly; nothing was sent",
     UNREACHABLE: "no service answers there, and none could be started",
-    UNCONFIRMED: "the question was answered with no, or there was nobody to ask and no `--force`",
+    UNCONFIRMED: "not confirmed: the answer was no, or nobody was asked and no --force given",
     INTERRUPTED: "interrupted",
 }
 
@@ -64,7 +64,7 @@ class Example:
     """Files beside it, by name."""
     stdin: str = ""
     taken: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Texts of the line that in truth stand in an answer to `given`: to the so-manieth request from the end, and where."""
+    """Texts of the line that in truth are in the answer to the so-manieth last request of `given`, and where there."""
 
 
 @dataclass(frozen=True)

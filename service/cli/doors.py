@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _HOME_WAIT_S = 120
 _TURNS = 3
+_PAUSE_S = 0.2
 Say = Callable[[str], None]
 
 
@@ -68,6 +69,7 @@ class AtHome:
             except Unreachable:
                 if last:
                     raise
+                time.sleep(_PAUSE_S)  # one that was killed is gone in a moment
             else:
                 if last or answer["success"] or answer["error"].get("code") != "SHUTTING_DOWN":
                     return answer
@@ -99,7 +101,7 @@ def _at_home(settings: "Settings", wanted: Wanted, environ: Mapping[str, str], s
             if not told:
                 say(f"waiting: {str(e).partition(';')[0]}")
                 told = True
-            time.sleep(0.2)
+            time.sleep(_PAUSE_S)
 
 
 def _here(settings: "Settings", wanted: Wanted, say: Say) -> Door:

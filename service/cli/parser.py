@@ -13,7 +13,7 @@ ADDRESS = (
 NAMESPACE = argument("--namespace", metavar="NAME", help="a group of tables within the tenant; default")
 ALSO = (
     flag("--json", "print the service's answer as JSON, on one line"),
-    flag("--no-background", "start no service in the background: do it in this process"),
+    flag("--no-background", "start no service in the background; do it in this process"),
 )
 FORCE = flag("--force", "ask no question")
 
@@ -70,6 +70,12 @@ def help_of(command: Command) -> str:
 class _Help(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26)
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            # Its commands stand further in, which argparse does not count: the longest name had a line of its own.
+            self._action_max_length += 2
 
 
 class _Parser(argparse.ArgumentParser):

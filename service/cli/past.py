@@ -9,7 +9,6 @@ from service.cli.page import Column, Page, count, moment, number, size
 from service.cli.tables import TABLE
 
 BACKUP = argument("backup", metavar="BACKUP", help="the backup's name, as `firn backup list` has it")
-_COUNTS = ("rows_added", "rows_removed", "files_added", "files_removed")
 
 
 def _history(args: Args) -> Request:
@@ -19,15 +18,21 @@ def _history(args: Args) -> Request:
 
 def _told_history(answer: Answer, args: Args, page: Page) -> None:
     columns = [Column("SNAPSHOT", right=True), Column("TIME", whole=True), Column("OPERATION")]
-    columns += [Column(title, right=True) for title in ("+ROWS", "-ROWS", "+FILES", "-FILES")]
+    columns += [Column("ROWS", right=True), Column("FILES", right=True)]
     page.table(
         columns,
         [
-            [s["snapshot_id"], moment(s["timestamp"]), s["operation"], *(number(s.get(name)) for name in _COUNTS)]
+            [s["snapshot_id"], moment(s["timestamp"]), s["operation"], _change(s, "rows"), _change(s, "files")]
             for s in answer["snapshots"]
         ],
     )
     page.line(count(len(answer["snapshots"]), "snapshot"))
+
+
+def _change(snapshot: dict[str, Any], what: str) -> str:
+    added, removed = snapshot.get(f"{what}_added"), snapshot.get(f"{what}_removed")
+    told = [f"{sign}{number(value)}" for sign, value in (("+", added), ("-", removed)) if value]
+    return " ".join(told) or "-"
 
 
 def _diff(args: Args) -> Request:

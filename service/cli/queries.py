@@ -153,9 +153,7 @@ COMMANDS = (
             argument("table", metavar="TABLE", nargs="?", help="the table; with --sql none"),
             argument("--columns", metavar="NAMES", help="only these columns, with commas"),
             argument("--where", metavar="FILTER", help="an expression such as 'amount > 10', or a filter in JSON"),
-            argument(
-                "--sort", metavar="NAMES", help="by these columns, with commas, such as 'amount desc'"
-            ),
+            argument("--sort", metavar="NAMES", help="by these columns, with commas, such as 'amount desc'"),
             flag("--distinct", "each row once"),
             argument("--limit", type=int, default=100, metavar="N", help="at most so many rows; 100"),
             argument("--offset", type=int, metavar="N", help="skip so many rows first"),

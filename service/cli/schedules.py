@@ -141,7 +141,7 @@ def _spaces(answer: Answer, args: Args, page: Page) -> None:
 COMMANDS = (
     Command(
         "schedule create",
-        "Have tables compacted, or something else done, at the times of a cron expression.",
+        "Have tables compacted at the times of a cron expression.",
         (
             NAME,
             argument("--cron", required=True, metavar="EXPRESSION", help="when, such as '0 2 * * *'"),

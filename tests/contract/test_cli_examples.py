@@ -1,6 +1,8 @@
 """Every example of the `firn` command, in process and against a URL: what help and documents show is what happens."""
 
+import argparse
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,10 @@ from service.cli.catalogue import COMMANDS
 from service.cli.command import Command, Example
 from service.cli.in_process import InProcess
 from service.cli.main import main
+from service.cli.queries import WITHOUT_SPARK
+from service.errors import EngineUnavailable
+from service.operation import Example as OperationExample
+from service.operation import Operation
 from tests import cli
 from tests.harness import Firn
 
@@ -47,6 +53,45 @@ def test_an_example_does_the_same_in_process_and_against_a_url(
     assert (by_url.code, by_url.err) == (here.code, here.err) == (0, "")
     assert cli.shows(example.shows, by_url.out), by_url.out
     assert cli.shows(example.shows, here.out), here.out
+
+
+@pytest.mark.parametrize(
+    ("operation", "example"),
+    [
+        pytest.param(operation, example, id=f"{operation.name}: {example.title}")
+        for operation in discover()
+        if operation.name in WITHOUT_SPARK
+        for example in operation.examples
+    ],
+)
+def test_what_is_done_without_spark_needs_none(
+    operation: Operation, example: OperationExample, firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [firn.ok({**request, "tenant_id": tenant}) for request in example.given]
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise EngineUnavailable("there is none")
+
+    monkeypatch.setattr(firn.app.engine, "run", refuse)
+    firn.ok({**example.after(answers), "tenant_id": tenant})
+
+
+def test_each_command_says_of_its_operation_whether_it_needs_spark() -> None:
+    args = Anything()
+    for command in COMMANDS:
+        if command.request is not None:
+            assert command.spark == (command.request(args)["operation"] not in WITHOUT_SPARK), command.name
+
+
+class Anything(argparse.Namespace):
+    """Every argument, given."""
+
+    table, namespace, tenant, usual_tenant = "t", "n", "t", "t"
+
+    def __getattr__(self, name: str) -> Any:
+        given = {"partition_by": ["day"], "to": "5", "from_snapshot": "5", "to_snapshot": "6", "add": ["a=int"]}
+        given |= {"limit": 5, "new_name": "u", "sql": None, "name": "n", "backup": "b", "cron": "0 * * * *"}
+        return given.get(name)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

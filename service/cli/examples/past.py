@@ -23,7 +23,7 @@ HISTORY = (
     Example(
         "See what was done to a table",
         "firn table history orders.yaml",
-        "SNAPSHOT  TIME  OPERATION  +ROWS  -ROWS  +FILES  -FILES\n…\n2 snapshots\n",
+        "           SNAPSHOT  TIME               OPERATION  ROWS  FILES\n…\n2 snapshots\n",
         _TWO,
         FILES,
     ),
