@@ -102,7 +102,7 @@ def _alter(args: Args) -> Request:
         request["set_properties"] = {name: scalar(value, f"--set {name}") for name, value in said.items()}
     wishes: dict[str, Any] = {
         "drop_columns": args.drop,
-        "set_nullable": args.nullable,
+        "set_nullable": dict.fromkeys(args.nullable or (), True),
         "unset_properties": args.unset,
         "primary_key": listed(args.primary_key),
     }

@@ -5,7 +5,7 @@ from typing import Any
 from service.cli.command import Answer, Args, Command, Request, argument, flag
 from service.cli.examples import past as examples
 from service.cli.files import address
-from service.cli.page import Column, Page, count, moment, number, size
+from service.cli.page import Column, Page, count, datum, moment, number, size
 from service.cli.tables import TABLE
 
 BACKUP = argument("backup", metavar="BACKUP", help="the backup's name, as `firn backup list` has it")
@@ -36,28 +36,82 @@ def _change(snapshot: dict[str, Any], what: str) -> str:
 
 
 def _diff(args: Args) -> Request:
-    return {
-        "operation": "DIFF",
-        **address(args),
-        "from_snapshot": _snapshot(args.from_snapshot),
-        "to_snapshot": _snapshot(args.to_snapshot),
-    }
+    request: Request = {"operation": "DIFF", **address(args), "from_snapshot": _snapshot(args.from_snapshot)}
+    if args.to_snapshot:
+        request["to_snapshot"] = _snapshot(args.to_snapshot)
+    return {**request, "limit": args.limit}
+
+
+_SIGNS = {"inserted": ("+",), "deleted": ("-",), "updated": ("-", "+")}
 
 
 def _differing(answer: Answer, args: Args, page: Page) -> None:
-    page.line(", ".join(f"{number(answer[kind])} {kind}" for kind in ("inserted", "deleted", "updated")))
+    rows = [
+        (sign, change["before"] if sign == "-" else change["after"])
+        for change in answer["changes"]
+        for sign in _SIGNS[change["change"]]
+    ]
+    names = list(dict.fromkeys(name for _, row in rows for name in row))
+    if names:
+        page.table(
+            [Column(" "), *map(Column, names)],
+            [[sign, *(datum(row.get(name)) for name in names)] for sign, row in rows],
+        )
+    told = ", ".join(f"{number(answer[f'records_{kind}'])} {kind}" for kind in _SIGNS)
+    page.line(f"{told}; there are more, which --limit shows" if answer["has_more"] and args.limit else told)
 
 
 def _rollback(args: Args) -> Request:
     where = _snapshot(args.to)
     named = {"snapshot_id": where} if isinstance(where, int) else {"tag": where}
-    return {"operation": "ROLLBACK", **address(args), **named}
+    return {"operation": "ROLLBACK", **address(args), **named, **_kept(args)}
 
 
-def _ask_rollback(request: Request) -> str:
+def _ask_rollback(request: Request) -> str | None:
     where = request.get("snapshot_id") or request.get("tag")
-    table = f"{request['namespace']}.{request['table']}"
-    return f"The table {table} goes back to {where}; what was written since is gone from it."
+    if request.get("dry_run"):
+        return None
+    return f"The table {_of(request)} gets the rows of {where} again; what was written since leaves it."
+
+
+def _rolled_back(answer: Answer, args: Args, page: Page) -> None:
+    _changed(answer["rolled_back"], "rolled back", answer, page)
+
+
+def _undo(args: Args) -> Request:
+    return {"operation": "UNDO", **address(args), "request_id": args.request_id, **_kept(args)}
+
+
+def _ask_undo(request: Request) -> str | None:
+    if request.get("dry_run"):
+        return None
+    return f"What the request {request['request_id']} did to the table {_of(request)} is taken back."
+
+
+def _of(request: Request) -> str:
+    return f"{request['namespace']}.{request['table']}"
+
+
+def _undone(answer: Answer, args: Args, page: Page) -> None:
+    done = "would be undone" if answer.get("dry_run") else "undone"
+    told = f"{count(answer['records_removed'], 'row')} removed, {number(answer['records_restored'])} restored"
+    page.line(f"{answer['undone_operation']} {done}: {told}")
+    _tell_backup(answer, page)
+
+
+def _kept(args: Args) -> Request:
+    return {name: True for name, said in (("create_backup", args.keep), ("dry_run", args.dry_run)) if said}
+
+
+def _changed(done: bool, word: str, answer: Answer, page: Page) -> None:
+    change = f"{count(answer['records_before'], 'row')} before, {number(answer['records_after'])} after"
+    page.line(f"{word}: {change}" if done else f"not {word}: {answer['reason']}: {change}")
+    _tell_backup(answer, page)
+
+
+def _tell_backup(answer: Answer, page: Page) -> None:
+    if answer.get("backup"):
+        page.line(f"the state before is kept as {answer['backup']}")
 
 
 def _snapshot(text: str) -> int | str:
@@ -76,39 +130,25 @@ def _backups(answer: Answer, args: Args, page: Page) -> None:
 
 
 def _restore(args: Args) -> Request:
-    request: Request = {"operation": "RESTORE_BACKUP", **address(args), "name": args.backup}
-    if args.keep:
-        request["create_backup"] = True
-    if args.dry_run:
-        request["dry_run"] = True
-    return request
+    return {"operation": "RESTORE_BACKUP", **address(args), "name": args.backup, **_kept(args)}
 
 
 def _ask_restore(request: Request) -> str | None:
     if request.get("dry_run") or request.get("create_backup"):
         return None
-    table = f"{request['namespace']}.{request['table']}"
-    return f"The table {table} gets the rows of the backup; those that it has now are kept only with --keep."
+    return f"The table {_of(request)} gets the rows of the backup; those that it has now are kept only with --keep."
 
 
 def _restored(answer: Answer, args: Args, page: Page) -> None:
-    change = f"{count(answer['records_before'], 'row')} before, {number(answer['records_after'])} after"
-    if answer["restored"]:
-        page.line(f"restored: {change}")
-    else:
-        page.line(f"not restored: {answer['reason']}: {change}")
-    if answer.get("backup"):
-        page.line(f"the state before is kept as {answer['backup']}")
+    _changed(answer["restored"], "restored", answer, page)
 
 
 def _ask_delete(request: Request) -> str:
     return f"The backup {request['name']} is deleted, and can be restored no more."
 
 
-def _lines(text: str) -> Any:
-    return lambda answer, args, page: page.line(text)
-
-
+KEEP = flag("--keep", "keep what the table holds now as a backup")
+DRY_RUN = flag("--dry-run", "only say what would be done")
 COMMANDS = (
     Command(
         "table history",
@@ -123,8 +163,9 @@ COMMANDS = (
         "Show which rows differ between two snapshots.",
         (
             TABLE,
-            argument("from_snapshot", metavar="FROM", help="the earlier snapshot's id"),
-            argument("to_snapshot", metavar="TO", help="the later snapshot's id"),
+            argument("from_snapshot", metavar="FROM", help="the state before: a snapshot's id, a tag or a time"),
+            argument("to_snapshot", metavar="TO", nargs="?", help="the state after; what the table holds now"),
+            argument("--limit", type=int, default=100, metavar="N", help="show at most so many changes; 100"),
         ),
         examples.DIFF,
         request=_diff,
@@ -133,14 +174,22 @@ COMMANDS = (
     ),
     Command(
         "table rollback",
-        "Take a table back to one of its snapshots.",
-        (TABLE, argument("to", metavar="SNAPSHOT|TAG", help="the snapshot's id, or a tag")),
+        "Have a table hold the rows of one of its snapshots again.",
+        (TABLE, argument("to", metavar="SNAPSHOT|TAG", help="the snapshot's id, or a tag"), KEEP, DRY_RUN),
         examples.ROLLBACK,
         request=_rollback,
-        show=lambda answer, args, page: page.line(
-            f"{address(args)['namespace']}.{address(args)['table']} is at {args.to}"
-        ),
+        show=_rolled_back,
         question=_ask_rollback,
+        spark=True,
+    ),
+    Command(
+        "table undo",
+        "Take one earlier change back, and keep what was written since.",
+        (TABLE, argument("request_id", metavar="REQUEST", help="the change's request id"), KEEP, DRY_RUN),
+        examples.UNDO,
+        request=_undo,
+        show=_undone,
+        question=_ask_undo,
         spark=True,
     ),
     Command(
@@ -154,12 +203,7 @@ COMMANDS = (
     Command(
         "backup restore",
         "Make a table hold what a backup holds.",
-        (
-            TABLE,
-            BACKUP,
-            flag("--keep", "keep what the table holds now as another backup"),
-            flag("--dry-run", "only say what would be done"),
-        ),
+        (TABLE, BACKUP, KEEP, DRY_RUN),
         examples.RESTORE,
         request=_restore,
         show=_restored,
@@ -172,7 +216,7 @@ COMMANDS = (
         (TABLE, BACKUP),
         examples.DELETE,
         request=lambda args: {"operation": "DELETE_BACKUP", **address(args), "name": args.backup},
-        show=_lines("deleted"),
+        show=lambda answer, args, page: page.line("deleted"),
         question=_ask_delete,
     ),
 )

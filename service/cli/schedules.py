@@ -129,13 +129,19 @@ def _job(answer: Answer, args: Args, page: Page) -> None:
     page.pairs({name: value for name, value in pairs.items() if value is not None})
 
 
-def _space(operation: str) -> Any:
-    return lambda args: {"operation": operation, "tenant_id": tenant_of(args), "namespace": args.name}
+def _space_create(args: Args) -> Request:
+    request: Request = {"operation": "CREATE_NAMESPACE", "tenant_id": tenant_of(args), "namespace": args.name}
+    return {**request, "if_not_exists": args.if_not_exists}
+
+
+def _space_drop(args: Args) -> Request:
+    request: Request = {"operation": "DROP_NAMESPACE", "tenant_id": tenant_of(args), "namespace": args.name}
+    return {**request, "if_exists": args.if_exists}
 
 
 def _spaces(answer: Answer, args: Args, page: Page) -> None:
-    for found in answer["namespaces"]:
-        page.line(found if isinstance(found, str) else found["namespace"])
+    for name in answer["namespaces"]:
+        page.line(name)
 
 
 COMMANDS = (
@@ -182,10 +188,12 @@ COMMANDS = (
     Command(
         "namespace create",
         "Create a namespace.",
-        (SPACE,),
+        (SPACE, flag("--if-not-exists", "be content where it is there already")),
         examples.SPACE_CREATE,
-        request=_space("CREATE_NAMESPACE"),
-        show=lambda answer, args, page: page.line(f"created {args.name}"),
+        request=_space_create,
+        show=lambda answer, args, page: page.line(
+            f"created {args.name}" if answer["namespace_created"] else f"{args.name} is there already"
+        ),
     ),
     Command(
         "namespace list",
@@ -198,9 +206,11 @@ COMMANDS = (
     Command(
         "namespace drop",
         "Drop an empty namespace.",
-        (SPACE,),
+        (SPACE, flag("--if-exists", "be content where there is none")),
         examples.SPACE_DROP,
-        request=_space("DROP_NAMESPACE"),
-        show=lambda answer, args, page: page.line(f"dropped {args.name}"),
+        request=_space_drop,
+        show=lambda answer, args, page: page.line(
+            f"dropped {args.name}" if answer["namespace_dropped"] else f"there is no {args.name}"
+        ),
     ),
 )

@@ -5,7 +5,7 @@ from typing import Any
 from service.cli.command import Answer, Args, Command, Misused, Request, argument, flag
 from service.cli.examples import tables as examples
 from service.cli.files import address, read, read_text, table_of
-from service.cli.page import Column, Page, count, number, size
+from service.cli.page import Column, Page, count, moment, number, size
 from service.cli.values import partition_of, tenant_of
 
 TABLE = argument("table", metavar="TABLE|FILE", help="the table's name, or a YAML or JSON file that describes it")
@@ -37,13 +37,19 @@ def _created(answer: Answer, args: Args, page: Page) -> None:
 
 
 def _list(args: Args) -> Request:
-    return {"operation": "LIST_TABLES", "tenant_id": tenant_of(args), "namespace": args.namespace or "default"}
+    request: Request = {"operation": "LIST_TABLES", "tenant_id": tenant_of(args)}
+    request["namespace"] = args.namespace or "default"
+    return {**request, "include_dropped": True} if args.dropped else request
 
 
 def _listed(answer: Answer, args: Args, page: Page) -> None:
     offline = set(answer.get("offline") or ())
     for table in answer["tables"]:
         page.line(f"{table}  offline" if table in offline else table)
+    for told in answer.get("dropped") or ():
+        page.line(
+            f"{told['table']}  dropped, restorable until {moment(told['restorable_until'])} as {told['table_id']}"
+        )
     place = f"{tenant_of(args)}.{args.namespace or 'default'}"
     if page.width is not None:
         page.line(f"{count(len(answer['tables']), 'table')} in {place}")
@@ -148,8 +154,21 @@ def _dropped(answer: Answer, args: Args, page: Page) -> None:
         page.line(f"there is no {_name(args)}")
     elif answer["purged"]:
         page.line(f"dropped {_name(args)} and deleted its files")
+    elif answer.get("restorable_until"):
+        until = moment(answer["restorable_until"])
+        page.line(f"dropped {_name(args)}; `firn table restore` brings it back until {until}")
     else:
-        page.line(f"dropped {_name(args)}; `firn table restore {address(args)['table']}` brings it back")
+        page.line(f"dropped {_name(args)}")
+
+
+def _restore(args: Args) -> Request:
+    request: Request = {"operation": "RESTORE_TABLE", **address(args)}
+    wishes = {"new_name": args.new_name, "table_id": args.id}
+    return request | {name: value for name, value in wishes.items() if value}
+
+
+def _restored(answer: Answer, args: Args, page: Page) -> None:
+    page.line(f"restored {address(args)['namespace']}.{answer['table']}")
 
 
 def _reinitialise(args: Args) -> Request:
@@ -224,7 +243,14 @@ COMMANDS = (
         request=_create,
         show=_created,
     ),
-    Command("table list", "List the tables of a namespace.", (), examples.LIST, request=_list, show=_listed),
+    Command(
+        "table list",
+        "List the tables of a namespace.",
+        (flag("--dropped", "also those that were dropped and can be restored"),),
+        examples.LIST,
+        request=_list,
+        show=_listed,
+    ),
     Command(
         "table status",
         "Show the files, the size and the small files of every table.",
@@ -265,10 +291,14 @@ COMMANDS = (
     Command(
         "table restore",
         "Bring a dropped table back, with its rows and its history.",
-        (TABLE,),
+        (
+            TABLE,
+            argument("--new-name", metavar="NAME", help="the name that it is to have; the one it had"),
+            argument("--id", metavar="ID", help="which one, where several had the name; the last that was dropped"),
+        ),
         examples.RESTORE,
-        request=lambda args: {"operation": "RESTORE_TABLE", **address(args)},
-        show=lambda answer, args, page: page.line(f"restored {_name(args)}"),
+        request=_restore,
+        show=_restored,
     ),
     Command(
         "table reinitialise",

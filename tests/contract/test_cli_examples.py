@@ -1,16 +1,17 @@
 """Every example of the `firn` command, in process and against a URL: what help and documents show is what happens."""
 
-import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.app import discover
-from service.cli.catalogue import COMMANDS
+from service.cli.catalogue import COMMANDS, GROUPS
 from service.cli.command import Command, Example
 from service.cli.in_process import InProcess
 from service.cli.main import main
+from service.cli.parser import parser_of
 from service.cli.queries import WITHOUT_SPARK
 from service.errors import EngineUnavailable
 from service.operation import Example as OperationExample
@@ -29,6 +30,7 @@ WAITING = {
     "table history": "HISTORY",
     "table diff": "DIFF",
     "table rollback": "ROLLBACK",
+    "table undo": "UNDO",
     "namespace create": "CREATE_NAMESPACE",
     "namespace list": "LIST_NAMESPACES",
     "namespace drop": "DROP_NAMESPACE",
@@ -76,22 +78,18 @@ def test_what_is_done_without_spark_needs_none(
     firn.ok({**example.after(answers), "tenant_id": tenant})
 
 
-def test_each_command_says_of_its_operation_whether_it_needs_spark() -> None:
-    args = Anything()
+def test_each_command_says_of_its_operation_whether_it_needs_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for command in COMMANDS:
         if command.request is not None:
+            line = shlex.split(command.examples[0].line)[1:]
+            for name, text in command.examples[0].files.items():
+                (tmp_path / name).write_text(text)
+            args = parser_of(COMMANDS, GROUPS, "", line).parse_args(line)
+            args.usual_tenant = "t"
             assert command.spark == (command.request(args)["operation"] not in WITHOUT_SPARK), command.name
-
-
-class Anything(argparse.Namespace):
-    """Every argument, given."""
-
-    table, namespace, tenant, usual_tenant = "t", "n", "t", "t"
-
-    def __getattr__(self, name: str) -> Any:
-        given = {"partition_by": ["day"], "to": "5", "from_snapshot": "5", "to_snapshot": "6", "add": ["a=int"]}
-        given |= {"limit": 5, "new_name": "u", "sql": None, "name": "n", "backup": "b", "cron": "0 * * * *"}
-        return given.get(name)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

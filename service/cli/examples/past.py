@@ -16,6 +16,7 @@ _TWO = (*ORDERS, write(4))
 _BACKED_UP = (*ORDERS, _DELETE)
 _BACKUP = "backup-20260301T100000000Z-delete-1f0c9a7e"
 _NAMED = {_BACKUP: (1, "backup")}
+_REQUEST = "84f0f3c9b1a04a6d8f6c5e1d2b7a9f30"
 _FIRST, _SECOND = "4113542698571253187", "1255905574727858846"
 _SNAPSHOTS = {_FIRST: (2, "metadata.snapshot_id"), _SECOND: (1, "metadata.snapshot_id")}
 
@@ -32,6 +33,8 @@ DIFF = (
     Example(
         "See what changed between two snapshots",
         f"firn table diff orders.yaml {_FIRST} {_SECOND}",
+        "   id  customer  amount  placed_at\n"
+        "+   4  Bo        4.50    2026-03-04T10:00:00Z\n"
         "1 inserted, 0 deleted, 0 updated\n",
         _TWO,
         FILES,
@@ -42,10 +45,20 @@ ROLLBACK = (
     Example(
         "Take a table back to a snapshot",
         f"firn table rollback orders.yaml {_FIRST} --force",
-        "shop.orders is at …\n",
+        "rolled back: 4 rows before, 3 after\n",
         _TWO,
         FILES,
         taken=_SNAPSHOTS,
+    ),
+)
+UNDO = (
+    Example(
+        "Take one change back",
+        f"firn table undo orders.yaml {_REQUEST} --force",
+        "WRITE undone: 1 row removed, 0 restored\n",
+        (*_TWO, write(5)),
+        FILES,
+        taken={_REQUEST: (2, "metadata.request_id")},
     ),
 )
 BACKUPS = (

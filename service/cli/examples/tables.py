@@ -77,7 +77,7 @@ DROP = (
     Example(
         "Drop a table, and be able to restore it",
         "firn table drop orders --namespace shop",
-        "dropped shop.orders; `firn table restore orders` brings it back\n",
+        "dropped shop.orders…\n",
         ORDERS,
         FILES,
     ),
