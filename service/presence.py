@@ -101,6 +101,9 @@ def socket_path(home: Path) -> Path:
     folder = Path(tempfile.gettempdir()) / f"firn-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
+    made = folder.lstat()
+    if made.st_uid != os.getuid() or stat.S_IMODE(made.st_mode) & 0o077 or not stat.S_ISDIR(made.st_mode):
+        raise SettingsError(f"{folder} is not this user's alone, which a socket needs; remove it, or set TMPDIR")
     return folder / f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:24]}.sock"
 
 

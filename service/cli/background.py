@@ -38,7 +38,7 @@ class _Connection(http.client.HTTPConnection):
 
 def door(home: Path, pauses_s: Sequence[float]) -> Remote:
     """The service of a home; Unreachable, at the first request, if it has ended meanwhile."""
-    return Remote(str(presence.socket_path(home)), pauses_s=pauses_s, send=_by_socket(home))
+    return Remote(str(presence.socket_path(home)), pauses_s=pauses_s, send=_by_socket(home), stays=False)
 
 
 def _by_socket(home: Path) -> Send:
@@ -71,6 +71,11 @@ def stop(settings: Settings, *, by_hand_too: bool) -> bool:
     """End the service of a home and wait until it has; false where there was none."""
     found = presence.find(settings.home)
     if found is None:
+        if not _is_free(settings.home):
+            raise SettingsError(
+                f"another process has FIRN_HOME {settings.home} and listens to nobody: it is starting, ending, or a "
+                "command that works; try again in a moment"
+            )
         return False
     if not found.background and not by_hand_too:
         raise SettingsError(
@@ -156,6 +161,8 @@ def _last_line(log: Path) -> str:
 
 def _is_free(home: Path) -> bool:
     """Whether nobody owns the home any more, its JVM neither."""
+    if not home.exists():
+        return True
     with (home / "lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from service.cli.command import Answer, Misused, Request
-from service.cli.remote import BRISK, NOT_AT_ALL, Door, Remote, Unreachable, key_for
+from service.cli.remote import BRISK, Door, Remote, Unreachable, key_for
 
 if TYPE_CHECKING:
     from service.presence import Presence
@@ -81,17 +81,20 @@ class AtHome:
 def _at_home(settings: "Settings", wanted: Wanted, environ: Mapping[str, str], say: Say) -> Door:
     from service import presence
     from service.cli import background
-    from service.settings import HomeInUse
+    from service.settings import HomeInUse, SettingsError
 
-    deadline, told = time.monotonic() + _HOME_WAIT_S, False
+    deadline, told, started = time.monotonic() + _HOME_WAIT_S, False, 0
     while True:
         found = presence.find(settings.home)
         if found is not None:
             _check_same(found, settings, say)
-            return background.door(settings.home, NOT_AT_ALL)
+            return background.door(settings.home, wanted.pauses_s)
         try:
             if wanted.spark and wanted.background:
+                if started == _TURNS:
+                    raise SettingsError(f"a service ends as soon as it has started; see {settings.home}/service.log")
                 background.start(settings, environ, say)
+                started += 1
                 continue
             return _here(settings, wanted, say)
         except HomeInUse as e:

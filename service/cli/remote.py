@@ -4,7 +4,6 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 from service.cli.command import Answer, Request
@@ -14,7 +13,6 @@ _WAIT_S = 600
 PATIENT = (1, 3, 10)
 """Pauses of who runs at night and can wait."""
 BRISK = (0.5, 2)
-NOT_AT_ALL: tuple[float, ...] = ()
 
 
 class Unreachable(Exception):
@@ -56,13 +54,17 @@ class Remote:
         pause: Callable[[float], None] = time.sleep,
         pauses_s: Sequence[float] = PATIENT,
         send: Send | None = None,
+        *,
+        stays: bool = True,
     ) -> None:
+        """Unless it `stays`, nothing is asked again of a service that does not answer or ends: there is another one."""
         self.url = url.rstrip("/")
         self.answered = False
         """Whether it ever did."""
         self._pause = pause
         self._pauses_s = pauses_s
         self._send = send or self._by_url
+        self._stays = stays
 
     def ask(self, request: Request | bytes, key: str | None = None) -> Answer:
         headers = {"Content-Type": "application/json"}
@@ -84,12 +86,18 @@ class Remote:
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer:
         for pause in self._pauses_s:
-            with suppress(Unreachable):
+            try:
                 answer = self._once(method, path, body, headers or {})
-                if answer["success"] or not answer["error"].get("retryable"):
+                if answer["success"] or not self._is_worth_repeating(answer["error"]):
                     return answer
+            except Unreachable:
+                if not self._stays:
+                    raise
             self._pause(pause)
         return self._once(method, path, body, headers or {})
+
+    def _is_worth_repeating(self, error: dict[str, Any]) -> bool:
+        return bool(error.get("retryable")) and (self._stays or error["code"] != "SHUTTING_DOWN")
 
     def _once(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
         try:

@@ -74,7 +74,8 @@ def _state(answer: Answer, args: Args, page: Page) -> None:
     files, small = sum(r["files"] for r in found), sum(r["small_files"] for r in found)
     advised = sum(r["recommended"] for r in found)
     total = f"{count(len(found), 'table')}, {count(files, 'file')}, {number(small)} small, "
-    page.line(f"{total}{size(sum(r['bytes'] for r in found))}; {advised} to compact")
+    more = "; there are more tables, which --namespace narrows down" if answer["truncated"] else ""
+    page.line(f"{total}{size(sum(r['bytes'] for r in found))}; {advised} to compact{more}")
 
 
 def _advice(told: dict[str, Any]) -> str:

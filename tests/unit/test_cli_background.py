@@ -1,6 +1,7 @@
 """The service that commands share: found, started once, replaced when it has ended, and ended when nobody needs it."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import sys
@@ -143,6 +144,25 @@ def test_a_command_without_need_of_spark_uses_it_too(environ: dict[str, str]) ->
     first = answerer(door(environ).ask(LIST))
     assert answerer(door(environ, spark=False).ask(LIST)) == first
     assert answerer(door(environ, background=False).ask(LIST)) == first
+
+
+def test_who_owns_the_home_and_listens_to_nobody_is_waited_for(environ: dict[str, str], tmp_path: Path) -> None:
+    said: list[str] = []
+    with (tmp_path / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = call(["stop"], environ)
+        assert (done.code, "listens to nobody" in done.err) == (1, True)
+        threading.Timer(1, lambda: fcntl.flock(lock, fcntl.LOCK_UN)).start()
+        assert answerer(door(environ, said).ask(LIST)) in starts(tmp_path)
+    assert said[0].startswith(f"waiting: FIRN_HOME {tmp_path} is in use by another process")
+
+
+def test_one_that_ends_as_soon_as_it_has_started_is_given_up(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "start", lambda *_: None)
+    with pytest.raises(SettingsError, match="a service ends as soon as it has started"):
+        door(environ)
 
 
 def test_one_that_was_started_by_hand_is_not_stopped_without_force(

@@ -65,6 +65,16 @@ def test_a_home_whose_path_is_too_long_for_a_socket_has_it_elsewhere(tmp_path: P
     assert not path.exists()
 
 
+def test_a_folder_for_sockets_that_others_have_made_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.presence.tempfile.gettempdir", lambda: str(tmp_path))
+    home = tmp_path / ("x" * 100)
+    presence.socket_path(home).parent.chmod(0o777)
+    with pytest.raises(presence.SettingsError, match="is not this user's alone"):
+        presence.socket_path(home)
+
+
 def test_a_note_that_is_not_one_is_nobody(tmp_path: Path) -> None:
     with presence.announce(settings(tmp_path), background=True):
         for text in ("", "[]", '{"pid": 1}', '{"x": 1}'):
