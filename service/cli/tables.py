@@ -91,7 +91,7 @@ def _described(answer: Answer, args: Args, page: Page) -> None:
     pairs = {
         "table": _name(args),
         "description": properties.get("description"),
-        "online": told.get("online"),
+        "offline": None if told.get("online", True) else "left alone by scheduled upkeep",
         "rows": number(told["row_count"]),
         "files": f"{number(told['file_count'])}, {number(told['small_files_count'])} small",
         "size": size(told["total_bytes"]),
