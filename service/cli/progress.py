@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 from service.cli.cells import clean, cut
 
-_BAR = 24
+_BAR, _NAME = 20, 34
 
 
 class Progress:
@@ -41,9 +41,10 @@ def _line(what: str, job: dict[str, Any], elapsed_s: float) -> str:
     phase = job["state"] if job["state"] != "running" else phase
     done, total = progress.get("bytes_done"), progress.get("bytes_total")
     seconds = f"{elapsed_s:.0f} s"
+    what = cut(what, _NAME, "~", middle=True)
     if not total:
         return f"{what}: {phase} {seconds}"
     share = min(1.0, done / total)
     bar = ("#" * round(share * _BAR)).ljust(_BAR, "-")
     files = f"{progress.get('files_done', 0):,}/{progress.get('files_total', 0):,} files"
-    return f"{what} [{bar}] {share:4.0%} {files}, {phase}, {seconds}"
+    return f"{what} [{bar}] {share:4.0%} {seconds}, {files}"

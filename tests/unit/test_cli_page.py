@@ -147,7 +147,7 @@ def test_progress_is_one_line_that_is_written_over_and_leaves_nothing_behind() -
     progress.end()
     first, second, last = out.getvalue().split("\r")[1:]
     assert first == "compact shop.orders: queued 3 s\033[K"
-    assert second == "compact shop.orders [######------------------]  25% 3/12 files, rewriting, 4 s\033[K"
+    assert second == "compact shop.orders [#####---------------]  25% 4 s, 3/12 files\033[K"
     assert last == "\033[K"
 
 
