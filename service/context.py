@@ -15,6 +15,8 @@ from service.commits.holds import Holds, awaited
 from service.edits.backups import Backups
 from service.edits.edits import Edits
 from service.edits.restore import Restores
+from service.edits.retention import UndoStates
+from service.edits.undo import Undos
 from service.engine.engine import Engine
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs
@@ -23,6 +25,7 @@ from service.ledger.jobs import JobNotes
 from service.ledger.ledger import Ledger
 from service.ledger.repartitions import RepartitionNotes
 from service.ledger.schedules import ScheduleNotes
+from service.ledger.undos import UndoNotes
 from service.ledger.writers import Writers
 from service.metrics.metrics import Metrics
 from service.names import TableName
@@ -63,6 +66,7 @@ class Context:
     edits: Edits
     backups: Backups
     restores: Restores
+    undos: Undos
     upkeep: Upkeep
     compactions: Compactions
     repartitions: Repartitions
@@ -96,7 +100,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     holds = Holds()
     writers = Writers(ledger)
     keepers = (holds.keeps, partial(awaited, ledger), partial(built_on_elsewhere, writers))
-    expirer = Expirer(settings.iceberg.snapshots, engine, catalog, commits, keepers)
+    edits = settings.iceberg.edits
+    expirer = Expirer(settings.iceberg.snapshots, engine, catalog, commits, keepers, UndoStates(edits).keeps)
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
     upkeep = Upkeep(settings.iceberg, catalog, WriteCounts(ledger), metrics)
@@ -116,7 +121,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     every_s = settings.iceberg.compaction.auto_every_s
     auto = Auto(catalog, adviser, queries, notes, compact, is_busy, every_s=every_s)
     commits.when_committed(auto.changed)
-    backups = Backups(settings.iceberg.edits, catalog, commits)
+    backups = Backups(edits, catalog, commits)
     repartitions = Repartitions(engine, catalog, commits, upkeep, holds, backups, RepartitionNotes(ledger), writers)
     return Context(
         settings,
@@ -128,6 +133,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         edits=Edits(engine, commits, holds),
         backups=backups,
         restores=Restores(engine, commits, holds),
+        undos=Undos(edits, engine, commits, UndoNotes(ledger), holds),
         upkeep=upkeep,
         compactions=compactions,
         repartitions=repartitions,

@@ -12,6 +12,7 @@ FirnError                      code                    status  retryable
 ├── NotFound                   NOT_FOUND               404
 │   ├── TableNotFound          TABLE_NOT_FOUND         404
 │   ├── BackupNotFound         BACKUP_NOT_FOUND        404
+│   ├── RequestNotFound        REQUEST_NOT_FOUND       404
 │   ├── ScheduleNotFound       SCHEDULE_NOT_FOUND      404
 │   └── SnapshotNotFound       SNAPSHOT_NOT_FOUND      404
 ├── MethodNotAllowed           METHOD_NOT_ALLOWED      405
@@ -19,6 +20,8 @@ FirnError                      code                    status  retryable
 ├── ScheduleExists             SCHEDULE_EXISTS         409
 ├── CommitConflict             COMMIT_CONFLICT         409     yes
 ├── PlanStale                  PLAN_STALE              409
+├── UndoConflict               UNDO_CONFLICT           409
+├── UndoTooLate                UNDO_TOO_LATE           409
 ├── RowCountMismatch           ROW_COUNT_MISMATCH      409
 ├── ChecksumMismatch           CHECKSUM_MISMATCH       409
 ├── Cancelled                  CANCELLED               409
@@ -109,6 +112,10 @@ class BackupNotFound(NotFound):
     code = "BACKUP_NOT_FOUND"
 
 
+class RequestNotFound(NotFound):
+    code = "REQUEST_NOT_FOUND"
+
+
 class ScheduleNotFound(NotFound):
     code = "SCHEDULE_NOT_FOUND"
 
@@ -137,6 +144,18 @@ class PlanStale(FirnError):
     """The rows that a plan was about are not what they were; nothing was changed."""
 
     code, status = "PLAN_STALE", 409
+
+
+class UndoConflict(FirnError):
+    """Later changes touched the rows of the one that was to be undone; nothing was changed."""
+
+    code, status = "UNDO_CONFLICT", 409
+
+
+class UndoTooLate(FirnError):
+    """What is needed to undo a change is not kept any more; nothing was changed."""
+
+    code, status = "UNDO_TOO_LATE", 409
 
 
 class RowCountMismatch(FirnError):

@@ -15,6 +15,10 @@ CATALOG = "firn"
 BATCH_PROPERTY = "firn-batch"
 # The snapshot property that says what an edit came to, as JSON: the answer can be made from it.
 EDIT_PROPERTY = "firn-edit"
+# The snapshot property that says by which columns an UPSERT met rows, as JSON.
+KEYS_PROPERTY = "firn-keys"
+# The snapshot property that says how many rows the table had before it was restored from a backup.
+RESTORED_PROPERTY = "firn-records-before"
 # The snapshot property that names the tag that a change put on the state before it.
 BACKUP_PROPERTY = "firn-backup"
 # The snapshot property that says for which batch, taken over by another instance, a snapshot without effect was made.

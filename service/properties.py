@@ -19,6 +19,7 @@ from service.settings import (
     Mode,
     SnapshotSettings,
     Strategy,
+    UndoHours,
     Window,
 )
 
@@ -96,6 +97,9 @@ class EditOverrides(BaseModel):
     )
     backup_retention_hours: KeptHours | None = Field(
         default=None, description="how long such a backup is kept, where the request does not say"
+    )
+    undo_retention_hours: UndoHours | None = Field(
+        default=None, description="how long UNDO can take a change back; 0: nothing is kept for it"
     )
 
 

@@ -10,6 +10,7 @@ from service.commits.ask import fingerprint
 from service.context import Context
 from service.edits import tokens
 from service.edits.edits import Outcome, Wish
+from service.engine.edit import Sample
 from service.engine.swap import Tag
 from service.errors import InvalidRequest
 from service.filters import parse_either, parse_filter
@@ -97,6 +98,10 @@ class Sampled(BaseModel):
     before: dict[str, Any] | None = Field(description="the row as it is; null for one that is added")
     after: dict[str, Any] | None = Field(description="the row as it would be; null for one that goes")
 
+    @classmethod
+    def of(cls, sample: Sample) -> "Sampled":
+        return cls(before=_row(sample.before), after=_row(sample.after))
+
 
 class EditResult(Result):
     """What the answers to edits have in common."""
@@ -126,7 +131,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
     """An outcome as the fields that all edits' answers have."""
     previewed: dict[str, Any] = {}
     if outcome.samples is not None:
-        sample = [Sampled(before=_row(s.before), after=_row(s.after)) for s in outcome.samples]
+        sample = [Sampled.of(s) for s in outcome.samples]
         previewed = {"dry_run": True, "sample": sample, "plan_token": outcome.plan_token}
     return {
         "files_affected": outcome.counts.files,

@@ -20,6 +20,8 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 FileCount = Annotated[int, Field(ge=2, le=1_000_000)]
 Hours = Annotated[int, Field(ge=0, le=1_000_000)]
 KeptHours = Annotated[int, Field(ge=1, le=1_000_000)]
+# The ledger's notes of changes are kept for thirty days.
+UndoHours = Annotated[int, Field(ge=0, le=720)]
 Threads = Annotated[int, Field(ge=1, le=1000)]
 Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
 Mode = Literal["off", "recommend", "auto"]
@@ -95,6 +97,7 @@ class EditSettings(_Section):
 
     create_backup: bool = False
     backup_retention_hours: KeptHours = 168
+    undo_retention_hours: UndoHours = 24
 
 
 class IcebergSettings(_Section):

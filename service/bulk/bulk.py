@@ -270,7 +270,7 @@ class Bulk:
             )
 
         try:
-            effect = self._commits.commit(table, "WRITE", ask, change)
+            effect = self._commits.commit(table, "WRITE", ask, change, records=files.records)
         except Exception as e:
             if tried and isinstance(e, OutcomeUnknown | TableNotFound):
                 raise  # the files may be a snapshot's by now

@@ -21,6 +21,7 @@ from service.errors import (
     TableNotFound,
 )
 from service.ledger.ledger import TAKEN, UNFINISHED, Batch, Begun, Ledger
+from service.marks import Shares
 from service.metrics.metrics import Metrics
 from service.names import BATCH_PROPERTY, TableName
 from service.partition import PartitionField
@@ -78,13 +79,24 @@ class Commits:
         for listener in self._listeners:
             listener(table.name, table.uuid)
 
-    def commit(self, table: Table, operation: str, ask: Ask, change: Change, *, in_order: bool = True) -> Effect:
+    def commit(
+        self,
+        table: Table,
+        operation: str,
+        ask: Ask,
+        change: Change,
+        *,
+        in_order: bool = True,
+        records: int = 0,
+        undoes: str | None = None,
+    ) -> Effect:
         """Run `change(table, batch)`, which commits at most once, stamped with `batch`; retried when beaten.
 
         `table` is the one the request was checked against. What the change did is read from the snapshot it made, so
         an answer lost between Spark and us loses nothing. If an earlier attempt with the same key has happened, its
         effect is given and nothing is run. With `in_order=False` it does not wait for other changes of the table: for
-        long work that yields to them.
+        long work that yields to them. `records` and `undoes` are noted: how many rows come, where that is known
+        before, and what an UNDO takes back.
         """
         with self._alone_with(table) if in_order else nullcontext():
             happened = self.happened(ask)
@@ -93,7 +105,7 @@ class Commits:
                 return Effect(current, current.snapshot(happened.snapshot_id))
             for attempt in range(1, TRIES + 1):
                 try:
-                    return self._once(self._same(table), operation, ask, change)
+                    return self._once(self._same(table), operation, ask, change, records, undoes)
                 except CommitConflict as e:
                     if attempt == TRIES:
                         self._metrics.conflict(operation)
@@ -122,9 +134,17 @@ class Commits:
         if self._ledger.owners.shared and not self._ledger.is_ours(batch):
             raise CommitConflict("another instance took this change over, as it could not see us; send it again")
 
-    def begin(self, batch: str, table: Table, operation: str, asks: Sequence[Ask], records: int = 0) -> None:
-        """Note a batch and the keys in it; before this, nothing of it may be committed."""
-        self._begin(batch, table.name, table.uuid, operation, asks, records)
+    def begin(
+        self,
+        batch: str,
+        table: Table,
+        operation: str,
+        asks: Sequence[Ask],
+        records: int = 0,
+        shares: Shares | None = None,
+    ) -> None:
+        """Note a batch and the keys in it, and whose its rows are; before this, nothing of it may be committed."""
+        self._begin(batch, table.name, table.uuid, operation, asks, records, shares)
 
     def found(self, batch: str, name: TableName, failure: Exception) -> Snapshot | None:
         """The snapshot of a batch whose job failed, if it committed all the same.
@@ -300,9 +320,9 @@ class Commits:
             )
         return current
 
-    def _once(self, table: Table, operation: str, ask: Ask, change: Change) -> Effect:
+    def _once(self, table: Table, operation: str, ask: Ask, change: Change, records: int, undoes: str | None) -> Effect:
         batch, started = self._new(), time.monotonic()
-        self.begin(batch, table, operation, [ask])
+        self._begin(batch, table.name, table.uuid, operation, [ask], records, undoes=undoes)
         failure: Exception | None = None
         try:
             change(table, batch)
@@ -324,11 +344,19 @@ class Commits:
         return Effect(after, snapshot)
 
     def _begin(
-        self, batch: str, name: TableName, table_uuid: str, operation: str, asks: Sequence[Ask], records: int = 0
+        self,
+        batch: str,
+        name: TableName,
+        table_uuid: str,
+        operation: str,
+        asks: Sequence[Ask],
+        records: int = 0,
+        shares: Shares | None = None,
+        undoes: str | None = None,
     ) -> None:
         keys = {ask.key.id: ask.key.fingerprint for ask in asks if ask.key}
         ids = [ask.request_id[:200] for ask in asks]
-        self._ledger.begin(Begun(batch, name, table_uuid, operation, ids, records, keys))
+        self._ledger.begin(Begun(batch, name, table_uuid, operation, ids, records, keys, shares, undoes))
 
     def _look(self, batch: str, name: TableName, failure: Exception | None) -> Table:
         """The table as it is now: only its history says whether a commit happened."""

@@ -85,7 +85,7 @@ class Edits:
 
         def change(current: Table, batch: str) -> None:
             nonlocal made
-            base = _base(current, table)
+            base = base_of(current, table)
 
             def checked(found: Found) -> None:
                 check(found)
@@ -126,7 +126,7 @@ class Edits:
 
     def _previewed(self, table: Table, edit: Edit, wish: Wish, check: Check) -> Outcome:
         with self.holds.reading(table.uuid, table.current_snapshot_id):
-            found, samples = self.engine.run(preview, _base(table, table), edit, SHOWN)
+            found, samples = self.engine.run(preview, base_of(table, table), edit, SHOWN)
         check(found)
         if wish.token:
             wish.token.check(found.digest)
@@ -135,7 +135,7 @@ class Edits:
         return Outcome(Effect(table, None), counts, samples=tuple(samples), plan_token=token.text())
 
 
-def _base(current: Table, checked: Table) -> Base:
+def base_of(current: Table, checked: Table) -> Base:
     """The state an edit is made on; its request was checked against the columns of `checked`."""
     files = list_files(current).data
     return Base(

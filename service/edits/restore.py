@@ -12,11 +12,11 @@ from service.engine.engine import Engine
 from service.engine.restore import Difference, Restore, compare, restore
 from service.engine.swap import Moved, Tag
 from service.errors import CommitConflict
-from service.names import FENCE_PROPERTY
+from service.names import FENCE_PROPERTY, RESTORED_PROPERTY
 
 OPERATION = "RESTORE_BACKUP"
 NOT_DONE = "the table holds what the backup holds already"
-_BEFORE, _AFTER = "firn-records-before", "firn-records-after"
+_BEFORE, _AFTER = RESTORED_PROPERTY, "firn-records-after"
 
 
 @dataclass(frozen=True)

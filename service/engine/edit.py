@@ -15,15 +15,16 @@ from service.changes import PLACE, ByFilter, ByKey, Edit, Repeats
 from service.derived import Derived
 from service.engine import edit_sql as sql
 from service.engine import pick
-from service.engine.append import discard, staging, write_staged
+from service.engine.append import staging, write_staged
 from service.engine.derived import fill
+from service.engine.publish import Publication, Sums, publish
 from service.engine.rows import collect, frame, json_rows
 from service.engine.scans import read, scans
 from service.engine.sql import at_snapshot
-from service.engine.swap import Staged, Tag, Target, append_files, swap
-from service.engine.tables import current, same_thread
-from service.errors import CommitConflict, RowCountMismatch
-from service.names import BATCH_PROPERTY, EDIT_PROPERTY
+from service.engine.swap import Staged, Tag, Target
+from service.engine.tables import current
+from service.errors import CommitConflict
+from service.names import EDIT_PROPERTY, KEYS_PROPERTY
 from service.predicates import EVERY_ROW, Predicate
 from service.schema import TableSchema
 
@@ -219,24 +220,14 @@ def _commit(session: SparkSession, base: Base, edit: Edit, found: Found, order: 
     staged, live = _staged(session, iceberg, base, edit, found, reading)
     inserted = 0 if found.new is None else found.new.num_rows
     deleted = found.hits if goes else 0
-    removed = sum(base.rows.get(path, 0) for path in found.files)
-    held = removed if live is None else live + sum(base.rows[path] for path in whole)
-
-    def before_commit(snapshot: Any) -> None:
-        if staged.records != held - deleted + inserted:
-            raise _mismatch(held, deleted, inserted, staged.records)
-        summary = snapshot.summary()
-        added, gone = int(summary.get("added-records") or 0), int(summary.get("deleted-records") or 0)
-        if (added, gone) != (staged.records, removed):
-            raise _mismatch(gone, deleted, inserted, added)
-        order.leave()
-
-    if tasks is None:
-        update = append_files(iceberg, staged, order.batch)
-    else:
-        update = _replacing(iceberg, base, tasks, staged, order.batch)
-    update.set(EDIT_PROPERTY, json.dumps(order.counts(found)))
-    swap(target, iceberg, update, before_commit, lambda: discard(session, base.name, staged), order.tag)
+    listed = sum(base.rows.get(path, 0) for path in found.files)
+    held = listed if live is None else live + sum(base.rows[path] for path in whole)
+    said = {EDIT_PROPERTY: json.dumps(order.counts(found))}
+    if isinstance(edit.which, ByKey):
+        said[KEYS_PROPERTY] = json.dumps(edit.which.how.keys)
+    sums = Sums(held, listed, deleted, inserted)
+    what = Publication(order.batch, base.snapshot_id, tasks, staged, sums, said, order.leave, order.tag)
+    publish(target, iceberg, what)
 
 
 def _staged(
@@ -267,24 +258,8 @@ def _staged(
         return write_staged(session, iceberg, rows.on(session)._jdf, options), live
 
 
-def _replacing(iceberg: Any, base: Base, tasks: Any, staged: Staged, batch: str) -> Any:
-    """The commit that puts staged files in the place of others; it is refused where those are changed by then."""
-    here = same_thread()
-    update = iceberg.newOverwrite().scanManifestsWith(here).validateFromSnapshot(base.snapshot_id)
-    update = update.validateNoConflictingDeletes().set(BATCH_PROPERTY, batch)
-    update.deleteFiles(pick.files_of(tasks), pick.no_deletes())
-    for file in staged.files:
-        update.addFile(file)
-    return update
-
-
 def _must_be_head(session: SparkSession, base: Base) -> None:
     """What was read was the table's head: it must have been the state that the edit is made on."""
     head = current(session, base.name).currentSnapshot()
     if head is None or int(head.snapshotId()) != base.snapshot_id:
         raise CommitConflict("another writer changed the table meanwhile; try again")
-
-
-def _mismatch(before: int, deleted: int, inserted: int, after: int) -> RowCountMismatch:
-    what = f"the files of this edit, of {before} rows, of which {deleted} go and to which {inserted} come,"
-    return RowCountMismatch(what, before - deleted + inserted, after)

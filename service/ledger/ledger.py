@@ -26,8 +26,9 @@ from sqlalchemy.schema import CreateColumn
 from service import postgres
 from service.errors import KeyBusy
 from service.ledger.owners import Alone, Owners, Together
-from service.ledger.schema import batches, keys, metadata, write_counts
+from service.ledger.schema import batches, keys, metadata, shares, write_counts
 from service.ledger.translate import translated
+from service.marks import Shares
 from service.names import TableName
 from service.settings import Settings
 
@@ -53,6 +54,9 @@ class Batch:
     owner: str = ""
     """The instance that began it, or took it over."""
     begun_ms: int = field(default=0, compare=False)
+    request_ids: tuple[str, ...] = field(default=(), compare=False)
+    undoes: str | None = field(default=None, compare=False)
+    """Of an UNDO: the batch and the request that it takes back."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,9 @@ class Begun:
     records: int = 0
     keys: Mapping[str, str] | None = None
     """Fingerprints by key id."""
+    shares: Shares | None = None
+    """Of a batch that requests share: which rows are whose."""
+    undoes: str | None = None
 
 
 class Ledger:
@@ -109,9 +116,12 @@ class Ledger:
             "state": BEGUN,
             "owner": self.owners.me,
             "begun_ms": _now_ms(),
+            "undoes": change.undoes,
         }
         with self._writing() as connection:
             connection.execute(insert(batches), values)
+            if change.shares:
+                connection.execute(insert(shares), {"batch": change.batch, **_shares(change.shares)})
             if change.keys:
                 self._take_keys(connection, change.keys, change.batch)
 
@@ -157,13 +167,13 @@ class Ledger:
         """What is noted of a change."""
         with self._reading() as connection:
             row = connection.execute(select(batches).where(batches.c.batch == batch)).one_or_none()
-        return None if row is None else _batch(row)
+        return None if row is None else as_batch(row)
 
     def unfinished(self) -> list[Batch]:
         """Changes whose end is not noted: under way, or left behind by a crash."""
         with self._reading() as connection:
             rows = connection.execute(select(batches).where(batches.c.state.in_(UNFINISHED))).all()
-        return [_batch(row) for row in rows]
+        return [as_batch(row) for row in rows]
 
     def awaited_snapshots(self, table_uuid: str) -> set[int]:
         """Snapshots that answers not yet stored will be made from."""
@@ -220,6 +230,7 @@ class Ledger:
         """Let go of the notes of changes that ended before a time, and of keys noted before one."""
         with self._writing() as connection:
             connection.execute(delete(batches).where(batches.c.ended_ms < batches_before_ms))
+            connection.execute(delete(shares).where(shares.c.until_ms < _now_ms()))
             undecided = select(batches.c.batch).where(batches.c.state.in_(UNFINISHED))
             old = keys.c.noted_ms < keys_before_ms
             connection.execute(delete(keys).where(old, keys.c.batch.is_(None) | keys.c.batch.not_in(undecided)))
@@ -289,7 +300,7 @@ def _count(connection: Connection, table_uuid: str, writes: int) -> None:
     connection.execute(new.on_conflict_do_update(index_elements=[write_counts.c.table_uuid], set_=more))
 
 
-def _batch(row: Any) -> Batch:
+def as_batch(row: Any) -> Batch:
     table = TableName(row.tenant, row.namespace, row.table_name)
     return Batch(
         row.batch,
@@ -302,7 +313,19 @@ def _batch(row: Any) -> Batch:
         row.records,
         row.owner,
         row.begun_ms,
+        tuple(row.request_ids.split("\n")),
+        row.undoes,
     )
+
+
+def _shares(shared: Shares) -> dict[str, Any]:
+    return {
+        "counts": ",".join(map(str, shared.counts)),
+        "unmarked": shared.unmarked,
+        "marks": shared.marks,
+        "schema_id": shared.schema_id,
+        "until_ms": shared.until_ms,
+    }
 
 
 def _other_than(batch: str) -> ColumnElement[bool]:

@@ -21,6 +21,22 @@ batches = Table(
     Column("begun_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger, index=True),
     Column("owner", String(40), nullable=False, server_default=""),  # the instance that began it, or took it over
+    Column("undoes", Text),  # of an UNDO: the batch and the request it takes back
+)
+
+# What requests did to a table lately is asked for by their ids.
+Index("batches_of_table", batches.c.table_uuid, batches.c.begun_ms)
+
+# Which of a shared batch's rows were whose, for as long as one of its requests can be undone.
+shares = Table(
+    "shares",
+    metadata,
+    Column("batch", String(40), primary_key=True),
+    Column("counts", Text, nullable=False),  # the rows of each request, in the order of their ids
+    Column("unmarked", Integer, nullable=False),
+    Column("marks", LargeBinary, nullable=False),
+    Column("schema_id", Integer, nullable=False),
+    Column("until_ms", BigInteger, nullable=False, index=True),
 )
 
 keys = Table(

@@ -30,13 +30,17 @@ _Choice = Callable[[Table, History], Verdict]
 
 @dataclass(frozen=True)
 class Expirer:
-    """Lets old snapshots go; never one that is current, that a branch or tag keeps, or that a keeper names."""
+    """Lets old snapshots go; never one that is current, that a branch or tag keeps, or that a keeper names.
+
+    What `wished` names stays too, unless somebody asks for an expiry by age.
+    """
 
     settings: SnapshotSettings
     engine: Engine
     catalog: Catalog
     commits: Commits
     keepers: Sequence[Keeper]
+    wished: Keeper = lambda table: {}
 
     def by_policy(self, name: TableName, table_uuid: str, slack: int) -> int:
         """Let go of what the table's policy does not keep, if that is `slack` or more.
@@ -49,7 +53,8 @@ class Expirer:
         policy = snapshot_policy(table.properties, self.settings)
 
         def choose(current: Table, past: History) -> Verdict:
-            return by_policy(past, policy, self._needed(current).keys(), _now_ms())
+            needed = self._needed(current).keys() | self.wished(current).keys()
+            return by_policy(past, policy, needed, _now_ms())
 
         expirable = len(self._verdict(table, choose).snapshots)
         gone = self._expire(table, choose).snapshots if expirable >= slack else 0

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from service.catalog.tables import Table
 from service.commits.commit import TRIES, Commits
 from service.engine.append import append
@@ -25,11 +27,16 @@ from service.errors import (
     TooManyRequests,
     Unavailable,
 )
+from service.marks import shares
 from service.metrics.metrics import Metrics
+from service.properties import edit_policy
+from service.settings import EditSettings
 from service.upkeep.upkeep import NOT_CHECKED, Upkeep
 from service.writes.entry import Entry, Written, together
 
 log = logging.getLogger("firn.writes")
+
+_HOUR_MS = 3_600_000
 
 # So many in a row that fail alone, each for want of something they share: the others would fail likewise.
 _HOPELESS = 3
@@ -53,8 +60,16 @@ class Committed:
 class Batches:
     """Commits batches; it is called by whoever holds the table's turn."""
 
-    def __init__(self, engine: Engine, commits: Commits, upkeep: Upkeep, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        commits: Commits,
+        upkeep: Upkeep,
+        metrics: Metrics | None = None,
+        edits: EditSettings | None = None,
+    ) -> None:
         self._engine = engine
+        self._edits = edits or EditSettings()
         self._commits = commits
         self._upkeep = upkeep
         self._metrics = metrics or Metrics()
@@ -142,11 +157,9 @@ class Batches:
     def _once(self, entries: list[Entry]) -> Committed:
         table = entries[0].table
         assert table is not None
-        batch, asks = uuid.uuid4().hex, [entry.ask for entry in entries]
-        records = sum(entry.count for entry in entries)
-        rows = together(entries)
+        batch, rows = uuid.uuid4().hex, together(entries)
         try:
-            note = self._notes.submit(self._commits.begin, batch, table, "WRITE", asks, records)
+            note = self._notes.submit(self._note, batch, table, entries, rows)
         except RuntimeError as e:  # closed meanwhile
             raise ShuttingDown("the service is stopping; send this request to it again once it is back") from e
 
@@ -168,6 +181,14 @@ class Batches:
         except Exception as e:
             snapshot_id = self._despite(batch, table, note_failed=note.exception() is not None, failure=e)
         return Committed(batch, entries, snapshot_id)
+
+    def _note(self, batch: str, table: Table, entries: list[Entry], rows: pa.Table) -> None:
+        """Note a batch; where it is shared, also whose its rows are, for as long as a WRITE can be undone."""
+        counts = [entry.count for entry in entries]
+        hours = edit_policy(table.properties, self._edits).undo_retention_hours if len(entries) > 1 else 0
+        until_ms = time.time_ns() // 1_000_000 + hours * _HOUR_MS
+        whose = shares(rows, counts, table.schema_id, until_ms) if hours else None
+        self._commits.begin(batch, table, "WRITE", [entry.ask for entry in entries], sum(counts), whose)
 
     def _despite(self, batch: str, table: Table, *, note_failed: bool, failure: Exception) -> int:
         """The snapshot of a batch whose job failed after its commit; else the failure."""

@@ -41,9 +41,13 @@ class Queue:
             self._linger()
             batch: list[Entry] = []
             records = size = 0
+            has_large = False
             while self._waiting and self._fits(batch, records + self._waiting[0].count, size + self._waiting[0].size):
+                if has_large and not self._waiting[0].small:
+                    break  # whose rows are whose is noted of all requests of a batch but one
                 entry = self._waiting.popleft()
                 batch.append(entry)
+                has_large = has_large or not entry.small
                 records, size = records + entry.count, size + entry.size
             return batch
 

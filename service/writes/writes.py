@@ -43,7 +43,7 @@ class Writes:
         self._commits = commits
         self._tables = SeenTables(catalog)
         metrics = metrics or Metrics()
-        self._batches = Batches(engine, commits, upkeep, metrics)
+        self._batches = Batches(engine, commits, upkeep, metrics, settings.iceberg.edits)
         self._lock = threading.Lock()
         self._queues: dict[str, Queue] = {}
         self._looking = ThreadPoolExecutor(4, thread_name_prefix="firn-intake")

@@ -220,6 +220,17 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "backup_retention_hours": 48,
         },
     ),
+    "UNDO": (
+        {
+            "operation": "UNDO",
+            **TABLE,
+            "request_id": "4f9c1f0e-6f0f-4f2e-9d43-0b1c6a1c7a11",
+            "snapshot_id": 4_444_444_444_444_444_444,
+            "dry_run": True,
+            "create_backup": True,
+            "backup_retention_hours": 48,
+        },
+    ),
     "DELETE_BACKUP": ({"operation": "DELETE_BACKUP", **TABLE, "name": "backup-20240501T101112045Z-update-1f0c9a7e"},),
     "COMPACTION_LOG": ({"operation": "COMPACTION_LOG", **TABLE, "limit": 10, "before": "2024-01-01T00:00:00Z"},),
     "CLEAN_ORPHANS": ({"operation": "CLEAN_ORPHANS", **TABLE, "older_than_hours": 48, "dry_run": True},),

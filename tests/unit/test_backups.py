@@ -132,7 +132,7 @@ def test_a_change_names_the_backup_it_made_and_a_first_commit_made_none() -> Non
 
 
 def test_a_tables_wishes_are_kept_in_its_properties_and_shown_as_they_were_given() -> None:
-    wishes = {"create_backup": True, "backup_retention_hours": 24}
+    wishes = {"create_backup": True, "backup_retention_hours": 24, "undo_retention_hours": 2}
     properties = to_iceberg(TableProperties.model_validate({"edits": wishes}), SETTINGS)
     assert describe(properties)["edits"] == wishes
     assert edit_policy(properties, EditSettings()).model_dump() == wishes

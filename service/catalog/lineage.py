@@ -1,0 +1,170 @@
+"""Which commits made a table what it is, and which files each of them added and removed."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.table.snapshots import Snapshot
+
+from service.catalog.tables import Table
+from service.catalog.translate import translated
+from service.names import BATCH_PROPERTY, EDIT_PROPERTY, FENCE_PROPERTY, RESTORED_PROPERTY
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit whose snapshot is still there."""
+
+    snapshot_id: int
+    parent_id: int | None
+    summary: Mapping[str, str]
+
+    @property
+    def batch(self) -> str | None:
+        return self.summary.get(BATCH_PROPERTY)
+
+    @property
+    def leaves_rows(self) -> bool:
+        """Whether it left all rows as they were."""
+        return self.summary.get("operation") == "replace" or FENCE_PROPERTY in self.summary
+
+    @property
+    def removes(self) -> bool:
+        """Whether it may have taken files out of the table."""
+        return self.summary.get("operation") != "append" and self.summary.get("deleted-data-files") != "0"
+
+    @property
+    def is_edit(self) -> bool:
+        """Whether it was more than an append of records, though it may have removed nothing."""
+        return any(key in self.summary for key in (EDIT_PROPERTY, RESTORED_PROPERTY))
+
+    @property
+    def adds_deletes(self) -> bool:
+        """Whether it said of rows that they are gone by files beside them."""
+        return self.summary.get("added-delete-files", "0") != "0"
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The data files that a commit added and removed, with their rows."""
+
+    added: Mapping[str, int] = field(default_factory=dict)
+    removed: Mapping[str, int] = field(default_factory=dict)
+
+
+def line(table: Table) -> list[Commit]:
+    """The commits that led to what the table is, oldest first; those whose snapshots have expired are left out."""
+    metadata = table.iceberg.metadata
+    by_id = {s.snapshot_id: s for s in metadata.snapshots}
+    oldest_first = sorted(metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    found: list[Commit] = []
+    at = metadata.current_snapshot_id
+    while at is not None:
+        snapshot = by_id[at]
+        found.append(_commit(snapshot))
+        parent = snapshot.parent_snapshot_id
+        if parent is not None and parent not in by_id:
+            # Expired in between: it goes on with the newest before.
+            before = [s for s in oldest_first if (s.sequence_number or 0) < (snapshot.sequence_number or 0)]
+            parent = before[-1].snapshot_id if before else None
+        at = parent
+    return found[::-1]
+
+
+def oldest(table: Table) -> int | None:
+    """The oldest snapshot that led to what the table is and that is still there."""
+    commits = line(table)
+    return commits[0].snapshot_id if commits else None
+
+
+def moved(table: Table, commit: Commit) -> Moved:
+    """The files that a commit added and removed: its own manifests name both."""
+    added: dict[str, int] = {}
+    removed: dict[str, int] = {}
+    with translated():
+        for manifest in _data_manifests(table, commit.snapshot_id):
+            if manifest.added_snapshot_id != commit.snapshot_id:
+                continue
+            for path, rows, status, by in _entries(table, manifest):
+                if by == commit.snapshot_id and status != ManifestEntryStatus.EXISTING:
+                    (removed if status == ManifestEntryStatus.DELETED else added)[path] = rows
+    return Moved(added, removed)
+
+
+def added_by(table: Table, snapshot_id: int) -> tuple[int, dict[str, int]] | None:
+    """The oldest snapshot that holds files of one that has expired, and those files, with their rows."""
+    seen: set[str] = set()
+    with translated():
+        for commit in line(table):
+            files: dict[str, int] = {}
+            for manifest in _data_manifests(table, commit.snapshot_id):
+                if manifest.manifest_path in seen:
+                    continue
+                seen.add(manifest.manifest_path)
+                for path, rows, status, by in _entries(table, manifest):
+                    if by == snapshot_id and status != ManifestEntryStatus.DELETED:
+                        files[path] = rows
+            if files:
+                return commit.snapshot_id, files
+    return None
+
+
+def origins(table: Table, paths: frozenset[str]) -> dict[str, int]:
+    """Of files of the current snapshot, which snapshot added each."""
+    head = table.iceberg.current_snapshot()
+    found: dict[str, int] = {}
+    if head is None:
+        return found
+    with translated():
+        for manifest in _data_manifests(table, head.snapshot_id):
+            for path, _, status, by in _entries(table, manifest):
+                if path in paths and status != ManifestEntryStatus.DELETED and by is not None:
+                    found[path] = by
+    return found
+
+
+def columns_then(table: Table, schema_id: int) -> dict[str, str | None] | None:
+    """What the columns of an earlier schema are called now, None for one that is gone; None if nobody knows it."""
+    then = next((s for s in table.iceberg.metadata.schemas if s.schema_id == schema_id), None)
+    if then is None:
+        return None
+    now = {field.field_id: field.name for field in table.iceberg.schema().fields}
+    return {field.name: now.get(field.field_id) for field in then.fields}
+
+
+def schema_id_of(table: Table, snapshot_id: int) -> int | None:
+    """The schema that a snapshot was made with."""
+    snapshot = table.iceberg.snapshot_by_id(snapshot_id)
+    return None if snapshot is None else snapshot.schema_id
+
+
+def states_of_edits(table: Table, since_ms: int) -> Iterator[int]:
+    """The snapshots that were more than appends since a time, and the state before each; newest first."""
+    by_id = {s.snapshot_id: s for s in table.iceberg.metadata.snapshots}
+    for commit in reversed(line(table)):
+        if by_id[commit.snapshot_id].timestamp_ms < since_ms:
+            return
+        if commit.removes or commit.adds_deletes or commit.is_edit:
+            yield commit.snapshot_id
+            if commit.parent_id in by_id:
+                yield commit.parent_id
+
+
+def _commit(snapshot: Snapshot) -> Commit:
+    said = snapshot.summary
+    summary = {} if said is None else {"operation": said.operation.value, **said.additional_properties}
+    return Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, summary)
+
+
+def _data_manifests(table: Table, snapshot_id: int) -> list[ManifestFile]:
+    snapshot = table.iceberg.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        return []
+    return [m for m in snapshot.manifests(table.iceberg.io) if m.content == ManifestContent.DATA]
+
+
+def _entries(table: Table, manifest: ManifestFile) -> Iterator[tuple[str, int, ManifestEntryStatus, int | None]]:
+    """Path, rows and status of each data file, and the snapshot that gave it that status, or added it."""
+    for entry in manifest.fetch_manifest_entry(table.iceberg.io, discard_deleted=False):
+        if entry.data_file.content == DataFileContent.DATA:
+            yield entry.data_file.file_path, entry.data_file.record_count, entry.status, entry.snapshot_id

@@ -1,0 +1,245 @@
+"""What an UNDO is to look at, from metadata and the ledger: files, later changes, keys; and whose those were."""
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+
+from service.catalog.lineage import Commit, Moved, added_by, columns_then, line, moved, origins, schema_id_of
+from service.catalog.tables import Table
+from service.derived import Derived
+from service.edits.edits import base_of
+from service.edits.trace import Step, Undone, read_undone, standing, trace, without_effect
+from service.engine.engine import Engine
+from service.engine.undo import Did, Files, Reversal, read_files, who_brought
+from service.errors import UndoTooLate
+from service.ledger.ledger import Batch
+from service.ledger.undos import UndoNotes
+from service.marks import Shares, marks, owners
+from service.names import KEYS_PROPERTY
+
+# Of more columns that are worked out, a row is read with all of them as they are, or with none.
+_FEW = 4
+
+
+@dataclass(frozen=True)
+class Aim:
+    """The change that is to be taken back: one request of a batch."""
+
+    batch: Batch
+    request_id: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What Spark is to do, and which commits stand behind it."""
+
+    reversal: Reversal
+    suspects: tuple[Commit, ...]
+    """Those that `reversal.suspects` are."""
+    later: tuple[Commit, ...]
+    """All commits after the change that changed rows and were not taken back."""
+
+    @property
+    def deleting(self) -> list[Commit]:
+        """Those that took rows away by delete files beside the data."""
+        return [commit for commit in self.later if commit.adds_deletes]
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans for one table as it is. `of` is the table whose columns the request was checked against."""
+
+    table: Table
+    notes: UndoNotes
+    engine: Engine
+    of: Table
+    _moves: dict[int, Moved] = field(default_factory=dict)
+
+    @cached_property
+    def commits(self) -> list[Commit]:
+        return line(self.table)
+
+    def undos(self) -> dict[str, Undone]:
+        """The table's UNDOs that stand, by batch."""
+        return standing_undos(self.table, self.notes)
+
+    def plan(self, aim: Aim) -> Plan:
+        """What to look at to take a change back; UndoTooLate where some of it is gone."""
+        files, moves, after = self._what_it_did(aim)
+        effective = self._effective(aim, after)
+        traced = trace(files.paths, map(self._step, (c for c in after if c.removes)))
+        by_id = {commit.snapshot_id: commit for commit in after}
+        suspects = tuple(by_id[step.snapshot_id] for step in traced.suspects if by_id[step.snapshot_id] in effective)
+        base = base_of(self.table, self.of)
+        if not traced.files <= base.rows.keys():
+            raise self._let_go(aim, "a later state of the table")
+        came = self._rows_that_came(aim, files)
+        untouched = came is files and not moves.removed and traced.files == files.paths and not base.has_deletes
+        went = Files(self._before(aim), frozenset(moves.removed)) if moves.removed else None
+        keys = self._keys(aim, effective) if moves.removed else ()
+        reversal = Reversal(
+            base,
+            self.of.schema,
+            Did(came if isinstance(came, pa.Table) or came.paths else None, went),
+            traced.files,
+            untouched,
+            tuple(self._did(aim, commit) for commit in suspects),
+            keys,
+            self._derived_since(files.snapshot_id),
+        )
+        return Plan(reversal, suspects, effective)
+
+    def names(self, commit: Commit) -> list[str]:
+        """The request ids behind a commit."""
+        return (self.notes.ids_of(commit.batch) if commit.batch else []) or [f"snapshot {commit.snapshot_id}"]
+
+    def bringers(self, aim: Aim, plan: Plan, met: pa.Table) -> list[str]:
+        """The request ids that brought rows, as far as it can be told."""
+        rows, paths = met.drop_columns([met.column_names[-1]]), frozenset(met.column(met.num_columns - 1).to_pylist())
+        added_by_id = origins(self.table, paths)
+        known = {commit.snapshot_id for commit in self.commits}
+        found: list[str] = []
+        expired = set(added_by_id.values()) - known
+        for batch in self.notes.by_snapshots(self.table.uuid, expired).values():
+            found += batch.request_ids
+        laters = [c for c in plan.later if not c.leaves_rows]
+        dids = [self._did(aim, commit) for commit in laters]
+        for n in self.engine.run(who_brought, plan.reversal, rows, dids):
+            found += self._bringers_of(laters[n], dids[n], rows)
+        return found
+
+    def _bringers_of(self, commit: Commit, did: Did, rows: pa.Table) -> list[str]:
+        """Of the requests that share a commit, those that brought some of the rows."""
+        names = self.names(commit)
+        shared = self.notes.shares(commit.batch) if commit.batch and len(names) > 1 else None
+        columns = columns_then(self.table, shared.schema_id) if shared else None
+        if shared is None or columns is None or None in columns.values() or not isinstance(did.came, Files):
+            return names
+        listed = [name for name in columns.values() if name is not None]
+        written = self.engine.run(read_files, self.table.spark_name, did.came, listed)
+        owner = self._owners(shared, written, listed)
+        if owner is None:
+            return names
+        wanted = set(marks(rows.select(listed)))
+        return [names[n] for n in sorted({o for o, mark in zip(owner, marks(written), strict=True) if mark in wanted})]
+
+    def _what_it_did(self, aim: Aim) -> tuple[Files, Moved, list[Commit]]:
+        """The files that the change added, where they can be read; all it moved; and the commits after it."""
+        snapshot_id = aim.batch.snapshot_id
+        assert snapshot_id is not None
+        at = next((i for i, c in enumerate(self.commits) if c.snapshot_id == snapshot_id), None)
+        if at is not None:
+            moves = self._moved(self.commits[at])
+            return Files(snapshot_id, frozenset(moves.added)), moves, self.commits[at + 1 :]
+        found = added_by(self.table, snapshot_id) if aim.batch.records else None
+        if found is None or sum(found[1].values()) != aim.batch.records:
+            raise self._let_go(aim, "the state that it made")
+        reader, added = found
+        at = next(i for i, c in enumerate(self.commits) if c.snapshot_id == reader)
+        return Files(reader, frozenset(added)), Moved(added), self.commits[at:]
+
+    def _rows_that_came(self, aim: Aim, files: Files) -> Files | pa.Table:
+        """The rows that the change brought: all of its files, or of a shared batch its own."""
+        batch = aim.batch
+        if len(batch.request_ids) == 1:
+            return files
+        shared = self.notes.shares(batch.batch)
+        columns = columns_then(self.table, shared.schema_id) if shared else None
+        if shared is None or columns is None:
+            raise self._let_go(aim, "what says which rows of its batch were its own")
+        if None in columns.values():
+            gone = next(name for name, now in columns.items() if now is None)
+            raise self._let_go(aim, f"column {gone!r}, by which its rows are told from others of its batch,")
+        listed = [name for name in columns.values() if name is not None]
+        others = [name for name in self.of.schema.names if name not in listed]
+        rows = self.engine.run(read_files, self.table.spark_name, files, [*listed, *others])
+        owner = self._owners(shared, rows, listed)
+        if owner is None:
+            raise self._let_go(aim, "the rows of its batch as they were written")
+        mine = [request_id == aim.request_id for request_id in batch.request_ids]
+        return rows.filter(pa.array([mine[n] for n in owner])).select(list(self.of.schema.names))
+
+    def _owners(self, shared: Shares, rows: pa.Table, columns: Sequence[str]) -> list[int] | None:
+        """Of each row of a shared batch, which request brought it. Columns that are worked out may have been null."""
+        written = rows.select(columns)
+        derived = [d.column for d in self.table.derived if d.column in columns]
+        empty: Iterable[tuple[str, ...]] = [(), tuple(derived)]
+        if len(derived) <= _FEW:
+            empty = itertools.chain.from_iterable(itertools.combinations(derived, n) for n in range(len(derived) + 1))
+        return owners(shared, (marks(_without(written, names)) for names in empty))
+
+    def _effective(self, aim: Aim, after: Sequence[Commit]) -> tuple[Commit, ...]:
+        """The later commits that changed rows and were not taken back."""
+        batches = [commit.batch for commit in after if commit.batch]
+        undos = self.undos()
+        taken_back = {undone.batch for undone in undos.values()}
+        requests = {b: len(self.notes.ids_of(b)) for b in taken_back if b in batches}
+        idle = without_effect([*batches, aim.batch.batch], undos, requests)
+        return tuple(c for c in after if not c.leaves_rows and c.batch not in idle)
+
+    def _keys(self, aim: Aim, later: Sequence[Commit]) -> tuple[tuple[str, ...], ...]:
+        """By which columns rows that come back must meet no other: the primary key, and keys of UPSERTs."""
+        own = [c for c in self.commits if c.snapshot_id == aim.batch.snapshot_id]
+        found = [self.of.schema.primary_key]
+        found += [tuple(json.loads(c.summary[KEYS_PROPERTY])) for c in [*own, *later] if KEYS_PROPERTY in c.summary]
+        names = set(self.of.schema.names)
+        return tuple(dict.fromkeys(keys for keys in found if keys and names.issuperset(keys)))
+
+    def _did(self, aim: Aim, commit: Commit) -> Did:
+        """What a later commit did, to be read; UndoTooLate where the state before it is gone."""
+        moves = self._moved(commit)
+        went = None
+        if moves.removed:
+            parent = commit.parent_id
+            if parent is None or all(c.snapshot_id != parent for c in self.commits):
+                raise self._let_go(aim, "the state before a later change")
+            went = Files(parent, frozenset(moves.removed))
+        return Did(Files(commit.snapshot_id, frozenset(moves.added)) if moves.added else None, went)
+
+    def _before(self, aim: Aim) -> int:
+        commit = next(c for c in self.commits if c.snapshot_id == aim.batch.snapshot_id)
+        if all(c.snapshot_id != commit.parent_id for c in self.commits) or commit.parent_id is None:
+            raise self._let_go(aim, "the state before it")
+        return commit.parent_id
+
+    def _derived_since(self, snapshot_id: int) -> tuple[Derived, ...]:
+        """Columns that are worked out and that the table did not have then."""
+        schema_id = schema_id_of(self.table, snapshot_id)
+        then = columns_then(self.table, schema_id) if schema_id is not None else None
+        if then is None:
+            return self.of.derived
+        return tuple(d for d in self.of.derived if d.column not in then.values())
+
+    def _step(self, commit: Commit) -> Step:
+        moves = self._moved(commit)
+        return Step(commit.snapshot_id, frozenset(moves.added), frozenset(moves.removed), commit.leaves_rows)
+
+    def _moved(self, commit: Commit) -> Moved:
+        if commit.snapshot_id not in self._moves:
+            self._moves[commit.snapshot_id] = moved(self.table, commit)
+        return self._moves[commit.snapshot_id]
+
+    def _let_go(self, aim: Aim, what: str) -> UndoTooLate:
+        return UndoTooLate(
+            f"request {aim.request_id!r} cannot be undone any more: {what} has been let go of, by an expiry that was "
+            "asked for, by more changes than are kept for undo, or by another program. Restore a backup, or change the "
+            "rows again",
+            field="request_id",
+        )
+
+
+def standing_undos(table: Table, notes: UndoNotes) -> dict[str, Undone]:
+    """A table's UNDOs that were not undone themselves, by batch, with what each took back."""
+    return standing([(b.batch, read_undone(b.undoes)) for b in notes.undone(table.uuid) if b.undoes])
+
+
+def _without(rows: pa.Table, columns: Iterable[str]) -> pa.Table:
+    """The rows, with nulls in some columns."""
+    for name in columns:
+        at = rows.column_names.index(name)
+        rows = rows.set_column(at, name, pa.nulls(rows.num_rows, rows.schema.field(at).type))
+    return rows

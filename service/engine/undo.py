@@ -1,0 +1,328 @@
+"""UNDO in Spark: what a change did to rows, where they are now, and whether anybody touched them since."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from service.derived import Derived
+from service.engine import pick
+from service.engine.append import staging, write_staged
+from service.engine.content import comparable, same
+from service.engine.derived import fill
+from service.engine.edit import Base, Sample
+from service.engine.frames import named
+from service.engine.publish import Publication, Sums, publish
+from service.engine.rows import collect, frame, json_rows
+from service.engine.sql import identifier
+from service.engine.swap import Staged, Tag, Target
+from service.engine.tables import current
+from service.schema import TableSchema
+
+# So many later changes are compared in one job.
+_AT_ONCE = 12
+# Above this, rows are put together by partition before they are written.
+_SHUFFLED_BYTES = 128 << 20
+_NAMED = 100  # so many rows in the way are looked at, to say whose they are
+_N, _W, _X, _FILE, _POS = "_firn_n", "_firn_w", "_firn_x", "_firn_file", "_firn_pos"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Data files, as a snapshot that holds them has them."""
+
+    snapshot_id: int
+    paths: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Did:
+    """What a change did: rows that came, less rows that went; rows in both it only wrote anew."""
+
+    came: Files | pa.Table | None
+    went: Files | None
+
+
+@dataclass(frozen=True)
+class Reversal:
+    """What is to be taken back, of a table as it is."""
+
+    base: Base
+    schema: TableSchema
+    did: Did
+    within: frozenset[str]
+    """The files that may hold the rows that came."""
+    untouched: bool
+    """Whether those hold nothing but these rows, as they were written."""
+    suspects: tuple[Did, ...] = ()
+    """Later changes that may have touched the rows that came."""
+    keys: tuple[tuple[str, ...], ...] = ()
+    """Columns by which no row that comes back may meet another."""
+    late: tuple[Derived, ...] = ()
+    """Columns that are worked out and that the table has got since."""
+
+
+@dataclass(frozen=True)
+class Reversed:
+    """What taking it back comes to."""
+
+    came: int
+    """Rows that the change brought."""
+    removed: int
+    """How many of them are there, and go."""
+    restored: int
+    files: Mapping[str, int]
+    """The files that hold the rows that go, and how many."""
+    touched: tuple[int, ...] = ()
+    """Which of the suspects touched them."""
+    met: pa.Table | None = None
+    """Some rows, with their files, that have a key of a row that would come back."""
+
+
+@dataclass(frozen=True)
+class UndoOrder:
+    """How it is to be committed."""
+
+    batch: str
+    said: Callable[[Reversed], Mapping[str, str]]
+    check: Callable[[Reversed], None]
+    leave: Callable[[], None]
+    tag: Tag | None = None
+
+
+def read_files(session: SparkSession, table: str, files: Files, columns: Sequence[str]) -> pa.Table:
+    """Every row of some files, in these columns."""
+    iceberg = current(session, table)
+    with staging(iceberg, pick.tasks(iceberg, files.snapshot_id, files.paths)) as source:
+        return collect(session.sql(f"SELECT {_listed(columns)} FROM {source}"))
+
+
+def preview_undo(session: SparkSession, reversal: Reversal, limit: int) -> tuple[Reversed, list[Sample]]:
+    """What taking a change back would come to, and some of the rows; nothing is written."""
+    with _finding(session, reversal) as work:
+        return work.found, work.samples(limit)
+
+
+def apply_undo(session: SparkSession, reversal: Reversal, order: UndoOrder) -> Reversed:
+    """Take a change back, in one commit, unless it has nothing to do."""
+    with _finding(session, reversal) as work:
+        order.check(work.found)
+        if work.found.removed or work.found.restored:
+            work.commit(order)
+        return work.found
+
+
+def who_brought(session: SparkSession, reversal: Reversal, rows: pa.Table, laters: Sequence[Did]) -> list[int]:
+    """Which of several changes brought rows that hold what these do."""
+    with ExitStack() as stack:
+        work = _Work(session, stack, reversal)
+        work.view_rows(rows)
+        return work.changed(laters, work.rows_view, "> 0")
+
+
+@contextmanager
+def _finding(session: SparkSession, reversal: Reversal) -> Iterator["_Work"]:
+    with ExitStack() as stack:
+        work = _Work(session, stack, reversal)
+        work.find()
+        yield work
+
+
+class _Work:
+    """One reversal in one session: views and what was found in them, until the stack unwinds."""
+
+    def __init__(self, session: SparkSession, stack: ExitStack, reversal: Reversal) -> None:
+        self._session = session
+        self._stack = stack
+        self._of = reversal
+        self._target = Target(session, reversal.base.name, reversal.base.uuid, reversal.base.schema_id)
+        self._iceberg = self._target.load()
+        self._fields = reversal.schema.fields
+        self._columns = _listed(reversal.schema.names)
+        self._gone = self._back = self._places = self.rows_view = ""
+        self.found = Reversed(0, 0, 0, {})
+
+    def find(self) -> None:
+        of = self._of
+        if of.untouched:
+            files = {path: of.base.rows[path] for path in of.within}
+            rows = sum(files.values())
+            self.found = Reversed(rows, rows, 0, files)
+            return
+        came, restored = self._changes()
+        touched = tuple(self.changed(of.suspects, self._gone, "< 0")) if came else ()
+        files = self._find_places() if came and of.within else {}
+        met = self._met() if restored else None
+        self.found = Reversed(came, sum(files.values()), restored, files, touched, met)
+
+    def samples(self, limit: int) -> list[Sample]:
+        found = self.found
+        removed: list[Any] = []
+        if found.removed and self._of.untouched:
+            source = self._rows_of(Files(self._of.base.snapshot_id or 0, self._of.within))
+            removed = self._shown(f"SELECT {self._columns} FROM {source}", limit)
+        elif found.removed:
+            removed = self._shown(f"SELECT {self._columns} FROM {self._gone}", limit)
+        restored = self._shown(f"SELECT {self._columns} FROM {self._back}", limit) if found.restored else []
+        kept = removed[: max(limit // 2, limit - len(restored))]
+        added = restored[: limit - len(kept)]
+        return [*(Sample(row, None) for row in kept), *(Sample(None, row) for row in added)]
+
+    def commit(self, order: UndoOrder) -> None:
+        found, base = self.found, self._of.base
+        whole = {p for p, hits in found.files.items() if not base.has_deletes and hits == base.rows.get(p)}
+        old = None
+        if found.files:
+            assert base.snapshot_id is not None
+            old = pick.tasks(self._iceberg, base.snapshot_id, found.files)
+        staged, live = self._staged(found.files.keys() - whole)
+        listed = sum(base.rows.get(path, 0) for path in found.files)
+        held = listed if live is None else live + sum(base.rows[path] for path in whole)
+        sums = Sums(held, listed, found.removed, found.restored)
+        what = Publication(order.batch, base.snapshot_id, old, staged, sums, order.said(found), order.leave, order.tag)
+        publish(self._target, self._iceberg, what)
+
+    def changed(self, suspects: Sequence[Did], rows: str, how: str) -> list[int]:
+        """Which changes made rows that hold what those of a view do fewer (`< 0`), or more (`> 0`)."""
+        return [n for i in range(0, len(suspects), _AT_ONCE) for n in self._changed(suspects, i, rows, how)]
+
+    def view_rows(self, rows: pa.Table) -> None:
+        self.rows_view = self._named(frame(self._session, rows))
+
+    def _changes(self) -> tuple[int, int]:
+        """See what the change did as two views: rows that came and rows that went, each with how many of it."""
+        legs = self._legs(self._of.did, 0)
+        net = self._persisted(self._net(legs))
+        self._gone = self._named(self._session.sql(f"SELECT * FROM {net} WHERE {_N} > 0"))
+        self._back = self._named(
+            self._session.sql(f"SELECT {self._columns}, explode(sequence(1, -{_N})) AS {_N} FROM {net} WHERE {_N} < 0")
+        )
+        counted = (
+            f"SELECT coalesce(sum({_N}) FILTER (WHERE {_N} > 0), 0), coalesce(-sum({_N}) FILTER (WHERE {_N} < 0), 0)"
+        )
+        [row] = self._session.sql(f"{counted} FROM {net}").collect()
+        return int(row[0]), int(row[1])
+
+    def _legs(self, did: Did, x: int) -> str:
+        parts = []
+        for rows, weight in ((did.came, 1), (did.went, -1)):
+            if isinstance(rows, pa.Table):
+                view = self._named(self._filled(frame(self._session, rows)))
+                parts.append(f"SELECT {self._columns}, {weight} AS {_W}, {x} AS {_X} FROM {view}")
+            elif rows is not None and rows.paths:
+                parts.append(f"SELECT {self._columns}, {weight} AS {_W}, {x} AS {_X} FROM {self._rows_of(rows)}")
+        return " UNION ALL ".join(parts)
+
+    def _net(self, legs: str) -> str:
+        kept = ", ".join(f"any_value(_firn_r.{identifier(f.name)}) AS {identifier(f.name)}" for f in self._fields)
+        return (
+            f"SELECT {kept}, CAST(sum({_W}) AS INT) AS {_N} FROM ({legs}) AS _firn_r "
+            f"GROUP BY {self._content('_firn_r')} HAVING sum({_W}) <> 0"
+        )
+
+    def _changed(self, suspects: Sequence[Did], start: int, rows: str, how: str) -> list[int]:
+        chunk = suspects[start : start + _AT_ONCE]
+        legs = [leg for x, did in enumerate(chunk) if (leg := self._legs(did, start + x))]
+        if not legs:
+            return []
+        alike = self._same("_firn_r", "_firn_g")
+        counted = (
+            f"SELECT {_X} FROM ({' UNION ALL '.join(legs)}) AS _firn_r LEFT SEMI JOIN {rows} AS _firn_g ON {alike} "
+            f"GROUP BY {_X}, {self._content('_firn_r')} HAVING sum({_W}) {how}"
+        )
+        found = self._session.sql(f"SELECT DISTINCT {_X} FROM ({counted}) ORDER BY {_X}").collect()
+        return [int(row[0]) for row in found]
+
+    def _find_places(self) -> dict[str, int]:
+        """Where the rows that came are: of several that hold the same, the first."""
+        assert self._of.base.snapshot_id is not None
+        source = self._rows_of(Files(self._of.base.snapshot_id, self._of.within), places=True)
+        number = f"row_number() OVER (PARTITION BY {self._content('_firn_h')} ORDER BY _firn_h.{_FILE}, _firn_h.{_POS})"
+        inner = (
+            f"SELECT _firn_h.{_FILE} AS file, _firn_h.{_POS} AS pos, _firn_g.{_N} AS n, {number} AS k "
+            f"FROM {source} AS _firn_h JOIN {self._gone} AS _firn_g ON {self._same('_firn_h', '_firn_g')}"
+        )
+        self._places = self._persisted(f"SELECT file, pos FROM ({inner}) WHERE k <= n")
+        counted = self._session.sql(f"SELECT file, count(*) FROM {self._places} GROUP BY file").collect()
+        return {str(row[0]): int(row[1]) for row in counted}
+
+    def _met(self) -> pa.Table | None:
+        """Some rows that stay and that have a key of a row that comes back."""
+        base = self._of.base
+        if not self._of.keys or base.snapshot_id is None:
+            return None
+        every = self._rows_of(Files(base.snapshot_id, frozenset(base.rows)), places=True)
+        stays = f"SELECT * FROM {every} AS _firn_h"
+        if self._places:
+            same_place = f"_firn_h.{_FILE} = _firn_p.file AND _firn_h.{_POS} = _firn_p.pos"
+            stays += f" LEFT ANTI JOIN {self._places} AS _firn_p ON {same_place}"
+        parts = []
+        for keys in self._of.keys:
+            met = " AND ".join(f"_firn_s.{identifier(key)} = _firn_b.{identifier(key)}" for key in keys)
+            parts.append(f"SELECT _firn_s.* FROM ({stays}) AS _firn_s LEFT SEMI JOIN {self._back} AS _firn_b ON {met}")
+        listed = f"{self._columns}, {_FILE}"
+        found = collect(self._session.sql(f"SELECT {listed} FROM ({' UNION ALL '.join(parts)}) LIMIT {_NAMED}"))
+        return found if found.num_rows else None
+
+    def _staged(self, rest: Iterable[str]) -> tuple[Staged, int | None]:
+        """What the files become, written; and how many rows they held, where metadata does not tell."""
+        paths, base = frozenset(rest), self._of.base
+        live: int | None = None
+        parts = []
+        if paths:
+            assert base.snapshot_id is not None
+            source = self._source(Files(base.snapshot_id, paths))
+            same_place = "_firn_t._file = _firn_p.file AND _firn_t._pos = _firn_p.pos"
+            kept = f"{source} AS _firn_t LEFT ANTI JOIN {self._places} AS _firn_p ON {same_place}"
+            parts.append(f"SELECT {_listed(self._of.schema.names, '_firn_t')} FROM {kept}")
+            if base.has_deletes:
+                live = int(self._session.sql(f"SELECT count(*) FROM {source}").collect()[0][0])
+        if self.found.restored:
+            parts.append(f"SELECT {self._columns} FROM {self._back}")
+        if not parts:
+            return Staged(self._iceberg.io(), ()), live
+        rows = self._session.sql(" UNION ALL ".join(parts))
+        if sum(base.bytes[path] for path in paths) > _SHUFFLED_BYTES or self.found.restored > 1_000_000:
+            return write_staged(self._session, self._iceberg, rows._jdf, {"distribution-mode": "hash"}), live
+        return write_staged(self._session, self._iceberg, rows.coalesce(1)._jdf), live
+
+    def _rows_of(self, files: Files, *, places: bool = False) -> str:
+        """A name for the rows of files under the table's present columns, all of them worked out that are."""
+        source = self._source(files)
+        where_ = f", _file AS {_FILE}, _pos AS {_POS}" if places else ""
+        return self._named(self._filled(self._session.sql(f"SELECT {self._columns}{where_} FROM {source}")))
+
+    def _source(self, files: Files) -> str:
+        return self._stack.enter_context(
+            staging(self._iceberg, pick.tasks(self._iceberg, files.snapshot_id, files.paths))
+        )
+
+    def _filled(self, rows: DataFrame) -> DataFrame:
+        return fill(self._session, rows, self._of.late) if self._of.late else rows
+
+    def _persisted(self, text: str) -> str:
+        rows = self._session.sql(text).persist(StorageLevel.DISK_ONLY)
+        self._stack.callback(rows.unpersist)
+        return self._named(rows)
+
+    def _named(self, rows: DataFrame) -> str:
+        return self._stack.enter_context(named(self._session, rows))
+
+    def _shown(self, text: str, limit: int) -> list[Any]:
+        return list(json_rows(collect(self._session.sql(f"{text} LIMIT {limit}"))))
+
+    def _content(self, alias: str) -> str:
+        return ", ".join(comparable(f.type, f"{alias}.{identifier(f.name)}") for f in self._fields)
+
+    def _same(self, one: str, other: str) -> str:
+        return " AND ".join(
+            same(f.type, f"{one}.{identifier(f.name)}", f"{other}.{identifier(f.name)}") for f in self._fields
+        )
+
+
+def _listed(columns: Iterable[str], alias: str = "") -> str:
+    return ", ".join(f"{alias}.{identifier(name)}" if alias else identifier(name) for name in columns)

@@ -1,0 +1,392 @@
+"""UNDO takes back what one request did, whatever came later, and refuses where somebody touched the same rows."""
+
+import itertools
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from service.catalog.tables import Table
+from service.names import TableName
+from service.records import read_records
+from service.schema import describe_schema
+from tests.harness import Firn, wait_until
+from tests.integration.test_every_type import WIDE, few
+from tests.strategies import json_text, records, same
+
+FIELDS = {"fields": {"id": {"type": "long"}, "kind": {"type": "string"}, "n": {"type": "integer"}}}
+KEYED = {"fields": {**FIELDS["fields"], "id": {"type": "long", "required": True}}, "primary_key": ["id"]}
+BY_KIND = {"partitions": [{"field": "kind", "transform": "identity"}]}
+Row = tuple[int, str, int | None]
+
+_tables = itertools.count(1)
+
+
+class Shop:
+    """A table, and what is done to it."""
+
+    def __init__(self, firn: Firn, tenant: str, **create: Any) -> None:
+        self.firn = firn
+        self.address = {"tenant_id": tenant, "table": "t"}
+        firn.ok({"operation": "CREATE_TABLE", **self.address, "schema": FIELDS, **create})
+
+    def ask(self, operation: str, **parts: Any) -> dict[str, Any]:
+        return self.firn.ok({"operation": operation, **self.address, **parts})
+
+    def write(self, *rows: Row) -> str:
+        return _id(self.ask("WRITE", records=[dict(zip(("id", "kind", "n"), row, strict=True)) for row in rows]))
+
+    def update(self, n: int | None, **filter: Any) -> str:
+        return _id(self.ask("UPDATE", filter=filter, updates={"n": n}))
+
+    def delete(self, **filter: Any) -> str:
+        return _id(self.ask("DELETE", filter=filter))
+
+    def undo(self, request_id: str, **parts: Any) -> dict[str, Any]:
+        return self.ask("UNDO", request_id=request_id, **parts)
+
+    def refused(self, request_id: str, code: str, status: int, **parts: Any) -> dict[str, Any]:
+        before = self.rows()
+        error = self.firn.fail({"operation": "UNDO", **self.address, "request_id": request_id, **parts}, code, status)
+        assert self.rows() == before
+        return error
+
+    def conflicts(self, request_id: str, **parts: Any) -> list[str]:
+        ids: list[str] = self.refused(request_id, "UNDO_CONFLICT", 409, **parts)["details"]["request_ids"]
+        return ids
+
+    def rows(self) -> list[Row]:
+        found = self.firn.rows(self.address["tenant_id"], "t", sort=["id", "n"])
+        return [(row["id"], row["kind"], row["n"]) for row in found]
+
+    def load(self) -> Table:
+        return self.firn.app.context.catalog.load(TableName(self.address["tenant_id"], "default", "t"))
+
+    def together(self, *writes: Iterable[Row]) -> list[str]:
+        """WRITEs that share one commit; their request ids."""
+        writer = self.firn.app.context.writes
+        with ThreadPoolExecutor(len(writes)) as pool:
+            with self.firn.app.context.commits.in_turn(self.load()):
+                before = writer.waiting
+                asked = [pool.submit(self._written, list(rows)) for rows in writes]
+                wait_until(lambda: writer.waiting == before + len(writes), 30, every=0.01)
+            answers = [each.result() for each in asked]
+        assert len({answer["metadata"]["snapshot_id"] for answer in answers}) == 1
+        return [_id(answer) for answer in answers]
+
+    def _written(self, rows: list[Row]) -> dict[str, Any]:
+        return self.ask("WRITE", records=[dict(zip(("id", "kind", "n"), row, strict=True)) for row in rows])
+
+    def sql(self, text: str) -> None:
+        """A statement as another program on the same catalog may run it."""
+
+        def run(session: SparkSession) -> None:
+            session.sql(text.format(t=self.load().spark_name)).collect()
+
+        self.firn.app.engine.run(run)
+
+
+def _id(answer: dict[str, Any]) -> str:
+    return str(answer["metadata"]["request_id"])
+
+
+@pytest.fixture
+def shop(firn: Firn, tenant: str) -> Shop:
+    return Shop(firn, tenant)
+
+
+def test_a_write_is_taken_back_and_later_writes_stay(shop: Shop) -> None:
+    shop.write((1, "a", 1))
+    wrong = shop.write((2, "a", 2), (3, "b", None))
+    shop.write((4, "a", 4))
+    answer = shop.undo(wrong)
+    assert (answer["undone_operation"], answer["records_removed"], answer["records_restored"]) == ("WRITE", 2, 0)
+    assert shop.rows() == [(1, "a", 1), (4, "a", 4)]
+
+
+def test_an_update_is_taken_back_and_changes_of_other_rows_stay(shop: Shop) -> None:
+    shop.write((1, "a", 1), (2, "a", 2), (3, "a", 3))
+    wrong = shop.update(0, id={"lte": 2})
+    shop.update(33, id=3)
+    shop.delete(id=3)
+    answer = shop.undo(wrong)
+    assert (answer["records_removed"], answer["records_restored"], answer["files_affected"]) == (2, 2, 1)
+    assert shop.rows() == [(1, "a", 1), (2, "a", 2)]
+
+
+def test_a_delete_is_taken_back_whether_it_took_whole_files_or_some_rows(shop: Shop) -> None:
+    shop.write((1, "a", 1), (1, "a", 1), (2, "b", None))
+    shop.write((3, "c", 3))
+    some, whole = shop.delete(id=1), shop.delete(id=3)
+    shop.write((9, "z", 9))
+    assert shop.undo(some)["records_restored"] == 2
+    assert shop.undo(whole)["records_restored"] == 1
+    assert shop.rows() == [(1, "a", 1), (1, "a", 1), (2, "b", None), (3, "c", 3), (9, "z", 9)]
+
+
+def test_an_upsert_an_overwrite_and_a_deduplicate_are_taken_back(shop: Shop) -> None:
+    shop.write((1, "a", 1), (1, "a", 1), (2, "b", 2))
+    before = shop.rows()
+    records = [{"id": 2, "kind": "b", "n": 20}, {"id": 3, "kind": "c", "n": 30}]
+    upsert = _id(shop.ask("UPSERT", records=records, key_cols=["id"]))
+    answer = shop.undo(upsert)
+    assert (answer["undone_operation"], answer["records_removed"], answer["records_restored"]) == ("UPSERT", 2, 1)
+    assert shop.rows() == before
+    once = _id(shop.ask("DEDUPLICATE", key_cols=["id"]))
+    assert shop.undo(once)["records_restored"] == 1
+    assert shop.rows() == before
+    over = _id(shop.ask("WRITE", mode="overwrite", records=[{"id": 7, "kind": "x", "n": 7}]))
+    shop.write((8, "y", 8))
+    shop.undo(over)
+    assert shop.rows() == [*before, (8, "y", 8)]
+
+
+def test_what_later_changes_touched_is_refused_with_their_request_ids(shop: Shop) -> None:
+    wrong = shop.write((1, "a", 1), (2, "a", 2))
+    shop.update(20, id=5)
+    first, second = shop.update(10, id=1), shop.delete(id=2)
+    assert shop.conflicts(wrong) == [first, second]
+    assert shop.conflicts(wrong, dry_run=True) == [first, second]
+    assert shop.rows() == [(1, "a", 10)]
+
+
+def test_a_row_that_was_changed_and_changed_back_was_touched(shop: Shop) -> None:
+    wrong = shop.write((1, "a", 1), (2, "a", 2))
+    there, back = shop.update(10, id=1), shop.update(1, id=1)
+    assert shop.conflicts(wrong) == [there, back][:1]
+    assert shop.rows() == [(1, "a", 1), (2, "a", 2)]
+
+
+def test_changes_are_undone_one_after_the_other_and_redone(shop: Shop) -> None:
+    write = shop.write((1, "a", 1), (2, "a", 2))
+    first, second = shop.update(10, id=1), shop.update(100, id=1)
+    assert shop.conflicts(first) == [second]
+    undo_second = _id(shop.undo(second))
+    assert shop.rows() == [(1, "a", 10), (2, "a", 2)]
+    assert shop.conflicts(second) == [undo_second]
+    undo_first = _id(shop.undo(first))
+    assert shop.rows() == [(1, "a", 1), (2, "a", 2)]
+    shop.undo(undo_first)
+    assert shop.rows() == [(1, "a", 10), (2, "a", 2)]
+    assert shop.conflicts(write) == [first]
+    shop.undo(first)
+    shop.undo(write)
+    assert shop.rows() == []
+
+
+def test_rows_do_not_come_back_where_later_rows_have_their_primary_key(firn: Firn, tenant: str) -> None:
+    shop = Shop(firn, tenant, schema=KEYED)
+    shop.write((1, "a", 1), (2, "a", 2))
+    wrong = shop.delete(id=1)
+    again, _ = shop.together([(1, "b", 5)], [(3, "c", 3)])
+    assert shop.conflicts(wrong) == [again]
+    shop.undo(again)
+    shop.undo(wrong)
+    assert shop.rows() == [(1, "a", 1), (2, "a", 2), (3, "c", 3)]
+
+
+def test_rows_do_not_come_back_where_an_upsert_brought_their_key(shop: Shop) -> None:
+    shop.write((1, "a", 1), (2, "a", 2))
+    wrong = shop.delete(id=1)
+    upsert = _id(shop.ask("UPSERT", records=[{"id": 1, "kind": "n", "n": 0}], key_cols=["id"]))
+    assert shop.conflicts(wrong) == [upsert]
+
+
+@pytest.mark.parametrize("partition", [None, BY_KIND])
+def test_a_write_that_shared_a_batch_is_undone_for_its_own_rows_only(
+    firn: Firn, tenant: str, partition: dict[str, Any] | None
+) -> None:
+    shop = Shop(firn, tenant, **({"partition": partition} if partition else {}))
+    ids = shop.together(
+        [(1, "a", 1), (2, "b", 2), (9, "b", 9)],
+        [(3, "a", 3), (3, "a", 3)],
+        [(4, "b", 4), (9, "b", 9)],
+        [(5, "a", 5), (6, "b", None), (7, "a", 7), (8, "b", 8)],
+    )
+    everything = shop.rows()
+    assert shop.undo(ids[1])["records_removed"] == 2
+    assert shop.rows() == [row for row in everything if row[0] != 3]
+    assert shop.undo(ids[2])["records_removed"] == 2
+    assert [row[0] for row in shop.rows()] == [1, 2, 5, 6, 7, 8, 9]
+    assert shop.undo(ids[3])["records_removed"] == 4
+    assert shop.rows() == [(1, "a", 1), (2, "b", 2), (9, "b", 9)]
+
+
+@pytest.mark.parametrize("partition", [None, BY_KIND])
+def test_what_was_compacted_and_repartitioned_since_is_undone(
+    firn: Firn, tenant: str, partition: dict[str, Any] | None
+) -> None:
+    shop = Shop(firn, tenant, **({"partition": partition} if partition else {}))
+    shop.write((1, "a", 1))
+    mine, _ = shop.together([(2, "a", 2), (3, "b", 3)], [(4, "a", 4)])
+    wrong = shop.update(10, id=1)
+    shop.ask("COMPACT", force=True)
+    transform = {"half": {"expression": "id / 2"}}
+    shop.ask("REPARTITION", partition={"partitions": [{"field": "half", "transform": "identity"}]}, transform=transform)
+    shop.write((5, "c", 5))
+    shop.undo(wrong)
+    shop.undo(mine)
+    assert shop.rows() == [(1, "a", 1), (4, "a", 4), (5, "c", 5)]
+    halves = shop.firn.rows(shop.address["tenant_id"], "t", sort=["id"], projection=["half"])
+    assert [row["half"] for row in halves] == [0.5, 2.0, 2.5]
+
+
+def test_an_append_whose_snapshot_has_expired_is_undone(shop: Shop) -> None:
+    shop.write((1, "a", 1))
+    mine, _other = shop.together([(2, "a", 2)], [(3, "a", 3)])
+    shop.update(30, id=3)
+    shop.write((4, "a", 4))
+    keep = shop.load().snapshots()
+    appends = [s.snapshot_id for s in keep if s.summary["operation"] == "append"][:-1]
+    shop.sql(f"CALL firn.system.expire_snapshots(table => '{_plain(shop)}', snapshot_ids => array({appends[0]}L))")
+    shop.undo(mine)
+    assert shop.rows() == [(1, "a", 1), (3, "a", 30), (4, "a", 4)]
+
+
+def test_states_of_changes_stay_for_undo(shop: Shop) -> None:
+    shop.ask("SET_COMPACTION", snapshots={"keep_last": 1, "hourly_for_hours": 0, "keep_at_most": 1})
+    shop.write((1, "a", 1), (2, "a", 2))
+    wrong = shop.update(10, id=1)
+    for i in range(40):
+        shop.write((100 + i, "w", i))
+    wait_until(lambda: len(shop.load().snapshots()) < 30, 60)
+    shop.undo(wrong)
+    assert shop.rows()[:2] == [(1, "a", 1), (2, "a", 2)]
+
+
+def test_what_an_expiry_by_age_took_cannot_be_undone(shop: Shop) -> None:
+    shop.write((1, "a", 1), (2, "a", 2))
+    wrong = shop.update(10, id=1)
+    shop.write((3, "a", 3))
+    shop.ask("COMPACT", force=True, expire_snapshots=True, snapshot_retention_hours=0)
+    assert "let go" in shop.refused(wrong, "UNDO_TOO_LATE", 409)["message"]
+
+
+def test_beyond_the_retention_it_is_refused_saying_why(firn: Firn, tenant: str) -> None:
+    shop = Shop(firn, tenant, properties={"edits": {"undo_retention_hours": 0}})
+    error = shop.refused(shop.write((1, "a", 1)), "UNDO_TOO_LATE", 409)
+    assert error["field"] == "request_id"
+    assert "undo_retention_hours" in error["message"]
+
+
+def test_requests_that_are_no_changes_of_rows_are_refused(shop: Shop) -> None:
+    shop.write((1, "a", 1))
+    shop.write((2, "a", 2))
+    nothing = shop.update(5, id=77)
+    compact = _id(shop.ask("COMPACT", force=True))
+    query = _id(shop.ask("QUERY"))
+    assert "changed no row" in shop.refused(nothing, "INVALID_REQUEST", 400)["message"]
+    shop.refused(query, "REQUEST_NOT_FOUND", 404)
+    shop.refused("nobody's", "REQUEST_NOT_FOUND", 404)
+    shop.refused("%", "REQUEST_NOT_FOUND", 404)
+    assert "was a COMPACT" in shop.refused(compact, "INVALID_REQUEST", 400)["message"]
+
+
+def test_an_id_that_several_changes_had_needs_the_snapshot(shop: Shop) -> None:
+    answers = []
+    for i in (1, 2):
+        request = {"operation": "WRITE", **shop.address, "records": [{"id": i, "kind": "a", "n": i}]}
+        response = shop.firn.client.post("/database", json=request, headers={"X-Request-Id": "twice"})
+        answers.append(response.json())
+    assert [a["metadata"]["request_id"] for a in answers] == ["twice", "twice"]
+    assert shop.refused("twice", "INVALID_REQUEST", 400)["field"] == "snapshot_id"
+    shop.undo("twice", snapshot_id=answers[0]["metadata"]["snapshot_id"])
+    assert shop.rows() == [(2, "a", 2)]
+
+
+def test_a_dry_run_shows_what_the_undo_then_does(shop: Shop) -> None:
+    shop.write((1, "a", 1), (2, "a", 2))
+    wrong = shop.update(10, id=1)
+    dry = shop.undo(wrong, dry_run=True)
+    assert shop.rows() == [(1, "a", 10), (2, "a", 2)]
+    assert dry["sample"] == [
+        {"before": {"id": 1, "kind": "a", "n": 10}, "after": None},
+        {"before": None, "after": {"id": 1, "kind": "a", "n": 1}},
+    ]
+    done = shop.undo(wrong, create_backup=True)
+    figures = ("records_removed", "records_restored", "files_affected", "undone_operation")
+    assert [done[f] for f in figures] == [dry[f] for f in figures]
+    shop.ask("RESTORE_BACKUP", name=done["backup"])
+    assert shop.rows() == [(1, "a", 10), (2, "a", 2)]
+
+
+def test_with_a_key_it_happens_once(shop: Shop) -> None:
+    wrong = shop.write((1, "a", 1))
+    one = shop.undo(wrong, idempotency_key="k")
+    assert shop.undo(wrong, idempotency_key="k") == one
+    assert shop.rows() == []
+
+
+def test_a_restore_is_undone(shop: Shop) -> None:
+    shop.write((1, "a", 1))
+    backup = shop.ask("DELETE", all=True, create_backup=True)["backup"]
+    shop.write((2, "a", 2))
+    restored = _id(shop.ask("RESTORE_BACKUP", name=backup))
+    assert shop.rows() == [(1, "a", 1)]
+    shop.undo(restored)
+    assert shop.rows() == [(2, "a", 2)]
+
+
+def test_rows_another_program_deleted_are_a_conflict(shop: Shop) -> None:
+    wrong = shop.write((1, "a", 1), (2, "a", 2))
+    shop.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    shop.sql("DELETE FROM {t} WHERE id = 1")
+    [who] = shop.conflicts(wrong)
+    assert who.startswith("snapshot ")
+    other = shop.write((5, "a", 5))
+    shop.undo(other)
+    assert shop.rows() == [(2, "a", 2)]
+
+
+@few(4)
+@given(st.data())
+def test_whatever_types_rows_have_those_of_a_shared_batch_are_told_apart(
+    firn: Firn, tenant: str, data: st.DataObject
+) -> None:
+    table = {"tenant_id": tenant, "table": f"wide-{next(_tables)}"}
+    firn.ok({"operation": "CREATE_TABLE", **table, "schema": describe_schema(WIDE)})
+    requests = [data.draw(records(WIDE, min_size=1)) for _ in range(3)]
+    sent = [json_text({"operation": "WRITE", **table, "records": rows}) for rows in requests]
+    context, name = firn.app.context, TableName(tenant, "default", table["table"])
+    with ThreadPoolExecutor(3) as pool:
+        with context.commits.in_turn(context.catalog.load(name)):
+            answers = []
+            for text in sent:  # in this order
+                answers.append(pool.submit(firn.post, text))
+                wait_until(lambda: context.writes.waiting == len(answers), 30, every=0.01)
+        done = [answer.result() for answer in answers]
+    assert len({answer["metadata"]["snapshot_id"] for answer in done}) == 1
+    for n in (1, 0, 2):
+        firn.ok({"operation": "UNDO", **table, "request_id": _id(done[n])})
+        requests[n] = []
+        left = [row for rows in requests for row in rows]
+        assert same(read_records(WIDE, firn.rows(tenant, table["table"])), read_records(WIDE, left))
+
+
+def test_a_bulk_load_is_undone(shop: Shop) -> None:
+    shop.write((1, "a", 1))
+    lines = "\n".join(f'{{"id": {i}, "kind": "k", "n": {i}}}' for i in range(2, 500))
+    where = f"/tables/{shop.address['tenant_id']}/default/t/records"
+    response = shop.firn.client.post(where, content=lines, headers={"Content-Type": "application/x-ndjson"})
+    answer = shop.undo(_id(response.json()))
+    assert (answer["records_removed"], shop.rows()) == (498, [(1, "a", 1)])
+
+
+def test_while_others_write_an_undo_takes_back_its_change_and_nothing_else(shop: Shop) -> None:
+    shop.write(*((i, "old", i) for i in range(20)))
+    wrong = shop.update(-1, kind="old")
+    with ThreadPoolExecutor(6) as pool:
+        writes = [pool.submit(shop.write, (100 + i, "new", i)) for i in range(30)]
+        undone = pool.submit(shop.undo, wrong)
+        assert [write.result() for write in writes]
+        assert undone.result()["records_restored"] == 20
+    assert shop.rows() == [(i, "old", i) for i in range(20)] + [(100 + i, "new", i) for i in range(30)]
+
+
+def _plain(shop: Shop) -> str:
+    namespace, table = shop.load().name.identifier
+    return f"{namespace}.{table}"
