@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from service.cli.cells import clean
 from service.cli.command import FAILED, INTERRUPTED, UNCONFIRMED, WELL, Answer, Args, Command, Request
 from service.cli.page import Page, page_for
 from service.cli.progress import Progress
@@ -35,7 +36,7 @@ class Call:
 
     def say(self, text: str) -> None:
         """A line that is not the command's result."""
-        print(f"firn: {text}", file=self.stderr, flush=True)
+        print(f"firn: {clean(text)}", file=self.stderr, flush=True)
 
     @contextmanager
     def door(self, spark: bool | None = None, pauses_s: tuple[float, ...] = BRISK) -> Iterator[Door]:

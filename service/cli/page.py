@@ -42,8 +42,8 @@ class Page:
         self.lines.append(text if self.width is None else cut(text, self.width, self._dots))
 
     def text(self, text: str) -> None:
-        """Lines that are somebody else's: as they are."""
-        self.lines += text.splitlines()
+        """Lines that are somebody else's, as long as they are."""
+        self.lines += map(clean, text.splitlines())
 
     def pairs(self, pairs: Mapping[str, Any]) -> None:
         """A name and a value on each line."""

@@ -185,6 +185,23 @@ def test_json_is_the_answer_as_it_came_also_of_a_failure() -> None:
     )
 
 
+def test_what_an_error_quotes_steers_no_terminal() -> None:
+    service = Service()
+    service.answer = {"success": False, "error": {"code": "X", "message": "no \x1b[2J\u202e here"}}
+    assert firn(["table", "list"], service).err == "firn: X: no \\x1b[2J\\u202e here\n"
+
+
+def test_who_reads_no_further_is_no_failure() -> None:
+    code = (
+        "import sys\nfrom service.cli.main import main\n"
+        "class S:\n def ask(self, r, key=None): return {'success': True, 'tables': ['t' * 60] * 5000}\n"
+        "sys.exit(main(['table', 'list'], door=S()))"
+    )
+    shell = f'{sys.executable} -c "{code}" | head -1; echo ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("0", "")
+
+
 DESTRUCTIVE = [
     ["table", "drop", "t", "--purge"],
     ["table", "reinitialise", "t"],
