@@ -5,7 +5,7 @@ from typing import Any
 from service.cli.command import Answer, Args, Command, Misused, Request, argument, flag
 from service.cli.examples import tables as examples
 from service.cli.files import address, read, read_text, table_of
-from service.cli.page import Column, Page, count, moment, number, size
+from service.cli.page import Column, Page, count, moment, number, shown, size
 from service.cli.values import partition_of, tenant_of
 
 TABLE = argument("table", metavar="TABLE|FILE", help="the table's name, or a YAML or JSON file that describes it")
@@ -177,6 +177,8 @@ def _reinitialise(args: Args) -> Request:
     request: Request = {"operation": "REINITIALISE_TABLE", **address(args), "confirm": True}
     if args.delete_partitions:
         request["delete_partitions"] = True
+    if args.keep:
+        request["create_backup"] = True
     if args.schema:
         request["schema"] = _schema(args.schema)
     if "split_points" in table:
@@ -190,7 +192,17 @@ def _reinitialise(args: Args) -> Request:
     return request
 
 
-def _ask_reinitialise(request: Request) -> str:
+def _emptied(answer: Answer, args: Args, page: Page) -> None:
+    page.line(f"{_name(args)} is empty: {count(answer['records_deleted'], 'row')} deleted")
+    if answer.get("split_points"):
+        page.line(f"it is split at {', '.join(map(shown, answer['split_points']))}")
+    if answer.get("backup"):
+        page.line(f"the state before is kept as {answer['backup']}")
+
+
+def _ask_reinitialise(request: Request) -> str | None:
+    if request.get("create_backup"):
+        return None
     return f"All rows of the table {_of(request)} are deleted for good."
 
 
@@ -310,10 +322,11 @@ COMMANDS = (
             argument("--split-points", metavar="FILE", help="split points of the first key, one on a line"),
             flag("--split-points-base64", "they are written in base64"),
             SCHEMA,
+            flag("--keep", "keep what the table holds now as a backup"),
         ),
         examples.REINITIALISE,
         request=_reinitialise,
-        show=lambda answer, args, page: page.line(f"{_name(args)} is empty"),
+        show=_emptied,
         question=_ask_reinitialise,
         spark=True,
     ),

@@ -217,6 +217,7 @@ ANSWER = {
     "purged": True,
     "restored": True,
     "rolled_back": True,
+    "records_deleted": 5,
     "undone_operation": "WRITE",
     "records_removed": 1,
     "records_restored": 1,

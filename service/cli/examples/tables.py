@@ -102,7 +102,7 @@ REINITIALISE = (
     Example(
         "Delete all rows of a table, and split it anew",
         "firn table reinitialise orders.yaml --split-points splits.txt --force",
-        "shop.orders is empty\n",
+        "shop.orders is empty: 3 rows deleted\nit is split at 100, 200\n",
         ORDERS,
         {**FILES, "splits.txt": "100\n200\n"},
     ),
