@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from service.changes import Edit, Repeats, SortKey
 from service.context import Context
@@ -65,8 +65,12 @@ class Deduplicate(EditRequest):
     keep: Literal["first", "last"] = Field(default="first", description="the one that stays")
 
 
-class DeduplicateResult(EditResult):
+class Deduplicated(BaseModel):
     records_removed: int = Field(description="rows that shared their key with the one that stays")
+
+
+class DeduplicateResult(EditResult, Deduplicated):
+    """What a DEDUPLICATE did."""
 
 
 @operation(Deduplicate, DeduplicateResult, pool="edits", examples=EXAMPLES)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from service.changes import ByFilter, Edit
 from service.context import Context
@@ -72,8 +72,12 @@ class Delete(RowsRequest):
     operation: Literal["DELETE"]
 
 
-class DeleteResult(EditResult):
+class Deleted(BaseModel):
     records_deleted: int = Field(description="how many rows the filter found and the commit removed")
+
+
+class DeleteResult(EditResult, Deleted):
+    """What a DELETE did."""
 
 
 @operation(Delete, DeleteResult, pool="edits", examples=EXAMPLES)

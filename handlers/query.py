@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -22,6 +22,7 @@ from service.engine.window import Window
 from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound, TableNotFound, nearest
 from service.guard.sql import Reads, check_analysed, check_parsed
 from service.guard.views import name_views
+from service.moments import Moment, moment
 from service.names import TableName, check_name
 from service.operation import Example, Metadata, Request, Result, operation
 from service.query.items import Aggregations, JoinItem, Joins, Projection, Sorts
@@ -129,7 +130,8 @@ class Query(Request):
     offset: Annotated[int, Field(ge=0, le=2_000_000_000)] = Field(default=0, description="skip so many rows first")
     as_of: str | int | None = Field(
         default=None,
-        description="a time, for every table of the query, or a snapshot id, for the one that `table` names",
+        description="a time, for every table of the query; or a snapshot id, or the name of a tag or backup, for the "
+        "one that `table` names",
     )
     explain: bool = Field(default=False, description="answer with Spark's plan and no data; nothing is run")
     sql: str | None = Field(
@@ -263,7 +265,7 @@ def _by_parts(request: Query, context: Context) -> _Reading:
     tables = [(table, _snapshot_of(source, table))]
     joined = []
     for i, item in enumerate(request.join):
-        # A snapshot id is one table's own; only a time means something to the others.
+        # A snapshot id or a tag is one table's own; only a time means something to the others.
         other, found = _joined(item, i, request, context, as_of if isinstance(as_of, datetime) else None)
         joined.append(found)
         tables.append((other, _snapshot_of(found, other)))
@@ -309,10 +311,20 @@ def _load(name: TableName, field: str, context: Context) -> Table:
         raise TableNotFound(e.message, field=field, suggestion=e.suggestion) from e
 
 
-def _source(table: Table, alias: str, as_of: datetime | int | None) -> Source:
+def _source(table: Table, alias: str, as_of: Moment | None) -> Source:
     if as_of is None:
         return Source(table.spark_name, alias, table.schema, _head(table))
-    snapshot = table.snapshot_as_of(as_of)
+    try:
+        snapshot = table.snapshot_as_of(as_of)
+    except SnapshotNotFound as e:
+        if not isinstance(as_of, str):
+            raise
+        # What is no tag may as well be a time, misspelt.
+        raise InvalidQuery(
+            f"as_of: {as_of[:80]!r} is neither a time, such as 2024-01-31T12:00:00Z, nor a snapshot id; {e.message}",
+            field="as_of",
+            suggestion=e.suggestion,
+        ) from e
     return Source(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
 
 
@@ -336,8 +348,8 @@ def _by_sql(request: Query, sql: str, context: Context) -> _Reading:
     mentions = context.engine.run(tenant_sql.mentions, sql) if look else []
     named = name_views(sql, reads, request.namespace, mentions)
     as_of = _moment(request.as_of)
-    if isinstance(as_of, int) and len(named.views) != 1:
-        raise InvalidQuery("as_of: a snapshot id needs sql over exactly one table; send a time", field="as_of")
+    if isinstance(as_of, int | str) and len(named.views) != 1:
+        raise InvalidQuery("as_of: a snapshot id or tag needs sql over exactly one table; send a time", field="as_of")
     views, tables = [], []
     for view, reference in named.views.items():
         namespace = check_name(reference.namespace or request.namespace, "sql")
@@ -382,16 +394,5 @@ def _check_param(value: Any, field: str, depth: int = 0) -> None:
             _check_param(item, field, depth + 1)
 
 
-def _moment(as_of: str | int | None) -> datetime | int | None:
-    """A snapshot id, or a time, in UTC where it has no offset."""
-    if as_of is None or isinstance(as_of, int):
-        return as_of
-    if as_of.isascii() and as_of.isdigit():
-        return int(as_of)
-    try:
-        moment = datetime.fromisoformat(as_of)
-    except ValueError as e:
-        raise InvalidQuery(
-            f"as_of: {as_of[:80]!r} is neither a time, such as 2024-01-31T12:00:00Z, nor a snapshot id", field="as_of"
-        ) from e
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def _moment(as_of: str | int | None) -> Moment | None:
+    return None if as_of is None else moment(as_of)

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from service.changes import Assignment, ByFilter, Edit
 from service.columns import columns_of
@@ -22,6 +22,19 @@ GIVEN = (
     },
     {"operation": "WRITE", **ADDRESS, "records": [{"sku": "a", "left": 3}, {"sku": "b", "left": 0}]},
 )
+QUOTES = {"tenant_id": "acme", "namespace": "markets", "table": "quotes"}
+QUOTED = (
+    {
+        "operation": "CREATE_TABLE",
+        **QUOTES,
+        "schema": {"fields": {name: {"type": "double"} for name in ("best_bid", "best_ask", "spread_bps")}},
+    },
+    {
+        "operation": "WRITE",
+        **QUOTES,
+        "records": [{"best_bid": 99.5, "best_ask": 100.5}, {"best_bid": 50, "best_ask": 49}],
+    },
+)
 EXAMPLES = (
     Example(
         "Update the rows a filter finds",
@@ -35,6 +48,24 @@ EXAMPLES = (
             "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
         },
         given=GIVEN,
+    ),
+    Example(
+        "Work new values out from each row, where an expression over it is true",
+        {
+            "operation": "UPDATE",
+            **QUOTES,
+            "updates": {"spread_bps": {"expression": "(best_ask - best_bid) / ((best_ask + best_bid) / 2) * 10000"}},
+            "filter": {"expression": "best_ask >= best_bid"},
+        },
+        {
+            "success": True,
+            "records_updated": 1,
+            "files_affected": 1,
+            "partitions_affected": 1,
+            "scanned_files": 1,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=QUOTED,
     ),
     Example(
         "See what an update would do",
@@ -63,8 +94,12 @@ class Update(RowsRequest):
     )
 
 
-class UpdateResult(EditResult):
+class Updated(BaseModel):
     records_updated: int = Field(description="how many rows the filter found and the commit changed")
+
+
+class UpdateResult(EditResult, Updated):
+    """What an UPDATE did."""
 
 
 @operation(Update, UpdateResult, pool="edits", examples=EXAMPLES)
@@ -73,7 +108,9 @@ def update(request: Update, context: Context) -> UpdateResult:
     table = context.catalog.load(request.table_name)
     assignments = _assignments(request.updates, table.schema)
     which = ByFilter(request.predicate(table.schema, table.partition), assignments)
-    outcome = context.edits.run(table, "UPDATE", Edit(table.schema, which), request.wish(context), context.ask)
+    outcome = context.edits.run(
+        table, "UPDATE", Edit(table.schema, which, derived=table.derived), request.wish(context), context.ask
+    )
     return UpdateResult(records_updated=outcome.counts.updated, **told(outcome))
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from service.changes import ByKey, Edit
 from service.context import Context
@@ -89,10 +89,14 @@ class Upsert(EditRequest):
     )
 
 
-class UpsertResult(EditResult):
+class Upserted(BaseModel):
     records_inserted: int = Field(description="records whose keys were new")
     records_updated: int = Field(description="rows that a record's key found, and that were changed")
     records_unchanged: int = Field(description="rows that a record's key found, and that said the same already")
+
+
+class UpsertResult(EditResult, Upserted):
+    """What an UPSERT did."""
 
 
 @operation(Upsert, UpsertResult, pool="edits", examples=EXAMPLES)

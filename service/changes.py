@@ -79,7 +79,7 @@ Which: TypeAlias = ByFilter | ByKey | Repeats
 class Edit:
     """An edit of a table with this schema; `added` are rows that come with it whatever the table holds.
 
-    New rows that lack a derived column get it worked out.
+    New rows that lack a derived column get it worked out, and in rows that change it follows what it is derived from.
     """
 
     schema: TableSchema

@@ -18,6 +18,8 @@ from service.edits.restore import Restores
 from service.edits.retention import UndoStates
 from service.edits.undo import Undos
 from service.engine.engine import Engine
+from service.history.diff import Differences
+from service.history.rollback import Rollbacks
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs
 from service.ledger.compactions import CompactionNotes
@@ -66,6 +68,8 @@ class Context:
     edits: Edits
     backups: Backups
     restores: Restores
+    differences: Differences
+    rollbacks: Rollbacks
     undos: Undos
     upkeep: Upkeep
     compactions: Compactions
@@ -123,6 +127,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     commits.when_committed(auto.changed)
     backups = Backups(edits, catalog, commits)
     repartitions = Repartitions(engine, catalog, commits, upkeep, holds, backups, RepartitionNotes(ledger), writers)
+    restores = Restores(engine, commits, holds)
     return Context(
         settings,
         engine,
@@ -132,7 +137,9 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         writes=writes,
         edits=Edits(engine, commits, holds),
         backups=backups,
-        restores=Restores(engine, commits, holds),
+        restores=restores,
+        rollbacks=Rollbacks(restores, holds),
+        differences=Differences(engine, catalog, holds),
         undos=Undos(edits, engine, commits, UndoNotes(ledger), holds),
         upkeep=upkeep,
         compactions=compactions,

@@ -104,7 +104,10 @@ class Sampled(BaseModel):
 
 
 class EditResult(Result):
-    """What the answers to edits have in common."""
+    """What the answers to edits have in common.
+
+    An answer's own counts stand in a base beside this one: pydantic takes the fields of the last base first.
+    """
 
     files_affected: int = Field(description="data files that held a row concerned; they are written anew, or go")
     partitions_affected: int = Field(description="partitions that those files lie in; of a table without, one")

@@ -8,7 +8,13 @@ from pyiceberg.table.snapshots import Snapshot
 
 from service.catalog.tables import Table
 from service.catalog.translate import translated
-from service.names import BATCH_PROPERTY, EDIT_PROPERTY, FENCE_PROPERTY, RESTORED_PROPERTY
+from service.names import (
+    BATCH_PROPERTY,
+    EDIT_PROPERTY,
+    FENCE_PROPERTY,
+    RESERVED_COLUMN_PREFIX,
+    RESTORED_PROPERTY,
+)
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,8 @@ def columns_then(table: Table, schema_id: int) -> dict[str, str | None] | None:
     if then is None:
         return None
     now = {field.field_id: field.name for field in table.iceberg.schema().fields}
-    return {field.name: now.get(field.field_id) for field in then.fields}
+    shown = (field for field in then.fields if not field.name.startswith(RESERVED_COLUMN_PREFIX))
+    return {field.name: now.get(field.field_id) for field in shown}
 
 
 def schema_id_of(table: Table, snapshot_id: int) -> int | None:

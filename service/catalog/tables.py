@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -21,9 +20,11 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from service.catalog import types
+from service.catalog.states import oldest, tagged
 from service.catalog.translate import translated
 from service.derived import Derived, derived_of
 from service.errors import CommitConflict, SnapshotNotFound, TableExists, TableNotFound, nearest
+from service.moments import Moment
 from service.names import (
     BATCH_PROPERTY,
     CATALOG,
@@ -51,6 +52,9 @@ class Snapshot:
     timestamp_ms: int
     schema: TableSchema
     summary: dict[str, str]
+    schema_id: int | None = None
+    sequence_number: int = 0
+    """The place of its commit among the table's: later ones have greater numbers."""
 
     def counted(self, key: str) -> int:
         return int(self.summary.get(key, 0))
@@ -128,25 +132,32 @@ class Table:
     def snapshots(self) -> list[Snapshot]:
         return [self._snapshot(s) for s in self.iceberg.metadata.snapshots]
 
-    def snapshot(self, snapshot_id: int) -> Snapshot:
+    def snapshot(self, snapshot_id: int, field: str = "as_of") -> Snapshot:
+        """The snapshot with this id; where there is none, SnapshotNotFound names the oldest there is."""
         found = self.iceberg.snapshot_by_id(snapshot_id)
         if found is None:
             raise SnapshotNotFound(
-                f"{self.name.table} has no snapshot {snapshot_id}; it may have expired", field="as_of"
+                f"{self.name.table} has no snapshot {snapshot_id}; it may have expired; "
+                f"{oldest(self.iceberg.metadata)}",
+                field=field,
             )
         return self._snapshot(found)
 
-    def snapshot_as_of(self, moment: datetime | int) -> Snapshot:
-        """The snapshot with this id, or the one that was current at this time."""
+    def snapshot_as_of(self, moment: Moment, field: str = "as_of") -> Snapshot:
+        """The snapshot with this id or this tag, or the one that was current at this time."""
         if isinstance(moment, int):
-            return self.snapshot(moment)
+            return self.snapshot(moment, field)
+        if isinstance(moment, str):
+            return self.snapshot(tagged(self.iceberg.metadata, self.name.table, moment, field), field)
         millis = int(moment.timestamp() * 1000)
         current = [entry for entry in self.iceberg.metadata.snapshot_log if entry.timestamp_ms <= millis]
         if not current:
             raise SnapshotNotFound(
-                f"{self.name.table} held no data yet, or has expired, at {moment.isoformat()}", field="as_of"
+                f"{self.name.table} held no data yet, or has expired, at {moment.isoformat()}; "
+                f"{oldest(self.iceberg.metadata)}",
+                field=field,
             )
-        return self.snapshot(current[-1].snapshot_id)
+        return self.snapshot(current[-1].snapshot_id, field)
 
     def committed_by(self, batch: str) -> Snapshot | None:
         """The snapshot that a batch's commit made: in any branch of history, newest first."""
@@ -159,7 +170,13 @@ class Table:
             (s for s in self.iceberg.metadata.schemas if s.schema_id == found.schema_id), self.iceberg.schema()
         )
         return Snapshot(
-            found.snapshot_id, found.parent_snapshot_id, found.timestamp_ms, types.from_iceberg(schema), _summary(found)
+            found.snapshot_id,
+            found.parent_snapshot_id,
+            found.timestamp_ms,
+            types.from_iceberg(schema),
+            _summary(found),
+            schema.schema_id,
+            found.sequence_number or 0,
         )
 
 

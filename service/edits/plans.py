@@ -8,11 +8,13 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from service.catalog.files import has_deletes, list_files
 from service.catalog.lineage import Commit, Moved, added_by, columns_then, line, moved, origins, schema_id_of
 from service.catalog.tables import Table
 from service.derived import Derived
 from service.edits.edits import base_of
 from service.edits.trace import Step, Undone, read_undone, standing, trace, without_effect
+from service.engine.edit import Base
 from service.engine.engine import Engine
 from service.engine.undo import Did, Files, Reversal, read_files, who_brought
 from service.errors import UndoTooLate
@@ -81,6 +83,7 @@ class Planner:
         untouched = came is files and not moves.removed and traced.files == files.paths and not base.has_deletes
         went = Files(self._before(aim), frozenset(moves.removed)) if moves.removed else None
         keys = self._keys(aim, effective) if moves.removed else ()
+        fresh, stale = self._since(files.snapshot_id, base) if keys else (frozenset(), frozenset())
         reversal = Reversal(
             base,
             self.of.schema,
@@ -89,6 +92,8 @@ class Planner:
             untouched,
             tuple(self._did(aim, commit) for commit in suspects),
             keys,
+            Files(base.snapshot_id or 0, fresh),
+            Files(files.snapshot_id, stale),
             self._derived_since(files.snapshot_id),
         )
         return Plan(reversal, suspects, effective)
@@ -188,6 +193,14 @@ class Planner:
         found += [tuple(json.loads(c.summary[KEYS_PROPERTY])) for c in [*own, *later] if KEYS_PROPERTY in c.summary]
         names = set(self.of.schema.names)
         return tuple(dict.fromkeys(keys for keys in found if keys and names.issuperset(keys)))
+
+    def _since(self, snapshot_id: int, base: Base) -> tuple[frozenset[str], frozenset[str]]:
+        """The files that only the table has, and those that only a state before had; all where rows of them may be
+        deleted by other files."""
+        then, now = frozenset(f.path for f in list_files(self.table, snapshot_id).data), frozenset(base.rows)
+        if base.has_deletes or has_deletes(self.table, snapshot_id):
+            return now, then
+        return now - then, then - now
 
     def _did(self, aim: Aim, commit: Commit) -> Did:
         """What a later commit did, to be read; UndoTooLate where the state before it is gone."""

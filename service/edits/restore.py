@@ -1,5 +1,6 @@
-"""RESTORE_BACKUP: a table made to hold what a backup holds, as one more change of it; its history stays."""
+"""A table made to hold what a backup, or any earlier snapshot, holds, as one more change of it; its history stays."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from service.catalog.files import has_deletes, list_files
@@ -12,7 +13,8 @@ from service.engine.engine import Engine
 from service.engine.restore import Difference, Restore, compare, restore
 from service.engine.swap import Moved, Tag
 from service.errors import CommitConflict
-from service.names import FENCE_PROPERTY, RESTORED_PROPERTY
+from service.history.snapshots import only_rewrites
+from service.names import RESTORED_PROPERTY
 
 OPERATION = "RESTORE_BACKUP"
 NOT_DONE = "the table holds what the backup holds already"
@@ -31,6 +33,23 @@ class Restored:
     files_added: int
     backup: str | None
     snapshot_id: int | None
+    made: Snapshot | None = None
+    """The snapshot of the change, where it was made."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Which earlier state a table is to be made to hold, and what is asked and said of that."""
+
+    operation: str
+    state: Callable[[Table], int]
+    """The snapshot, of the table as it is in its turn."""
+    check: Callable[[Table], None] = lambda current: None
+    """Refuses to go on from the table as it is in its turn."""
+    said: Callable[[Table], Mapping[str, str]] = lambda current: {}
+    """What the new snapshot's summary is to say beside the counts."""
+    not_done: str = NOT_DONE
+    """Why nothing is done where the rows are the same."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +61,27 @@ class Restores:
     holds: Holds
 
     def preview(self, table: Table, name: str) -> Restored:
-        """What a restore would do."""
-        with self.holds.reading(table.uuid, table.current_snapshot_id):
-            return _not_done(table, self.difference(table, name), "this was a dry run")
+        """What the restore of a backup would do."""
+        return self.would_be(table, of_backup(name))
 
     def run(self, table: Table, name: str, tag: Tag | None, ask: Ask) -> Restored:
         """Make the table hold what its backup of this name holds, unless it does."""
+        return self.make(table, of_backup(name), tag, ask)
+
+    def would_be(self, table: Table, aim: Aim) -> Restored:
+        """What `make` would do."""
+        aim.check(table)
+        with self.holds.reading(table.uuid, table.current_snapshot_id):
+            return _not_done(table, self.differing(table, aim.state(table)), "this was a dry run", aim)
+
+    def make(self, table: Table, aim: Aim, tag: Tag | None, ask: Ask) -> Restored:
+        """Make the table hold an earlier state, unless it does."""
         found: Difference | None = None
 
         def change(current: Table, batch: str) -> None:
             nonlocal found
-            found = self.difference(current, name)
+            aim.check(current)
+            found = self.differing(current, aim.state(current))
             if not (found.back or found.gone):
                 return
 
@@ -60,22 +89,26 @@ class Restores:
                 self.commits.must_be_ours(batch)
                 ask.still_ours()
 
-            said = {_BEFORE: str(found.rows_before), _AFTER: str(found.rows_after)}
+            said = {_BEFORE: str(found.rows_before), _AFTER: str(found.rows_after), **aim.said(current)}
             order = Restore(current.spark_name, current.uuid, current.schema_id, found, batch, leave, tag, said)
             try:
                 self.engine.run(restore, order)
             except Moved as e:
                 raise CommitConflict(f"{e}; send the request again") from e
 
-        effect = self.commits.commit(table, OPERATION, ask, change)
+        effect = self.commits.commit(table, aim.operation, ask, change)
         if effect.snapshot is None:
             assert found is not None  # without a commit it was looked for
-            return _not_done(effect.after, found, NOT_DONE)
+            return _not_done(effect.after, found, aim.not_done, aim)
         return _done(effect.snapshot)
 
     def difference(self, table: Table, name: str) -> Difference:
-        """What tells the table from what its backup of this name holds; none where the rows must be the same."""
-        backup_id, current_id = find(table, name).snapshot_id, table.current_snapshot_id
+        """What tells the table from what its backup of this name holds."""
+        return self.differing(table, find(table, name).snapshot_id)
+
+    def differing(self, table: Table, backup_id: int) -> Difference:
+        """What tells the table from an earlier state of it; none where the rows must be the same."""
+        current_id = table.current_snapshot_id
         if has_deletes(table, backup_id) or has_deletes(table):
             found = self.engine.run(compare, table.spark_name, backup_id, current_id)
         else:
@@ -88,26 +121,27 @@ class Restores:
         return found
 
 
+def of_backup(name: str) -> Aim:
+    """The state that a backup keeps."""
+    return Aim(OPERATION, lambda current: find(current, name).snapshot_id)
+
+
 def _only_rewritten(table: Table, since: int) -> bool:
     """Whether all that became of a table since a snapshot left its rows as they were."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
     at = table.current_snapshot_id
     while at != since:
         snapshot = by_id.get(at) if at is not None else None
-        if snapshot is None or not _left_the_rows(snapshot):
+        if snapshot is None or not only_rewrites(snapshot):
             return False
         at = snapshot.parent_id
     return True
 
 
-def _left_the_rows(snapshot: Snapshot) -> bool:
-    return snapshot.summary.get("operation") == "replace" or FENCE_PROPERTY in snapshot.summary
-
-
-def _not_done(table: Table, found: Difference, reason: str) -> Restored:
+def _not_done(table: Table, found: Difference, reason: str, aim: Aim) -> Restored:
     return Restored(
         False,
-        reason if found.back or found.gone else NOT_DONE,
+        reason if found.back or found.gone else aim.not_done,
         found.rows_before,
         found.rows_after,
         len(found.gone),
@@ -128,4 +162,5 @@ def _done(snapshot: Snapshot) -> Restored:
         snapshot.counted("added-data-files"),
         backup_of(snapshot),
         snapshot.snapshot_id,
+        snapshot,
     )

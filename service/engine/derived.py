@@ -1,18 +1,23 @@
 """Derived columns in Spark SQL: how rows that lack their values get them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
+from service.columns import Column
 from service.derived import Derived
+from service.engine.content import same
 from service.engine.frames import over
 from service.engine.sql import Parameters, expression, identifier, run, spark_type
 from service.errors import InvalidRequest
 from service.expressions.kinds import UUID
+from service.expressions.tree import rebound
 from service.schema import Array, ColumnType, DecimalType, Field, Map, Primitive, Struct, TableSchema
 
+# A row that changes, as the expressions of its derived columns see it; `o` is what it was, `n` what it becomes.
+_ROW = "_firn_r"
 _PRIMITIVES: dict[type[t.DataType], str] = {
     t.StringType: "string",
     t.ByteType: "integer",
@@ -40,6 +45,24 @@ def filled(derived: Derived, parameters: Parameters) -> str:
     return f"coalesce({identifier(derived.column)}, {computed(derived, parameters)})"
 
 
+def followed(one: Derived, was: Mapping[str, str], becomes: Mapping[str, str], parameters: Parameters) -> str:
+    """A derived column's value in a row that changes: worked out anew, unless it had been set by hand.
+
+    By hand is what its expression does not give for the row as it was. `was` and `becomes` are the columns' values.
+    """
+    read = sorted(one.expression.columns)
+    before, after = (_struct({name: values[name] for name in read}) for values in (was, becomes))
+    kept = f"{_ROW}.d"
+    old, new = (computed(_seen(one, moment), parameters) for moment in ("o", "n"))
+    equal = f"CASE WHEN {same(_type(one), kept, old)} THEN '01' ELSE '00' END"
+    # What cannot be computed for the old row must not stop a change that mends it. Spark has no function that turns
+    # every error into a null, but this one does so with those of its argument, where no other part is computed first:
+    # what stands in a lambda function Spark computes only there.
+    choice = f"CASE WHEN try_to_binary({equal}) = X'01' THEN {new} ELSE {kept} END"
+    row = f"struct({before} AS o, {after} AS n, {was[one.column]} AS d)"
+    return f"element_at(transform(array({row}), {_ROW} -> {choice}), 1)"
+
+
 def fill(session: SparkSession, rows: DataFrame, derived: Sequence[Derived]) -> DataFrame:
     """The rows, in which every derived column that is null is worked out; other columns stay as they are.
 
@@ -64,6 +87,24 @@ def typed(session: SparkSession, schema: TableSchema, derived: Sequence[Derived]
     nothing = ", ".join(f"CAST(NULL AS {spark_type(f.type)}) AS {identifier(f.name)}" for f in schema.fields)
     kinds = run(session, f"SELECT {listed} FROM (SELECT {nothing})", parameters.values).schema
     return tuple(replace(one, type=_kind(one, field.dataType)) for one, field in zip(derived, kinds, strict=True))
+
+
+def _struct(values: Mapping[str, str]) -> str:
+    return f"struct({', '.join(f'{text} AS {identifier(name)}' for name, text in values.items())})"
+
+
+def _seen(one: Derived, moment: str) -> Derived:
+    """The same expression over one of the states of the row that a lambda function has."""
+
+    def found(column: Column) -> Column:
+        return replace(column, steps=(moment, *column.steps), qualifier=_ROW)
+
+    return replace(one, expression=replace(one.expression, tree=rebound(one.expression.tree, found)))
+
+
+def _type(one: Derived) -> ColumnType:
+    assert one.type is not None, "a table's own derived columns have types"
+    return one.type
 
 
 def _kind(one: Derived, found: t.DataType) -> ColumnType:

@@ -183,7 +183,7 @@ def _samples(session: SparkSession, base: Base, edit: Edit, found: Found, limit:
     samples: list[Sample] = []
     if found.hits:
         source = at_snapshot(base.name, base.snapshot_id if base.readable_by_id else None)
-        rows = collect(sql.shown(edit.which, edit.schema, source, limit).on(session))
+        rows = collect(sql.shown(edit, source, limit).on(session))
         count = len(names)
         before = json_rows(rows.select(range(count)).rename_columns(list(names)))
         after: list[Any] = [None] * len(before)
@@ -246,7 +246,7 @@ def _staged(
         size = 0
         if reading is not None and reading.size():
             source = stack.enter_context(staging(iceberg, reading))
-            rows = sql.rewritten(edit.which, edit.schema, source)
+            rows = sql.rewritten(edit, source)
             if base.has_deletes:
                 live = int(session.sql(f"SELECT count(*) FROM {source}").collect()[0][0])
             size = sum(base.bytes[path] for path in found.files)

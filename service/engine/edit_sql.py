@@ -1,6 +1,6 @@
 """The SQL of an edit: the rows it concerns, and what a file's rows become."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from service.changes import PLACE, SENT, Assignment, ByFilter, ByKey, Merge, Repeats, SortKey
+from service.changes import PLACE, SENT, Assignment, ByFilter, ByKey, Edit, Merge, Repeats, SortKey
 from service.columns import Column
+from service.derived import Derived
 from service.engine.content import row_hash, same
+from service.engine.derived import followed
 from service.engine.rows import frame
 from service.engine.sql import Parameters, identifier, new_value, run, where
 from service.predicates import And, Compare, In, Predicate
@@ -103,14 +105,15 @@ def first_outside(within: Predicate) -> Statement:
 # What is shown of them.
 
 
-def shown(which: ByFilter | ByKey | Repeats, schema: TableSchema, source: str, limit: int) -> Statement:
+def shown(edit: Edit, source: str, limit: int) -> Statement:
     """Some of the rows, before (`b0`, `b1`, …) and, where they stay, after (`a0`, …)."""
+    which, schema = edit.which, edit.schema
     before = ", ".join(f"{T}.{identifier(f.name)} AS b{i}" for i, f in enumerate(schema.fields))
     if isinstance(which, Repeats):
         found = repeats(which, schema, source, before)
         return Statement(f"{found.text} LIMIT {limit}", found.parameters)
     parameters = Parameters()
-    after = [f"{v} AS a{i}" for i, v in enumerate(_after(which, schema, parameters))]
+    after = [f"{v} AS a{i}" for i, v in enumerate(_after(edit, which, parameters))]
     outputs = ", ".join([before, *after])
     if isinstance(which, ByFilter):
         tail = f"FROM {source} AS {T} WHERE {where(which.predicate, parameters)}"
@@ -123,8 +126,9 @@ def shown(which: ByFilter | ByKey | Repeats, schema: TableSchema, source: str, l
 # What files become.
 
 
-def rewritten(which: ByFilter | ByKey | Repeats, schema: TableSchema, source: str) -> Statement:
+def rewritten(edit: Edit, source: str) -> Statement:
     """The rows that the files of a source hold after the edit."""
+    which, schema = edit.which, edit.schema
     columns = ", ".join(f"{T}.{identifier(name)}" for name in schema.names)
     parameters = Parameters()
     if isinstance(which, Repeats):
@@ -145,7 +149,7 @@ def rewritten(which: ByFilter | ByKey | Repeats, schema: TableSchema, source: st
         f"CASE WHEN {condition} THEN {new} ELSE {T}.{identifier(name)} END AS {identifier(name)}"
         if new != f"{T}.{identifier(name)}"
         else new
-        for name, new in zip(schema.names, _after(which, schema, parameters), strict=True)
+        for name, new in zip(schema.names, _after(edit, which, parameters), strict=True)
     )
     return Statement(f"SELECT {outputs} FROM {rows}", parameters)
 
@@ -173,7 +177,7 @@ def _digest(schema: TableSchema, wanted: bool) -> str:
     return f", sum({row_hash(schema.fields, T)}) AS digest" if wanted else ""
 
 
-def _after(which: ByFilter | ByKey, schema: TableSchema, parameters: Parameters) -> list[str]:
+def _after(edit: Edit, which: ByFilter | ByKey, parameters: Parameters) -> list[str]:
     """Each column's value in a row that the edit concerns; nothing where the rows go."""
     new: dict[str, str]
     if isinstance(which, ByKey):
@@ -182,7 +186,29 @@ def _after(which: ByFilter | ByKey, schema: TableSchema, parameters: Parameters)
         return []
     else:
         new = {a.column: _assigned(a, parameters) for a in which.assignments}
-    return [new.get(name, f"{T}.{identifier(name)}") for name in schema.names]
+    was = {name: f"{T}.{identifier(name)}" for name in edit.schema.names}
+    return list({**was, **new, **_following(edit.derived, which, was, new, parameters)}.values())
+
+
+def _following(
+    derived: Sequence[Derived],
+    which: ByFilter | ByKey,
+    was: Mapping[str, str],
+    new: Mapping[str, str],
+    parameters: Parameters,
+) -> dict[str, str]:
+    """The derived columns that read what changes, but for those that the request sets itself."""
+    found: dict[str, str] = {}
+    for one in derived:
+        sometimes, keys = (which.how.sometimes_sent, which.how.keys) if isinstance(which, ByKey) else (frozenset(), ())
+        is_set = (one.column in new and one.column not in sometimes) or one.column in keys
+        if is_set or not one.expression.columns & new.keys():
+            continue
+        value = followed(one, was, {**was, **new}, parameters)
+        if one.column in new:
+            value = f"CASE WHEN {S}.{identifier(SENT + one.column)} THEN {new[one.column]} ELSE {value} END"
+        found[one.column] = value
+    return found
 
 
 def _assigned(assignment: Assignment, parameters: Parameters) -> str:
@@ -197,6 +223,7 @@ def _sent_value(name: str, how: Merge) -> str:
 
 
 def _changed(how: Merge, schema: TableSchema) -> str:
+    """Whether a row would be another one. Derived columns that follow differ only where others do."""
     kept = (
         same(field.type, f"{T}.{identifier(field.name)}", _sent_value(field.name, how))
         for field in schema.fields

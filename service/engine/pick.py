@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from service.engine.bulk_calls import texts
 from service.engine.jvm import java_class
 
 _ICEBERG = "org.apache.iceberg"
@@ -33,9 +34,7 @@ def no_deletes() -> Any:
 
 def _among(paths: Iterable[str]) -> Any:
     """A predicate of Java's, so that no task comes over Py4J: `paths.contains(task.file().location())`."""
-    wanted = java_class("java.util.HashSet")()
-    for path in paths:
-        wanted.add(path)
+    wanted = java_class("java.util.HashSet")(texts(paths))
     contains = _method("java.util.Set", "contains", 1).bindTo(wanted)
     location = _method(f"{_ICEBERG}.ContentFile", "location")
     path = java_class(_HANDLES).filterReturnValue(_of_any(_file()), _of_any(location))

@@ -63,7 +63,7 @@ class Restore:
 def compare(session: SparkSession, table: str, backup_id: int, current_id: int | None) -> Difference:
     """What tells a state from a backup where delete files take rows out of either's data files."""
     iceberg = current(session, table)
-    held, now = _deletes_of(iceberg, backup_id), _deletes_of(iceberg, current_id)
+    held, now = deletes_of(iceberg, backup_id), deletes_of(iceberg, current_id)
     same = {path for path, deletes in held.items() if now.get(path) == deletes}
     return Difference(
         backup_id,
@@ -174,7 +174,7 @@ def _count(session: SparkSession, iceberg: Any, snapshot_id: int | None) -> int:
         return known + session.table(source).count()
 
 
-def _deletes_of(iceberg: Any, snapshot_id: int | None) -> dict[str, frozenset[tuple[str, int | None]]]:
+def deletes_of(iceberg: Any, snapshot_id: int | None) -> dict[str, frozenset[tuple[str, int | None]]]:
     """Of each data file of a state, which delete files concern it."""
     if snapshot_id is None:
         return {}

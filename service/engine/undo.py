@@ -61,7 +61,11 @@ class Reversal:
     suspects: tuple[Did, ...] = ()
     """Later changes that may have touched the rows that came."""
     keys: tuple[tuple[str, ...], ...] = ()
-    """Columns by which no row that comes back may meet another."""
+    """Columns by which no row that comes back may meet one that came since."""
+    fresh: Files = Files(0, frozenset())
+    """The table's files that the state after the change did not have."""
+    stale: Files = Files(0, frozenset())
+    """The files that only that state had."""
     late: tuple[Derived, ...] = ()
     """Columns that are worked out and that the table has got since."""
 
@@ -80,7 +84,7 @@ class Reversed:
     touched: tuple[int, ...] = ()
     """Which of the suspects touched them."""
     met: pa.Table | None = None
-    """Some rows, with their files, that have a key of a row that would come back."""
+    """Some rows that came since, with their files, that have a key of a row that would come back."""
 
 
 @dataclass(frozen=True)
@@ -251,21 +255,27 @@ class _Work:
         return {str(row[0]): int(row[1]) for row in counted}
 
     def _met(self) -> pa.Table | None:
-        """Some rows that stay and that have a key of a row that comes back."""
-        base = self._of.base
-        if not self._of.keys or base.snapshot_id is None:
+        """Some rows that came since with a key of a row that would come back, and the files they are in."""
+        of = self._of
+        if not of.keys or not of.fresh.paths:
             return None
-        every = self._rows_of(Files(base.snapshot_id, frozenset(base.rows)), places=True)
-        stays = f"SELECT * FROM {every} AS _firn_h"
-        if self._places:
-            same_place = f"_firn_h.{_FILE} = _firn_p.file AND _firn_h.{_POS} = _firn_p.pos"
-            stays += f" LEFT ANTI JOIN {self._places} AS _firn_p ON {same_place}"
-        parts = []
-        for keys in self._of.keys:
-            met = " AND ".join(f"_firn_s.{identifier(key)} = _firn_b.{identifier(key)}" for key in keys)
-            parts.append(f"SELECT _firn_s.* FROM ({stays}) AS _firn_s LEFT SEMI JOIN {self._back} AS _firn_b ON {met}")
-        listed = f"{self._columns}, {_FILE}"
-        found = collect(self._session.sql(f"SELECT {listed} FROM ({' UNION ALL '.join(parts)}) LIMIT {_NAMED}"))
+        fresh = self._rows_of(of.fresh, places=True)
+        parts = [f"SELECT {self._columns}, {_FILE}, 1 AS {_W} FROM {fresh}"]
+        if of.stale.paths:
+            stale = self._rows_of(of.stale)
+            parts.append(f"SELECT {self._columns}, CAST(NULL AS STRING) AS {_FILE}, -1 AS {_W} FROM {stale}")
+        # Rows that hold the same meet the same keys: one that meets several is counted as often on both sides.
+        met = []
+        for keys in of.keys:
+            meets = " AND ".join(f"_firn_m.{identifier(key)} = _firn_b.{identifier(key)}" for key in keys)
+            rows = f"({' UNION ALL '.join(parts)}) AS _firn_m"
+            met.append(f"SELECT _firn_m.* FROM {rows} LEFT SEMI JOIN {self._back} AS _firn_b ON {meets}")
+        kept = ", ".join(f"any_value(_firn_s.{identifier(f.name)}) AS {identifier(f.name)}" for f in self._fields)
+        text = (
+            f"SELECT {kept}, max(_firn_s.{_FILE}) AS {_FILE} FROM ({' UNION ALL '.join(met)}) AS _firn_s "
+            f"GROUP BY {self._content('_firn_s')} HAVING sum(_firn_s.{_W}) > 0 LIMIT {_NAMED}"
+        )
+        found = collect(self._session.sql(text))
         return found if found.num_rows else None
 
     def _staged(self, rest: Iterable[str]) -> tuple[Staged, int | None]:

@@ -1,6 +1,6 @@
 """An expression as a tree whose every value has a kind; made by `parse_expression`, rendered by the engine."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -86,6 +86,26 @@ class Expression:
     @property
     def references(self) -> frozenset[Column]:
         return frozenset(node.column for node in nodes(self.tree) if isinstance(node, Named))
+
+
+def rebound(tree: Node, found: Callable[[Column], Column]) -> Node:
+    """The same tree over columns that are found elsewhere."""
+    match tree:
+        case Named(column):
+            return Named(found(column))
+        case Call(name, arguments, kind):
+            return Call(name, tuple(rebound(part, found) for part in arguments), kind)
+        case Cast(value, kind, safe):
+            return Cast(rebound(value, found), kind, safe)
+        case Case(of, branches, otherwise, kind):
+            moved = tuple((rebound(condition, found), rebound(value, found)) for condition, value in branches)
+            return Case(
+                None if of is None else rebound(of, found),
+                moved,
+                None if otherwise is None else rebound(otherwise, found),
+                kind,
+            )
+    return tree
 
 
 def nodes(tree: Node) -> Iterator[Node]:

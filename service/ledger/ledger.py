@@ -25,6 +25,7 @@ from sqlalchemy.schema import CreateColumn
 
 from service import postgres
 from service.errors import KeyBusy
+from service.ledger.last import not_last
 from service.ledger.owners import Alone, Owners, Together
 from service.ledger.schema import batches, keys, metadata, shares, write_counts
 from service.ledger.translate import translated
@@ -33,6 +34,8 @@ from service.names import TableName
 from service.settings import Settings
 
 _KEPT_DAYS = 30
+# Of each table so many changes stay noted for longer, as its history names their requests.
+_LAST, _LAST_KEPT_DAYS = 400, 366
 BEGUN, TAKEN = "begun", "taken"
 UNFINISHED = (BEGUN, TAKEN)
 _AT_ONCE = 500  # values in one IN (…)
@@ -226,10 +229,18 @@ class Ledger:
         with self._writing() as connection:
             _count(connection, table_uuid, writes)
 
-    def forget(self, batches_before_ms: int, keys_before_ms: int) -> None:
-        """Let go of the notes of changes that ended before a time, and of keys noted before one."""
+    def forget(self, batches_before_ms: int, keys_before_ms: int, last_before_ms: int | None = None) -> None:
+        """Let go of the notes of changes that ended before a time, and of keys noted before one.
+
+        With `last_before_ms` the last changes of each table go only where they ended before that.
+        """
+        going = [batches.c.ended_ms < batches_before_ms]
+        if last_before_ms is not None:
+            with self._reading() as connection:
+                going = [*not_last(connection, going[0], _LAST), batches.c.ended_ms < last_before_ms]
         with self._writing() as connection:
-            connection.execute(delete(batches).where(batches.c.ended_ms < batches_before_ms))
+            for which in going:
+                connection.execute(delete(batches).where(which))
             connection.execute(delete(shares).where(shares.c.until_ms < _now_ms()))
             undecided = select(batches.c.batch).where(batches.c.state.in_(UNFINISHED))
             old = keys.c.noted_ms < keys_before_ms
@@ -291,7 +302,9 @@ def tidy(ledger: Ledger, settings: Settings) -> None:
     keys_hours = settings.limits.keys_kept_hours
     # A key without an answer is worth nothing without the note of its batch.
     batches_hours = max(_KEPT_DAYS * 24, keys_hours)
-    ledger.forget(_now_ms() - batches_hours * hour, _now_ms() - keys_hours * hour)
+    last_hours = max(_LAST_KEPT_DAYS * 24, batches_hours)
+    now = _now_ms()
+    ledger.forget(now - batches_hours * hour, now - keys_hours * hour, now - last_hours * hour)
 
 
 def _count(connection: Connection, table_uuid: str, writes: int) -> None:

@@ -251,8 +251,35 @@ def test_a_large_table_killed_half_way_is_whole_and_the_second_try_completes(
         listed = victim.firn.ok({"operation": "LIST_PARTITIONS", **TICKS, "limit": 100_000})["partitions"]
         found = {str(p["partition"]): p["rows"] for p in listed}
         assert found == {str(p["partition"]): p["rows"] for p in estimate["partitions"]}
+        changes_leave_the_counts_they_announced(victim, rows)
     finally:
         victim.close()
+
+
+def changes_leave_the_counts_they_announced(victim: Victim, rows: int) -> None:
+    """Dry runs of every change write nothing; then one of every tenth row a second time, and those removed again."""
+    before = figures(victim)
+    first = ticks(0, 1000)
+    batch = [{**row, "ts": row["ts"].isoformat(), "date": row["date"].isoformat()} for row in first.to_pylist()]
+    asked: list[dict[str, Any]] = [
+        {"operation": "UPDATE", "filter": {"id": {"lt": 1000}}, "updates": {"product_id": "none"}},
+        {"operation": "DELETE", "filter": {"id": {"lt": 1000}}},
+        {"operation": "UPSERT", "records": batch, "key_cols": ["id"]},
+        {"operation": "WRITE", "mode": "overwrite", "records": batch},
+        {"operation": "DEDUPLICATE", "key_cols": ["id"]},
+    ]
+    told = [victim.firn.ok({**TICKS, **request, "dry_run": True}) for request in asked]
+    assert figures(victim) == before
+    assert (told[0]["records_updated"], told[1]["records_deleted"]) == (1000, 1000)
+    assert (told[2]["records_updated"], told[2]["records_inserted"], told[2]["records_unchanged"]) == (0, 0, 1000)
+    assert told[4]["records_removed"] == 0
+
+    fill(victim.firn, rows // 10)
+    request = {"operation": "DEDUPLICATE", **TICKS, "key_cols": ["id"]}
+    announced = victim.firn.ok({**request, "dry_run": True})["records_removed"]
+    assert figures(victim)[0]["n"] == rows + rows // 10
+    assert (announced, victim.firn.ok(request)["records_removed"]) == (rows // 10, rows // 10)
+    assert figures(victim) == before
 
 
 def halfway(victim: Victim, job: str) -> bool:

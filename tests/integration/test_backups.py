@@ -33,7 +33,7 @@ class Shop:
     def __init__(self, firn: Firn, tenant: str, **create: Any) -> None:
         self.firn = firn
         self.address = {"tenant_id": tenant, "table": "t"}
-        firn.ok({"operation": "CREATE_TABLE", **self.address, "schema": FIELDS, **create})
+        firn.ok({"operation": "CREATE_TABLE", **self.address, "schema": FIELDS} | create)
 
     def ask(self, operation: str, **parts: Any) -> dict[str, Any]:
         return self.firn.ok({"operation": operation, **self.address, **parts})

@@ -189,6 +189,17 @@ def test_rows_do_not_come_back_where_later_rows_have_their_primary_key(firn: Fir
     assert shop.rows() == [(1, "a", 1), (2, "a", 2), (3, "c", 3)]
 
 
+def test_rows_come_back_beside_rows_that_had_their_key_before(firn: Firn, tenant: str) -> None:
+    shop = Shop(firn, tenant, schema=KEYED)
+    shop.write((1, "a", 1), (1, "b", 2))
+    wrong = shop.delete(kind="a")
+    shop.update(20, kind="b")
+    later = shop.conflicts(wrong)
+    shop.undo(later[0])
+    shop.undo(wrong)
+    assert shop.rows() == [(1, "a", 1), (1, "b", 2)]
+
+
 def test_rows_do_not_come_back_where_an_upsert_brought_their_key(shop: Shop) -> None:
     shop.write((1, "a", 1), (2, "a", 2))
     wrong = shop.delete(id=1)

@@ -52,25 +52,33 @@ def typed(column: str, value: Any) -> Any:
         return None
     if column == "price":
         return Decimal(value)
-    return date.fromisoformat(value) if column == "day" else value
-
-
-def row_of(record: dict[str, Any]) -> dict[str, Any]:
-    """The row that a record makes; absent is null."""
-    return {column: typed(column, record.get(column)) for column in COLUMNS}
+    return date.fromisoformat(value) if column in ("day", "month") else value
 
 
 def _maybe(column: str) -> SearchStrategy[Any]:
     return st.none() | VALUES[column]
 
 
-records = st.fixed_dictionaries({"id": _ids, "name": _names}, optional={column: _maybe(column) for column in OPTIONAL})
+BY_HAND: dict[str, SearchStrategy[Any]] = {
+    "initial": st.sampled_from((None, "A", "?")),
+    "score": st.sampled_from((None, 0, 3)),
+    "month": st.sampled_from((None, "2024-02-01")),
+}
+"""What a caller sets a derived column to. Tables that have no such column are not sent it."""
+
+records = st.fixed_dictionaries(
+    {"id": _ids, "name": _names}, optional={column: _maybe(column) for column in OPTIONAL} | BY_HAND
+)
 """What WRITE takes."""
 
-partial_records = st.fixed_dictionaries(
-    {"id": _ids}, optional={"name": _names, **{column: _maybe(column) for column in OPTIONAL}}
-)
-"""What UPSERT takes: a name only where the row may be new."""
+
+def partial_records(keys: tuple[str, ...]) -> SearchStrategy[dict[str, Any]]:
+    """What UPSERT takes: of the required columns only those that are keys must be there, unless the row is new."""
+    optional = {c: VALUES[c] if c in ("id", "name") else _maybe(c) for c in COLUMNS} | BY_HAND
+    few, more = ({c: VALUES[c] for c in dict.fromkeys((*keys, *others))} for others in ((), ("id", "name")))
+    return st.sampled_from((few, more, more)).flatmap(
+        lambda sure: st.fixed_dictionaries(sure, optional={c: v for c, v in optional.items() if c not in sure})
+    )
 
 
 def _set(column: str) -> SearchStrategy[Any]:
@@ -78,7 +86,9 @@ def _set(column: str) -> SearchStrategy[Any]:
     return plain | st.sampled_from(list(COMPUTED[column])).map(lambda text: {"expression": text})
 
 
-updates = st.fixed_dictionaries({}, optional={column: _set(column) for column in ("name", *OPTIONAL)}).filter(bool)
+updates = st.fixed_dictionaries({}, optional={c: _set(c) for c in ("name", *OPTIONAL)} | BY_HAND).filter(
+    lambda found: any(column in COLUMNS for column in found)
+)
 """What UPDATE sets: literals, and expressions over the row."""
 
 _wrong_value = st.sampled_from(

@@ -59,7 +59,7 @@ VALUES: dict[str, dict[str, Callable[[Row], Any]]] = {
         "id": lambda row: row["id"],
     },
     "price": {
-        "least(price, 5)": lambda row: 5 if row["price"] is None else min(row["price"], 5),
+        "least(price, 5)": lambda row: min(Decimal("5.00") if row["price"] is None else row["price"], Decimal("5.00")),
         "price / 4": lambda row: None if row["price"] is None else _rounded(row["price"] / 4),
     },
     "day": {
@@ -67,6 +67,21 @@ VALUES: dict[str, dict[str, Callable[[Row], Any]]] = {
         "date_trunc('month', day)": lambda row: None if row["day"] is None else row["day"].replace(day=1),
     },
 }
+DERIVED: dict[str, tuple[str, Callable[[Row], Any]]] = {
+    "initial": (
+        "upper(substr(name, 1, 1))",
+        lambda row: None if row["name"] is None else row["name"][:1].upper(),
+    ),
+    "score": (
+        "coalesce(n, 0) % 7 + id",
+        lambda row: None if row["id"] is None else int(fmod(row["n"] or 0, 7)) + row["id"],
+    ),
+    "month": (
+        "date_trunc('month', day)",
+        lambda row: None if row["day"] is None else row["day"].replace(day=1),
+    ),
+}
+"""Columns that a table may get, each with what it is worked out by."""
 
 
 def _rounded(number: Decimal) -> Decimal:

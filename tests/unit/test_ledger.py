@@ -251,14 +251,32 @@ class TestForgetting:
         tidy(ledger, settings_with(keys_kept_hours=hours))
         assert (kept(path, "keys"), kept(path, "batches")) == (["k"], ["one"])
 
-    def test_notes_of_changes_are_kept_for_a_month(self, ledger: Ledger, path: Path) -> None:
-        for hours, left in ((30 * 24 - 1, ["one"]), (2, [])):
-            if left:
-                ledger.begin(begun("one"))
-                ledger.end("one", 1)
+    def test_notes_of_changes_without_a_snapshot_are_kept_for_a_month(self, ledger: Ledger, path: Path) -> None:
+        for batch, snapshot_id in (("void", None), ("made", 0)):
+            ledger.begin(begun(batch))
+            ledger.end(batch, snapshot_id)
+        for hours, left in ((30 * 24 - 1, ["made", "void"]), (2, [])):
             aged(path, "batches", "ended_ms", hours)
             tidy(ledger, Settings())
             assert kept(path, "batches") == left
+
+    def test_the_last_changes_of_each_table_are_kept_for_a_year(
+        self, ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its history names the requests of snapshots that have not expired."""
+        monkeypatch.setattr("service.ledger.ledger._LAST", 3)
+        for number in range(5):
+            ledger.begin(begun(f"many-{number}", "uuid-many"))
+            ledger.end(f"many-{number}", number + 1)
+            aged(path, "batches", "ended_ms", 1)
+        ledger.begin(begun("few", "uuid-few"))
+        ledger.end("few", 1)
+        aged(path, "batches", "ended_ms", 30 * 24)
+        tidy(ledger, Settings())
+        assert kept(path, "batches") == ["few", "many-2", "many-3", "many-4"]
+        aged(path, "batches", "ended_ms", 336 * 24 - 2)
+        tidy(ledger, Settings())
+        assert kept(path, "batches") == ["few", "many-4"]
 
 
 def settings_with(keys_kept_hours: int) -> Settings:

@@ -1,0 +1,144 @@
+"""DIFF: the rows that tell one state of a table from another."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from service.catalog.tables import Snapshot, Table
+from service.context import Context
+from service.history.diff import Page
+from service.moments import moment
+from service.operation import Example, Metadata, Result, TableRequest, operation
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "menu"}
+GIVEN: tuple[dict[str, Any], ...] = (
+    {
+        "operation": "CREATE_TABLE",
+        **ADDRESS,
+        "schema": {
+            "fields": {"dish": {"type": "string"}, "price": {"type": "decimal(6,2)"}},
+            "primary_key": ["dish"],
+        },
+    },
+    {
+        "operation": "WRITE",
+        **ADDRESS,
+        "records": [{"dish": "soup", "price": "7.00"}, {"dish": "stew", "price": "14.00"}],
+    },
+    {
+        "operation": "UPSERT",
+        **ADDRESS,
+        "records": [{"dish": "soup", "price": "7.50"}, {"dish": "tart", "price": "5.00"}],
+    },
+    {"operation": "DELETE", **ADDRESS, "filter": {"dish": "stew"}},
+)
+_FIRST, _LAST = 4358829213746520102, 1886043621045928221
+_SOUP = {"change": "updated", "before": {"dish": "soup", "price": "7.00"}, "after": {"dish": "soup", "price": "7.50"}}
+_STEW = {"change": "deleted", "before": {"dish": "stew", "price": "14.00"}, "after": None}
+_TART = {"change": "inserted", "before": None, "after": {"dish": "tart", "price": "5.00"}}
+_COUNTS = {"records_inserted": 1, "records_deleted": 1, "records_updated": 1}
+_ANSWER: dict[str, Any] = {
+    "success": True,
+    "from_snapshot": "<any>",
+    "to_snapshot": "<any>",
+    **_COUNTS,
+    "key_cols": ["dish"],
+    "changes": [_SOUP, _STEW, _TART],
+    "has_more": False,
+    "files_read": "<any>",
+    "files_shared": 0,
+    "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+}
+EXAMPLES = (
+    Example(
+        "What came, went and changed between two snapshots",
+        {"operation": "DIFF", **ADDRESS, "from_snapshot": _FIRST, "to_snapshot": _LAST},
+        _ANSWER,
+        given=GIVEN,
+        taken={"from_snapshot": (2, "metadata.snapshot_id"), "to_snapshot": (4, "metadata.snapshot_id")},
+    ),
+    Example(
+        "Only the numbers, until now",
+        {"operation": "DIFF", **ADDRESS, "from_snapshot": _FIRST, "limit": 0},
+        {**_ANSWER, "changes": [], "has_more": True},
+        given=GIVEN,
+        taken={"from_snapshot": (2, "metadata.snapshot_id")},
+    ),
+    Example(
+        "The way back, a page of it",
+        {"operation": "DIFF", **ADDRESS, "from_snapshot": _LAST, "to_snapshot": _FIRST, "limit": 1, "offset": 1},
+        {**_ANSWER, "changes": [{"change": "inserted", "before": None, "after": _STEW["before"]}], "has_more": True},
+        given=GIVEN,
+        taken={"from_snapshot": (4, "metadata.snapshot_id"), "to_snapshot": (2, "metadata.snapshot_id")},
+    ),
+)
+
+
+class Diff(TableRequest):
+    operation: Literal["DIFF"]
+    from_snapshot: int | str = Field(
+        description="the state before: a snapshot's id, the name of a tag or backup, or a time"
+    )
+    to_snapshot: int | str | None = Field(
+        default=None, description="the state after, which may be older; default: what the table holds now"
+    )
+    key_cols: list[str] | None = Field(
+        default=None,
+        description="what pairs a row that went with one that came, as an update; default: the primary key; [] for "
+        "no pairs",
+    )
+    limit: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        default=1000, description="at most so many changes; 0 only counts them"
+    )
+    offset: Annotated[int, Field(ge=0, le=10_000_000)] = Field(default=0, description="skip so many first")
+
+
+class Change(BaseModel):
+    change: Literal["inserted", "deleted", "updated"] = Field(description="what became of the row")
+    before: dict[str, Any] | None = Field(description="the row before; null where it was not there")
+    after: dict[str, Any] | None = Field(description="the row after; null where it is gone")
+
+
+class DiffResult(Result):
+    from_snapshot: int = Field(description="the snapshot that the state before is")
+    to_snapshot: int = Field(description="the snapshot that the state after is")
+    records_inserted: int = Field(description="rows that came, and are no update; each as often as it came")
+    records_deleted: int = Field(description="rows that went, and are no update")
+    records_updated: int = Field(description="pairs of a row that went and one of the same key that came")
+    key_cols: list[str] = Field(description="what paired them; [] where nothing did")
+    changes: list[Change] = Field(
+        description="the rows of this page; by key, and without one by their contents: always in the same order"
+    )
+    has_more: bool = Field(description="whether there are changes beyond this page")
+    files_read: int = Field(description="data files that one of the two does not hold; only these are opened")
+    files_shared: int = Field(description="data files that both hold")
+
+
+@operation(Diff, DiffResult, pool="queries", examples=EXAMPLES)
+def diff(request: Diff, context: Context) -> DiffResult:
+    """Tell which rows were inserted, deleted and updated between any two states of a table."""
+    table = context.catalog.load(request.table_name)
+    before = table.snapshot_as_of(moment(request.from_snapshot), "from_snapshot")
+    after = _after(request, table) or before
+    found = context.differences.between(table, before, after, request.key_cols, Page(request.limit, request.offset))
+    counts = found.compared
+    total = counts.inserted + counts.deleted + counts.updated
+    return DiffResult(
+        from_snapshot=before.snapshot_id,
+        to_snapshot=after.snapshot_id,
+        records_inserted=counts.inserted,
+        records_deleted=counts.deleted,
+        records_updated=counts.updated,
+        key_cols=list(found.keys),
+        changes=[Change(change=c.kind, before=c.before, after=c.after) for c in counts.changes],
+        has_more=request.offset + len(counts.changes) < total,
+        files_read=found.files_read,
+        files_shared=found.files_shared,
+        metadata=Metadata(snapshot_id=after.snapshot_id),
+    )
+
+
+def _after(request: Diff, table: Table) -> Snapshot | None:
+    if request.to_snapshot is not None:
+        return table.snapshot_as_of(moment(request.to_snapshot), "to_snapshot")
+    return None if table.current_snapshot_id is None else table.snapshot(table.current_snapshot_id, "to_snapshot")

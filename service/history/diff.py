@@ -1,0 +1,89 @@
+"""DIFF: which rows tell one state of a table from another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.catalog.files import has_deletes, list_files
+from service.catalog.tables import Catalog, Snapshot, Table
+from service.commits.holds import Holds
+from service.edits.upsert import keys_of
+from service.engine.diff import Compared, Comparison, State, apart, compare
+from service.engine.engine import Engine
+from service.history.snapshots import newest_first, same_rows
+from service.schema import TableSchema
+
+
+@dataclass(frozen=True)
+class Page:
+    """Which of the differing rows are wanted."""
+
+    limit: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What tells the one state from the other, and how much had to be read to know it."""
+
+    keys: tuple[str, ...]
+    """What rows were paired by."""
+    compared: Compared
+    files_read: int
+    files_shared: int
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Compares states of tables."""
+
+    engine: Engine
+    catalog: Catalog
+    holds: Holds
+
+    def between(
+        self, table: Table, before: Snapshot, after: Snapshot, key_cols: Sequence[str] | None, page: Page
+    ) -> Difference:
+        """The difference of two snapshots, whichever is older, under the columns of the later one."""
+        later = newest_first((before, after))[0]
+        keys = _keys(later.schema, key_cols)
+        if same_rows(table, before, after):
+            return Difference(keys, Compared(), 0, len(list_files(table, after.snapshot_id).data))
+        with (
+            self.holds.reading(table.uuid, before.snapshot_id),
+            self.holds.reading(table.uuid, after.snapshot_id),
+        ):
+            try:
+                return self._compared(table, before, after, later, keys, page)
+            except Exception:
+                # Expired meanwhile, and its files with it? That is what the caller should hear.
+                current = self.catalog.load(table.name)
+                if current.uuid == table.uuid:
+                    current.snapshot(before.snapshot_id, "from_snapshot")
+                    current.snapshot(after.snapshot_id, "to_snapshot")
+                raise
+
+    def _compared(
+        self, table: Table, before: Snapshot, after: Snapshot, later: Snapshot, keys: tuple[str, ...], page: Page
+    ) -> Difference:
+        had, has = self._states(table, before.snapshot_id, after.snapshot_id)
+        shared = len(list_files(table, after.snapshot_id).data) - len(has.files)
+        compared = Compared()
+        if had.files or has.files:
+            schema_id = table.schema_id if later.schema_id is None else later.schema_id
+            asked = Comparison(table.spark_name, had, has, schema_id, later.schema, keys, page.limit, page.offset)
+            compared = self.engine.run(compare, asked)
+        return Difference(keys, compared, len(had.files) + len(has.files), shared)
+
+    def _states(self, table: Table, before_id: int, after_id: int) -> tuple[State, State]:
+        if has_deletes(table, before_id) or has_deletes(table, after_id):
+            return self.engine.run(apart, table.spark_name, before_id, after_id)
+        had = {file.path for file in list_files(table, before_id).data}
+        has = {file.path for file in list_files(table, after_id).data}
+        return State(before_id, frozenset(had - has)), State(after_id, frozenset(has - had))
+
+
+def _keys(schema: TableSchema, key_cols: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns that rows are paired by: those asked for, else the primary key; where they are none, none are."""
+    if key_cols is None:
+        return schema.primary_key
+    return keys_of(schema, key_cols) if key_cols else ()

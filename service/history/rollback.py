@@ -1,0 +1,101 @@
+"""ROLLBACK: a table made to hold what it held at an earlier snapshot, as one more change of it."""
+
+from dataclasses import dataclass
+
+from service.catalog.tables import Snapshot, Table
+from service.commits.ask import Ask
+from service.commits.holds import Holds
+from service.edits.restore import Aim, Restored, Restores
+from service.engine.swap import Tag
+from service.errors import PlanStale
+from service.history.snapshots import only_rewrites
+from service.moments import Moment
+
+OPERATION = "ROLLBACK"
+NOT_DONE = "the table holds what it held then already"
+_TO, _UNDONE = "firn-rolled-back-to", "firn-rolled-back-changes"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which state is to be the table's again, and from which it is to be left."""
+
+    state: Moment
+    field: str
+    """Where the request names it."""
+    expected_id: int | None = None
+    """The snapshot that was looked at before: since then no rows must have changed."""
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """What a rollback came to, or would."""
+
+    restored: Restored
+    to_id: int
+    from_id: int | None
+    """The state that was left."""
+    changes: int | None
+    """How many commits that changed rows lie between the two; None where the one was not built on the other."""
+
+
+@dataclass(frozen=True)
+class Rollbacks:
+    """Takes tables back to what they held."""
+
+    restores: Restores
+    holds: Holds
+
+    def run(self, table: Table, wanted: Wanted, tag: Tag | None, ask: Ask, *, dry_run: bool) -> RolledBack:
+        """Make the table hold what it held at a snapshot, unless it does; or see what that would do."""
+        aim = _aim(wanted)
+        # An attempt before, with the same key, may be all there is to tell of a snapshot that has expired since.
+        target = None if ask.earlier else aim.state(table)
+        with self.holds.reading(table.uuid, target):
+            if dry_run:
+                restored = self.restores.would_be(table, aim)
+                return _told(table, restored, aim)
+            return _told(table, self.restores.make(table, aim, tag, ask), aim)
+
+
+def _aim(wanted: Wanted) -> Aim:
+    def state(current: Table) -> int:
+        return current.snapshot_as_of(wanted.state, wanted.field).snapshot_id
+
+    def check(current: Table) -> None:
+        changes = 0 if wanted.expected_id is None else _changes(current, wanted.expected_id)
+        if changes != 0:
+            what = "the table is not built on" if changes is None else "rows were changed since"
+            raise PlanStale(
+                f"{what} snapshot {wanted.expected_id}; nothing was rolled back; look at what came since, and send "
+                f"expected_snapshot_id: {current.current_snapshot_id}",
+                field="expected_snapshot_id",
+            )
+
+    def said(current: Table) -> dict[str, str]:
+        changes = _changes(current, state(current))
+        return {_TO: str(state(current))} | ({} if changes is None else {_UNDONE: str(changes)})
+
+    return Aim(OPERATION, state, check, said, NOT_DONE)
+
+
+def _told(table: Table, restored: Restored, aim: Aim) -> RolledBack:
+    if restored.made is None:
+        target = aim.state(table)
+        return RolledBack(restored, target, restored.snapshot_id, _changes(table, target))
+    said = restored.made.summary
+    changes = int(said[_UNDONE]) if _UNDONE in said else None
+    return RolledBack(restored, int(said[_TO]), restored.made.parent_id, changes)
+
+
+def _changes(table: Table, since: int) -> int | None:
+    """How many commits that changed rows there were since a snapshot; None where the table was not built on it."""
+    by_id: dict[int, Snapshot] = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
+    found, at = 0, table.current_snapshot_id
+    while at is not None and at != since:
+        snapshot = by_id.get(at)
+        if snapshot is None:
+            return None
+        found += not only_rewrites(snapshot)
+        at = snapshot.parent_id
+    return found if at is not None else None

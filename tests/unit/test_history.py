@@ -1,0 +1,170 @@
+"""A table's past, from its metadata and the ledger: no JVM, and no data."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.catalog.tables import Snapshot, Table
+from service.errors import SnapshotNotFound
+from service.history.snapshots import Rows, entries, newest_first, rows_of, same_rows
+from service.ledger.ledger import Begun, Ledger
+from service.moments import Moment, moment
+from service.schema import TableSchema
+from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
+
+NO_COLUMNS = TableSchema(())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return make_table(open_catalog(tmp_path))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (7, 7),
+        ("7", 7),
+        ("2024-01-31", datetime(2024, 1, 31, tzinfo=UTC)),
+        ("2024-01-31T12:00:00Z", datetime(2024, 1, 31, 12, tzinfo=UTC)),
+        ("2024-01-31T12:00:00+02:00", datetime(2024, 1, 31, 10, tzinfo=UTC)),
+        ("release-7", "release-7"),
+        ("backup-20240501T101112045Z-delete-1f0c9a7e", "backup-20240501T101112045Z-delete-1f0c9a7e"),
+        ("٧", "٧"),
+        ("", ""),
+    ],
+)
+def test_a_state_is_named_by_id_time_or_tag(value: int | str, named: Moment) -> None:
+    assert moment(value) == named
+
+
+def test_a_tag_names_its_snapshot_and_a_branch_names_none(table: Table) -> None:
+    first = append(table, None)
+    append(table, None)
+    table.iceberg.manage_snapshots().create_tag(first, "one").create_branch(first, "side").commit()
+    assert table.snapshot_as_of("one").snapshot_id == first
+    with pytest.raises(SnapshotNotFound, match=r"has no tag or backup 'ones'; did you mean 'one'\?") as refused:
+        table.snapshot_as_of("ones", "from_snapshot")
+    assert (refused.value.field, refused.value.suggestion) == ("from_snapshot", "one")
+    with pytest.raises(SnapshotNotFound, match=r"'side'; it has one$"):
+        table.snapshot_as_of("side")
+
+
+def test_what_is_not_there_is_told_with_the_oldest_that_is(table: Table) -> None:
+    with pytest.raises(SnapshotNotFound, match="nothing was ever committed to it"):
+        table.snapshot(5)
+    first = append(table, None)
+    append(table, None)
+    for asked in (5, datetime(2001, 1, 1, tzinfo=UTC)):
+        with pytest.raises(SnapshotNotFound, match=f"the oldest it has is {first}, of 20"):
+            table.snapshot_as_of(asked)
+
+
+def test_commits_are_told_with_the_requests_that_share_them(table: Table, ledger: Ledger) -> None:
+    made = [append(table, None, batch=batch, rows=3) for batch in ("one", "two", "unknown")]
+    ledger.begin(Begun("one", ORDERS, table.uuid, "WRITE", ["a", "b", "c"]))
+    ledger.begin(Begun("two", ORDERS, table.uuid, "UPSERT", ["d"]))
+    found = entries(table, ledger, 10, 0)
+    assert [entry.snapshot.snapshot_id for entry in found] == made[::-1]
+    assert [entry.asked and (entry.asked.operation, entry.asked.request_ids) for entry in found] == [
+        None,
+        ("UPSERT", ("d",)),
+        ("WRITE", ("a", "b", "c")),
+    ]
+    assert [entry.rows for entry in found] == [Rows(3)] * 3
+    assert [entry.snapshot.snapshot_id for entry in entries(table, ledger, 1, 1)] == [made[1]]
+
+
+def test_a_snapshot_that_the_table_was_taken_back_behind_is_no_ancestor(table: Table, ledger: Ledger) -> None:
+    first, second = append(table, None), append(table, None)
+    table.iceberg.manage_snapshots().rollback_to_snapshot(first).commit()
+    found = entries(table, ledger, 10, 0)
+    assert [(entry.snapshot.snapshot_id, entry.is_current, entry.is_ancestor) for entry in found] == [
+        (second, False, False),
+        (first, True, True),
+    ]
+
+
+def snapshot(number: int = 1, parent: int | None = None, schema_id: int = 0, **summary: Any) -> Snapshot:
+    said = {key.replace("_", "-"): str(value) for key, value in summary.items()}
+    return Snapshot(number, parent, number, NO_COLUMNS, said, schema_id, number)
+
+
+@pytest.mark.parametrize(
+    ("summary", "rows"),
+    [
+        ({"operation": "append", "added_records": 3}, Rows(3)),
+        ({"operation": "overwrite", "added_records": 3, "deleted_records": 5}, Rows(3, 5)),
+        ({"operation": "replace", "added_records": 5, "deleted_records": 5}, Rows()),
+        ({"operation": "append", "firn_fence": "batch"}, Rows()),
+        ({"operation": "delete", "added_position_deletes": 2}, Rows(0, 2)),
+        ({"operation": "delete", "deleted_records": 9, "removed_position_deletes": 2}, Rows(0, 7)),
+        ({"operation": "delete", "added_position_deletes": 3, "removed_position_deletes": 2}, Rows(0, 1)),
+        ({}, Rows()),
+    ],
+)
+def test_rows_that_came_and_went_are_those_of_the_summary(summary: dict[str, Any], rows: Rows) -> None:
+    assert rows_of(snapshot(**summary)) == rows
+
+
+def test_an_edit_says_itself_what_it_did() -> None:
+    edit = json.dumps({"updated": 1, "deleted": 2, "inserted": 3, "unchanged": 4})
+    copied = {"operation": "overwrite", "added_records": 100, "deleted_records": 99}
+    assert rows_of(snapshot(firn_edit=edit, **copied)) == Rows(3, 2, 1)
+    undo = json.dumps({"removed": 4, "restored": 5, "files": 1, "operation": "UPDATE"})
+    assert rows_of(snapshot(firn_edit=undo, **copied)) == Rows(5, 4)
+
+
+def test_format_one_orders_its_snapshots_by_time() -> None:
+    old = [Snapshot(n, None, ms, NO_COLUMNS, {}) for n, ms in ((1, 30), (2, 10), (3, 20))]
+    assert [s.snapshot_id for s in newest_first(old)] == [1, 3, 2]
+
+
+class Past:
+    """As much of a table as `same_rows` looks at."""
+
+    def __init__(self, *snapshots: Snapshot) -> None:
+        self._snapshots = list(snapshots)
+
+    def snapshots(self) -> list[Snapshot]:
+        return self._snapshots
+
+
+@pytest.mark.parametrize(
+    ("between", "schema_id", "same"),
+    [
+        (["replace", "replace"], 0, True),
+        (["replace", "append"], 0, False),
+        (["append", "replace"], 0, False),
+        (["replace", "replace"], 1, False),
+        ([], 0, True),
+    ],
+)
+def test_rows_are_the_same_where_only_files_were_rewritten(between: list[str], schema_id: int, same: bool) -> None:
+    made = [snapshot(1, operation="append")]
+    for i, kind in enumerate(between, start=2):
+        made.append(snapshot(i, i - 1, schema_id if i > len(between) else 0, operation=kind))
+    past: Any = Past(*made)
+    assert same_rows(past, made[0], made[-1]) is same
+    assert same_rows(past, made[-1], made[0]) is same
+
+
+def test_rows_are_not_known_to_be_the_same_across_what_has_expired_or_branched() -> None:
+    one, two, three = (
+        snapshot(1, operation="append"),
+        snapshot(2, 1, operation="append"),
+        snapshot(3, 1, operation="replace"),
+    )
+    past: Any = Past(one, two, three)
+    assert same_rows(past, one, three)
+    assert not same_rows(past, two, three)
+    gone: Any = Past(one, snapshot(4, 3, operation="replace"))
+    assert not same_rows(gone, one, gone.snapshots()[1])
