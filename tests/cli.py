@@ -23,11 +23,9 @@ class Called:
     err: str
 
 
-def call(
-    arguments: list[str], environ: dict[str, str], door: Door | None = None, stdin: str = "", err: Any = None
-) -> Called:
+def call(arguments: list[str], environ: dict[str, str], door: Door | None = None, stdin: str = "") -> Called:
     """Run a command as the shell would, without a terminal."""
-    out, err = io.StringIO(), err or io.StringIO()
+    out, err = io.StringIO(), io.StringIO()
     try:
         code = main(arguments, environ, stdin=io.StringIO(stdin), stdout=out, stderr=err, door=door)
     except SystemExit as e:  # argparse's own way out

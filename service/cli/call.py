@@ -1,11 +1,10 @@
 """One call of a command: what it was given, and what comes of it."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TextIO
 
 from service.cli.cells import clean
 from service.cli.command import FAILED, INTERRUPTED, UNCONFIRMED, WELL, Answer, Args, Command, Request
@@ -39,7 +38,7 @@ class Call:
         print(f"firn: {clean(text)}", file=self.stderr, flush=True)
 
     @contextmanager
-    def door(self, spark: bool | None = None, pauses_s: tuple[float, ...] = BRISK) -> Iterator[Door]:
+    def door(self, spark: bool | None = None, pauses_s: tuple[float, ...] | None = None) -> Iterator[Door]:
         """A way to the service."""
         if self.given is not None:
             yield self.given
@@ -48,7 +47,11 @@ class Call:
 
         url = self.args.url or self.environ.get("FIRN_URL") or None
         needs = self.command.spark if spark is None else spark
-        opened = open_door(Wanted(url, needs, not self.args.no_background, pauses_s), self.environ, self.say)
+        opened = open_door(
+            Wanted(url, needs, not self.args.no_background, BRISK if pauses_s is None else pauses_s),
+            self.environ,
+            self.say,
+        )
         try:
             yield opened
         finally:
@@ -122,7 +125,3 @@ def _asked(call: Call, door: Door, request: Request) -> Answer | None:
         except Left as e:
             call.say(f"job {e.job_id} goes on where a service runs; `firn job cancel {e.job_id}` calls it off")
             return None
-
-
-def streams() -> dict[str, Any]:
-    return {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}

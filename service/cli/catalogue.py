@@ -25,8 +25,3 @@ COMMANDS: tuple[Command, ...] = (
     system.STOP,
     *system.COMMANDS,
 )
-
-
-def command(name: str) -> Command:
-    """A command by its name."""
-    return next(each for each in COMMANDS if each.name == name)
