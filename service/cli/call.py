@@ -47,11 +47,8 @@ class Call:
 
         url = self.args.url or self.environ.get("FIRN_URL") or None
         needs = self.command.spark if spark is None else spark
-        opened = open_door(
-            Wanted(url, needs, not self.args.no_background, BRISK if pauses_s is None else pauses_s),
-            self.environ,
-            self.say,
-        )
+        pauses = BRISK if pauses_s is None else pauses_s
+        opened = open_door(Wanted(url, needs, not self.args.no_background, pauses), self.environ, self.say)
         try:
             yield opened
         finally:

@@ -108,8 +108,12 @@ def _at_home(settings: "Settings", wanted: Wanted, environ: Mapping[str, str], s
 
 
 def _here(settings: "Settings", wanted: Wanted, say: Say) -> Door:
+    import logging
+
     from service.cli.in_process import InProcess
 
+    # Nobody reads along; what goes wrong is in the answer.
+    logging.basicConfig(level=logging.CRITICAL, force=True)
     return InProcess.open(settings, say, spark=wanted.spark)
 
 

@@ -1,7 +1,6 @@
 """The application in this process, as a door: for metadata without Spark, and for all where it is to be so."""
 
 import json
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -29,8 +28,6 @@ class InProcess:
     @classmethod
     def open(cls, settings: Settings, say: Say, *, spark: bool) -> Self:
         """Own the home for one command; HomeInUse where somebody else does."""
-        # Nobody reads along; what goes wrong is in the answer.
-        logging.basicConfig(level=logging.CRITICAL, force=True)
         if not (settings.home / "catalog.db").exists() and settings.catalog.type == "sqlite":
             say(f"FIRN_HOME {settings.home} has no data yet")
         found = jars.fetch(jars.LOCK, jars.cache_dir(os.environ), say) if spark else []
@@ -41,6 +38,7 @@ class InProcess:
                 made._start(say)
             else:
                 app.look_back()
+                app.engine.stop()  # what needs it all the same is told so at once
         except BaseException:
             made.close()
             raise
