@@ -1,14 +1,18 @@
 """Writes the parts of documents that come from the code: `python -m docs.generate`.
 
 In docs/operations.md they come from the handlers, in docs/metrics.md from the metrics' catalogue, in
-docs/expressions.md from the functions' table. Each lies between `<!-- WRITE -->` and `<!-- end -->`; what stands
-outside is written by hand and stays.
+docs/expressions.md from the functions' table, in docs/cli.md from the commands' catalogue. Each lies between
+`<!-- WRITE -->` and `<!-- end -->`; what stands outside is written by hand and stays.
 """
 
 import re
 from pathlib import Path
 
 from service.app import discover
+from service.cli.catalogue import COMMANDS
+from service.cli.command import CODES, Argument, Command
+from service.cli.command import Example as Call
+from service.cli.parser import ADDRESS, ALSO, FORCE, NAMESPACE
 from service.docs_page import FieldRow, common_rows, pretty, request_rows, result_rows
 from service.expressions.functions import TABLE, Function
 from service.metrics.catalogue import HAPPENED, PROCESS, READ, TABLES, Described
@@ -17,6 +21,7 @@ from service.operation import Operation
 OPERATIONS = Path(__file__).with_name("operations.md")
 METRICS = Path(__file__).with_name("metrics.md")
 EXPRESSIONS = Path(__file__).with_name("expressions.md")
+CLI = Path(__file__).with_name("cli.md")
 _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -36,6 +41,16 @@ def generated_metrics(text: str) -> str:
 def generated_expressions(text: str) -> str:
     """The document of expressions with its tables of functions made anew."""
     parts = {"functions": "\n\n".join(_functions(name, group) for name, group in TABLE.items())}
+    return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)
+
+
+def generated_cli(text: str) -> str:
+    """The document of the `firn` command with its tables and its commands made anew."""
+    parts = {
+        "codes": "| code | when |\n|---|---|\n" + "\n".join(f"| {code} | {text} |" for code, text in CODES.items()),
+        "options": _options((*ADDRESS, NAMESPACE, *ALSO, FORCE)),
+        "commands": "\n\n".join(map(_command, COMMANDS)),
+    }
     return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)
 
 
@@ -68,6 +83,31 @@ def _metrics(kinds: tuple[Described, ...]) -> str:
     return "\n".join(["| metric | type | labels | |", "|---|---|---|---|", *rows])
 
 
+def _command(command: Command) -> str:
+    shown = [f"### firn {command.name}", command.summary + (f" {command.details}" if command.details else "")]
+    if command.arguments:
+        shown.append(_options(command.arguments))
+    return "\n\n".join([*shown, *map(_call, command.examples)])
+
+
+def _options(arguments: tuple[Argument, ...]) -> str:
+    return "| | |\n|---|---|\n" + "\n".join(f"| `{_written(each)}` | {each.options['help']} |" for each in arguments)
+
+
+def _written(argument: Argument) -> str:
+    meta = argument.options.get("metavar") or "|".join(argument.options.get("choices", ()))
+    name = meta if argument.positional else " ".join(filter(None, (argument.flags[0], meta)))
+    return name.replace("|", "\\|")
+
+
+def _call(example: Call) -> str:
+    line = f"echo '{example.stdin}' | {example.line}" if example.stdin else example.line
+    # The one that most examples have stands at the top of the document.
+    own = {name: text for name, text in example.files.items() if name in example.line and name != "orders.yaml"}
+    files = "".join(f"`{name}`:\n\n```{Path(name).suffix[1:]}\n{text}```\n\n" for name, text in own.items())
+    return f"**{example.title}:**\n\n{files}```console\n$ {line}\n{example.shows}```"
+
+
 def _functions(name: str, group: tuple[Function, ...]) -> str:
     rows = [f"| `{f.signature}` | {f.says} | `{f.example}` | `{f.shows}` |" for f in group]
     return "\n".join([f"### {name}", "", "| function | gives | example | is |", "|---|---|---|---|", *rows])
@@ -83,3 +123,4 @@ if __name__ == "__main__":
     OPERATIONS.write_text(generated(OPERATIONS.read_text(), discover()))
     METRICS.write_text(generated_metrics(METRICS.read_text()))
     EXPRESSIONS.write_text(generated_expressions(EXPRESSIONS.read_text()))
+    CLI.write_text(generated_cli(CLI.read_text()))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 import handlers
-from service import jars, warm
+from service import jars, presence, warm
 from service.catalog.connect import connect
 from service.catalog.staging import sweep
 from service.context import compose
@@ -24,7 +24,7 @@ from service.errors import FirnError
 from service.ledger.ledger import open_ledger, tidy
 from service.operation import Operation
 from service.router import Router
-from service.settings import ROOT, Settings, SettingsError, load
+from service.settings import ROOT, HomeInUse, Settings, SettingsError, load
 
 log = logging.getLogger("firn")
 _LOOK_EVERY_S = 10
@@ -66,6 +66,11 @@ class App:
             return "stopping"
         return "ready" if self.ready else "starting"
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything that somebody waits for is under way."""
+        return self.router.busy or self.context.background.busy or self.context.bulk.under_way > 0
+
     def start(self) -> None:
         """Return at once; Spark starts and warms in the background."""
         threading.Thread(target=self._live, name="firn-start", daemon=True).start()
@@ -77,7 +82,7 @@ class App:
 
     def _start(self) -> None:
         started = time.monotonic()
-        for step in (self._look_back, self._start_engine, self._warm_up):
+        for step in (self.look_back, self._start_engine, self._warm_up):
             self._until_done(step)
         if not self._stopping.is_set():
             self._warm.set()
@@ -117,7 +122,7 @@ class App:
             except Exception as e:  # it is tried again: without an end, nothing would be looked after any more
                 log.error("the ledger's notes could not be tidied: %s", e, exc_info=not isinstance(e, FirnError))
 
-    def _look_back(self) -> None:
+    def look_back(self) -> None:
         """Finish and remove what earlier processes left; only before Spark is there, so that nothing of ours is met."""
         left = self.context.commits.recover()
         if left:
@@ -142,6 +147,7 @@ class App:
         if self._stopping.is_set():
             return
         self._stopping.set()
+        presence.withdraw(self.settings.home)
         self.context.background.stop()
         scheduler = self.context.schedules.scheduler
         scheduler.stop()
@@ -200,10 +206,10 @@ def _own(home: Path) -> IO[str]:
         except OSError as e:
             lock.seek(0)
             owner = lock.read().strip()
-            if not owner.isdigit() or _lives(int(owner)) or time.monotonic() > deadline:
+            if (owner.isdigit() and _lives(int(owner))) or time.monotonic() > deadline:
                 said = f"process {owner}" if owner else "another process"
-                raise SettingsError(
-                    f"FIRN_HOME {home} is in use by {said}; stop it, or set FIRN_HOME to another folder"
+                raise HomeInUse(
+                    f"FIRN_HOME {home} is in use by {said}; stop it (`firn stop`), or set FIRN_HOME to another folder"
                 ) from e
             time.sleep(0.1)
     lock.truncate(0)
@@ -232,14 +238,26 @@ def configure_logging(settings: Settings) -> None:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 
-def serve(settings: Settings, jar_paths: list[Path]) -> int:
-    """Serve until told to stop; the exit code."""
+def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = None) -> int:
+    """Serve until told to stop; the exit code.
+
+    With `log_file`, which is where its output goes, it serves commands of this user in the background: it has no port,
+    and ends when nobody has asked for anything for a while.
+    """
     from service import http  # FastAPI and uvicorn are needed by this door only
 
     configure_logging(settings)
     app = App(settings, jar_paths)
-    code = http.serve(app)
-    if app.router.busy or app.context.background.busy:  # a thread that never came back would keep the process
+    background = log_file is not None
+    try:
+        local = presence.announce(settings, background=background, log=str(log_file) if background else None)
+    except SettingsError as e:
+        if background:
+            raise
+        log.warning("commands will not find this service without --url: %s", e)
+        local = None
+    code = http.serve(app, local, settings.background.idle_s if background else None)
+    if app.busy:  # a thread that never came back would keep the process
         logging.shutdown()
         os._exit(code)
     return code

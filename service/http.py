@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+import os
 import re
+import signal
+import socket
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +22,7 @@ from service import envelope, events, http_bulk, http_stream
 from service.budget import Budget, Held
 from service.docs_page import page
 from service.errors import BodyTooLarge, FirnError, InternalError, InvalidRequest, MethodNotAllowed, NotFound, nearest
+from service.http_idle import Idle
 from service.http_server import Server
 from service.loads import JOB, RECORDS
 from service.metrics.catalogue import BULK, NONE
@@ -44,6 +48,8 @@ class Service(Protocol):
     def ready(self) -> bool: ...
     @property
     def state(self) -> str: ...
+    @property
+    def busy(self) -> bool: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
 
@@ -204,11 +210,19 @@ def _response(answer: Answer, request_id: str) -> Response:
     return Response(answer.body, answer.status, headers, media_type="application/json")
 
 
-def serve(service: Service) -> int:
-    """Listen at once, start the service in the background, return when it has stopped."""
+def serve(service: Service, local: socket.socket | None, idle_s: float | None = None) -> int:
+    """Listen at once, start the service in the background, return when it has stopped.
+
+    `local` is the socket of the home. With `idle_s` it is the only one, and nobody's asking for so long is the end.
+    """
     settings = service.settings
+    door = create(service)
+    alone = idle_s is not None
+    if idle_s is not None:
+        door = idle = Idle(door)
+        idle.end_after(idle_s, lambda: service.busy, lambda: os.kill(os.getpid(), signal.SIGTERM))
     config: Any = uvicorn.Config(
-        create(service),
+        door,
         host=settings.host,
         port=settings.port,
         log_config=None,
@@ -217,11 +231,12 @@ def serve(service: Service) -> int:
         timeout_graceful_shutdown=2,
         timeout_keep_alive=75,
     )
-    server = Server(config, service.stop)
+    server = Server(config, service.stop, local)
     service.start()
-    log.info("listening on http://%s:%d, data under %s", settings.host, settings.port, settings.home)
+    where = "a socket" if alone else f"http://{settings.host}:{settings.port}"
+    log.info("listening on %s, data under %s", where, settings.home)
     try:
-        server.run()
+        server.run(sockets=[] if alone else None)
     finally:
         service.stop()
     return 0 if server.started else 1

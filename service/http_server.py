@@ -20,10 +20,18 @@ _LAST_WORDS_S = 0.5
 class Server(uvicorn.Server):
     """Uvicorn, but a stop first finishes what is under way, answering 503 to what comes meanwhile."""
 
-    def __init__(self, config: uvicorn.Config, finish: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, finish: Callable[[], None], local: socket.socket | None = None) -> None:
+        """`local` is a Unix socket to listen on, too."""
         super().__init__(config)
         self._finish = finish
+        self._local = local
         self._asked = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._local is not None and self.started:
+            loop = asyncio.get_running_loop()
+            self.servers.append(await loop.create_unix_server(self._protocol, sock=self._local))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._asked:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 ROOT = Path(__file__).resolve().parent.parent
-# Read by the Makefile, the jar cache, the choice of file and `firn compact`, not by a setting.
+# Read by the Makefile, the jar cache, the choice of file and the `firn` command, not by a setting.
 NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE", "FIRN_URL", "FIRN_TENANT"}
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -43,6 +43,10 @@ _POSTGRESQL_FORM = (
 
 class SettingsError(Exception):
     """A setting that cannot work; its message is one line that names the setting and the way out."""
+
+
+class HomeInUse(SettingsError):
+    """Another process owns the home."""
 
 
 class _Section(BaseModel):
@@ -168,6 +172,13 @@ class MetricsSettings(_Section):
     tables: Annotated[int, Field(ge=0, le=100_000)] = 1000
 
 
+class BackgroundSettings(_Section):
+    """A service that a command has started in the background."""
+
+    # It ends when nobody has asked it for anything for so long.
+    idle_s: Annotated[int, Field(ge=1, le=86_400)] = 600
+
+
 class Settings(_Section):
     environment: Literal["development", "staging", "production"] = "development"
     host: str = "127.0.0.1"
@@ -181,6 +192,7 @@ class Settings(_Section):
     writes: WriteQueueSettings = WriteQueueSettings()
     limits: LimitSettings = LimitSettings()
     metrics: MetricsSettings = MetricsSettings()
+    background: BackgroundSettings = BackgroundSettings()
 
 
 def load(environ: Mapping[str, str]) -> Settings:

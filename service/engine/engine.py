@@ -125,7 +125,7 @@ class Engine:
             root, self._root = self._root, None
             self._idle.clear()
             self._changed.notify_all()
-        if was != "new":
+        if was not in ("new", "stopped"):
             jvm.stop(root, seconds)
 
     def cancel(self, tag: str) -> None:

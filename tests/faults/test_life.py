@@ -33,6 +33,7 @@ def test_acknowledged_rows_survive_every_end_and_no_jvm_is_left(tmp_path: Path) 
         answers_while_it_warms(first)
         refuses_a_second_owner(home)
         first.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
+        is_found_by_commands(home)
         everything.add(finishes_what_is_under_way_on_sigterm(first))
         assert first.jvms() == []
 
@@ -76,6 +77,17 @@ def refuses_a_second_owner(home: Path) -> None:
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert f"FIRN_HOME {home} is in use by process" in done.stderr
+
+
+def is_found_by_commands(home: Path) -> None:
+    """A command about this home asks the service that was started by hand, and does not end it."""
+    env = {**os.environ, "FIRN_HOME": str(home), "FIRN_TENANT": "life"}
+    for arguments, code, out in ((["table", "list"], 0, "kept\n"), (["stop"], 1, "")):
+        done = subprocess.run(
+            [sys.executable, "-m", "service", *arguments], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout) == (code, out), done
+    assert "no command started it" in done.stderr
 
 
 def finishes_what_is_under_way_on_sigterm(process: Process) -> Told:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from service.cli import main
-from service.remote import Remote, Unreachable
+from service.cli.remote import Remote, Unreachable
 from service.settings import ROOT, load
 
 SCRIPT = ROOT / "scripts" / "trigger-compaction.sh"
@@ -107,8 +107,8 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     made = Service()
     monkeypatch.setenv("FIRN_URL", made.url)
     monkeypatch.setenv("FIRN_TENANT", "acme")
-    monkeypatch.setattr("service.remote._PAUSES_S", (0, 0))
-    monkeypatch.setattr("service.remote._LOOK_EVERY_S", 0)
+    monkeypatch.setattr("service.cli.compact.PATIENT", (0, 0))
+    monkeypatch.setattr("service.cli.work._FIRST_LOOK_S", 0)
     yield made
     made.close()
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from docs.generate import generated, generated_expressions, parts_of
+from docs.generate import generated, generated_cli, generated_expressions, parts_of
 from service.app import discover
+from service.cli.catalogue import COMMANDS
 from service.conditions import OPERATORS
 from service.docs_page import curl, error_classes, page, pretty, request_rows, result_rows
 from service.expressions.functions import FUNCTIONS
@@ -36,6 +37,20 @@ def test_the_tables_of_functions_are_up_to_date() -> None:
     assert generated_expressions(text) == text, "run `python -m docs.generate`"
     rows = re.findall(r"^\| `([a-z0-9_]+)\(", text, re.MULTILINE)
     assert rows == list(FUNCTIONS)
+
+
+def test_the_commands_are_up_to_date() -> None:
+    text = read("docs/cli.md")
+    assert generated_cli(text) == text, "run `python -m docs.generate`"
+    assert set(re.findall(r"^### firn (.+)$", text, re.MULTILINE)) == {command.name for command in COMMANDS}
+
+
+def test_the_readme_shows_examples_of_commands_that_tests_run() -> None:
+    [block] = re.findall(r"^```console\n(.*?)^```", read("README.md"), re.MULTILINE | re.DOTALL)
+    known = {f"$ {e.line}\n{e.shows}" for command in COMMANDS for e in command.examples}
+    shown = [f"$ {part}" for part in block.split("$ ")[1:]]
+    assert len(shown) == 3
+    assert set(shown) <= known
 
 
 def test_every_operation_has_a_section_and_a_row_in_the_readme() -> None:

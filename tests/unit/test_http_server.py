@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,14 +19,14 @@ ASK = b"GET / HTTP/1.1\r\nHost: firn\r\n\r\n"
 class Site:
     """A server of one page, whose loop stands still from `blocked` until `go`."""
 
-    def __init__(self) -> None:
+    def __init__(self, local: socket.socket | None = None, *, alone: bool = False) -> None:
         self.blocked = threading.Event()
         self.go = threading.Event()
         config: Any = uvicorn.Config(
             self.page, "127.0.0.1", 0, interface="asgi3", log_config=None, timeout_graceful_shutdown=1
         )
-        self.server = Server(config, lambda: None)
-        self.thread = threading.Thread(target=self.server.run)
+        self.server = Server(config, lambda: None, local)
+        self.thread = threading.Thread(target=self.server.run, args=([],) if alone else ())
 
     async def page(self, scope: Any, _: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -98,3 +99,23 @@ def test_connections_that_say_nothing_do_not_keep_it(site: Site) -> None:
     site.thread.join(5)
     assert not site.thread.is_alive()
     assert silent.recv(1) == b""
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_local_socket_is_answered_too_and_closed_with_the_rest(tmp_path: Path, alone: bool) -> None:
+    local = socket.socket(socket.AF_UNIX)
+    local.bind(str(tmp_path / "s"))
+    local.listen()
+    made = Site(local, alone=alone)
+    made.thread.start()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(str(tmp_path / "s"))
+        connection.sendall(ASK)
+        assert answer(connection) == b"HTTP/1.1 200 OK"
+    assert len(made.server.servers) == (1 if alone else 2)
+    made.server.should_exit = True
+    made.thread.join(10)
+    assert not made.thread.is_alive()
+    with socket.socket(socket.AF_UNIX) as late, pytest.raises(OSError):  # noqa: PT011  # by its kind: nobody listens
+        late.connect(str(tmp_path / "s"))

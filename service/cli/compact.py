@@ -1,16 +1,15 @@
-"""`firn compact`: has a running service compact tables, for cron and for hands."""
+"""`firn compact`: has a service compact all tables that are worth it, for cron and for hands."""
 
-import argparse
-import sys
-from collections.abc import Mapping
+import json
 from dataclasses import dataclass
 from typing import Any
 
-from service import wire
-from service.remote import Remote, Unreachable
+from service.cli.call import Call
+from service.cli.command import FAILED, UNREACHABLE, WELL, Command, argument, flag
+from service.cli.examples import layouts as examples
+from service.cli.remote import PATIENT, Door, Unreachable
+from service.cli.work import have_done
 
-URL, TENANT = "http://localhost:8080", "default"
-WELL, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3
 _MANY = 10_000
 
 
@@ -24,31 +23,30 @@ class Target:
     why: str | None = None
 
 
-def compact(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def _compact(call: Call) -> int:
     """Compact what the arguments say, a line per table; the exit code."""
-    url: str = arguments.url or environ.get("FIRN_URL") or URL
-    if not arguments.all_recommended and not arguments.table:
-        arguments.refuse("which tables is not said: --table names one, --all-recommended means all that are worth it")
-    if not url.startswith(("http://", "https://")):
-        arguments.refuse(f"{url!r} is no address of a service; write it as {URL}")
-    return _Compaction(Remote(url), arguments, _tenants(arguments, environ)).run()
+    if not call.args.all_recommended and not call.args.table:
+        call.args.refuse("which tables is not said: --table names one, --all-recommended means all that are worth it")
+    with call.door(pauses_s=PATIENT) as door:
+        return _Compaction(door, call, _tenants(call)).run()
 
 
-def _tenants(arguments: argparse.Namespace, environ: Mapping[str, str]) -> list[str]:
-    named: list[str] = arguments.tenant or [environ.get("FIRN_TENANT", "")]
+def _tenants(call: Call) -> list[str]:
+    named: list[str] = call.args.tenant or [call.args.usual_tenant]
     found = [tenant.strip() for each in named for tenant in each.split(",") if tenant.strip()]
-    return list(dict.fromkeys(found)) or [TENANT]
+    return list(dict.fromkeys(found)) or ["default"]
 
 
 @dataclass
 class _Compaction:
     """The tables of one call, one after the other. One that fails keeps no other from its turn."""
 
-    remote: Remote
-    arguments: argparse.Namespace
+    door: Door
+    call: Call
     tenants: list[str]
     failed: int = 0
     looked_at: int = 0
+    answered: bool = False
 
     def run(self) -> int:
         for tenant in self.tenants:
@@ -56,23 +54,24 @@ class _Compaction:
                 self.looked_at += 1
                 self.failed += not self._one(target)
         if self.failed:
-            return FAILED if self.remote.answered else UNREACHABLE
-        if not self.looked_at and not self.arguments.json:
-            print("no table is worth compacting", flush=True)
+            return FAILED if self.answered else UNREACHABLE
+        if not self.looked_at and not self.call.args.json:
+            self._print("no table is worth compacting")
         return WELL
 
     def _targets(self, tenant: str) -> list[Target]:
-        wanted: argparse.Namespace = self.arguments
+        wanted = self.call.args
         if not wanted.all_recommended:
             return [Target(tenant, wanted.namespace or "default", wanted.table)]
         request = {"operation": "RECOMMEND", "tenant_id": tenant, "limit": _MANY}
         if wanted.namespace:
             request["namespace"] = wanted.namespace
         try:
-            answer = self.remote.ask(request)
+            answer = self.door.ask(request)
         except Unreachable as e:
             self._fail(str(e))
             return []
+        self.answered = True
         if not answer["success"]:
             self._fail(f"the recommendations for {tenant}: {_shown(answer['error'])}")
             return []
@@ -85,13 +84,15 @@ class _Compaction:
     def _one(self, target: Target) -> bool:
         """Compact one table and say what came of it; whether it went well."""
         address = {"tenant_id": target.tenant, "namespace": target.namespace, "table": target.table}
-        if self.arguments.dry_run:
+        if self.call.args.dry_run:
             self._say(target, {**address, "why": target.why}, f"would be compacted{_because(target.why)}")
             return True
         try:
-            answer = self.remote.have_done({"operation": "COMPACT", **address})
+            with self.call.watching(f"compact {target.namespace}.{target.table}") as watch:
+                answer = have_done(self.door, {"operation": "COMPACT", **address}, watch)
+            self.answered = True
         except Unreachable as e:
-            _complain(str(e))
+            self.call.say(str(e))
             answer = {"success": False, "error": {"code": "UNREACHABLE", "message": str(e)}}
         if not answer["success"]:
             error = {key: answer["error"][key] for key in ("code", "message")}
@@ -111,10 +112,14 @@ class _Compaction:
         name = f"{target.namespace}.{target.table}"
         if len(self.tenants) > 1:
             name = f"{target.tenant}.{name}"
-        print(wire.render(told).decode().rstrip("\n") if self.arguments.json else f"{name}: {line}", flush=True)
+        self._print(json.dumps(told, separators=(",", ":")) if self.call.args.json else f"{name}: {line}")
+
+    def _print(self, line: str) -> None:
+        # At once: who looks sees each table as it is done.
+        print(line, file=self.call.stdout, flush=True)
 
     def _fail(self, problem: str) -> None:
-        _complain(problem)
+        self.call.say(problem)
         self.failed += 1
 
 
@@ -126,5 +131,27 @@ def _shown(error: dict[str, Any]) -> str:
     return f"{error['code']}: {error['message']}"
 
 
-def _complain(problem: str) -> None:
-    print(f"firn: {problem}", file=sys.stderr, flush=True)
+COMMAND = Command(
+    "compact",
+    "Compact one table, or all that are worth it.",
+    (
+        flag("--all-recommended", "every table that RECOMMEND recommends, the most worthwhile first"),
+        argument(
+            "--tenant",
+            metavar="NAME",
+            action="append",
+            help="whose tables, also several, with commas or the option repeated; FIRN_TENANT, or default",
+        ),
+        argument(
+            "--namespace",
+            metavar="NAME",
+            help="the table's namespace (default), or with --all-recommended: only those of this one",
+        ),
+        argument("--table", metavar="TABLE", help="the table, or with --all-recommended: only this one"),
+        flag("--dry-run", "say which tables, and compact none"),
+    ),
+    examples.COMPACT_ALL,
+    run=_compact,
+    spark=True,
+    details="--json prints an object per table instead of a line of text.",
+)

@@ -1,0 +1,27 @@
+"""Every command there is, in the order in which help lists them."""
+
+from service.cli import compact, layouts, past, queries, schedules, system, tables
+from service.cli.command import Command
+
+GROUPS = {
+    "table": "Create, describe and change tables.",
+    "backup": "List, restore and delete backups of tables.",
+    "schedule": "Have things done at certain times.",
+    "job": "Look after long work.",
+    "namespace": "Group tables.",
+}
+_TABLE = {
+    command.name: command
+    for command in (*tables.COMMANDS, *layouts.COMMANDS, *past.COMMANDS)
+    if command.words[0] == "table"
+}
+COMMANDS: tuple[Command, ...] = (
+    system.SERVE,
+    *queries.COMMANDS,
+    *_TABLE.values(),
+    *(command for command in past.COMMANDS if command.words[0] == "backup"),
+    *schedules.COMMANDS,
+    compact.COMMAND,
+    system.STOP,
+    *system.COMMANDS,
+)

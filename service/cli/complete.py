@@ -1,0 +1,102 @@
+"""What the Tab key offers. The shells ask `firn __complete` for it, so that there is one answer for all of them."""
+
+from collections.abc import Sequence
+
+from service.cli.catalogue import COMMANDS
+from service.cli.command import Argument, Command
+from service.cli.parser import arguments_of
+
+FILES = ":files"
+"""Offered alone: any file will do."""
+
+SCRIPTS = {
+    "bash": """\
+_firn() {
+    local found
+    found=$(firn __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    if [ "$found" = ":files" ]; then
+        compopt -o default 2>/dev/null
+        COMPREPLY=()
+    else
+        COMPREPLY=($(compgen -W "$found" -- "${COMP_WORDS[COMP_CWORD]}"))
+    fi
+}
+complete -F _firn firn
+""",
+    "zsh": """\
+#compdef firn
+_firn() {
+    local -a found
+    found=("${(@f)$(firn __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ "$found" == ":files" ]]; then
+        _files
+    else
+        compadd -- $found
+    fi
+}
+compdef _firn firn
+""",
+    "fish": """\
+function __firn_complete
+    set -l words (commandline -opc) (commandline -ct)
+    set -l found (firn __complete $words[2..-1] 2>/dev/null)
+    if test "$found" = ":files"
+        __fish_complete_path (commandline -ct)
+    else
+        string join \\n -- $found
+    end
+end
+complete -c firn -f -a '(__firn_complete)'
+""",
+}
+
+
+def complete(words: Sequence[str]) -> list[str]:
+    """What may stand in the place of the last word, after the others."""
+    *before, last = words or [""]
+    command = _command(before)
+    found = _next_words(before) if command is None else _arguments(command, before[len(command.words) :], last)
+    return found if found == [FILES] else sorted({word for word in found if word.startswith(last)})
+
+
+def _command(before: Sequence[str]) -> Command | None:
+    return next((c for c in COMMANDS if list(before[: len(c.words)]) == list(c.words)), None)
+
+
+def _next_words(before: Sequence[str]) -> list[str]:
+    depth = len(before)
+    found = {c.words[depth] for c in COMMANDS if len(c.words) > depth and list(c.words[:depth]) == list(before)}
+    return [*found, "--help", *([] if before else ["--version"])]
+
+
+def _arguments(command: Command, before: Sequence[str], last: str) -> list[str]:
+    known = arguments_of(command)
+    options = {name: each for each in known for name in each.flags if not each.positional}
+    asked = options.get(before[-1]) if before else None
+    if asked is not None and _takes_value(asked):
+        return _values(asked)
+    if last.startswith("-"):
+        return [*(name for name, each in options.items() if name not in before or _repeats(each)), "--help"]
+    positional = [each for each in known if each.positional]
+    values = [
+        word
+        for i, word in enumerate(before)
+        if not word.startswith("-") and not (i and before[i - 1] in options and _takes_value(options[before[i - 1]]))
+    ]
+    if len(values) < len(positional):
+        return _values(positional[len(values)])
+    return [*(name for name in options if name not in before), "--help"]
+
+
+def _takes_value(each: Argument) -> bool:
+    return each.options.get("action") != "store_true"
+
+
+def _repeats(each: Argument) -> bool:
+    return each.options.get("action") == "append"
+
+
+def _values(each: Argument) -> list[str]:
+    if "choices" in each.options:
+        return list(each.options["choices"])
+    return [FILES] if "FILE" in each.options.get("metavar", "") or each.options.get("metavar") == "LOG" else []

@@ -1,0 +1,1 @@
+"""The examples of every command: help, documents and tests have the same."""

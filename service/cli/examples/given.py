@@ -1,0 +1,46 @@
+"""What the examples begin with: files and tables that most of them have."""
+
+from typing import Any
+
+ORDERS_YAML = """\
+namespace: shop
+table: orders
+schema:
+  fields:
+    id: {type: long, required: true}
+    customer: {type: string, required: true}
+    amount: {type: "decimal(10,2)"}
+    placed_at: {type: timestamptz}
+  primary_key: [id]
+partition:
+  partitions:
+    - {field: placed_at, transform: month}
+properties:
+  compression: zstd
+  description: one row per order
+"""
+SCHEMA_YAML = """\
+fields:
+  page: {type: string, required: true}
+  at: {type: timestamp}
+"""
+PROPERTIES = """\
+# how the table is kept
+compression = zstd
+compaction.min_files_to_compact = 5
+"""
+FILES = {"orders.yaml": ORDERS_YAML}
+CREATE = "firn table create orders.yaml"
+
+
+def write(*ids: int) -> dict[str, Any]:
+    """A WRITE of orders."""
+    customers = ("Ann", "Bo", "Cleo")
+    records = [
+        {"id": i, "customer": customers[i % 3], "amount": f"{i}.50", "placed_at": f"2026-03-{i:02}T10:00:00Z"}
+        for i in ids
+    ]
+    return {"operation": "WRITE", "namespace": "shop", "table": "orders", "records": records}
+
+
+ORDERS = (CREATE, write(1, 2, 3))

@@ -1,0 +1,177 @@
+"""What a command prints: lines and aligned tables, cut to the terminal's width where there is one."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from service.cli.cells import clean, cut, pad, width_of
+
+_GAP = "  "
+_NARROWEST = 6
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: numbers stand right and are never cut, and of names that are cut both ends stay."""
+
+    title: str
+    right: bool = False
+    name: bool = False
+    whole: bool = False
+    """Whether it is never cut either."""
+
+
+@dataclass
+class Page:
+    """Lines on their way out."""
+
+    out: TextIO
+    width: int | None = None
+    """The terminal's; None where it is none, and nothing is cut then."""
+    height: int = 0
+    bold: bool = False
+    pager: str = ""
+    lines: list[str] = field(default_factory=list)
+
+    def line(self, text: str = "") -> None:
+        """A line as it is, cut where it is too long for the terminal."""
+        text = clean(text)
+        self.lines.append(text if self.width is None else cut(text, self.width, self._dots))
+
+    def text(self, text: str) -> None:
+        """Lines that are somebody else's, as long as they are."""
+        self.lines += map(clean, text.splitlines())
+
+    def pairs(self, pairs: Mapping[str, Any]) -> None:
+        """A name and a value on each line."""
+        widest = max(map(width_of, pairs), default=0)
+        for name, value in pairs.items():
+            self.line(f"{pad(name, widest)}{_GAP}{shown(value)}")
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
+        """An aligned table with a heading. Columns that do not fit at all are named below it."""
+        cells = [[clean(shown(value)) for value in row] for row in rows]
+        widths = [
+            max(width_of(column.title), *(width_of(row[i]) for row in cells)) if cells else width_of(column.title)
+            for i, column in enumerate(columns)
+        ]
+        fitting = self._fit(columns, widths)
+        self.lines.append(self._emphasised(self._row(columns, fitting, [column.title for column in columns])))
+        self.lines += [self._row(columns, fitting, row) for row in cells]
+        if len(fitting) < len(columns):
+            left = [column.title for column in columns[len(fitting) :]]
+            more = f"{len(left)} more column{'s' if len(left) > 1 else ''} (--json has all): {', '.join(left)}"
+            self.line(more)
+
+    def finish(self) -> None:
+        """Write all, through a pager where it is more than the terminal holds."""
+        text = "".join(f"{line}\n" for line in self.lines)
+        self.lines.clear()
+        if self.height and text.count("\n") >= self.height and self.pager:
+            import subprocess
+
+            try:
+                subprocess.run(self.pager, shell=True, input=text.encode(self.out.encoding or "utf-8"), check=False)
+                return
+            except OSError:
+                pass
+        self.out.write(text)
+        self.out.flush()
+
+    @property
+    def _dots(self) -> str:
+        try:
+            "…".encode(self.out.encoding or "ascii")
+        except (UnicodeEncodeError, LookupError):
+            return "~"
+        return "…"
+
+    def _emphasised(self, text: str) -> str:
+        return f"\033[1m{text}\033[0m" if self.bold else text
+
+    def _fit(self, columns: Sequence[Column], widths: list[int]) -> list[int]:
+        """The widths that columns get: the widest text gives way first; then the last columns go."""
+        widths = list(widths)
+        while self.width is not None and widths and sum(widths) + len(_GAP) * (len(widths) - 1) > self.width:
+            spare = [
+                (width - max(_NARROWEST, width_of(column.title)), -i)
+                for i, (column, width) in enumerate(zip(columns, widths, strict=False))
+                if not (column.right or column.whole)
+            ]
+            most, place = max((w, i) for w, i in spare) if spare else (0, 0)
+            if most > 0:
+                widths[-place] -= 1
+            elif len(widths) > 1:
+                widths.pop()
+            else:
+                widths[0] = self.width
+        return widths
+
+    def _row(self, columns: Sequence[Column], widths: list[int], cells: Sequence[str]) -> str:
+        made = [
+            pad(cut(cell, width, self._dots, middle=column.name), width, right=column.right)
+            for column, width, cell in zip(columns, widths, cells, strict=False)
+        ]
+        return _GAP.join(made).rstrip()
+
+
+def page_for(out: TextIO, environ: Mapping[str, str]) -> Page:
+    """A page for where output goes: a terminal has a width, a height, bold letters unless NO_COLOR, and a pager."""
+    if not out.isatty():
+        return Page(out)
+    size = shutil.get_terminal_size()
+    pager = environ.get("PAGER", "less -FRX" if shutil.which("less") else "")
+    dull = bool(environ.get("NO_COLOR")) or environ.get("TERM", "dumb") == "dumb"
+    return Page(out, size.columns, size.lines, not dull, "" if pager == "cat" else pager)
+
+
+def shown(value: Any) -> str:
+    """A value of an answer as a cell."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+
+
+def datum(value: Any) -> str:
+    """A value of somebody's data as a cell: null is not the same as nothing."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return shown(value)
+
+
+def number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def count(value: int, of: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{value:,} {of}{'' if value == 1 else 's'}"
+
+
+def size(value: int | None) -> str:
+    """Bytes as people read them."""
+    if value is None:
+        return "-"
+    told = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if told < 1024 or unit == "TiB":
+            break
+        told /= 1024
+    return f"{told:.0f} {unit}" if unit == "B" or told >= 100 else f"{told:.1f} {unit}"
+
+
+def moment(value: str | None) -> str:
+    """A time of an answer, to the minute."""
+    if value is None:
+        return "-"
+    try:
+        return datetime.fromisoformat(value).astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")
+    except ValueError:
+        return value

@@ -1,0 +1,104 @@
+"""The command line, made of the catalogue."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from service.cli.command import CODES, Argument, Command, argument, flag
+
+ADDRESS = (
+    argument("--url", metavar="URL", help="where the service is; FIRN_URL, or the service of FIRN_HOME"),
+    argument("--tenant", metavar="NAME", help="whose tables; FIRN_TENANT, or default"),
+)
+NAMESPACE = argument("--namespace", metavar="NAME", help="a group of tables within the tenant; default")
+ALSO = (
+    flag("--json", "print the service's answer as JSON, on one line"),
+    flag("--no-background", "start no service in the background; do it in this process"),
+)
+FORCE = flag("--force", "ask no question")
+
+
+def parser_of(
+    commands: Sequence[Command], groups: dict[str, str], version: str, given: Sequence[str]
+) -> argparse.ArgumentParser:
+    """A parser whose result has the `command` that was called. Only the one that is `given` gets its arguments."""
+    codes = "\n".join(f"  {code:<4}{text}" for code, text in CODES.items())
+    parser = _Parser(
+        prog="firn",
+        description="JSON requests over Apache Iceberg tables.",
+        epilog=f"exit codes:\n{codes}\n\n`firn COMMAND --help` says more, with examples.",
+        formatter_class=_Help,
+    )
+    parser.add_argument("--version", action="version", version=f"firn {version}")
+    # Required by hand: argparse would only name the metavariable.
+    top = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+    parser.set_defaults(command=None, refuse=parser.error, asked=parser)
+    inner: dict[str, Any] = {}
+    for command in commands:
+        first, *rest = command.words
+        place = top
+        if rest:
+            if first not in inner:
+                group = top.add_parser(first, help=groups[first], description=groups[first], formatter_class=_Help)
+                group.set_defaults(command=None, asked=group)
+                inner[first] = group.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+            place = inner[first]
+        name = rest[0] if rest else first
+        if list(given[: len(command.words)]) == list(command.words):
+            _add(place, command, name)
+        else:
+            place.add_parser(name, help=command.summary)
+    return parser
+
+
+def arguments_of(command: Command) -> tuple[Argument, ...]:
+    """All arguments of a command, those that many have among them."""
+    if command.local:
+        return command.arguments
+    names = {flag for each in command.arguments for flag in each.flags}
+    shared = [*ADDRESS, NAMESPACE, *ALSO, *([FORCE] if command.question else [])]
+    return (*command.arguments, *(each for each in shared if not names & set(each.flags)))
+
+
+def help_of(command: Command) -> str:
+    """The examples of a command, as its help ends."""
+    shown = [f"  {e.title}:\n    {_call(e.line, e.stdin)}" for e in command.examples]
+    details = f"{command.details}\n\n" if command.details else ""
+    return f"{details}examples:\n" + "\n".join(shown) if shown else details
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26)
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            # Its commands stand further in, which argparse does not count: the longest name had a line of its own.
+            self._action_max_length += 2
+
+
+class _Parser(argparse.ArgumentParser):
+    """As argparse's, with nothing abbreviated: a script must not break as options are added."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+
+def _call(line: str, stdin: str) -> str:
+    return f"echo '{stdin.strip()}' | {line}" if stdin else line
+
+
+def _add(place: Any, command: Command, name: str) -> None:
+    parser = place.add_parser(
+        name,
+        help=command.summary,
+        description=command.summary,
+        epilog=help_of(command),
+        formatter_class=_Help,
+    )
+    for each in arguments_of(command):
+        parser.add_argument(*each.flags, **each.options)
+    parser.set_defaults(command=command, refuse=parser.error)
+    if not command.question and not command.local:
+        parser.set_defaults(force=False)

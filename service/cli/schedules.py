@@ -1,0 +1,216 @@
+"""`firn schedule …`, `firn job …` and `firn namespace …`."""
+
+from typing import Any
+
+from service.cli.call import Call
+from service.cli.command import INTERRUPTED, Answer, Args, Command, Request, argument, flag
+from service.cli.examples import schedules as examples
+from service.cli.files import read
+from service.cli.page import Column, Page, count, moment, size
+from service.cli.values import tenant_of
+from service.cli.work import Left, wait_for
+
+NAME = argument("name", metavar="NAME", help="the schedule's name")
+JOB = argument("job", metavar="JOB", help="the job's id")
+SPACE = argument("name", metavar="NAMESPACE", help="its name")
+
+
+def _create(args: Args) -> Request:
+    request: Request = {
+        "operation": "CREATE_SCHEDULE",
+        "tenant_id": tenant_of(args),
+        "name": args.name,
+        "cron": args.cron,
+        "task": read(args.task) if args.task else {"operation": "COMPACT"},
+    }
+    for name in ("timezone", "delay", "table", "namespace"):
+        if getattr(args, name):
+            request[name] = getattr(args, name)
+    wishes = {"enabled": (args.disabled, False), "catch_up": (args.no_catch_up, False), "replace": (args.replace, True)}
+    return request | {name: value for name, (said, value) in wishes.items() if said}
+
+
+def _created(answer: Answer, args: Args, page: Page) -> None:
+    word = "replaced" if answer["schedule_replaced"] else "created"
+    due = f"it is due at {moment(answer['next_run'])}" if answer["next_run"] else "it is not enabled"
+    page.line(f"{word} {args.name} for {count(answer['tables'], 'table')}; {due}, where a service runs then")
+
+
+def _list(args: Args) -> Request:
+    request: Request = {"operation": "LIST_SCHEDULES", "tenant_id": tenant_of(args)}
+    return {**request, "namespace": args.namespace} if args.namespace else request
+
+
+def _listed(answer: Answer, args: Args, page: Page) -> None:
+    columns = [Column("SCHEDULE", name=True), Column("CRON"), Column("ZONE"), Column("TABLES", name=True)]
+    page.table(
+        [*columns, Column("NEXT", whole=True), Column("LAST RUN")],
+        [
+            [s["name"], s["cron"], s["timezone"], _tables(s), moment(s["next_run"]), _last(s)]
+            for s in answer["schedules"]
+        ],
+    )
+
+
+def _tables(schedule: dict[str, Any]) -> str:
+    if schedule["scope"] == "all":
+        return "all"
+    return f"{schedule['namespace']}.{schedule['table'] or '*'}"
+
+
+def _last(schedule: dict[str, Any]) -> str:
+    if schedule["running"]:
+        return "running"
+    return schedule["last_run"]["state"] if schedule["last_run"] else "-"
+
+
+def _run(args: Args) -> Request:
+    return {"operation": "RUN_SCHEDULE", "tenant_id": tenant_of(args), "name": args.name, "wait": not args.no_wait}
+
+
+def _ran(answer: Answer, args: Args, page: Page) -> None:
+    run = answer["run"]
+    if run["ended_at"] is None:
+        page.line(f"{'began' if answer['started'] else 'was at it already'}: {count(run['tables'], 'table')}")
+        return
+    page.line(f"{run['state']}: {run['done']} done, {run['failed']} failed, {run['skipped']} skipped")
+    for told in run["outcomes"]:
+        why = told["error"]["message"] if told["error"] else told["reason"]
+        page.line(f"  {told['namespace']}.{told['table']}: {told['state']}{f': {why}' if why else ''}")
+
+
+def _delete(args: Args) -> Request:
+    return {
+        "operation": "DELETE_SCHEDULE",
+        "tenant_id": tenant_of(args),
+        "name": args.name,
+        "if_exists": args.if_exists,
+    }
+
+
+def _show_job(call: Call) -> int:
+    with call.door() as door:
+        answer = door.job(call.args.job)
+    return call.tell(answer)
+
+
+def _cancel_job(call: Call) -> int:
+    with call.door() as door:
+        answer = door.cancel(call.args.job)
+    return call.tell(answer)
+
+
+def _wait_for_job(call: Call) -> int:
+    with call.door() as door, call.watching(f"job {call.args.job[:8]}") as watch:
+        try:
+            ended = wait_for(door, call.args.job, watch)
+        except Left:
+            return INTERRUPTED
+        answer = door.job(call.args.job) if ended["success"] else ended
+    return call.tell(answer)
+
+
+def _job(answer: Answer, args: Args, page: Page) -> None:
+    job = answer["job"]
+    table, progress = job["table"], job["progress"] or {}
+    pairs: dict[str, Any] = {
+        "job": job["id"],
+        "kind": job["kind"],
+        "table": f"{table['namespace']}.{table['table']}",
+        "state": "cancelling" if job.get("cancelling") else job["state"],
+        "phase": progress.get("phase"),
+        "begun": moment(job["created_at"]),
+        "ended": moment(job["ended_at"]) if "ended_at" in job else None,
+    }
+    if progress.get("bytes_total"):
+        pairs["so far"] = f"{size(progress['bytes_done'])} of {size(progress['bytes_total'])}"
+    if "error" in job:
+        pairs["error"] = f"{job['error']['code']}: {job['error']['message']}"
+    page.pairs({name: value for name, value in pairs.items() if value is not None})
+
+
+def _space_create(args: Args) -> Request:
+    request: Request = {"operation": "CREATE_NAMESPACE", "tenant_id": tenant_of(args), "namespace": args.name}
+    return {**request, "if_not_exists": args.if_not_exists}
+
+
+def _space_drop(args: Args) -> Request:
+    request: Request = {"operation": "DROP_NAMESPACE", "tenant_id": tenant_of(args), "namespace": args.name}
+    return {**request, "if_exists": args.if_exists}
+
+
+def _spaces(answer: Answer, args: Args, page: Page) -> None:
+    for name in answer["namespaces"]:
+        page.line(name)
+
+
+COMMANDS = (
+    Command(
+        "schedule create",
+        "Have tables compacted at the times of a cron expression.",
+        (
+            NAME,
+            argument("--cron", required=True, metavar="EXPRESSION", help="when, such as '0 2 * * *'"),
+            argument("--timezone", metavar="ZONE", help="by the clock of which place, such as Europe/Zurich; UTC"),
+            argument("--delay", metavar="TIME", help="so much later, such as 15m"),
+            argument("--table", metavar="TABLE", help="one table; else all of --namespace, or all of the tenant's"),
+            argument("--task", metavar="FILE", help="a YAML or JSON file with the task; a plain COMPACT"),
+            flag("--disabled", "do not run it by itself"),
+            flag("--no-catch-up", "leave out what was due while no service was there"),
+            flag("--replace", "take the place of one of this name"),
+        ),
+        examples.CREATE,
+        request=_create,
+        show=_created,
+    ),
+    Command("schedule list", "List schedules.", (), examples.LIST, request=_list, show=_listed),
+    Command(
+        "schedule run",
+        "Run a schedule now.",
+        (NAME, flag("--no-wait", "do not wait for its end")),
+        examples.RUN,
+        request=_run,
+        show=_ran,
+        spark=True,
+    ),
+    Command(
+        "schedule delete",
+        "Delete a schedule.",
+        (NAME, flag("--if-exists", "be content where there is none of this name")),
+        examples.DELETE,
+        request=_delete,
+        show=lambda answer, args, page: page.line("deleted" if answer["schedule_deleted"] else "there is none"),
+        question=lambda request: f"The schedule {request['name']} and what is known of its runs are deleted.",
+    ),
+    Command("job show", "Show how far a job is.", (JOB,), examples.JOB, run=_show_job, show=_job),
+    Command("job wait", "Wait for the end of a job.", (JOB,), examples.WAIT, run=_wait_for_job, show=_job),
+    Command("job cancel", "Call a job off.", (JOB,), examples.CANCEL, run=_cancel_job, show=_job),
+    Command(
+        "namespace create",
+        "Create a namespace.",
+        (SPACE, flag("--if-not-exists", "be content where it is there already")),
+        examples.SPACE_CREATE,
+        request=_space_create,
+        show=lambda answer, args, page: page.line(
+            f"created {args.name}" if answer["namespace_created"] else f"{args.name} is there already"
+        ),
+    ),
+    Command(
+        "namespace list",
+        "List a tenant's namespaces.",
+        (),
+        examples.SPACE_LIST,
+        request=lambda args: {"operation": "LIST_NAMESPACES", "tenant_id": tenant_of(args)},
+        show=_spaces,
+    ),
+    Command(
+        "namespace drop",
+        "Drop an empty namespace.",
+        (SPACE, flag("--if-exists", "be content where there is none")),
+        examples.SPACE_DROP,
+        request=_space_drop,
+        show=lambda answer, args, page: page.line(
+            f"dropped {args.name}" if answer["namespace_dropped"] else f"there is no {args.name}"
+        ),
+    ),
+)

@@ -1,0 +1,52 @@
+"""What arguments mean."""
+
+from typing import Any
+
+from service.cli.command import Args, Misused
+
+_NUMBERS = {"bucket": "num_buckets", "truncate": "width"}
+
+
+def tenant_of(args: Args) -> str:
+    """The one tenant that a command is about."""
+    tenant: str = args.tenant or args.usual_tenant
+    if "," in tenant:
+        raise Misused(f"FIRN_TENANT names several tenants ({tenant}); say with --tenant which is meant")
+    return tenant
+
+
+def partition_of(fields: list[str]) -> dict[str, Any]:
+    """A partitioning, of its fields as the command line has them."""
+    return {"partitions": [_partition_field(text) for text in fields]}
+
+
+def _partition_field(text: str) -> dict[str, Any]:
+    field, *rest = text.split(":")
+    if not field or len(rest) > 2:
+        raise Misused(f"--partition-by {text!r} is no partition field; write it as placed_at:month or id:bucket:16")
+    if not rest:
+        return {"field": field}
+    transform = rest[0]
+    if len(rest) == 1:
+        return {"field": field, "transform": transform}
+    if transform not in _NUMBERS or not rest[1].isdecimal():
+        raise Misused(f"--partition-by {text!r}: only bucket and truncate take a number, as in id:bucket:16")
+    return {"field": field, "transform": transform, _NUMBERS[transform]: int(rest[1])}
+
+
+def listed(text: str | None) -> list[str]:
+    """Names with commas between them."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def assignments(pairs: list[str] | None, option: str) -> dict[str, str]:
+    """`name=value` of an option that may be repeated."""
+    found: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise Misused(f"{option} {pair!r}: write it as name=value")
+        if name in found:
+            raise Misused(f"{option} {name}=… stands there twice; leave one out")
+        found[name] = value
+    return found

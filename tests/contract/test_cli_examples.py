@@ -1,0 +1,97 @@
+"""Every example of the `firn` command, in process and against a URL: what help and documents show is what happens."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.app import discover
+from service.cli.catalogue import COMMANDS, GROUPS
+from service.cli.command import Command, Example
+from service.cli.in_process import InProcess
+from service.cli.main import main
+from service.cli.parser import parser_of
+from service.cli.queries import WITHOUT_SPARK
+from service.errors import EngineUnavailable
+from service.operation import Example as OperationExample
+from service.operation import Operation
+from tests import cli
+from tests.harness import Firn
+
+OPERATIONS = {operation.name for operation in discover()}
+WAITING = {
+    "table rename": "RENAME_TABLE",
+    "table restore": "RESTORE_TABLE",
+    "table reinitialise": "REINITIALISE_TABLE",
+    "table online": "SET_ONLINE",
+    "table offline": "SET_ONLINE",
+    "table alter": "ALTER_TABLE",
+    "namespace create": "CREATE_NAMESPACE",
+    "namespace list": "LIST_NAMESPACES",
+    "namespace drop": "DROP_NAMESPACE",
+}
+CASES = [
+    pytest.param(command, example, id=f"{command.name}: {example.title}")
+    for command in COMMANDS
+    if not command.local
+    for example in command.examples
+]
+
+
+@pytest.mark.parametrize(("command", "example"), CASES)
+def test_an_example_does_the_same_in_process_and_against_a_url(
+    command: Command, example: Example, firn: Firn, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if command.name in WAITING and not {WAITING[command.name]} <= OPERATIONS:
+        pytest.skip(f"{WAITING[command.name]} is not there yet")
+    by_url = cli.run(example, firn, f"{tenant}-a", tmp_path, {"FIRN_URL": firn.base_url}, None)
+    here = cli.run(example, firn, f"{tenant}-b", tmp_path, {}, InProcess(firn.app))
+    assert (by_url.code, by_url.err) == (here.code, here.err) == (0, "")
+    assert cli.shows(example.shows, by_url.out), by_url.out
+    assert cli.shows(example.shows, here.out), here.out
+
+
+@pytest.mark.parametrize(
+    ("operation", "example"),
+    [
+        pytest.param(operation, example, id=f"{operation.name}: {example.title}")
+        for operation in discover()
+        if operation.name in WITHOUT_SPARK
+        for example in operation.examples
+    ],
+)
+def test_what_is_done_without_spark_needs_none(
+    operation: Operation, example: OperationExample, firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [firn.ok({**request, "tenant_id": tenant}) for request in example.given]
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise EngineUnavailable("there is none")
+
+    monkeypatch.setattr(firn.app.engine, "run", refuse)
+    firn.ok({**example.after(answers), "tenant_id": tenant})
+
+
+def test_each_command_says_of_its_operation_whether_it_needs_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in COMMANDS:
+        if command.request is not None:
+            line = shlex.split(command.examples[0].line)[1:]
+            for name, text in command.examples[0].files.items():
+                (tmp_path / name).write_text(text)
+            args = parser_of(COMMANDS, GROUPS, "", line).parse_args(line)
+            args.usual_tenant = "t"
+            assert command.spark == (command.request(args)["operation"] not in WITHOUT_SPARK), command.name
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_help_ends_with_the_examples(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.examples
+    with pytest.raises(SystemExit):
+        main([*command.words, "--help"])
+    said = capsys.readouterr().out
+    assert all(example.line in said and example.title in said for example in command.examples)

@@ -1,0 +1,232 @@
+"""The service that commands share: found, started once, replaced when it has ended, and ended when nobody needs it."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service import presence
+from service.cli import background
+from service.cli.doors import AtHome, Wanted, open_door
+from service.cli.remote import Door, Unreachable
+from service.http_idle import Idle
+from service.settings import ROOT, SettingsError
+from tests.cli import Called, call
+
+LIST = {"operation": "LIST_TABLES", "tenant_id": "t", "namespace": "n"}
+
+
+@pytest.fixture
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """A home whose service is a stand-in."""
+    started = background.subprocess.Popen
+
+    def standin(command: list[str], **options: Any) -> Any:
+        assert command[:4] == [sys.executable, "-m", "service", "serve"]
+        return started([sys.executable, "-m", "tests.standin", *command[3:]], **options)
+
+    monkeypatch.setattr(background.subprocess, "Popen", standin)
+    made = {"FIRN_HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    yield made
+    for pid in starts(tmp_path):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def starts(home: Path) -> list[int]:
+    path = home / "started"
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def door(environ: Mapping[str, str], said: list[str] | None = None, **wanted: Any) -> Door:
+    return open_door(Wanted(None, **{"spark": True, **wanted}), environ, (said if said is not None else []).append)
+
+
+def answerer(answer: dict[str, Any]) -> int:
+    """The process that gave an answer."""
+    assert answer["success"], answer
+    return int(answer["tables"][0])
+
+
+def test_a_loop_starts_it_once_and_stop_ends_it(environ: dict[str, str], tmp_path: Path) -> None:
+    said: list[str] = []
+    answered = {answerer(door(environ, said).ask(LIST)) for _ in range(5)}
+    assert answered == set(starts(tmp_path))
+    assert len(answered) == 1
+    assert said == [
+        f"starting a service in the background, which takes some seconds; its log is {tmp_path}/service.log"
+    ]
+    assert (tmp_path / "service.log").stat().st_mode & 0o777 == 0o600
+    assert call(["stop"], environ) == Called(0, "stopped\n", "")
+    assert call(["stop"], environ) == Called(0, f"no service of FIRN_HOME {tmp_path} is running\n", "")
+
+
+def test_commands_that_come_at_once_start_it_once(environ: dict[str, str], tmp_path: Path) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        answered = set(pool.map(lambda _: answerer(door({**environ, "STANDIN": "slow"}).ask(LIST)), range(6)))
+    assert answered == set(starts(tmp_path))
+    assert len(answered) == 1
+
+
+def test_one_that_was_killed_is_replaced(environ: dict[str, str], tmp_path: Path) -> None:
+    first = answerer(door(environ).ask(LIST))
+    os.kill(first, signal.SIGKILL)
+    second = answerer(door(environ).ask(LIST))
+    assert starts(tmp_path) == [first, second]
+
+
+def test_a_request_before_one_that_ends_goes_to_the_next_with_the_same_key(environ: dict[str, str]) -> None:
+    opened = door(environ)
+    first = answerer(opened.ask(LIST))
+    asked: list[str | None] = []
+
+    class Listening:
+        """A door that keeps the keys."""
+
+        def __init__(self, inner: Door) -> None:
+            self._inner = inner
+
+        def ask(self, request: Any, key: str | None = None) -> Any:
+            asked.append(key)
+            answer = self._inner.ask(request, key)
+            request["namespace"] = "n"
+            return answer
+
+        def close(self) -> None:
+            pass
+
+    at_home = AtHome(lambda: Listening(door(environ)))  # type: ignore[arg-type, return-value]
+    second = answerer(at_home.ask({**LIST, "namespace": "ending"}))
+    assert first != second
+    assert len(asked) == 2
+    assert asked[0] is not None
+    assert len(set(asked)) == 1
+
+
+def test_one_that_dies_of_every_request_is_given_up(environ: dict[str, str], tmp_path: Path) -> None:
+    opened = door(environ)
+    with pytest.raises(Unreachable):
+        opened.ask({**LIST, "namespace": "dying"})
+    assert 2 <= len(starts(tmp_path)) <= 3
+
+
+def test_one_that_cannot_start_is_told_with_its_reason_and_its_log(environ: dict[str, str], tmp_path: Path) -> None:
+    done = call(["query", "t"], {**environ, "STANDIN": "broken"})
+    assert (done.code, done.out) == (3, "")
+    assert done.err.splitlines()[-1] == (
+        f"firn: the service did not start (firn: Java is missing; install Java 17); its log is {tmp_path}/service.log"
+    )
+
+
+def test_other_settings_are_told_and_other_data_is_refused(environ: dict[str, str], tmp_path: Path) -> None:
+    first = answerer(door(environ).ask(LIST))
+    said: list[str] = []
+    assert answerer(door({**environ, "FIRN_SPARK__SESSIONS": "3"}, said).ask(LIST)) == first
+    assert said == [
+        "the service of this home was started with other settings (spark.sessions), which hold; `firn stop` ends it"
+    ]
+    with pytest.raises(SettingsError, match=r"\(catalog.warehouse\), so it has other data; `firn stop` ends it"):
+        door({**environ, "FIRN_CATALOG__WAREHOUSE": "file:///elsewhere"})
+
+
+def test_a_command_without_need_of_spark_uses_it_too(environ: dict[str, str]) -> None:
+    first = answerer(door(environ).ask(LIST))
+    assert answerer(door(environ, spark=False).ask(LIST)) == first
+    assert answerer(door(environ, background=False).ask(LIST)) == first
+
+
+def test_who_owns_the_home_and_listens_to_nobody_is_waited_for(environ: dict[str, str], tmp_path: Path) -> None:
+    said: list[str] = []
+    with (tmp_path / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = call(["stop"], environ)
+        assert (done.code, "listens to nobody" in done.err) == (1, True)
+        threading.Timer(1, lambda: fcntl.flock(lock, fcntl.LOCK_UN)).start()
+        assert answerer(door(environ, said).ask(LIST)) in starts(tmp_path)
+    assert said[0].startswith(f"waiting: FIRN_HOME {tmp_path} is in use by another process")
+
+
+def test_one_that_ends_as_soon_as_it_has_started_is_given_up(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "start", lambda *_: None)
+    with pytest.raises(SettingsError, match="a service ends as soon as it has started"):
+        door(environ)
+
+
+def test_one_that_was_started_by_hand_is_not_stopped_without_force(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = answerer(door(environ).ask(LIST))
+    by_hand = presence.Presence(first, background=False)
+    monkeypatch.setattr("service.cli.background.presence.find", lambda home: by_hand)
+    done = call(["stop"], environ)
+    assert (done.code, done.out) == (1, "")
+    assert f"process {first} serves FIRN_HOME" in done.err
+    assert call(["stop", "--force"], environ) == Called(0, "stopped\n", "")
+
+
+def test_a_large_log_is_put_aside(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_LARGE_LOG", 10)
+    (tmp_path / "service.log").write_text("x" * 20)
+    door(environ)
+    assert (tmp_path / "service.log.1").read_text() == "x" * 20
+
+
+class TestIdle:
+    """The end of one that nobody uses."""
+
+    def test_it_is_idle_since_the_last_request_ended(self) -> None:
+        now = [0.0]
+        going, ending = asyncio.Event(), asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            going.set()
+            await ending.wait()
+
+        idle = Idle(app, lambda: now[0])
+
+        async def scenario() -> list[float]:
+            seen = []
+            now[0] = 5
+            seen.append(idle.seconds(False))
+            request = asyncio.ensure_future(idle({"type": "http"}, None, None))  # type: ignore[arg-type]
+            await going.wait()
+            now[0] = 100
+            seen.append(idle.seconds(False))
+            ending.set()
+            await request
+            now[0] = 107
+            seen.append(idle.seconds(False))
+            return seen
+
+        assert asyncio.run(scenario()) == [5, 0, 7]
+
+    def test_work_behind_the_door_keeps_it_as_long_as_it_takes(self) -> None:
+        now = [0.0]
+        idle = Idle(None, lambda: now[0])  # type: ignore[arg-type]
+        now[0] = 50
+        assert idle.seconds(True) == 0
+        now[0] = 53
+        assert idle.seconds(False) == 3
+
+    def test_the_end_comes_once_and_not_while_somebody_is_there(self) -> None:
+        busy, ended = threading.Event(), threading.Event()
+        busy.set()
+        idle = Idle(None)  # type: ignore[arg-type]
+        idle.end_after(0.05, busy.is_set, ended.set)
+        time.sleep(0.2)
+        assert not ended.is_set()
+        busy.clear()
+        assert ended.wait(20)

@@ -1,0 +1,127 @@
+"""Files that commands are given: what they may hold, and how a bad one is refused."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.cli.command import Misused
+from service.cli.files import address, read, read_table, table_of
+from service.cli.values import assignments, partition_of, tenant_of
+
+
+def args(table: str, **more: Any) -> Namespace:
+    return Namespace(**{"table": table, "tenant": None, "namespace": None, "usual_tenant": "default", **more})
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_name_is_a_table_of_the_usual_tenant_and_namespace() -> None:
+    assert table_of(args("orders")) == {"tenant_id": "default", "namespace": "default", "table": "orders"}
+
+
+def test_a_file_says_more_and_the_command_line_has_the_last_word(tmp_path: Path) -> None:
+    path = written(tmp_path, "t.yaml", "tenant: acme\nnamespace: shop\ntable: orders\nschema: {fields: {}}\n")
+    assert address(args(path)) == {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
+    assert table_of(args(path))["schema"] == {"fields": {}}
+    assert address(args(path, tenant="b", namespace="n")) == {"tenant_id": "b", "namespace": "n", "table": "orders"}
+
+
+def test_json_is_read_as_well(tmp_path: Path) -> None:
+    assert read_table(written(tmp_path, "t.json", '{"table": "orders"}')) == {"table": "orders"}
+
+
+def test_a_time_stays_the_text_that_was_written(tmp_path: Path) -> None:
+    assert read(written(tmp_path, "t.yaml", "at: 2024-05-01\nn: 3\nok: true\n")) == {
+        "at": "2024-05-01",
+        "n": 3,
+        "ok": True,
+    }
+
+
+def test_properties_are_lines_whose_dots_lead_into_objects(tmp_path: Path) -> None:
+    text = "# how\n\ncompression = zstd\ncompaction.enabled=false\ncompaction.sort_by = [a, b]\n"
+    assert read(written(tmp_path, "t.properties", text)) == {
+        "compression": "zstd",
+        "compaction": {"enabled": False, "sort_by": ["a", "b"]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("t.yaml", "tabel: x\n", "'tabel' is not known of a table; did you mean table?"),
+        ("t.yaml", "namespace: x\n", "table is missing"),
+        ("t.yaml", "table: 5\n", "table is missing"),
+        ("t.yaml", "table: t\nnamespace: 5\n", "namespace must be text, not 5; put it in quotes"),
+        ("t.yaml", "table: a\ntable: b\n", "'table' stands there twice"),
+        ("t.yaml", "table: a\non: b\n", "the key True is not text; put it in quotes"),
+        ("t.yaml", "- a\n", "must hold one object, not list"),
+        ("t.yaml", "", "must hold one object"),
+        ("t.yaml", "a: [", "is not YAML"),
+        ("t.yaml", "a: !!python/object/apply:os.system [x]", "is not YAML"),
+        ("t.json", "{", "is not JSON"),
+    ],
+)
+def test_a_bad_table_file_is_refused_with_what_is_wrong(tmp_path: Path, name: str, text: str, says: str) -> None:
+    with pytest.raises(Misused) as refused:
+        read_table(written(tmp_path, name, text))
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x", "line 1: 'x' is no property"),
+        ("a=1\na=2", "twice"),
+        ("a=1\na.b=2", "has a value already"),
+        ("=1", "is no"),
+    ],
+)
+def test_a_bad_properties_file_is_refused_with_the_line(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(Misused, match=says):
+        read(written(tmp_path, "t.properties", text))
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Misused, match=r"cannot be read \(No such file"):
+        read(str(tmp_path / "no.yaml"))
+    (tmp_path / "b.yaml").write_bytes(b"a: \xff")
+    with pytest.raises(Misused, match="not UTF-8 text: byte 3"):
+        read(str(tmp_path / "b.yaml"))
+
+
+def test_partition_fields_are_read_with_transform_and_number() -> None:
+    assert partition_of(["day", "at:month", "id:bucket:16", "code:truncate:4"]) == {
+        "partitions": [
+            {"field": "day"},
+            {"field": "at", "transform": "month"},
+            {"field": "id", "transform": "bucket", "num_buckets": 16},
+            {"field": "code", "transform": "truncate", "width": 4},
+        ]
+    }
+
+
+@pytest.mark.parametrize("text", ["", "a:bucket:x", "a:month:3", "a:bucket:1:2", ":month"])
+def test_a_bad_partition_field_is_refused(text: str) -> None:
+    with pytest.raises(Misused, match="--partition-by"):
+        partition_of([text])
+
+
+def test_assignments_are_names_and_values_once_each() -> None:
+    assert assignments(["a=1", "b=x=y"], "--set") == {"a": "1", "b": "x=y"}
+    for bad in (["a"], ["=1"], ["a=1", "a=2"]):
+        with pytest.raises(Misused, match="--set"):
+            assignments(bad, "--set")
+
+
+def test_several_tenants_are_one_too_many() -> None:
+    with pytest.raises(Misused, match="several tenants"):
+        tenant_of(args("t", usual_tenant="a,b"))
+    assert tenant_of(args("t", usual_tenant="a,b", tenant="a")) == "a"

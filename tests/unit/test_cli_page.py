@@ -1,0 +1,159 @@
+"""What commands print: aligned, within the terminal's width, and nothing that steers a terminal."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.cli.cells import clean, cut, pad, width_of
+from service.cli.page import Column, Page, count, moment, page_for, size
+from service.cli.progress import Progress
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        return True
+
+
+COLUMNS = st.lists(
+    st.builds(Column, st.text("ABCDEFG", min_size=1, max_size=8), st.booleans(), st.booleans(), st.booleans()),
+    min_size=1,
+    max_size=12,
+)
+CELLS = st.one_of(st.text(max_size=60), st.integers(), st.none(), st.booleans(), st.lists(st.integers(), max_size=5))
+
+
+def printed(page: Page) -> list[str]:
+    page.finish()
+    assert isinstance(page.out, io.StringIO)
+    return page.out.getvalue().splitlines()
+
+
+@given(COLUMNS, st.integers(1, 5), st.data())
+def test_no_line_is_wider_than_the_terminal(columns: list[Column], rows: int, data: st.DataObject) -> None:
+    page = Page(io.StringIO(), width=80)
+    page.table(columns, [[data.draw(CELLS) for _ in columns] for _ in range(rows)])
+    assert max(map(width_of, page.lines)) <= 80
+    assert not any(re.search(r"[\x00-\x1f\x7f-\x9f]", line) for line in page.lines)
+
+
+@given(st.text(max_size=80), st.integers(1, 40), st.booleans())
+def test_a_cut_text_takes_the_room_it_has_and_no_more(text: str, width: int, middle: bool) -> None:
+    made = cut(clean(text), width, middle=middle)
+    assert width_of(made) <= width
+    assert (made == clean(text)) == (width_of(clean(text)) <= width)
+    assert width_of(pad(made, width)) == width
+
+
+def test_two_hundred_tables_have_a_line_each_of_eighty_columns_and_names_keep_both_ends() -> None:
+    page = Page(io.StringIO(), width=80)
+    rows = [
+        ["default", f"customer_addresses_of_the_european_branch_since_2019_{i:03}", i, 10**6 * i] for i in range(200)
+    ]
+    page.table(
+        [Column("NAMESPACE", name=True), Column("TABLE", name=True), Column("FILES", True), Column("B", True)], rows
+    )
+    lines = printed(page)
+    assert len(lines) == 201
+    assert {len(line) for line in lines} == {80}
+    assert [line.split()[1][-3:] for line in lines[1:]] == [f"{i:03}" for i in range(200)]
+
+
+def test_columns_stand_under_their_titles_numbers_to_the_right() -> None:
+    page = Page(io.StringIO())
+    page.table(
+        [Column("NAME"), Column("ROWS", right=True), Column("NOTE")], [["a", 5, "x"], ["long name", 12345, None]]
+    )
+    assert printed(page) == ["NAME        ROWS  NOTE", "a              5  x", "long name  12345  -"]
+
+
+def test_wide_and_combining_characters_are_counted_as_they_are_shown() -> None:
+    page = Page(io.StringIO())
+    page.table([Column("A"), Column("B")], [["日本", "x"], ["e\u0301", "y"], ["four", "z"]])
+    assert printed(page) == ["A     B", "日本  x", "e\u0301     y", "four  z"]
+
+
+def test_what_steers_a_terminal_is_spelt_out() -> None:
+    assert clean("a\nb\t\x1b[31mred\u202e\x85") == "a\\nb\\t\\x1b[31mred\\u202e\\x85"
+
+
+def test_columns_that_do_not_fit_are_named_below() -> None:
+    page = Page(io.StringIO(), width=20)
+    page.table([Column(f"COLUMN{i}") for i in range(4)], [["x" * 30] * 4])
+    assert printed(page) == ["COLUMN0  COLUMN1", "xxxxxx~  xxxxxx~", "2 more columns (--j~"]
+
+
+def test_where_there_is_no_terminal_nothing_is_cut_and_nothing_is_bold() -> None:
+    page = page_for(io.StringIO(), {"TERM": "xterm"})
+    page.table([Column("NAME")], [["x" * 500]])
+    assert printed(page) == ["NAME", "x" * 500]
+
+
+@pytest.mark.parametrize(
+    ("environ", "bold"),
+    [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({}, False)],
+)
+def test_letters_are_bold_in_a_terminal_that_has_them_and_wants_them(environ: dict[str, str], bold: bool) -> None:
+    page = page_for(Terminal(), {**environ, "PAGER": "cat"})
+    page.table([Column("NAME")], [])
+    assert ("\033[1m" in printed(page)[0]) == bold
+
+
+def test_more_than_a_terminal_holds_goes_through_the_pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "10")
+    monkeypatch.setenv("COLUMNS", "80")
+    for lines, paged in ((5, False), (10, True)):
+        page = page_for(Terminal(), {"PAGER": f"cat > {tmp_path}/paged"})
+        for i in range(lines):
+            page.line(str(i))
+        assert bool(printed(page)) != paged
+    assert (tmp_path / "paged").read_text() == "".join(f"{i}\n" for i in range(10))
+
+
+def test_a_terminal_that_knows_no_dots_gets_another_sign() -> None:
+    ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    page = Page(ascii_only, width=4)
+    page.line("too long")
+    page.finish()
+    assert ascii_only.buffer.getvalue() == b"too~\n"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "said"),
+    [(None, "-"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (10**6, "977 KiB"), (3 * 2**40, "3.0 TiB")],
+)
+def test_sizes_are_told_as_people_read_them(bytes_: int | None, said: str) -> None:
+    assert size(bytes_) == said
+
+
+def test_times_and_counts_are_told_as_people_read_them() -> None:
+    assert moment("2026-03-01T10:00:59.123456Z") == "2026-03-01 10:00Z"
+    assert moment("2026-03-01T10:00:00+01:00") == "2026-03-01 09:00Z"
+    assert (moment(None), moment("soon")) == ("-", "soon")
+    assert (count(1, "file"), count(0, "file"), count(1234, "file")) == ("1 file", "0 files", "1,234 files")
+
+
+def test_progress_is_one_line_that_is_written_over_and_leaves_nothing_behind() -> None:
+    out, clock = Terminal(), iter([0.0, 3.0, 4.0])
+    progress = Progress(out, "compact shop.orders", 80, lambda: next(clock))
+    progress({"state": "queued", "progress": {}})
+    figures = {"phase": "rewriting", "bytes_done": 50, "bytes_total": 200, "files_done": 3, "files_total": 12}
+    progress({"state": "running", "progress": figures})
+    progress.end()
+    first, second, last = out.getvalue().split("\r")[1:]
+    assert first == "compact shop.orders: queued 3 s\033[K"
+    assert second == "compact shop.orders [#####---------------]  25% 4 s, 3/12 files\033[K"
+    assert last == "\033[K"
+
+
+def test_without_a_terminal_no_progress_is_shown() -> None:
+    out = io.StringIO()
+    progress = Progress(out, "x", None)
+    progress({"state": "running"})
+    progress.end()
+    assert out.getvalue() == ""
