@@ -147,6 +147,14 @@ def test_every_operation_works_on_s3_and_glue(aws: str, tmp_path: Path) -> None:
 
         listed = {"operation": "LIST_TABLES", "tenant_id": "Acme-1", "namespace": "shop"}
         assert firn.ok(listed)["tables"] == ["Orders"]
+        firn.ok({"operation": "ALTER_TABLE", **TABLE, "rename_columns": {"country": "land"}})
+        firn.ok({"operation": "RENAME_TABLE", **TABLE, "new_name": "Sales"})
+        firn.ok({"operation": "DROP_TABLE", **TABLE, "table": "Sales"})
+        assert firn.ok(listed)["tables"] == []
+        firn.ok({"operation": "RESTORE_TABLE", **TABLE, "table": "Sales", "new_name": "Orders"})
+        assert [(r["id"], r["land"], r["price"]) for r in rows(firn)] == expected
+        firn.ok({"operation": "REINITIALISE_TABLE", **TABLE, "delete_partitions": True, "confirm": True})
+        assert rows(firn) == []
         firn.ok({"operation": "DROP_TABLE", **TABLE, "purge": True, "confirm": True})
         assert firn.ok(listed)["tables"] == []
         assert objects(aws, "") == []
