@@ -11,7 +11,7 @@ from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from service.changes import ByFilter, Edit
-from service.edits.edits import _base
+from service.edits.edits import base_of
 from service.engine.edit import Order, apply
 from service.errors import RowCountMismatch
 from service.names import TableName
@@ -244,7 +244,7 @@ def test_a_column_that_the_newest_snapshot_does_not_know_can_be_edited_by(table:
 def test_an_edit_whose_rows_do_not_add_up_is_not_published_and_leaves_nothing(table: Table) -> None:
     loaded = table.firn.app.context.catalog.load(TableName(table.tenant, "default", "t"))
     state, files = table.state(), table.files()
-    true = _base(loaded, loaded)
+    true = base_of(loaded, loaded)
     wrong = _with_one_row_more(true)
     edit = Edit(loaded.schema, ByFilter(Not(NO_ROW), ()))
     order = Order("b" * 32, lambda found: {}, lambda found: None, lambda: None)
