@@ -20,8 +20,8 @@ serve: .venv/serve  ## Install what is missing and serve on FIRN_PORT (8080), da
 
 test: check unit harness  ## Install what is missing and run the checks and the tests
 
-test-all: check unit  ## The same with the large sizes
-	@$(MAKE) --no-print-directory harness LARGE=1
+test-all: check  ## The same with the large sizes
+	@$(MAKE) --no-print-directory unit harness LARGE=1
 
 check: .venv/dev  ## Format, lint, strict types, import arrows
 	$(BIN)/ruff format --check .
@@ -30,7 +30,7 @@ check: .venv/dev  ## Format, lint, strict types, import arrows
 	$(BIN)/lint-imports --no-logo
 
 unit: .venv/dev  ## The tests that need no JVM
-	$(PYTEST) tests/unit -n 2
+	$(PYTEST) tests/unit -n 2 $(if $(LARGE),--hypothesis-profile thorough)
 
 # One process, so that Spark starts once.
 harness: .venv/dev jars postman/node_modules/.installed  ## The tests on a real Spark, catalog and service

@@ -378,6 +378,39 @@ def test_whatever_types_rows_have_those_of_a_shared_batch_are_told_apart(
         assert same(read_records(WIDE, firn.rows(tenant, table["table"])), read_records(WIDE, left))
 
 
+def test_a_rollback_is_undone_and_history_tells(shop: Shop) -> None:
+    first = shop.ask("WRITE", records=[{"id": 1, "kind": "a", "n": 1}])["metadata"]["snapshot_id"]
+    shop.update(10, id=1)
+    shop.write((2, "a", 2))
+    rolled = _id(shop.ask("ROLLBACK", snapshot_id=first, confirm=True))
+    assert shop.rows() == [(1, "a", 1)]
+    undo = shop.undo(rolled)
+    assert (undo["undone_operation"], undo["records_removed"], undo["records_restored"]) == ("ROLLBACK", 1, 2)
+    assert shop.rows() == [(1, "a", 10), (2, "a", 2)]
+    newest = shop.ask("HISTORY")["snapshots"][0]
+    assert newest["request_ids"] == [_id(undo)]
+
+
+def test_a_table_begun_anew_gets_its_rows_back(firn: Firn, tenant: str) -> None:
+    shop = Shop(firn, tenant, schema=KEYED)
+    shop.write((1, "a", 1), (5, "b", 5))
+    wrong = _id(shop.ask("REINITIALISE_TABLE", split_points=["3"], confirm=True))
+    shop.write((8, "c", 8))
+    mine, _ = shop.together([(2, "a", 2), (9, "c", 9)], [(4, "b", 4)])
+    assert shop.undo(wrong)["records_restored"] == 2
+    shop.undo(mine)
+    assert shop.rows() == [(1, "a", 1), (4, "b", 4), (5, "b", 5), (8, "c", 8)]
+
+
+def test_a_renamed_table_still_knows_its_changes(shop: Shop) -> None:
+    shop.write((1, "a", 1))
+    wrong = shop.update(10, id=1)
+    shop.ask("RENAME_TABLE", new_name="other")
+    shop.address["table"] = "other"
+    request = {"operation": "UNDO", **shop.address, "request_id": wrong}
+    assert shop.firn.ok(request)["records_restored"] == 1
+
+
 def test_a_bulk_load_is_undone(shop: Shop) -> None:
     shop.write((1, "a", 1))
     lines = "\n".join(f'{{"id": {i}, "kind": "k", "n": {i}}}' for i in range(2, 500))
