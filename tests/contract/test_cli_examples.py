@@ -19,18 +19,6 @@ from service.operation import Operation
 from tests import cli
 from tests.harness import Firn
 
-OPERATIONS = {operation.name for operation in discover()}
-WAITING = {
-    "table rename": "RENAME_TABLE",
-    "table restore": "RESTORE_TABLE",
-    "table reinitialise": "REINITIALISE_TABLE",
-    "table online": "SET_ONLINE",
-    "table offline": "SET_ONLINE",
-    "table alter": "ALTER_TABLE",
-    "namespace create": "CREATE_NAMESPACE",
-    "namespace list": "LIST_NAMESPACES",
-    "namespace drop": "DROP_NAMESPACE",
-}
 CASES = [
     pytest.param(command, example, id=f"{command.name}: {example.title}")
     for command in COMMANDS
@@ -44,8 +32,6 @@ def test_an_example_does_the_same_in_process_and_against_a_url(
     command: Command, example: Example, firn: Firn, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if command.name in WAITING and not {WAITING[command.name]} <= OPERATIONS:
-        pytest.skip(f"{WAITING[command.name]} is not there yet")
     by_url = cli.run(example, firn, f"{tenant}-a", tmp_path, {"FIRN_URL": firn.base_url}, None)
     here = cli.run(example, firn, f"{tenant}-b", tmp_path, {}, InProcess(firn.app))
     assert (by_url.code, by_url.err) == (here.code, here.err) == (0, "")
