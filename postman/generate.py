@@ -114,24 +114,32 @@ def _example(operation: Operation, example: Example, place: int) -> list[Json]:
             f"{example.title}: given {i}, {request['operation']}",
             {**request, "tenant_id": tenant},
             {"success": True},
-            [_keep(path) for place, path in example.taken.values() if place == i],
+            [_keep(*source) for source in example.taken.values() if source[0] == i],
         )
         for i, request in enumerate(example.given, 1)
     ]
-    taken = {name: f"{{{{{_kept(path)}}}}}" for name, (_, path) in example.taken.items()}
-    return [*given, _item(example.title, {**example.request, **taken, "tenant_id": tenant}, example.answer)]
+    taken = {name: f"{{{{{_kept(*source)}}}}}" for name, source in example.taken.items()}
+    numbers = [value for name, value in taken.items() if isinstance(example.request[name], int)]
+    request = {**example.request, **taken, "tenant_id": tenant}
+    return [*given, _item(example.title, request, example.answer, numbers=numbers)]
 
 
-def _keep(path: str) -> str:
-    """Keep what an answer has for the example that takes it."""
-    return f"pm.collectionVariables.set({json.dumps(_kept(path))}, {_at(path)});"
+def _keep(place: int, path: str) -> str:
+    """Keep what an answer has for the example that takes it: a number as its text, which JavaScript would round."""
+    digits = f"pm.response.text().match(/{json.dumps(path.split('.')[-1])}:\\s*(\\d+)/)[1]"
+    value = f"typeof {_at(path)} === 'number' ? {digits} : {_at(path)}"
+    return f"pm.collectionVariables.set({json.dumps(_kept(place, path))}, {value});"
 
 
-def _kept(path: str) -> str:
-    return f"given_{path.replace('.', '_')}"
+def _kept(place: int, path: str) -> str:
+    return f"given_{place}_{path.replace('.', '_')}"
 
 
-def _item(name: str, request: Json, answer: Json, more: Sequence[str] = ()) -> Json:
+def _item(name: str, request: Json, answer: Json, more: Sequence[str] = (), numbers: Sequence[str] = ()) -> Json:
+    """One request; of its values, `numbers` are variables that stand for such."""
+    raw = json.dumps(request, indent=2, ensure_ascii=False)
+    for variable in numbers:
+        raw = raw.replace(json.dumps(variable), variable)
     tests = [_READ, _status(), *_compare(answer, ""), *more]
     if request["operation"] == "LIST_TABLES" and "{{tenant_id}}" in request.values():
         tests.append(
@@ -145,7 +153,7 @@ def _item(name: str, request: Json, answer: Json, more: Sequence[str] = ()) -> J
             "header": [{"key": "Content-Type", "value": "application/json"}],
             "body": {
                 "mode": "raw",
-                "raw": json.dumps(request, indent=2, ensure_ascii=False),
+                "raw": raw,
                 "options": {"raw": {"language": "json"}},
             },
             "url": {"raw": "{{base_url}}/database", "host": ["{{base_url}}"], "path": ["database"]},

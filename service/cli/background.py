@@ -67,15 +67,10 @@ def start(settings: Settings, environ: Mapping[str, str], say: Say) -> None:
             _wait(_spawn(settings, environ, log), settings, log)
 
 
-def stop(settings: Settings, *, by_hand_too: bool) -> bool:
+def stop(settings: Settings, *, by_hand_too: bool, say: Say) -> bool:
     """End the service of a home and wait until it has; false where there was none."""
-    found = presence.find(settings.home)
+    found = _owner(settings, say)
     if found is None:
-        if not _is_free(settings.home):
-            raise SettingsError(
-                f"another process has FIRN_HOME {settings.home} and listens to nobody: it is starting, ending, or a "
-                "command that works; try again in a moment"
-            )
         return False
     if not found.background and not by_hand_too:
         raise SettingsError(
@@ -90,6 +85,22 @@ def stop(settings: Settings, *, by_hand_too: bool) -> bool:
             return True
         time.sleep(_LOOK_EVERY_S)
     raise SettingsError(f"process {found.pid} has not ended in {_STOP_S} s; its log is {found.log or 'where it began'}")
+
+
+def _owner(settings: Settings, say: Say) -> presence.Presence | None:
+    """The service of a home, or none; one that is starting or ending is waited for."""
+    until = time.monotonic() + _STOP_S
+    waits = False
+    while (found := presence.find(settings.home)) is None and not _is_free(settings.home):
+        if not waits:
+            say(f"waiting for another process that has FIRN_HOME {settings.home} and is starting or ending")
+            waits = True
+        if time.monotonic() > until:
+            raise SettingsError(
+                f"another process has FIRN_HOME {settings.home} and listens to nobody; see which has its lock open"
+            )
+        time.sleep(_LOOK_EVERY_S)
+    return found
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def _stop(call: Call) -> int:
     from service.settings import load
 
     settings = load(call.environ)
-    stopped = background.stop(settings, by_hand_too=call.args.force)
+    stopped = background.stop(settings, by_hand_too=call.args.force, say=call.say)
     text = "stopped" if stopped else f"no service of FIRN_HOME {settings.home} is running"
     print(text, file=call.stdout, flush=True)
     return WELL

@@ -146,12 +146,21 @@ def test_a_command_without_need_of_spark_uses_it_too(environ: dict[str, str]) ->
     assert answerer(door(environ, background=False).ask(LIST)) == first
 
 
-def test_who_owns_the_home_and_listens_to_nobody_is_waited_for(environ: dict[str, str], tmp_path: Path) -> None:
+def test_who_owns_the_home_and_listens_to_nobody_is_waited_for(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
     with (tmp_path / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = call(["stop"], environ)
+        with monkeypatch.context() as patience:
+            patience.setattr(background, "_STOP_S", 0)
+            done = call(["stop"], environ)
         assert (done.code, "listens to nobody" in done.err) == (1, True)
+        threading.Timer(0.3, lambda: fcntl.flock(lock, fcntl.LOCK_UN)).start()
+        done = call(["stop"], environ)
+        assert (done.code, done.out) == (0, f"no service of FIRN_HOME {tmp_path} is running\n")
+        assert done.err.startswith("firn: waiting for") or done.err.startswith("waiting for")
+        fcntl.flock(lock, fcntl.LOCK_EX)
         threading.Timer(1, lambda: fcntl.flock(lock, fcntl.LOCK_UN)).start()
         assert answerer(door(environ, said).ask(LIST)) in starts(tmp_path)
     assert said[0].startswith(f"waiting: FIRN_HOME {tmp_path} is in use by another process")

@@ -63,9 +63,18 @@ def test_every_answer_is_checked(item: dict[str, Any]) -> None:
 def test_what_an_example_takes_is_kept_from_the_answer_that_has_it() -> None:
     [folder] = [folder for folder in COLLECTION["item"][1]["item"] if folder["name"] == "DELETE_BACKUP"]
     *_, given, example = folder["item"]
-    kept = 'pm.collectionVariables.set("given_backup", body["backup"]);'
-    assert kept in given["event"][0]["script"]["exec"]
-    assert json.loads(example["request"]["body"]["raw"])["name"] == "{{given_backup}}"
+    [kept] = [line for line in given["event"][0]["script"]["exec"] if "collectionVariables.set" in line]
+    assert kept.startswith('pm.collectionVariables.set("given_3_backup", ')
+    assert kept.endswith(': body["backup"]);')
+    assert json.loads(example["request"]["body"]["raw"])["name"] == "{{given_3_backup}}"
+
+
+def test_a_number_that_an_example_takes_stays_one_and_keeps_its_digits() -> None:
+    [folder] = [folder for folder in COLLECTION["item"][1]["item"] if folder["name"] == "DIFF"]
+    *_, example = [item for item in folder["item"] if "given" not in item["name"]][:1]
+    raw = example["request"]["body"]["raw"]
+    assert '"from_snapshot": {{given_2_metadata_snapshot_id}}' in raw
+    assert '"to_snapshot": {{given_4_metadata_snapshot_id}}' in raw
 
 
 def test_no_two_requests_of_a_folder_share_a_name() -> None:
