@@ -353,7 +353,8 @@ def test_rows_another_program_deleted_are_a_conflict(shop: Shop) -> None:
     assert shop.rows() == [(2, "a", 2)]
 
 
-@few(4)
+@pytest.mark.timeout(400)
+@few(2)
 @given(st.data())
 def test_whatever_types_rows_have_those_of_a_shared_batch_are_told_apart(
     firn: Firn, tenant: str, data: st.DataObject
