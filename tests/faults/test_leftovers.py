@@ -74,7 +74,7 @@ def killed_while_it_compacts(victim: Victim, moment: float) -> int:
     cleaned = victim.firn.ok(CLEAN)
     assert cleaned["files_removed"] == cleaned["files_found"] == found["files_found"], cleaned
     # What the background lets go of meanwhile is deleted a moment after it.
-    wait_until(lambda: on_disk(victim.disk) == referred_to(victim.disk), 30)
+    wait_until(lambda: on_disk(victim.disk) == referred_to(victim.disk), 120)
     victim.told.check(victim.disk.ids())
     return int(cleaned["files_removed"])
 
