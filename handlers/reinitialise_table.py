@@ -106,7 +106,7 @@ def reinitialise_table(request: ReinitialiseTable, context: Context) -> Reinitia
         )
 
     decide(table)  # what cannot be is refused before anybody waits
-    tag = context.backups.wanted(table, request.create_backup, request.backup_retention_hours, OPERATION)
+    tag = request.backup(context, table)
     effect = context.reinitialisations.run(table, decide, tag, context.ask)
     context.auto.policy_changed(table.name)
     after, snapshot = effect.after, effect.snapshot

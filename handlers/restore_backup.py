@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.context import Context
-from service.edits.restore import OPERATION, Restored
+from service.edits.restore import Restored
 from service.operation import Example, Metadata, Result, operation
 from service.requests import OMITTED, BackedUpRequest
 
@@ -80,7 +80,7 @@ class RestoreBackupResult(Result):
 def restore_backup(request: RestoreBackup, context: Context) -> RestoreBackupResult:
     """Make a table hold exactly the rows that a backup holds, as one more change of it."""
     table = context.catalog.load(request.table_name)
-    tag = context.backups.wanted(table, request.create_backup, request.backup_retention_hours, OPERATION)
+    tag = request.backup(context, table)
     if request.dry_run:
         return _result(context.restores.preview(table, request.name))
     return _result(context.restores.run(table, request.name, tag, context.ask))

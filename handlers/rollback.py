@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.context import Context
 from service.errors import InvalidRequest
-from service.history.rollback import OPERATION, RolledBack, Wanted
+from service.history.rollback import RolledBack, Wanted
 from service.moments import moment
 from service.operation import Example, Metadata, Result, operation
 from service.requests import OMITTED, BackedUpRequest
@@ -98,7 +98,7 @@ def rollback(request: Rollback, context: Context) -> RollbackResult:
     """Make a table hold exactly the rows of an earlier snapshot, as one more change of it."""
     wanted = _wanted(request)
     table = context.catalog.load(request.table_name)
-    tag = context.backups.wanted(table, request.create_backup, request.backup_retention_hours, OPERATION)
+    tag = request.backup(context, table)
     return _result(context.rollbacks.run(table, wanted, tag, context.ask, dry_run=request.dry_run))
 
 

@@ -1,13 +1,11 @@
 """UNDO: one earlier change taken back, whatever came later kept."""
 
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
 
-from service.catalog.tables import Table
 from service.context import Context
-from service.edits.undo import OPERATION
-from service.engine.swap import Tag
 from service.operation import Example, Metadata, Result, operation
 from service.requests import OMITTED, BackedUpRequest, Sampled
 
@@ -92,15 +90,13 @@ def undo(request: Undo, context: Context) -> UndoResult:
     """Take the rows of one earlier change back, and keep what came later. Where later changes touched the same rows
     it is refused, with their request ids."""
     table = context.catalog.load(request.table_name)
-
-    def tag(current: Table) -> Tag | None:
-        return context.backups.wanted(current, request.create_backup, request.backup_retention_hours, OPERATION)
-
-    tag(table)  # what the request says of backups is checked first
+    request.backup(context, table)  # what the request says of backups is checked first
     if request.dry_run:
         outcome = context.undos.preview(table, request.request_id, request.snapshot_id)
     else:
-        outcome = context.undos.run(table, request.request_id, request.snapshot_id, tag, context.ask)
+        outcome = context.undos.run(
+            table, request.request_id, request.snapshot_id, partial(request.backup, context), context.ask
+        )
     counts, samples = outcome.counts, outcome.samples
     shown: dict[str, Any] = {}
     if samples is not None:

@@ -1,5 +1,6 @@
 """What the requests of several operations have in common."""
 
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -34,6 +35,10 @@ class BackedUpRequest(ChangeRequest):
     )
     backup_retention_hours: KeptHours | None = Field(default=None, description="for how long; default: the table's own")
 
+    def backup(self, context: Context, table: Table) -> Tag | None:
+        """The tag that keeps the state before, if that is wanted."""
+        return context.backups.wanted(table, self.create_backup, self.backup_retention_hours, self.operation)
+
 
 class EditRequest(BackedUpRequest):
     """A request that changes rows in place. It can be previewed, and held to its preview."""
@@ -62,11 +67,7 @@ class EditRequest(BackedUpRequest):
         """How the edit is wanted."""
         said = fingerprint({k: v for k, v in self.model_dump(mode="python").items() if k not in _HOW})
         token = None if self.plan_token is None else tokens.read(self.plan_token, said)
-
-        def tag(table: Table) -> Tag | None:
-            return context.backups.wanted(table, self.create_backup, self.backup_retention_hours, self.operation)
-
-        return Wish(said, self.dry_run, token, tag)
+        return Wish(said, self.dry_run, token, partial(self.backup, context))
 
 
 class RowsRequest(EditRequest):

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.snapshots import Snapshot
 
-from service.catalog.tables import Table
+from service.catalog.tables import Table, leaves_rows, summary_of
 from service.catalog.translate import translated
 from service.names import (
     BATCH_PROPERTY,
     EDIT_PROPERTY,
-    FENCE_PROPERTY,
     RESERVED_COLUMN_PREFIX,
     RESTORED_PROPERTY,
 )
@@ -32,7 +31,7 @@ class Commit:
     @property
     def leaves_rows(self) -> bool:
         """Whether it left all rows as they were."""
-        return self.summary.get("operation") == "replace" or FENCE_PROPERTY in self.summary
+        return leaves_rows(self.summary)
 
     @property
     def removes(self) -> bool:
@@ -75,6 +74,20 @@ def line(table: Table) -> list[Commit]:
             parent = before[-1].snapshot_id if before else None
         at = parent
     return found[::-1]
+
+
+def changes_since(table: Table, since: int, until: int | None = None) -> int | None:
+    """How many commits changed rows between a snapshot and the present or a later one; None where the one was not
+    built on the other."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
+    found, at = 0, table.current_snapshot_id if until is None else until
+    while at is not None and at != since:
+        snapshot = by_id.get(at)
+        if snapshot is None:
+            return None
+        found += not snapshot.leaves_rows
+        at = snapshot.parent_id
+    return found if at is not None else None
 
 
 def oldest(table: Table) -> int | None:
@@ -158,9 +171,7 @@ def states_of_edits(table: Table, since_ms: int) -> Iterator[int]:
 
 
 def _commit(snapshot: Snapshot) -> Commit:
-    said = snapshot.summary
-    summary = {} if said is None else {"operation": said.operation.value, **said.additional_properties}
-    return Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, summary)
+    return Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, summary_of(snapshot))
 
 
 def _data_manifests(table: Table, snapshot_id: int) -> list[ManifestFile]:

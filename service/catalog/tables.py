@@ -60,6 +60,11 @@ class Snapshot:
     def counted(self, key: str) -> int:
         return int(self.summary.get(key, 0))
 
+    @property
+    def leaves_rows(self) -> bool:
+        """Whether the commit left all rows as they were."""
+        return leaves_rows(self.summary)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -178,7 +183,7 @@ class Table:
 
     def committed_by(self, batch: str) -> Snapshot | None:
         """The snapshot that a batch's commit made: in any branch of history, newest first."""
-        stamped = (s for s in reversed(self.iceberg.metadata.snapshots) if _summary(s).get(BATCH_PROPERTY) == batch)
+        stamped = (s for s in reversed(self.iceberg.metadata.snapshots) if summary_of(s).get(BATCH_PROPERTY) == batch)
         found = next(stamped, None)
         return self._snapshot(found) if found else None
 
@@ -191,7 +196,7 @@ class Table:
             found.parent_snapshot_id,
             found.timestamp_ms,
             visible(types.from_iceberg(schema)),
-            _summary(found),
+            summary_of(found),
             schema.schema_id,
             found.sequence_number or 0,
         )
@@ -397,7 +402,13 @@ def _folder(namespace: str) -> str:
     return f"{namespace[:180]}-{hashlib.sha256(namespace.encode()).hexdigest()[:16]}"
 
 
-def _summary(snapshot: IcebergSnapshot) -> dict[str, str]:
+def leaves_rows(summary: Mapping[str, str]) -> bool:
+    """Whether a commit that says this of itself left all rows as they were."""
+    return summary.get("operation") == "replace" or FENCE_PROPERTY in summary
+
+
+def summary_of(snapshot: IcebergSnapshot) -> dict[str, str]:
+    """What a commit says of itself, and what kind it was."""
     if snapshot.summary is None:
         return {}
     return {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}

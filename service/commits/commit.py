@@ -142,6 +142,15 @@ class Commits:
         if self._ledger.owners.shared and not self._ledger.is_ours(batch):
             raise CommitConflict("another instance took this change over, as it could not see us; send it again")
 
+    def leave(self, batch: str, ask: Ask) -> Callable[[], None]:
+        """What to ask when nothing but the commit is left to do: whether the batch and the request are still ours."""
+
+        def still_ours() -> None:
+            self.must_be_ours(batch)
+            ask.still_ours()
+
+        return still_ours
+
     def begin(
         self,
         batch: str,

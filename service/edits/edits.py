@@ -95,10 +95,7 @@ class Edits:
             def counts(found: Found) -> Mapping[str, int]:
                 return asdict(_counts(current, edit, found))
 
-            def leave() -> None:
-                self.commits.must_be_ours(batch)
-                ask.still_ours()
-
+            leave = self.commits.leave(batch, ask)
             order = Order(batch, counts, checked, leave, wish.tag(current), digest=wish.token is not None)
             try:
                 found = self.engine.run(apply, base, edit, order)

@@ -16,7 +16,8 @@ from service.edits.edits import base_of
 from service.edits.trace import Step, Undone, read_undone, standing, trace, without_effect
 from service.engine.edit import Base
 from service.engine.engine import Engine
-from service.engine.undo import Did, Files, Reversal, read_files, who_brought
+from service.engine.pick import Files
+from service.engine.undo import Did, Reversal, read_files, who_brought
 from service.errors import UndoTooLate
 from service.ledger.ledger import Batch
 from service.ledger.undos import UndoNotes

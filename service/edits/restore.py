@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from service.catalog.files import has_deletes, list_files
+from service.catalog.lineage import changes_since
 from service.catalog.tables import Snapshot, Table
 from service.commits.ask import Ask
 from service.commits.commit import Commits
@@ -13,7 +14,6 @@ from service.engine.engine import Engine
 from service.engine.restore import Difference, Restore, compare, restore
 from service.engine.swap import Moved, Tag
 from service.errors import CommitConflict
-from service.history.snapshots import only_rewrites
 from service.names import RESTORED_PROPERTY
 
 OPERATION = "RESTORE_BACKUP"
@@ -85,11 +85,8 @@ class Restores:
             if not (found.back or found.gone):
                 return
 
-            def leave() -> None:
-                self.commits.must_be_ours(batch)
-                ask.still_ours()
-
             said = {_BEFORE: str(found.rows_before), _AFTER: str(found.rows_after), **aim.said(current)}
+            leave = self.commits.leave(batch, ask)
             order = Restore(current.spark_name, current.uuid, current.schema_id, found, batch, leave, tag, said)
             try:
                 self.engine.run(restore, order)
@@ -116,7 +113,7 @@ class Restores:
             now = {file.path: file.rows for file in list_files(table).data}
             back, gone = frozenset(kept.keys() - now.keys()), frozenset(now.keys() - kept.keys())
             found = Difference(backup_id, current_id, back, gone, sum(now.values()), sum(kept.values()))
-        if _only_rewritten(table, backup_id):
+        if changes_since(table, backup_id) == 0:
             return found.without_files()
         return found
 
@@ -124,18 +121,6 @@ class Restores:
 def of_backup(name: str) -> Aim:
     """The state that a backup keeps."""
     return Aim(OPERATION, lambda current: find(current, name).snapshot_id)
-
-
-def _only_rewritten(table: Table, since: int) -> bool:
-    """Whether all that became of a table since a snapshot left its rows as they were."""
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
-    at = table.current_snapshot_id
-    while at != since:
-        snapshot = by_id.get(at) if at is not None else None
-        if snapshot is None or not only_rewrites(snapshot):
-            return False
-        at = snapshot.parent_id
-    return True
 
 
 def _not_done(table: Table, found: Difference, reason: str, aim: Aim) -> Restored:

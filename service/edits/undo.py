@@ -96,11 +96,7 @@ class Undos:
             def said(found: Reversed) -> Mapping[str, str]:
                 return {EDIT_PROPERTY: json.dumps(asdict(_counts(aim, found)))}
 
-            def leave() -> None:
-                self.commits.must_be_ours(batch)
-                ask.still_ours()
-
-            order = UndoOrder(batch, said, check, leave, tag(current))
+            order = UndoOrder(batch, said, check, self.commits.leave(batch, ask), tag(current))
             try:
                 found = self.engine.run(apply_undo, plan.reversal, order)
             except Moved as e:

@@ -12,7 +12,7 @@ from service.engine import diff_sql, pick
 from service.engine.append import each, staging
 from service.engine.frames import named
 from service.engine.jvm import java_class
-from service.engine.restore import deletes_of
+from service.engine.pick import Files
 from service.engine.rows import collect, json_rows
 from service.engine.tables import current
 from service.names import RESERVED_COLUMN_PREFIX
@@ -23,20 +23,13 @@ Kind = Literal["inserted", "deleted", "updated"]
 
 
 @dataclass(frozen=True)
-class State:
-    """One side: a snapshot, and those of its data files that the other side does not hold just so."""
-
-    snapshot_id: int
-    files: frozenset[str]
-
-
-@dataclass(frozen=True)
 class Comparison:
     """What is compared, under which columns, and which part of the difference is wanted."""
 
     table: str
-    before: State
-    after: State
+    before: Files
+    after: Files
+    """Of both sides those that the other does not hold just so."""
     schema_id: int
     schema: TableSchema
     keys: tuple[str, ...]
@@ -63,14 +56,6 @@ class Compared:
     changes: tuple[RowChange, ...] = ()
 
 
-def apart(session: SparkSession, table: str, before_id: int, after_id: int) -> tuple[State, State]:
-    """The files that tell two snapshots apart, where delete files take rows out of some."""
-    iceberg = current(session, table)
-    before, after = deletes_of(iceberg, before_id), deletes_of(iceberg, after_id)
-    same = {path for path, deletes in before.items() if after.get(path) == deletes}
-    return State(before_id, frozenset(before.keys() - same)), State(after_id, frozenset(after.keys() - same))
-
-
 def compare(session: SparkSession, asked: Comparison) -> Compared:
     """Count the rows that differ, and give the part of them that is asked for, in an order that never changes."""
     with _net(session, asked) as net:
@@ -93,14 +78,14 @@ def compare(session: SparkSession, asked: Comparison) -> Compared:
 @contextmanager
 def _net(session: SparkSession, asked: Comparison) -> Iterator[DataFrame | None]:
     """Each content that one side has more often than the other, and how much more often; None where all is shared."""
-    sides = [(state, sign) for state, sign in ((asked.before, -1), (asked.after, 1)) if state.files]
+    sides = [(state, sign) for state, sign in ((asked.before, -1), (asked.after, 1)) if state.paths]
     if not sides:
         yield None
         return
     iceberg = _under(current(session, asked.table), asked.schema_id)
     with ExitStack() as stack:
         sources = [
-            (stack.enter_context(staging(iceberg, pick.tasks(iceberg, state.snapshot_id, state.files))), sign)
+            (stack.enter_context(staging(iceberg, pick.tasks(iceberg, state.snapshot_id, state.paths))), sign)
             for state, sign in sides
         ]
         yield session.sql(diff_sql.net(sources, asked.schema))

@@ -12,7 +12,7 @@ _MOST_IN_MEMORY = 100_000
 
 
 def net(sources: Sequence[tuple[str, int]], schema: TableSchema) -> str:
-    """Each content that one side has more often, of sources with -1 for the state before and 1 for that after."""
+    """Each content that one side has more often, of sources with -1 for a state before and 1 for one after."""
     sides = " UNION ALL ".join(f"SELECT {_values(schema)}, {sign} AS s FROM {source}" for source, sign in sources)
     kept = [f"first(c{i}) AS c{i}" for i in range(len(schema.fields)) if _apart(schema, i)]
     columns = ", ".join([*_contents(schema), *kept])

@@ -1,6 +1,7 @@
 """The tasks that read some files of a snapshot: found in the JVM, however many files there are."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from service.engine.bulk_calls import texts
@@ -8,6 +9,17 @@ from service.engine.jvm import java_class
 
 _ICEBERG = "org.apache.iceberg"
 _HANDLES = "java.lang.invoke.MethodHandles"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Data files, as a snapshot that holds them has them."""
+
+    snapshot_id: int
+    paths: frozenset[str]
+
+
+NO_FILES = Files(0, frozenset())
 
 
 def tasks(iceberg: Any, snapshot_id: int, paths: Iterable[str] | None = None) -> Any:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from service.engine import pick
 from service.engine.append import discard, each, staging, write_staged
 from service.engine.jvm import java_class
+from service.engine.pick import Files
 from service.engine.swap import Staged, Tag, Target, swap
 from service.engine.tables import current
 from service.errors import CommitConflict, RowCountMismatch
@@ -63,16 +64,26 @@ class Restore:
 def compare(session: SparkSession, table: str, backup_id: int, current_id: int | None) -> Difference:
     """What tells a state from a backup where delete files take rows out of either's data files."""
     iceberg = current(session, table)
-    held, now = deletes_of(iceberg, backup_id), deletes_of(iceberg, current_id)
-    same = {path for path, deletes in held.items() if now.get(path) == deletes}
+    held, now = _apart(iceberg, backup_id, current_id)
     return Difference(
         backup_id,
         current_id,
-        back=frozenset(held.keys() - same),
-        gone=frozenset(now.keys() - same),
+        back=held.paths,
+        gone=now.paths,
         rows_before=_count(session, iceberg, current_id),
         rows_after=_count(session, iceberg, backup_id),
     )
+
+
+def apart(session: SparkSession, table: str, one_id: int, other_id: int) -> tuple[Files, Files]:
+    """The files that tell two snapshots apart, where delete files take rows out of some."""
+    return _apart(current(session, table), one_id, other_id)
+
+
+def _apart(iceberg: Any, one_id: int, other_id: int | None) -> tuple[Files, Files]:
+    one, other = _deletes_of(iceberg, one_id), _deletes_of(iceberg, other_id)
+    same = {path for path, deletes in one.items() if other.get(path) == deletes}
+    return Files(one_id, frozenset(one.keys() - same)), Files(other_id or 0, frozenset(other.keys() - same))
 
 
 def restore(session: SparkSession, order: Restore) -> int:
@@ -174,7 +185,7 @@ def _count(session: SparkSession, iceberg: Any, snapshot_id: int | None) -> int:
         return known + session.table(source).count()
 
 
-def deletes_of(iceberg: Any, snapshot_id: int | None) -> dict[str, frozenset[tuple[str, int | None]]]:
+def _deletes_of(iceberg: Any, snapshot_id: int | None) -> dict[str, frozenset[tuple[str, int | None]]]:
     """Of each data file of a state, which delete files concern it."""
     if snapshot_id is None:
         return {}

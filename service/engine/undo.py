@@ -10,12 +10,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from service.derived import Derived
-from service.engine import pick
+from service.engine import diff_sql, pick
 from service.engine.append import staging, write_staged
 from service.engine.content import comparable, same
 from service.engine.derived import fill
 from service.engine.edit import Base, Sample
 from service.engine.frames import named
+from service.engine.pick import NO_FILES, Files
 from service.engine.publish import Publication, Sums, publish
 from service.engine.rows import collect, frame, json_rows
 from service.engine.sql import identifier
@@ -29,14 +30,6 @@ _AT_ONCE = 12
 _SHUFFLED_BYTES = 128 << 20
 _NAMED = 100  # so many rows in the way are looked at, to say whose they are
 _N, _W, _X, _FILE, _POS = "_firn_n", "_firn_w", "_firn_x", "_firn_file", "_firn_pos"
-
-
-@dataclass(frozen=True)
-class Files:
-    """Data files, as a snapshot that holds them has them."""
-
-    snapshot_id: int
-    paths: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -62,9 +55,9 @@ class Reversal:
     """Later changes that may have touched the rows that came."""
     keys: tuple[tuple[str, ...], ...] = ()
     """Columns by which no row that comes back may meet one that came since."""
-    fresh: Files = Files(0, frozenset())
+    fresh: Files = NO_FILES
     """The table's files that the state after the change did not have."""
-    stale: Files = Files(0, frozenset())
+    stale: Files = NO_FILES
     """The files that only that state had."""
     late: tuple[Derived, ...] = ()
     """Columns that are worked out and that the table has got since."""
@@ -199,8 +192,7 @@ class _Work:
 
     def _changes(self) -> tuple[int, int]:
         """See what the change did as two views: rows that came and rows that went, each with how many of it."""
-        legs = self._legs(self._of.did, 0)
-        net = self._persisted(self._net(legs))
+        net = self._persisted(self._net(self._of.did))
         self._gone = self._named(self._session.sql(f"SELECT * FROM {net} WHERE {_N} > 0"))
         self._back = self._named(
             self._session.sql(f"SELECT {self._columns}, explode(sequence(1, -{_N})) AS {_N} FROM {net} WHERE {_N} < 0")
@@ -211,26 +203,28 @@ class _Work:
         [row] = self._session.sql(f"{counted} FROM {net}").collect()
         return int(row[0]), int(row[1])
 
-    def _legs(self, did: Did, x: int) -> str:
-        parts = []
-        for rows, weight in ((did.came, 1), (did.went, -1)):
+    def _sides(self, did: Did) -> list[tuple[str, int]]:
+        """Names for the rows that came and those that went, with 1 and -1."""
+        found: list[tuple[str, int]] = []
+        for rows, sign in ((did.came, 1), (did.went, -1)):
             if isinstance(rows, pa.Table):
-                view = self._named(self._filled(frame(self._session, rows)))
-                parts.append(f"SELECT {self._columns}, {weight} AS {_W}, {x} AS {_X} FROM {view}")
+                found.append((self._named(self._filled(frame(self._session, rows))), sign))
             elif rows is not None and rows.paths:
-                parts.append(f"SELECT {self._columns}, {weight} AS {_W}, {x} AS {_X} FROM {self._rows_of(rows)}")
-        return " UNION ALL ".join(parts)
+                found.append((self._rows_of(rows), sign))
+        return found
 
-    def _net(self, legs: str) -> str:
-        kept = ", ".join(f"any_value(_firn_r.{identifier(f.name)}) AS {identifier(f.name)}" for f in self._fields)
-        return (
-            f"SELECT {kept}, CAST(sum({_W}) AS INT) AS {_N} FROM ({legs}) AS _firn_r "
-            f"GROUP BY {self._content('_firn_r')} HAVING sum({_W}) <> 0"
-        )
+    def _net(self, did: Did) -> str:
+        """Each content that a change made more, or fewer, and by how many."""
+        columns = ", ".join(f"c{i} AS {identifier(name)}" for i, name in enumerate(self._of.schema.names))
+        return f"SELECT {columns}, CAST(n AS INT) AS {_N} FROM ({diff_sql.net(self._sides(did), self._of.schema)})"
 
     def _changed(self, suspects: Sequence[Did], start: int, rows: str, how: str) -> list[int]:
         chunk = suspects[start : start + _AT_ONCE]
-        legs = [leg for x, did in enumerate(chunk) if (leg := self._legs(did, start + x))]
+        legs = [
+            f"SELECT {self._columns}, {sign} AS {_W}, {start + x} AS {_X} FROM {view}"
+            for x, did in enumerate(chunk)
+            for view, sign in self._sides(did)
+        ]
         if not legs:
             return []
         alike = self._same("_firn_r", "_firn_g")

@@ -7,8 +7,10 @@ from service.catalog.files import has_deletes, list_files
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.holds import Holds
 from service.edits.upsert import keys_of
-from service.engine.diff import Compared, Comparison, State, apart, compare
+from service.engine.diff import Compared, Comparison, compare
 from service.engine.engine import Engine
+from service.engine.pick import Files
+from service.engine.restore import apart
 from service.history.snapshots import newest_first, same_rows
 from service.schema import TableSchema
 
@@ -66,20 +68,20 @@ class Differences:
         self, table: Table, before: Snapshot, after: Snapshot, later: Snapshot, keys: tuple[str, ...], page: Page
     ) -> Difference:
         had, has = self._states(table, before.snapshot_id, after.snapshot_id)
-        shared = len(list_files(table, after.snapshot_id).data) - len(has.files)
+        shared = len(list_files(table, after.snapshot_id).data) - len(has.paths)
         compared = Compared()
-        if had.files or has.files:
+        if had.paths or has.paths:
             schema_id = table.schema_id if later.schema_id is None else later.schema_id
             asked = Comparison(table.spark_name, had, has, schema_id, later.schema, keys, page.limit, page.offset)
             compared = self.engine.run(compare, asked)
-        return Difference(keys, compared, len(had.files) + len(has.files), shared)
+        return Difference(keys, compared, len(had.paths) + len(has.paths), shared)
 
-    def _states(self, table: Table, before_id: int, after_id: int) -> tuple[State, State]:
+    def _states(self, table: Table, before_id: int, after_id: int) -> tuple[Files, Files]:
         if has_deletes(table, before_id) or has_deletes(table, after_id):
             return self.engine.run(apart, table.spark_name, before_id, after_id)
         had = {file.path for file in list_files(table, before_id).data}
         has = {file.path for file in list_files(table, after_id).data}
-        return State(before_id, frozenset(had - has)), State(after_id, frozenset(has - had))
+        return Files(before_id, frozenset(had - has)), Files(after_id, frozenset(has - had))
 
 
 def _keys(schema: TableSchema, key_cols: Sequence[str] | None) -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from service.catalog.tables import Snapshot, Table
+from service.catalog.lineage import changes_since
+from service.catalog.tables import Table
 from service.commits.ask import Ask
 from service.commits.holds import Holds
 from service.edits.restore import Aim, Restored, Restores
 from service.engine.swap import Tag
 from service.errors import PlanStale
-from service.history.snapshots import only_rewrites
 from service.moments import Moment
 
 OPERATION = "ROLLBACK"
@@ -63,7 +63,7 @@ def _aim(wanted: Wanted) -> Aim:
         return current.snapshot_as_of(wanted.state, wanted.field).snapshot_id
 
     def check(current: Table) -> None:
-        changes = 0 if wanted.expected_id is None else _changes(current, wanted.expected_id)
+        changes = 0 if wanted.expected_id is None else changes_since(current, wanted.expected_id)
         if changes != 0:
             what = "the table is not built on" if changes is None else "rows were changed since"
             raise PlanStale(
@@ -73,7 +73,7 @@ def _aim(wanted: Wanted) -> Aim:
             )
 
     def said(current: Table) -> dict[str, str]:
-        changes = _changes(current, state(current))
+        changes = changes_since(current, state(current))
         return {_TO: str(state(current))} | ({} if changes is None else {_UNDONE: str(changes)})
 
     return Aim(OPERATION, state, check, said, NOT_DONE)
@@ -82,20 +82,7 @@ def _aim(wanted: Wanted) -> Aim:
 def _told(table: Table, restored: Restored, aim: Aim) -> RolledBack:
     if restored.made is None:
         target = aim.state(table)
-        return RolledBack(restored, target, restored.snapshot_id, _changes(table, target))
+        return RolledBack(restored, target, restored.snapshot_id, changes_since(table, target))
     said = restored.made.summary
     changes = int(said[_UNDONE]) if _UNDONE in said else None
     return RolledBack(restored, int(said[_TO]), restored.made.parent_id, changes)
-
-
-def _changes(table: Table, since: int) -> int | None:
-    """How many commits that changed rows there were since a snapshot; None where the table was not built on it."""
-    by_id: dict[int, Snapshot] = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
-    found, at = 0, table.current_snapshot_id
-    while at is not None and at != since:
-        snapshot = by_id.get(at)
-        if snapshot is None:
-            return None
-        found += not only_rewrites(snapshot)
-        at = snapshot.parent_id
-    return found if at is not None else None

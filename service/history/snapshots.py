@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from service.catalog.history import history
+from service.catalog.lineage import changes_since
 from service.catalog.tables import Snapshot, Table
 from service.ledger.asked import Asked, asked_for
 from service.ledger.ledger import Ledger
-from service.names import BATCH_PROPERTY, EDIT_PROPERTY, FENCE_PROPERTY
-
-_REWRITES = "replace"
+from service.names import BATCH_PROPERTY, EDIT_PROPERTY
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def newest_first(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
 def rows_of(snapshot: Snapshot) -> Rows:
     """What a commit did to rows. Rows that it only copied into other files count for nothing where it says so."""
     said = snapshot.summary
-    if only_rewrites(snapshot):
+    if snapshot.leaves_rows:
         return Rows()
     if EDIT_PROPERTY in said:
         counts = json.loads(said[EDIT_PROPERTY])
@@ -76,23 +75,11 @@ def rows_of(snapshot: Snapshot) -> Rows:
     return Rows(snapshot.counted("added-records"), max(0, snapshot.counted("deleted-records") + by_files))
 
 
-def only_rewrites(snapshot: Snapshot) -> bool:
-    """Whether a commit left a table's rows as they were."""
-    return snapshot.summary.get("operation") == _REWRITES or FENCE_PROPERTY in snapshot.summary
-
-
 def same_rows(table: Table, one: Snapshot, other: Snapshot) -> bool:
     """Whether all that happened between two snapshots was rewriting, under the same columns."""
-    if one.schema_id != other.schema_id:
-        return False
     newer, older = newest_first((one, other))
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
-    at: Snapshot | None = newer
-    while at is not None and at.snapshot_id != older.snapshot_id:
-        if not only_rewrites(at):
-            return False
-        at = None if at.parent_id is None else by_id.get(at.parent_id)
-    return at is not None
+    same_columns = one.schema_id == other.schema_id
+    return same_columns and changes_since(table, older.snapshot_id, newer.snapshot_id) == 0
 
 
 def _tags(table: Table) -> dict[int, list[str]]:

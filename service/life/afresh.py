@@ -69,13 +69,10 @@ class Reinitialisations:
         def change(current: Table, batch: str) -> None:
             afresh = _afresh(current, decide(current))
 
-            def leave() -> None:
-                self.commits.must_be_ours(batch)
-                ask.still_ours()
-
             try:
                 with self.holds.building_on(current.uuid, current.current_snapshot_id):
                     name, uuid, schema_id = current.spark_name, current.uuid, current.schema_id
+                    leave = self.commits.leave(batch, ask)
                     self.engine.run(reinitialise, name, uuid, schema_id, afresh, batch, leave, tag)
             except (Beaten, Moved) as e:
                 raise CommitConflict(f"{e}; send the request again") from e
