@@ -48,6 +48,10 @@ def flag(name: str, help: str) -> Argument:
     return Argument((name,), {"action": "store_true", "help": help})
 
 
+def repeated(name: str, metavar: str, help: str) -> Argument:
+    return Argument((name,), {"action": "append", "metavar": metavar, "help": f"{help}; may be repeated"})
+
+
 @dataclass(frozen=True)
 class Example:
     """A call of a command and what it prints, in help, documents and tests alike.

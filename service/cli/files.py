@@ -12,6 +12,7 @@ from service.cli.values import tenant_of
 _YAML, _JSON, _PROPERTIES = (".yaml", ".yml"), (".json",), (".properties",)
 TABLE_KEYS = ("tenant", "namespace", "table", "schema", "partition", "properties", "split_points")
 _ADDRESS = ("tenant", "namespace", "table")
+_OBJECTS = ("schema", "partition", "properties")
 
 
 def table_of(args: Args) -> dict[str, Any]:
@@ -42,12 +43,15 @@ def read_table(path: str) -> dict[str, Any]:
     value = read(path)
     unknown = next((key for key in value if key not in TABLE_KEYS), None)
     if unknown is not None:
-        raise Misused(f"{path}: {unknown!r} is not known of a table; {_hint(str(unknown), TABLE_KEYS)}")
+        raise Misused(f"{path}: {unknown!r} is not known of a table; {hint(str(unknown), TABLE_KEYS)}")
     if not isinstance(value.get("table"), str):
         raise Misused(f"{path}: table is missing; give the table's name")
     for key in _ADDRESS:
         if key in value and not isinstance(value[key], str):
             raise Misused(f"{path}: {key} must be text, not {value[key]!r}; put it in quotes")
+    for key in _OBJECTS:
+        if key in value and not isinstance(value[key], dict):
+            raise Misused(f"{path}: {key} must be an object, not {value[key]!r}")
     return value
 
 
@@ -77,6 +81,19 @@ def scalar(text: str, where: str) -> Any:
     return _parsed(text, where, is_json=False)
 
 
+def put(properties: dict[str, Any], name: str, value: Any, where: str) -> None:
+    """A property in its place: a dot in its name leads into an object."""
+    place = properties
+    *parents, last = name.split(".")
+    for parent in parents:
+        place = place.setdefault(parent, {})
+        if not isinstance(place, dict):
+            raise Misused(f"{where}: {parent!r} has a value already; it cannot have parts, too")
+    if last in place:
+        raise Misused(f"{where}: {name!r} stands there twice; leave one out")
+    place[last] = value
+
+
 def _parsed(text: str, path: str, *, is_json: bool) -> Any:
     if is_json:
         try:
@@ -104,18 +121,12 @@ def _properties(text: str, path: str) -> dict[str, Any]:
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
             raise Misused(f"{path}, line {i}: {line[:60]!r} is no property; write name = value")
-        place = found
-        *parents, last = name.strip().split(".")
-        for parent in parents:
-            place = place.setdefault(parent, {})
-            if not isinstance(place, dict):
-                raise Misused(f"{path}, line {i}: {parent!r} has a value already; it cannot have parts, too")
-        if last in place:
-            raise Misused(f"{path}, line {i}: {name.strip()!r} stands there twice; leave one out")
-        place[last] = scalar(value.strip(), f"{path}, line {i}")
+        where = f"{path}, line {i}"
+        put(found, name.strip(), scalar(value.strip(), where), where)
     return found
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
+def hint(name: str, known: Iterable[str]) -> str:
+    """Which of the known ones was meant, or all of them."""
     near = get_close_matches(name, list(known), n=1)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"

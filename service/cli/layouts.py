@@ -1,10 +1,8 @@
-"""`firn table compact`, `repartition` and `alter`: other files, another layout, other columns."""
+"""`firn table compact` and `repartition`: other files, another layout."""
 
-from typing import Any
-
-from service.cli.command import Answer, Args, Command, Misused, Request, argument, flag
+from service.cli.command import Answer, Args, Command, Misused, Request, argument, flag, repeated
 from service.cli.examples import layouts as examples
-from service.cli.files import address, read, scalar, table_of
+from service.cli.files import address, table_of
 from service.cli.page import Column, Page, count, number, size
 from service.cli.tables import PARTITION_BY, TABLE
 from service.cli.values import assignments, listed, partition_of
@@ -88,44 +86,6 @@ def _repartitioned(answer: Answer, args: Args, page: Page) -> None:
         page.line(f"nothing to do: {answer['reason']}" if answer["reason"] else "nothing to do")
 
 
-def _alter(args: Args) -> Request:
-    request: Request = {"operation": "ALTER_TABLE", **address(args), **(read(args.changes) if args.changes else {})}
-    if args.add:
-        added = assignments(args.add, "--add")
-        request["add_columns"] = {name: {"type": kind} for name, kind in added.items()}
-    if args.rename:
-        request["rename_columns"] = assignments(args.rename, "--rename")
-    if args.type:
-        request["change_types"] = assignments(args.type, "--type")
-    if args.set:
-        said = assignments(args.set, "--set")
-        request["set_properties"] = {name: scalar(value, f"--set {name}") for name, value in said.items()}
-    wishes: dict[str, Any] = {
-        "drop_columns": args.drop,
-        "set_nullable": dict.fromkeys(args.nullable or (), True),
-        "unset_properties": args.unset,
-        "primary_key": listed(args.primary_key),
-    }
-    request |= {name: value for name, value in wishes.items() if value}
-    if args.description is not None:
-        request["description"] = args.description
-    if len(request) == len(address(args)) + 1:
-        raise Misused("no change is said; `firn table alter --help` lists them")
-    return request
-
-
-def _ask_alter(request: Request) -> str | None:
-    dropped = request.get("drop_columns")
-    if not dropped:
-        return None
-    where = f"{request['namespace']}.{request['table']}"
-    return f"The columns {', '.join(map(str, dropped))} of the table {where} are dropped, with what they hold."
-
-
-def _pairs(name: str, meta: str, help: str) -> Any:
-    return argument(name, metavar=meta, action="append", help=f"{help}; may be repeated")
-
-
 COMMANDS = (
     Command(
         "table compact",
@@ -150,7 +110,7 @@ COMMANDS = (
             TABLE,
             PARTITION_BY,
             flag("--unpartitioned", "without partitions"),
-            _pairs("--derive", "COLUMN=EXPRESSION", "a new column, worked out from others"),
+            repeated("--derive", "COLUMN=EXPRESSION", "a new column, worked out from others"),
             flag("--keep-old", "keep the old layout as a backup"),
             argument("--target-table", metavar="NAME", help="make a new table of it, and leave this one as it is"),
             flag("--estimate", "only say which partitions there would be"),
@@ -161,26 +121,5 @@ COMMANDS = (
         show=_repartitioned,
         spark=True,
         job=True,
-    ),
-    Command(
-        "table alter",
-        "Change a table's columns, properties, description or key.",
-        (
-            TABLE,
-            _pairs("--add", "COLUMN=TYPE", "add a column"),
-            _pairs("--rename", "COLUMN=NAME", "rename a column"),
-            _pairs("--drop", "COLUMN", "drop a column"),
-            _pairs("--type", "COLUMN=TYPE", "widen a column's type"),
-            _pairs("--nullable", "COLUMN", "let a column be null"),
-            _pairs("--set", "PROPERTY=VALUE", "set a property"),
-            _pairs("--unset", "PROPERTY", "unset a property"),
-            argument("--primary-key", metavar="COLUMNS", help="the key's columns, with commas"),
-            argument("--description", metavar="TEXT", help="what the table is for"),
-            argument("--changes", metavar="FILE", help="a YAML or JSON file with fields of ALTER_TABLE"),
-        ),
-        examples.ALTER,
-        request=_alter,
-        show=lambda answer, args, page: page.line(f"altered {address(args)['namespace']}.{address(args)['table']}"),
-        question=_ask_alter,
     ),
 )

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from service.cli.call import Call
-from service.cli.command import Answer, Args, Command, Misused, Request, argument, flag
+from service.cli.command import Answer, Args, Command, Misused, Request, argument, flag, repeated
 from service.cli.examples import queries as examples
 from service.cli.files import read_text, scalar
 from service.cli.page import Column, Page, count, datum
@@ -159,9 +159,7 @@ COMMANDS = (
             argument("--offset", type=int, metavar="N", help="skip so many rows first"),
             argument("--as-of", metavar="TIME", help="the rows as they were at a time"),
             argument("--sql", metavar="SELECT", help="one SELECT over the tenant's tables"),
-            argument(
-                "--param", metavar="NAME=VALUE", action="append", help="a value for :name in --sql; may be repeated"
-            ),
+            repeated("--param", "NAME=VALUE", "a value for :name in --sql"),
             flag("--explain", "show Spark's plan, and read nothing"),
         ),
         examples.QUERY,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.cli.command import Answer, Args, Command, Misused, Request, argument, flag
+from service.cli.command import Answer, Args, Command, Misused, Request, argument, flag, repeated
 from service.cli.examples import tables as examples
 from service.cli.files import address, read, read_text, table_of
 from service.cli.page import Column, Page, count, moment, number, shown, size
@@ -10,11 +10,10 @@ from service.cli.values import partition_of, tenant_of
 
 TABLE = argument("table", metavar="TABLE|FILE", help="the table's name, or a YAML or JSON file that describes it")
 SCHEMA = argument("--schema", metavar="FILE", help="a YAML or JSON file with the schema: fields, primary_key")
-PARTITION_BY = argument(
+PARTITION_BY = repeated(
     "--partition-by",
-    metavar="FIELD[:TRANSFORM[:N]]",
-    action="append",
-    help="a partition field, such as day, placed_at:month, customer:bucket:16; may be repeated",
+    "FIELD[:TRANSFORM[:N]]",
+    "a partition field, such as day, placed_at:month, customer:bucket:16",
 )
 
 

@@ -34,6 +34,14 @@ def _partition_field(text: str) -> dict[str, Any]:
     return {"field": field, "transform": transform, _NUMBERS[transform]: int(rest[1])}
 
 
+def key_of(text: str) -> list[str]:
+    """The columns of a key. Nothing at all means none; commas alone are a mistake."""
+    names = listed(text)
+    if text.strip() and not names:
+        raise Misused(f"--primary-key {text!r} names no column; write it as tenant,id, or as '' for no key")
+    return names
+
+
 def listed(text: str | None) -> list[str]:
     """Names with commas between them."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]

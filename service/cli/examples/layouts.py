@@ -5,6 +5,15 @@ from service.cli.examples.given import CREATE, FILES, ORDERS, write
 
 _SMALL: tuple[str | Request, ...] = (CREATE, *(write(i) for i in range(1, 5)))
 
+_CHANGES = """\
+add_columns:
+  note: {type: string}
+move_columns:
+  - {column: note, after: customer}
+set_properties:
+  compaction: {mode: auto}
+"""
+
 COMPACT = (
     Example(
         "Merge a table's small files",
@@ -48,6 +57,13 @@ ALTER = (
         "altered shop.orders\n",
         ORDERS,
         FILES,
+    ),
+    Example(
+        "Make the changes of a file, and one more",
+        "firn table alter orders.yaml --changes changes.yaml --set compaction.min_files_to_compact=5",
+        "altered shop.orders\n",
+        ORDERS,
+        {**FILES, "changes.yaml": _CHANGES},
     ),
 )
 COMPACT_ALL = (
