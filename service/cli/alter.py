@@ -7,7 +7,7 @@ from service.cli.examples import layouts as examples
 from service.cli.files import address, hint, put, read, scalar
 from service.cli.page import Page
 from service.cli.tables import TABLE
-from service.cli.values import assignments, key_of
+from service.cli.values import assignments, full_name, key_of
 
 OPERATION = "ALTER_TABLE"
 CHANGES: dict[str, type] = {
@@ -103,13 +103,12 @@ def _ask(request: Request) -> str | None:
     dropped = request.get("drop_columns")
     if not dropped:
         return None
-    where = f"{request['namespace']}.{request['table']}"
-    return f"The columns {', '.join(map(str, dropped))} of the table {where} are dropped, with what they hold."
+    names = ", ".join(map(str, dropped))
+    return f"The columns {names} of the table {full_name(request)} are dropped, with what they hold."
 
 
 def _altered(answer: Answer, args: Args, page: Page) -> None:
-    where = address(args)
-    page.line(f"altered {where['namespace']}.{where['table']}")
+    page.line(f"altered {full_name(address(args))}")
 
 
 COMMANDS = (

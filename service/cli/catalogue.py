@@ -1,6 +1,6 @@
 """Every command there is, in the order in which help lists them."""
 
-from service.cli import alter, compact, layouts, past, queries, schedules, system, tables
+from service.cli import alter, compact, create, layouts, past, queries, schedules, system, tables
 from service.cli.command import Command
 
 GROUPS = {
@@ -12,7 +12,7 @@ GROUPS = {
 }
 _TABLE = {
     command.name: command
-    for command in (*tables.COMMANDS, *layouts.COMMANDS, *alter.COMMANDS, *past.COMMANDS)
+    for command in (create.COMMAND, *tables.COMMANDS, *layouts.COMMANDS, *alter.COMMANDS, *past.COMMANDS)
     if command.words[0] == "table"
 }
 COMMANDS: tuple[Command, ...] = (

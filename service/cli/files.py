@@ -55,6 +55,12 @@ def read_table(path: str) -> dict[str, Any]:
     return value
 
 
+def read_schema(path: str) -> Any:
+    """A schema's file holds it alone, or a table's file has it in it."""
+    value = read(path)
+    return value["schema"] if "schema" in value and "fields" not in value else value
+
+
 def read(path: str) -> dict[str, Any]:
     """The object that a YAML, JSON or properties file holds."""
     kind = Path(path).suffix

@@ -7,6 +7,7 @@ from service.cli.examples import past as examples
 from service.cli.files import address
 from service.cli.page import Column, Page, count, datum, moment, number, size
 from service.cli.tables import TABLE
+from service.cli.values import full_name
 
 BACKUP = argument("backup", metavar="BACKUP", help="the backup's name, as `firn backup list` has it")
 
@@ -71,7 +72,7 @@ def _ask_rollback(request: Request) -> str | None:
     where = request.get("snapshot_id") or request.get("tag")
     if request.get("dry_run"):
         return None
-    return f"The table {_of(request)} gets the rows of {where} again; what was written since leaves it."
+    return f"The table {full_name(request)} gets the rows of {where} again; what was written since leaves it."
 
 
 def _rolled_back(answer: Answer, args: Args, page: Page) -> None:
@@ -85,11 +86,7 @@ def _undo(args: Args) -> Request:
 def _ask_undo(request: Request) -> str | None:
     if request.get("dry_run"):
         return None
-    return f"What the request {request['request_id']} did to the table {_of(request)} is taken back."
-
-
-def _of(request: Request) -> str:
-    return f"{request['namespace']}.{request['table']}"
+    return f"What the request {request['request_id']} did to the table {full_name(request)} is taken back."
 
 
 def _undone(answer: Answer, args: Args, page: Page) -> None:
@@ -136,7 +133,9 @@ def _restore(args: Args) -> Request:
 def _ask_restore(request: Request) -> str | None:
     if request.get("dry_run") or request.get("create_backup"):
         return None
-    return f"The table {_of(request)} gets the rows of the backup; those that it has now are kept only with --keep."
+    return (
+        f"The table {full_name(request)} gets the rows of the backup; those that it has now are kept only with --keep."
+    )
 
 
 def _restored(answer: Answer, args: Args, page: Page) -> None:

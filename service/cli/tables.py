@@ -4,9 +4,9 @@ from typing import Any
 
 from service.cli.command import Answer, Args, Command, Misused, Request, argument, flag, repeated
 from service.cli.examples import tables as examples
-from service.cli.files import address, read, read_text, table_of
+from service.cli.files import address, read_schema, read_text, table_of
 from service.cli.page import Column, Page, count, moment, number, shown, size
-from service.cli.values import partition_of, tenant_of
+from service.cli.values import full_name, tenant_of
 
 TABLE = argument("table", metavar="TABLE|FILE", help="the table's name, or a YAML or JSON file that describes it")
 SCHEMA = argument("--schema", metavar="FILE", help="a YAML or JSON file with the schema: fields, primary_key")
@@ -15,24 +15,6 @@ PARTITION_BY = repeated(
     "FIELD[:TRANSFORM[:N]]",
     "a partition field, such as day, placed_at:month, customer:bucket:16",
 )
-
-
-def _create(args: Args) -> Request:
-    table = table_of(args)
-    if args.schema:
-        table["schema"] = _schema(args.schema)
-    if args.properties:
-        table["properties"] = {**table.get("properties", {}), **read(args.properties)}
-    if args.partition_by:
-        table["partition"] = partition_of(args.partition_by)
-    if "schema" not in table:
-        raise Misused(f"{args.table} has no schema; give one with --schema FILE, or a table's file with one in it")
-    table.pop("split_points", None)
-    return {"operation": "CREATE_TABLE", **table, "if_not_exists": args.if_not_exists}
-
-
-def _created(answer: Answer, args: Args, page: Page) -> None:
-    page.line(f"created {_name(args)}" if answer["table_created"] else f"{_name(args)} is there already")
 
 
 def _list(args: Args) -> Request:
@@ -146,7 +128,7 @@ def _drop(args: Args) -> Request:
 def _ask_drop(request: Request) -> str | None:
     if not request["purge"]:
         return None
-    return f"The table {_of(request)} and all of its files are deleted for good."
+    return f"The table {full_name(request)} and all of its files are deleted for good."
 
 
 def _dropped(answer: Answer, args: Args, page: Page) -> None:
@@ -179,7 +161,7 @@ def _reinitialise(args: Args) -> Request:
     if args.keep:
         request["create_backup"] = True
     if args.schema:
-        request["schema"] = _schema(args.schema)
+        request["schema"] = read_schema(args.schema)
     if "split_points" in table:
         request["split_points"] = table["split_points"]
     if args.split_points:
@@ -202,7 +184,7 @@ def _emptied(answer: Answer, args: Args, page: Page) -> None:
 def _ask_reinitialise(request: Request) -> str | None:
     if request.get("create_backup"):
         return None
-    return f"All rows of the table {_of(request)} are deleted for good."
+    return f"All rows of the table {full_name(request)} are deleted for good."
 
 
 def _rename(args: Args) -> Request:
@@ -226,35 +208,11 @@ def _turn(online: bool) -> Command:
     )
 
 
-def _schema(path: str) -> Any:
-    """A schema's file holds it alone, or a table's file has it in it."""
-    value = read(path)
-    return value["schema"] if "schema" in value and "fields" not in value else value
-
-
 def _name(args: Args) -> str:
-    return _of(address(args))
-
-
-def _of(request: Request) -> str:
-    return f"{request['namespace']}.{request['table']}"
+    return full_name(address(args))
 
 
 COMMANDS = (
-    Command(
-        "table create",
-        "Create a table, from its file or from a schema's.",
-        (
-            TABLE,
-            SCHEMA,
-            argument("--properties", metavar="FILE", help="a .properties, YAML or JSON file: how the table is kept"),
-            PARTITION_BY,
-            flag("--if-not-exists", "be content where the table is there already"),
-        ),
-        examples.CREATE,
-        request=_create,
-        show=_created,
-    ),
     Command(
         "table list",
         "List the tables of a namespace.",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.cli.command import Args, Misused
+from service.cli.command import Args, Misused, Request
 
 _NUMBERS = {"bucket": "num_buckets", "truncate": "width"}
 
@@ -13,6 +13,11 @@ def tenant_of(args: Args) -> str:
     if "," in tenant:
         raise Misused(f"FIRN_TENANT names several tenants ({tenant}); say with --tenant which is meant")
     return tenant
+
+
+def full_name(request: Request) -> str:
+    """A table as people call it."""
+    return f"{request['namespace']}.{request['table']}"
 
 
 def partition_of(fields: list[str]) -> dict[str, Any]:
@@ -32,6 +37,12 @@ def _partition_field(text: str) -> dict[str, Any]:
     if transform not in _NUMBERS or not rest[1].isdecimal():
         raise Misused(f"--partition-by {text!r}: only bucket and truncate take a number, as in id:bucket:16")
     return {"field": field, "transform": transform, _NUMBERS[transform]: int(rest[1])}
+
+
+def overlaid(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """One object laid over another, and the objects in them likewise."""
+    both = {name for name in under if isinstance(under[name], dict) and isinstance(over.get(name), dict)}
+    return {**under, **over, **{name: overlaid(under[name], over[name]) for name in both}}
 
 
 def key_of(text: str) -> list[str]:

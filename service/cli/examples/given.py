@@ -24,6 +24,15 @@ fields:
   page: {type: string, required: true}
   at: {type: timestamp}
 """
+SPLIT_YAML = """\
+table: readings
+schema:
+  fields:
+    sensor: {type: string, required: true}
+    value: {type: double}
+  primary_key: [sensor]
+split_points: [h, p]
+"""
 PROPERTIES = """\
 # how the table is kept
 compression = zstd

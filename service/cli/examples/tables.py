@@ -2,7 +2,7 @@
 
 from service.cli.command import Example
 from service.cli.examples.given import CREATE as CREATE_ORDERS
-from service.cli.examples.given import FILES, ORDERS, PROPERTIES, SCHEMA_YAML
+from service.cli.examples.given import FILES, ORDERS, PROPERTIES, SCHEMA_YAML, SPLIT_YAML
 
 CREATE = (
     Example("Create a table from its file", "firn table create orders.yaml", "created shop.orders\n", (), FILES),
@@ -11,6 +11,12 @@ CREATE = (
         "firn table create visits --schema visits.yaml --properties visits.properties --partition-by at:day",
         "created default.visits\n",
         files={"visits.yaml": SCHEMA_YAML, "visits.properties": PROPERTIES},
+    ),
+    Example(
+        "Create one that is split by ranges of its first key",
+        "firn table create readings.yaml",
+        "created default.readings\nit is split at h, p\n",
+        files={"readings.yaml": SPLIT_YAML},
     ),
     Example(
         "Create one unless it is there",
