@@ -12,7 +12,7 @@ from service.app import discover
 from service.cli.catalogue import COMMANDS
 from service.cli.command import CODES, Argument, Command
 from service.cli.command import Example as Call
-from service.cli.parser import ADDRESS, ALSO, FORCE, NAMESPACE
+from service.cli.parser import SHARED
 from service.docs_page import FieldRow, common_rows, pretty, request_rows, result_rows
 from service.expressions.functions import TABLE, Function
 from service.metrics.catalogue import HAPPENED, PROCESS, READ, TABLES, Described
@@ -48,7 +48,7 @@ def generated_cli(text: str) -> str:
     """The document of the `firn` command with its tables and its commands made anew."""
     parts = {
         "codes": "| code | when |\n|---|---|\n" + "\n".join(f"| {code} | {text} |" for code, text in CODES.items()),
-        "options": _options((*ADDRESS, NAMESPACE, *ALSO, FORCE)),
+        "options": _options(SHARED),
         "commands": "\n\n".join(map(_command, COMMANDS)),
     }
     return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)

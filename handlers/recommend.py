@@ -22,6 +22,7 @@ EXAMPLES = (
                     "table": "searches",
                     "recommended": True,
                     "mode": "recommend",
+                    "online": True,
                     "small_files": 3,
                     "files": 3,
                     "bytes": "<any>",
@@ -40,6 +41,7 @@ EXAMPLES = (
                     "table": "letters",
                     "recommended": False,
                     "mode": "recommend",
+                    "online": True,
                     "small_files": 0,
                     "files": 0,
                     "bytes": 0,
@@ -94,9 +96,11 @@ class Recommendation(BaseModel):
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name")
     recommended: bool = Field(
-        description="whether enough small files are in one partition, as WRITE says it, and its mode is not `off`"
+        description="whether enough small files are in one partition, as WRITE says it, its mode is not `off` and "
+        "it is online"
     )
     mode: Mode = Field(description="the table's compaction mode; `off` where compaction is disabled")
+    online: bool = Field(description="whether scheduled upkeep looks after the table, as SET_ONLINE says")
     small_files: int = Field(description="data files that count as small")
     files: int = Field(description="data files")
     bytes: int = Field(description="their size")
@@ -137,6 +141,7 @@ def _recommendation(advice: Advice) -> Recommendation:
         table=advice.name.table,
         recommended=advice.recommended,
         mode=advice.mode,
+        online=advice.online,
         small_files=advice.small,
         files=advice.merge.files,
         bytes=advice.bytes,

@@ -29,6 +29,19 @@ def cut(text: str, width: int, dots: str = "…", *, middle: bool = False) -> st
     return _first(text, room - end) + dots + (_first(text[::-1], end)[::-1] if end else "")
 
 
+def wrapped(text: str, width: int, indent: str) -> list[str]:
+    """The text on as many lines as it takes, the later ones indented. A word is never broken: it may be a name."""
+    lines: list[str] = []
+    line, *words = text.split(" ")
+    for word in words:
+        if width_of(line) + 1 + width_of(word) <= width:
+            line += f" {word}"
+        else:
+            lines.append(line.rstrip())
+            line = indent + word
+    return [*lines, line]
+
+
 def pad(text: str, width: int, *, right: bool = False) -> str:
     """The text with spaces up to a width; with `right` before it."""
     spaces = " " * max(0, width - width_of(text))

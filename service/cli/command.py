@@ -39,6 +39,10 @@ class Argument:
     def positional(self) -> bool:
         return not self.flags[0].startswith("-")
 
+    @property
+    def takes_value(self) -> bool:
+        return self.options.get("action") != "store_true"
+
 
 def argument(*flags: str, **options: Any) -> Argument:
     return Argument(flags, options)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from service.cli.catalogue import COMMANDS
 from service.cli.command import Argument, Command
-from service.cli.parser import arguments_of
+from service.cli.parser import SHARED, arguments_of, in_order
 
 FILES = ":files"
 """Offered alone: any file will do."""
@@ -54,42 +54,47 @@ complete -c firn -f -a '(__firn_complete)'
 def complete(words: Sequence[str]) -> list[str]:
     """What may stand in the place of the last word, after the others."""
     *before, last = words or [""]
-    command = _command(before)
-    found = _next_words(before) if command is None else _arguments(command, before[len(command.words) :], last)
+    said, options, rest = in_order(before, COMMANDS)
+    command = next((c for c in COMMANDS if list(c.words) == said), None)
+    if command is not None:
+        found = _arguments(command, [*options, *rest], last)
+    elif rest:
+        found = _values_of(rest[-1], SHARED) or []
+    else:
+        found = _next_words(said, options, last)
     return found if found == [FILES] else sorted({word for word in found if word.startswith(last)})
 
 
-def _command(before: Sequence[str]) -> Command | None:
-    return next((c for c in COMMANDS if list(before[: len(c.words)]) == list(c.words)), None)
-
-
-def _next_words(before: Sequence[str]) -> list[str]:
-    depth = len(before)
-    found = {c.words[depth] for c in COMMANDS if len(c.words) > depth and list(c.words[:depth]) == list(before)}
-    return [*found, "--help", *([] if before else ["--version"])]
+def _next_words(said: Sequence[str], options: Sequence[str], last: str) -> list[str]:
+    depth = len(said)
+    found = {c.words[depth] for c in COMMANDS if len(c.words) > depth and list(c.words[:depth]) == list(said)}
+    shared = [name for each in SHARED for name in each.flags if name not in options] if last.startswith("-") else []
+    return [*found, *shared, "--help", *([] if said or options else ["--version"])]
 
 
 def _arguments(command: Command, before: Sequence[str], last: str) -> list[str]:
     known = arguments_of(command)
     options = {name: each for each in known for name in each.flags if not each.positional}
-    asked = options.get(before[-1]) if before else None
-    if asked is not None and _takes_value(asked):
-        return _values(asked)
+    values = _values_of(before[-1], known) if before else None
+    if values is not None:
+        return values
     if last.startswith("-"):
         return [*(name for name, each in options.items() if name not in before or _repeats(each)), "--help"]
     positional = [each for each in known if each.positional]
-    values = [
+    said = [
         word
         for i, word in enumerate(before)
-        if not word.startswith("-") and not (i and before[i - 1] in options and _takes_value(options[before[i - 1]]))
+        if not word.startswith("-") and not (i and _values_of(before[i - 1], known) is not None)
     ]
-    if len(values) < len(positional):
-        return _values(positional[len(values)])
+    if len(said) < len(positional):
+        return _values(positional[len(said)])
     return [*(name for name in options if name not in before), "--help"]
 
 
-def _takes_value(each: Argument) -> bool:
-    return each.options.get("action") != "store_true"
+def _values_of(option: str, known: Sequence[Argument]) -> list[str] | None:
+    """What may stand after an option; None where nothing belongs there."""
+    asked = next((each for each in known if option in each.flags and not each.positional), None)
+    return _values(asked) if asked is not None and asked.takes_value else None
 
 
 def _repeats(each: Argument) -> bool:

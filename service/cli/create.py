@@ -6,9 +6,9 @@ from service.cli.call import Call
 from service.cli.command import Answer, Args, Command, Misused, Request, argument, flag
 from service.cli.examples import tables as examples
 from service.cli.files import address, read, read_schema, table_of
-from service.cli.page import Page, count, shown
+from service.cli.page import Page, count
 from service.cli.remote import Door
-from service.cli.tables import PARTITION_BY, SCHEMA, TABLE
+from service.cli.tables import PARTITION_BY, SCHEMA, TABLE, points_of
 from service.cli.values import full_name, overlaid, partition_of
 
 
@@ -57,11 +57,10 @@ def _created(answer: Answer, args: Args, page: Page) -> None:
     name = full_name(address(args))
     page.line(f"created {name}" if answer["table_created"] else f"{name} is there already")
     if "split_points" in answer:
-        page.line(f"it is split at {', '.join(map(shown, answer['split_points']))}")
+        page.line(f"it is split at {points_of(answer['split_points'])}")
     if "backup" in answer:
         rows = count(answer["records_deleted"], "row")
-        page.line(f"{rows} that came meanwhile went by that, and can be restored from")
-        page.line(answer["backup"])
+        page.line(f"{rows} that came meanwhile went by that, and can be restored from {answer['backup']}")
 
 
 COMMAND = Command(

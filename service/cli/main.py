@@ -9,7 +9,7 @@ from typing import NoReturn, TextIO
 from service.cli.call import Call, perform
 from service.cli.catalogue import COMMANDS, GROUPS
 from service.cli.command import FAILED, INTERRUPTED, UNREACHABLE, USAGE, Misused
-from service.cli.parser import parser_of
+from service.cli.parser import in_order, parser_of
 from service.cli.remote import Door, Unreachable
 
 _TENANT = "default"
@@ -34,6 +34,8 @@ def main(
         return 0
     from service import VERSION
 
+    words, options, rest = in_order(given, COMMANDS)
+    given = [*words, *options, *rest]
     args = parser_of(COMMANDS, GROUPS, VERSION, given).parse_args(given)
     if args.command is None:
         args.asked.print_help(sys.stderr)

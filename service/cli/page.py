@@ -1,4 +1,4 @@
-"""What a command prints: lines and aligned tables, cut to the terminal's width where there is one."""
+"""What a command prints: lines and aligned tables, made to fit the terminal's width where there is one."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from service.cli.cells import clean, cut, pad, width_of
+from service.cli.cells import clean, cut, pad, width_of, wrapped
 
 _GAP = "  "
 _NARROWEST = 6
@@ -15,7 +15,10 @@ _NARROWEST = 6
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: numbers stand right and are never cut, and of names that are cut both ends stay."""
+    """A column of a table: numbers stand right and are never cut, and of names that are cut both ends stay.
+
+    The most important one stands first: where there is no room, the last ones go.
+    """
 
     title: str
     right: bool = False
@@ -30,16 +33,16 @@ class Page:
 
     out: TextIO
     width: int | None = None
-    """The terminal's; None where it is none, and nothing is cut then."""
+    """The terminal's; None where it is none, and nothing is cut or wrapped then."""
     height: int = 0
     bold: bool = False
     pager: str = ""
     lines: list[str] = field(default_factory=list)
 
-    def line(self, text: str = "") -> None:
-        """A line as it is, cut where it is too long for the terminal."""
+    def line(self, text: str = "", indent: str = _GAP) -> None:
+        """A line, and where it is too long for the terminal more of them, indented."""
         text = clean(text)
-        self.lines.append(text if self.width is None else cut(text, self.width, self._dots))
+        self.lines += [text] if self.width is None else wrapped(text, self.width, indent)
 
     def text(self, text: str) -> None:
         """Lines that are somebody else's, as long as they are."""
@@ -49,7 +52,7 @@ class Page:
         """A name and a value on each line."""
         widest = max(map(width_of, pairs), default=0)
         for name, value in pairs.items():
-            self.line(f"{pad(name, widest)}{_GAP}{shown(value)}")
+            self.line(f"{pad(name, widest)}{_GAP}{shown(value)}", " " * (widest + len(_GAP)))
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
         """An aligned table with a heading. Columns that do not fit at all are named below it."""
@@ -92,23 +95,20 @@ class Page:
     def _emphasised(self, text: str) -> str:
         return f"\033[1m{text}\033[0m" if self.bold else text
 
-    def _fit(self, columns: Sequence[Column], widths: list[int]) -> list[int]:
-        """The widths that columns get: the widest text gives way first; then the last columns go."""
-        widths = list(widths)
-        while self.width is not None and widths and sum(widths) + len(_GAP) * (len(widths) - 1) > self.width:
-            spare = [
-                (width - max(_NARROWEST, width_of(column.title)), -i)
-                for i, (column, width) in enumerate(zip(columns, widths, strict=False))
-                if not (column.right or column.whole)
-            ]
-            most, place = max((w, i) for w, i in spare) if spare else (0, 0)
-            if most > 0:
-                widths[-place] -= 1
-            elif len(widths) > 1:
-                widths.pop()
-            else:
-                widths[0] = self.width
-        return widths
+    def _fit(self, columns: Sequence[Column], widths: Sequence[int]) -> list[int]:
+        """The widths that columns get: the last columns go until the others fit, then the widest text gives way."""
+        if self.width is None:
+            return list(widths)
+        least = [
+            width if column.right or column.whole else min(width, max(_NARROWEST, width_of(column.title)))
+            for column, width in zip(columns, widths, strict=True)
+        ]
+        many = next((n for n in range(len(columns), 1, -1) if _across(least[:n]) <= self.width), 1)
+        fitting, least = list(widths[:many]), least[:many]
+        while _across(fitting) > self.width and fitting != least:
+            spare = [width - low for width, low in zip(fitting, least, strict=True)]
+            fitting[spare.index(max(spare))] -= 1
+        return fitting
 
     def _row(self, columns: Sequence[Column], widths: list[int], cells: Sequence[str]) -> str:
         made = [
@@ -116,6 +116,11 @@ class Page:
             for column, width, cell in zip(columns, widths, cells, strict=False)
         ]
         return _GAP.join(made).rstrip()
+
+
+def _across(widths: Sequence[int]) -> int:
+    """How many columns of a terminal a row takes."""
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
 def page_for(out: TextIO, environ: Mapping[str, str]) -> Page:

@@ -16,6 +16,30 @@ ALSO = (
     flag("--no-background", "start no service in the background; do it in this process"),
 )
 FORCE = flag("--force", "ask no question")
+SHARED = (*ADDRESS, NAMESPACE, *ALSO, FORCE)
+"""What every command takes that asks a service, before its words or after them."""
+
+
+def in_order(given: Sequence[str], commands: Sequence[Command]) -> tuple[list[str], list[str], list[str]]:
+    """The words of the command, the shared options that stand before the last of them, and all that comes after it."""
+    known = {each.flags[0]: each for each in SHARED}
+    names = {tuple(command.words) for command in commands}
+    words: list[str] = []
+    options: list[str] = []
+    rest = list(given)
+    while rest and tuple(words) not in names:
+        name, equals, _ = rest[0].partition("=")
+        if name in known:
+            many = 2 if known[name].takes_value and not equals else 1
+            if len(rest) < many:
+                break
+            options += rest[:many]
+            rest = rest[many:]
+        elif name.startswith("-"):
+            break
+        else:
+            words.append(rest.pop(0))
+    return words, options, rest
 
 
 def parser_of(
@@ -30,6 +54,9 @@ def parser_of(
         formatter_class=_Help,
     )
     parser.add_argument("--version", action="version", version=f"firn {version}")
+    shared = parser.add_argument_group("options of every command that asks a service, before it or after it")
+    for each in SHARED:
+        shared.add_argument(*each.flags, **each.options, default=argparse.SUPPRESS)
     # Required by hand: argparse would only name the metavariable.
     top = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     parser.set_defaults(command=None, refuse=parser.error, asked=parser)
@@ -56,8 +83,7 @@ def arguments_of(command: Command) -> tuple[Argument, ...]:
     if command.local:
         return command.arguments
     names = {flag for each in command.arguments for flag in each.flags}
-    shared = [*ADDRESS, NAMESPACE, *ALSO, *([FORCE] if command.question else [])]
-    return (*command.arguments, *(each for each in shared if not names & set(each.flags)))
+    return (*command.arguments, *(each for each in SHARED if not names & set(each.flags)))
 
 
 def help_of(command: Command) -> str:
@@ -100,5 +126,3 @@ def _add(place: Any, command: Command, name: str) -> None:
     for each in arguments_of(command):
         parser.add_argument(*each.flags, **each.options)
     parser.set_defaults(command=command, refuse=parser.error)
-    if not command.question and not command.local:
-        parser.set_defaults(force=False)

@@ -13,27 +13,33 @@ BACKUP = argument("backup", metavar="BACKUP", help="the backup's name, as `firn 
 
 
 def _history(args: Args) -> Request:
-    request: Request = {"operation": "HISTORY", **address(args)}
-    return {**request, "limit": args.limit} if args.limit else request
+    wishes = {"limit": args.limit, "offset": args.offset}
+    said = {name: value for name, value in wishes.items() if value is not None}
+    return {"operation": "HISTORY", **address(args), **said}
 
 
 def _told_history(answer: Answer, args: Args, page: Page) -> None:
     columns = [Column("SNAPSHOT", right=True), Column("TIME", whole=True), Column("OPERATION")]
-    columns += [Column("ROWS", right=True), Column("FILES", right=True)]
-    page.table(
-        columns,
-        [
-            [s["snapshot_id"], moment(s["timestamp"]), s["operation"], _change(s, "rows"), _change(s, "files")]
-            for s in answer["snapshots"]
-        ],
-    )
-    page.line(count(len(answer["snapshots"]), "snapshot"))
+    columns += [Column("ROWS", right=True), Column("FILES", right=True), Column("REQUEST", whole=True)]
+    page.table(columns, [_snapshot_row(snapshot) for snapshot in answer["snapshots"]])
+    shown, total = len(answer["snapshots"]), answer["total"]
+    if shown == total:
+        page.line(count(total, "snapshot"))
+        return
+    more = "; there are older ones, which --limit or --offset shows" if answer["has_more"] else ""
+    page.line(f"{number(shown)} of {count(total, 'snapshot')}{more}")
 
 
-def _change(snapshot: dict[str, Any], what: str) -> str:
-    added, removed = snapshot.get(f"{what}_added"), snapshot.get(f"{what}_removed")
-    told = [f"{sign}{number(value)}" for sign, value in (("+", added), ("-", removed)) if value]
-    return " ".join(told) or "-"
+def _snapshot_row(told: dict[str, Any]) -> list[Any]:
+    rows = _change(("+", told["rows_added"]), ("-", told["rows_removed"]), ("~", told["rows_updated"]))
+    files = _change(("+", told["files_added"]), ("-", told["files_removed"]))
+    ids = told["request_ids"]
+    asked = ids[0] if len(ids) == 1 else f"{number(len(ids))} requests" if ids else None
+    return [told["snapshot_id"], moment(told["timestamp"]), told["operation"], rows, files, asked]
+
+
+def _change(*figures: tuple[str, int]) -> str:
+    return " ".join(f"{sign}{number(value)}" for sign, value in figures if value) or "-"
 
 
 def _diff(args: Args) -> Request:
@@ -116,11 +122,11 @@ def _snapshot(text: str) -> int | str:
 
 
 def _backups(answer: Answer, args: Args, page: Page) -> None:
-    columns = [Column("BACKUP", name=True), Column("BEFORE"), Column("ROWS", right=True), Column("SIZE", right=True)]
+    columns = [Column("BACKUP", whole=True), Column("KEPT UNTIL", whole=True), Column("ROWS", right=True)]
     page.table(
-        [*columns, Column("KEPT UNTIL", whole=True)],
+        [*columns, Column("SIZE", right=True), Column("BEFORE")],
         [
-            [b["name"], b["operation"], number(b["records"]), size(b["bytes"]), moment(b["expires_at"])]
+            [b["name"], moment(b["expires_at"]), number(b["records"]), size(b["bytes"]), b["operation"]]
             for b in answer["backups"]
         ],
     )
@@ -152,10 +158,15 @@ COMMANDS = (
     Command(
         "table history",
         "Show a table's snapshots: what each did, and when.",
-        (TABLE, argument("--limit", type=int, metavar="N", help="only the latest so many")),
+        (
+            TABLE,
+            argument("--limit", type=int, metavar="N", help="at most so many; 100"),
+            argument("--offset", type=int, metavar="N", help="skip so many of the latest first"),
+        ),
         examples.HISTORY,
         request=_history,
         show=_told_history,
+        details="Of the rows, + came, - went and ~ changed.",
     ),
     Command(
         "table diff",

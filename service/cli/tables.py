@@ -8,6 +8,7 @@ from service.cli.files import address, read_schema, read_text, table_of
 from service.cli.page import Column, Page, count, moment, number, shown, size
 from service.cli.values import full_name, tenant_of
 
+_POINTS = 10
 TABLE = argument("table", metavar="TABLE|FILE", help="the table's name, or a YAML or JSON file that describes it")
 SCHEMA = argument("--schema", metavar="FILE", help="a YAML or JSON file with the schema: fields, primary_key")
 PARTITION_BY = repeated(
@@ -60,6 +61,8 @@ def _state(answer: Answer, args: Args, page: Page) -> None:
 
 
 def _advice(told: dict[str, Any]) -> str:
+    if not told["online"]:
+        return "offline"
     if told["mode"] == "off":
         return "off"
     return "recommended" if told["recommended"] else "not needed"
@@ -79,6 +82,7 @@ def _described(answer: Answer, args: Args, page: Page) -> None:
         "snapshots": f"{number(told['snapshot_count'])}, the last {told['current_snapshot_id'] or '-'}",
         "primary key": ", ".join(told["schema"].get("primary_key", [])) or None,
         "partitioned by": ", ".join(map(_field_of, partitions)) or None,
+        "split at": points_of(told["split_points"]) if told.get("split_points") else None,
         "compression": properties.get("compression"),
         "compaction": told["compaction"]["mode"] if told["compaction"]["enabled"] else "off",
     }
@@ -93,6 +97,12 @@ def _described(answer: Answer, args: Args, page: Page) -> None:
         columns.append(Column("DERIVED"))
         rows = [[*row, derived.get(row[0])] for row in rows]
     page.table(columns, rows)
+
+
+def points_of(points: list[Any]) -> str:
+    """Split points in one line; of many the first ones."""
+    told = ", ".join(map(shown, points[:_POINTS]))
+    return told if len(points) <= _POINTS else f"{told} and {number(len(points) - _POINTS)} more"
 
 
 def type_of(field: dict[str, Any]) -> str:
@@ -176,7 +186,7 @@ def _reinitialise(args: Args) -> Request:
 def _emptied(answer: Answer, args: Args, page: Page) -> None:
     page.line(f"{_name(args)} is empty: {count(answer['records_deleted'], 'row')} deleted")
     if answer.get("split_points"):
-        page.line(f"it is split at {', '.join(map(shown, answer['split_points']))}")
+        page.line(f"it is split at {points_of(answer['split_points'])}")
     if answer.get("backup"):
         page.line(f"the state before is kept as {answer['backup']}")
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from service.cli.catalogue import COMMANDS
+from service.cli.command import Command
 from service.cli.complete import SCRIPTS, complete
 from service.cli.main import main
-from service.cli.parser import arguments_of
+from service.cli.parser import SHARED, arguments_of
 from service.cli.remote import Unreachable
 from service.settings import ROOT
 from tests.cli import Called, call
@@ -172,6 +173,37 @@ def test_arguments_become_the_request(line: list[str], request_: dict[str, Any])
     service.answer = {"success": False, "error": {"code": "X", "message": "no luck"}}
     assert firn(line, service, FIRN_TENANT="acme") == Called(1, "", "firn: X: no luck\n")
     assert service.asked == [request_]
+
+
+@pytest.mark.parametrize("command", [each for each in COMMANDS if not each.local], ids=lambda each: each.name)
+def test_every_command_that_asks_a_service_takes_what_is_said_to_be_taken_by_all(command: Command) -> None:
+    assert {each.flags for each in SHARED} <= {each.flags for each in arguments_of(command)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["--tenant", "x", "--json", "table", "list", "--namespace", "n"],
+        ["--tenant=x", "table", "--json", "list", "--namespace", "n"],
+        ["table", "--namespace", "n", "list", "--tenant", "x", "--json"],
+        ["table", "list", "--force", "--no-background", "--tenant", "x", "--namespace", "n", "--json"],
+    ],
+)
+def test_options_of_every_command_stand_before_it_or_after_it(line: list[str]) -> None:
+    service = Service(tables=[])
+    assert firn(line, service) == Called(0, '{"success":true,"tables":[]}\n', "")
+    assert service.asked == [{"operation": "LIST_TABLES", "tenant_id": "x", "namespace": "n"}]
+
+
+def test_an_option_before_a_command_is_about_that_one_also_where_it_takes_several() -> None:
+    service = Service(recommendations=[])
+    assert firn(["--tenant", "a", "compact", "--all-recommended", "--tenant", "b"], service).code == 0
+    assert [request["tenant_id"] for request in service.asked] == ["a", "b"]
+
+
+@pytest.mark.parametrize("line", [["--json"], ["--url"], ["--tenant", "x", "table"], ["--purge", "table", "drop", "t"]])
+def test_options_without_a_command_are_a_wrong_call(line: list[str]) -> None:
+    assert firn(line, Service()).code == 2
 
 
 def test_json_is_the_answer_as_it_came_also_of_a_failure() -> None:
@@ -370,6 +402,13 @@ class TestCompletion:
             (["completion", ""], ["bash", "fish", "zsh"]),
             (["table", "drop", "--purge", "--pu"], []),
             (["nonsense", ""], ["--help"]),
+            (["--json", "ta"], ["table"]),
+            (["--tenant", "x", "table", "--json", "des"], ["describe"]),
+            (["--js"], ["--json"]),
+            (["--json", "--js"], []),
+            (["--tenant", ""], []),
+            (["--json", "table", "create", ""], [":files"]),
+            (["--json", "table", "list", "--js"], []),
             (["query", "t", "--sql", ""], []),
         ],
     )

@@ -78,12 +78,13 @@ def test_rows_that_came_meanwhile_are_kept_and_told(file: str) -> None:
     split = {"success": True, "split_points": [100, 200], "records_deleted": 1, "backup": "backup-x"}
     assert firn(["table", "create", file], Service(split=split)).out == (
         "created shop.orders\nit is split at 100, 200\n"
-        "1 row that came meanwhile went by that, and can be restored from\nbackup-x\n"
+        "1 row that came meanwhile went by that, and can be restored from backup-x\n"
     )
 
 
 def test_a_properties_file_leaves_alone_what_else_the_tables_file_says(tmp_path: Path) -> None:
-    properties = "properties: {compression: zstd, compaction: {mode: auto, min_files_to_compact: 9}, snapshots: {keep_last: 3}}\n"
+    compaction = "compaction: {mode: auto, min_files_to_compact: 9}"
+    properties = f"properties: {{compression: zstd, {compaction}, snapshots: {{keep_last: 3}}}}\n"
     (tmp_path / "t.yaml").write_text(f"table: t\n{SCHEMA}{properties}")
     (tmp_path / "p.properties").write_text("compaction.min_files_to_compact = 5\ndescription = x\n")
     service = Service()

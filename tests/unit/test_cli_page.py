@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cli.cells import clean, cut, pad, width_of
-from service.cli.page import Column, Page, count, moment, page_for, size
+from service.cli.cells import clean, cut, pad, width_of, wrapped
+from service.cli.page import Column, Page, count, moment, page_for, shown, size
 from service.cli.progress import Progress
 
 
@@ -35,11 +35,51 @@ def printed(page: Page) -> list[str]:
 
 
 @given(COLUMNS, st.integers(1, 5), st.data())
-def test_no_line_is_wider_than_the_terminal(columns: list[Column], rows: int, data: st.DataObject) -> None:
+def test_no_line_is_wider_than_the_terminal_but_for_what_is_never_cut(
+    columns: list[Column], rows: int, data: st.DataObject
+) -> None:
     page = Page(io.StringIO(), width=80)
-    page.table(columns, [[data.draw(CELLS) for _ in columns] for _ in range(rows)])
-    assert max(map(width_of, page.lines)) <= 80
+    cells = [[data.draw(CELLS) for _ in columns] for _ in range(rows)]
+    page.table(columns, cells)
+    first = max(width_of(clean(shown(row[0]))) for row in cells) if columns[0].right or columns[0].whole else 0
+    assert max(map(width_of, page.lines)) <= max(80, first)
     assert not any(re.search(r"[\x00-\x1f\x7f-\x9f]", line) for line in page.lines)
+
+
+@given(st.text(), st.integers(1, 80))
+def test_a_long_line_goes_on_below_and_no_word_is_broken(text: str, width: int) -> None:
+    made = wrapped(clean(text), width, "  ")
+    assert " ".join(made).split() == clean(text).split()
+    assert all(width_of(line) <= width or len(line.split()) == 1 for line in made)
+
+
+def test_what_the_next_command_needs_is_whole_also_where_there_is_little_room() -> None:
+    name, uuid = "backup-20260301T100000000Z-reinitialise_table-1f0c9a7e", "84f0f3c9-b1a0-4a6d-8f6c-5e1d2b7a9f30"
+    page = Page(io.StringIO(), width=80)
+    page.table(
+        [Column("BACKUP", whole=True), Column("KEPT UNTIL", whole=True), Column("BEFORE")], [[name, "x" * 17, "y"]]
+    )
+    page.line(f"the state before is kept as {name}")
+    page.line(f"orders  dropped, restorable until 2026-03-01 10:00Z as {uuid}")
+    page.pairs({"job": "x", "error": f"there is no table {'y' * 50}; did you mean {name}?"})
+    assert printed(page) == [
+        f"BACKUP{' ' * 50}KEPT UNTIL",
+        f"{name}  {'x' * 17}",
+        "1 more column (--json has all): BEFORE",
+        "the state before is kept as",
+        f"  {name}",
+        "orders  dropped, restorable until 2026-03-01 10:00Z as",
+        f"  {uuid}",
+        "job    x",
+        f"error  there is no table {'y' * 50}; did",
+        f"       you mean {name}?",
+    ]
+
+
+def test_a_column_that_goes_leaves_its_room_to_the_others() -> None:
+    page = Page(io.StringIO(), width=39)
+    page.table([Column("A", whole=True), Column("B"), Column("C", whole=True)], [["a" * 10, "b" * 20, "c" * 20]])
+    assert page.lines[1] == f"{'a' * 10}  {'b' * 20}"
 
 
 @given(st.text(max_size=80), st.integers(1, 40), st.booleans())
@@ -85,7 +125,13 @@ def test_what_steers_a_terminal_is_spelt_out() -> None:
 def test_columns_that_do_not_fit_are_named_below() -> None:
     page = Page(io.StringIO(), width=20)
     page.table([Column(f"COLUMN{i}") for i in range(4)], [["x" * 30] * 4])
-    assert printed(page) == ["COLUMN0  COLUMN1", "xxxxxx~  xxxxxx~", "2 more columns (--j~"]
+    assert printed(page) == [
+        "COLUMN0    COLUMN1",
+        "xxxxxxxx~  xxxxxxxx~",
+        "2 more columns",
+        "  (--json has all):",
+        "  COLUMN2, COLUMN3",
+    ]
 
 
 def test_where_there_is_no_terminal_nothing_is_cut_and_nothing_is_bold() -> None:
@@ -117,10 +163,10 @@ def test_more_than_a_terminal_holds_goes_through_the_pager(tmp_path: Path, monke
 
 def test_a_terminal_that_knows_no_dots_gets_another_sign() -> None:
     ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    page = Page(ascii_only, width=4)
-    page.line("too long")
+    page = Page(ascii_only, width=6)
+    page.table([Column("A")], [["too long"]])
     page.finish()
-    assert ascii_only.buffer.getvalue() == b"too~\n"  # type: ignore[attr-defined]
+    assert ascii_only.buffer.getvalue() == b"A\ntoo l~\n"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,16 @@ HISTORY = (
     Example(
         "See what was done to a table",
         "firn table history orders.yaml",
-        "           SNAPSHOT  TIME               OPERATION  ROWS  FILES\n…\n2 snapshots\n",
+        "           SNAPSHOT  TIME               OPERATION  ROWS  FILES  REQUEST\n…\n2 snapshots\n",
+        _TWO,
+        FILES,
+    ),
+    Example(
+        "See what was done before the last change",
+        "firn table history orders.yaml --offset 1",
+        "           SNAPSHOT  TIME               OPERATION  ROWS  FILES  REQUEST\n"
+        "…  …Z  WRITE        +3     +1  …\n"
+        "1 of 2 snapshots\n",
         _TWO,
         FILES,
     ),
@@ -65,8 +74,8 @@ BACKUPS = (
     Example(
         "List a table's backups",
         "firn backup list orders.yaml",
-        "BACKUP                                      BEFORE  ROWS     SIZE  KEPT UNTIL\n"
-        "backup-…  DELETE     3  … KiB  …Z\n",
+        "BACKUP                                      KEPT UNTIL         ROWS     SIZE  BEFORE\n"
+        "backup-…  …Z     3  … KiB  DELETE\n",
         _BACKED_UP,
         FILES,
     ),

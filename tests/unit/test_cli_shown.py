@@ -1,0 +1,129 @@
+"""How answers are shown: what a table's life says is there, and what the next command needs is whole."""
+
+import io
+import os
+from typing import Any
+
+import pytest
+
+from tests.unit.test_cli_commands import Service, Typing, firn
+
+BACKUP = "backup-20260301T100000000Z-reinitialise_table-1f0c9a7e"
+UUID = "84f0f3c9-b1a0-4a6d-8f6c-5e1d2b7a9f30"
+REQUEST = "84f0f3c9b1a04a6d8f6c5e1d2b7a9f30"
+
+
+def shown(line: list[str], **answer: Any) -> list[str]:
+    done = firn(line, Service(**answer))
+    assert (done.code, done.err) == (0, "")
+    return done.out.splitlines()
+
+
+def at_eighty(line: list[str], monkeypatch: pytest.MonkeyPatch, **answer: Any) -> list[str]:
+    """What is shown in a terminal of eighty columns."""
+    from service.cli.main import main
+
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((80, 24)))
+    out = Typing()
+    assert main(line, {"PAGER": "cat"}, stdin=io.StringIO(), stdout=out, door=Service(**answer)) == 0
+    return out.getvalue().splitlines()
+
+
+def snapshot(**more: Any) -> dict[str, Any]:
+    figures = dict.fromkeys(("rows_added", "rows_removed", "rows_updated", "files_added", "files_removed"), 0)
+    said = {"snapshot_id": 4113542698571253187, "timestamp": "2026-03-01T10:00:00Z", "operation": "UPDATE"}
+    return {**said, "request_ids": [REQUEST], **figures, **more}
+
+
+def history(shown_: int, total: int, *options: str) -> str:
+    snapshots = [snapshot()] * shown_
+    line = ["table", "history", "t", *options]
+    return shown(line, snapshots=snapshots, total=total, has_more=shown_ < total)[-1]
+
+
+def test_history_tells_rows_that_were_changed() -> None:
+    update = snapshot(rows_updated=5, files_added=1, files_removed=1)
+    upsert = snapshot(operation="UPSERT", rows_added=1200, rows_updated=3, request_ids=["a", "b"])
+    compact = snapshot(operation="COMPACT", files_added=1, files_removed=9, request_ids=[])
+    lines = shown(["table", "history", "t"], snapshots=[update, upsert, compact], total=3, has_more=False)
+    assert [line.split()[3:] for line in lines[1:]] == [
+        ["UPDATE", "~5", "+1", "-1", REQUEST],
+        ["UPSERT", "+1,200", "~3", "-", "2", "requests"],
+        ["COMPACT", "-", "+1", "-9", "-"],
+        [],
+    ]
+
+
+def test_history_says_how_many_snapshots_there_are_in_all() -> None:
+    assert history(2, 2) == "2 snapshots"
+    assert history(1, 1) == "1 snapshot"
+    assert history(100, 250) == "100 of 250 snapshots; there are older ones, which --limit or --offset shows"
+    answer = {"snapshots": [snapshot()] * 50, "total": 250, "has_more": False}
+    assert shown(["table", "history", "t", "--offset", "200"], **answer)[-1] == "50 of 250 snapshots"
+
+
+def test_history_asks_for_the_page_that_is_wanted() -> None:
+    service = Service(snapshots=[], total=0, has_more=False)
+    firn(["table", "history", "t", "--limit", "0", "--offset", "5"], service)
+    assert (service.asked[0]["limit"], service.asked[0]["offset"]) == (0, 5)
+
+
+def test_backups_have_their_whole_names_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"name": BACKUP, "operation": "REINITIALISE_TABLE", "records": 123456, "bytes": 2**30}
+    lines = at_eighty(
+        ["backup", "list", "t"], monkeypatch, backups=[{**told, "expires_at": "2026-03-01T10:00:00Z"}] * 200
+    )
+    assert len(lines) == 202
+    assert all(line.startswith(f"{BACKUP}  2026-03-01 10:00Z") for line in lines[1:-1])
+    assert max(map(len, lines)) <= 80
+    assert lines[-1] == "3 more columns (--json has all): ROWS, SIZE, BEFORE"
+
+
+def test_dropped_tables_have_their_whole_ids_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped = [{"table": "orders", "table_id": UUID, "restorable_until": "2026-03-01T10:00:00Z"}] * 200
+    lines = at_eighty(["table", "list", "--dropped"], monkeypatch, tables=[], dropped=dropped)
+    assert lines == [
+        *["orders  dropped, restorable until 2026-03-01 10:00Z as", f"  {UUID}"] * 200,
+        "0 tables in default.default",
+    ]
+
+
+def test_the_backup_that_a_command_made_has_its_whole_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = at_eighty(
+        ["table", "reinitialise", "t", "--keep"], monkeypatch, records_deleted=3, backup=BACKUP, split_points=None
+    )
+    assert lines[-2:] == ["the state before is kept as", f"  {BACKUP}"]
+
+
+def test_status_says_of_a_table_that_it_is_offline() -> None:
+    told = {"namespace": "n", "files": 9, "small_files": 9, "bytes": 9, "recommended": False, "mode": "auto"}
+    tables = [{**told, "table": "a", "online": False}, {**told, "table": "b", "online": True}]
+    lines = shown(["table", "status"], recommendations=tables, truncated=False)
+    assert [line.split()[-1] for line in lines[1:3]] == ["offline", "needed"]
+
+
+def described(**more: Any) -> list[str]:
+    told = {
+        "schema": {"fields": {"id": {"type": "long"}}},
+        "partition": {},
+        "properties": {},
+        "row_count": 0,
+        "file_count": 0,
+        "small_files_count": 0,
+        "total_bytes": 0,
+        "snapshot_count": 0,
+        "current_snapshot_id": None,
+        "compaction": {"enabled": True, "mode": "auto"},
+    }
+    return shown(["table", "describe", "t"], description={**told, **more})
+
+
+def test_describe_says_where_a_table_is_split() -> None:
+    assert not any(line.startswith("split") for line in described())
+    assert [line for line in described(split_points=["h", "p"]) if line.startswith("split")] == ["split at    h, p"]
+    [line] = [line for line in described(split_points=list(range(1000))) if line.startswith("split")]
+    assert line.endswith("  0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 990 more")
+
+
+def test_describe_says_that_a_table_is_offline() -> None:
+    assert "offline     left alone by scheduled upkeep" in described(online=False)
