@@ -9,11 +9,24 @@ from service.cli.parser import SHARED, arguments_of, in_order
 FILES = ":files"
 """Offered alone: any file will do."""
 
+# Each asks the very command that is being typed, which need not be on the PATH.
 SCRIPTS = {
     "bash": """\
 _firn() {
-    local found
-    found=$(firn __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    local found word glued= words=()
+    # Bash parts words at : and =, as in an address.
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+        if [ ${#words[@]} -gt 0 ] && [ -n "$word" ] && [ -z "${word//[:=]/}" ]; then
+            words[${#words[@]}-1]+=$word
+            glued=yes
+        elif [ -n "$glued" ]; then
+            words[${#words[@]}-1]+=$word
+            glued=
+        else
+            words+=("$word")
+        fi
+    done
+    found=$("${COMP_WORDS[0]/#\\~/$HOME}" __complete "${words[@]}" 2>/dev/null)
     if [ "$found" = ":files" ]; then
         compopt -o default 2>/dev/null
         COMPREPLY=()
@@ -27,19 +40,25 @@ complete -F _firn firn
 #compdef firn
 _firn() {
     local -a found
-    found=("${(@f)$(firn __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    found=("${(@f)$(${~words[1]} __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
     if [[ "$found" == ":files" ]]; then
         _files
     else
         compadd -- $found
     fi
 }
-compdef _firn firn
+# As a file of $fpath this is the function itself, at its first call.
+if [[ "$funcstack[1]" == "_firn" ]]; then
+    _firn "$@"
+else
+    compdef _firn firn
+fi
 """,
     "fish": """\
 function __firn_complete
     set -l words (commandline -opc) (commandline -ct)
-    set -l found (firn __complete $words[2..-1] 2>/dev/null)
+    set -l firn (string replace -r '^~' $HOME -- $words[1])
+    set -l found ($firn __complete $words[2..-1] 2>/dev/null)
     if test "$found" = ":files"
         __fish_complete_path (commandline -ct)
     else

@@ -426,15 +426,6 @@ class TestCompletion:
             names = {name for a in arguments_of(each) if not a.positional for name in a.flags}
             assert names <= set(complete([*each.words, "-"]))
 
-    def test_bash_offers_what_the_command_says(self, tmp_path: Path) -> None:
-        (tmp_path / "firn").write_text(f'#!/bin/sh\ncd {ROOT}\nexec {sys.executable} -m service "$@"\n')
-        (tmp_path / "firn").chmod(0o755)
-        script = f"{SCRIPTS['bash']}\nPATH={tmp_path}:$PATH\nCOMP_WORDS=(firn table de)\nCOMP_CWORD=2\n_firn\n"
-        done = subprocess.run(
-            ["bash", "-c", script + 'echo "${COMPREPLY[@]}"'], capture_output=True, text=True, timeout=60
-        )
-        assert (done.stdout, done.stderr) == ("describe\n", "")
-
     def test_a_shell_that_is_not_known_is_refused(self) -> None:
         assert firn(["completion", "tcsh"], None).code == 2
         for shell, script in SCRIPTS.items():

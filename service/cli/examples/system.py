@@ -8,7 +8,11 @@ DOCTOR = (Example("See what is missing", "firn doctor", "ok   Java …\nok   por
 JARS = (Example("Fetch the jars ahead of the first start", "firn jars", ""),)
 OPENAPI = (Example("Write the description for tools into a file", "firn openapi > firn.json", ""),)
 COMPLETION = (
-    Example("Complete in this shell", 'eval "$(firn completion bash)"', ""),
-    Example("Complete in every zsh", "firn completion zsh > ~/.zfunc/_firn", ""),
+    Example("Complete in this bash, or with zsh in this zsh", 'eval "$(firn completion bash)"', ""),
+    Example(
+        "Complete in every zsh that has ~/.zfunc in its $fpath before compinit",
+        "firn completion zsh > ~/.zfunc/_firn",
+        "",
+    ),
     Example("Complete in every fish", "firn completion fish > ~/.config/fish/completions/firn.fish", ""),
 )
