@@ -1,6 +1,6 @@
 """Every command there is, in the order in which help lists them."""
 
-from service.cli import alter, compact, create, layouts, past, queries, schedules, system, tables
+from service.cli import alter, compact, create, jobs, layouts, past, queries, schedules, system, tables
 from service.cli.command import Command
 
 GROUPS = {
@@ -20,7 +20,9 @@ COMMANDS: tuple[Command, ...] = (
     *queries.COMMANDS,
     *_TABLE.values(),
     *(command for command in past.COMMANDS if command.words[0] == "backup"),
-    *schedules.COMMANDS,
+    *(command for command in schedules.COMMANDS if command.words[0] == "schedule"),
+    *jobs.COMMANDS,
+    *(command for command in schedules.COMMANDS if command.words[0] == "namespace"),
     compact.COMMAND,
     system.STOP,
     *system.COMMANDS,

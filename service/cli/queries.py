@@ -25,6 +25,7 @@ WITHOUT_SPARK = frozenset(
         "DROP_TABLE",
         "HISTORY",
         "LIST_BACKUPS",
+        "LIST_JOBS",
         "LIST_NAMESPACES",
         "LIST_PARTITIONS",
         "LIST_SCHEDULES",

@@ -1,17 +1,14 @@
-"""`firn schedule …`, `firn job …` and `firn namespace …`."""
+"""`firn schedule …` and `firn namespace …`."""
 
 from typing import Any
 
-from service.cli.call import Call
-from service.cli.command import INTERRUPTED, Answer, Args, Command, Request, argument, flag
+from service.cli.command import Answer, Args, Command, Request, argument, flag
 from service.cli.examples import schedules as examples
 from service.cli.files import read
-from service.cli.page import Column, Page, count, moment, size
+from service.cli.page import Column, Page, count, moment
 from service.cli.values import tenant_of
-from service.cli.work import Left, wait_for
 
 NAME = argument("name", metavar="NAME", help="the schedule's name")
-JOB = argument("job", metavar="JOB", help="the job's id")
 SPACE = argument("name", metavar="NAMESPACE", help="its name")
 
 
@@ -88,47 +85,6 @@ def _delete(args: Args) -> Request:
     }
 
 
-def _show_job(call: Call) -> int:
-    with call.door() as door:
-        answer = door.job(call.args.job)
-    return call.tell(answer)
-
-
-def _cancel_job(call: Call) -> int:
-    with call.door() as door:
-        answer = door.cancel(call.args.job)
-    return call.tell(answer)
-
-
-def _wait_for_job(call: Call) -> int:
-    with call.door() as door, call.watching(f"job {call.args.job[:8]}") as watch:
-        try:
-            ended = wait_for(door, call.args.job, watch)
-        except Left:
-            return INTERRUPTED
-        answer = door.job(call.args.job) if ended["success"] else ended
-    return call.tell(answer)
-
-
-def _job(answer: Answer, args: Args, page: Page) -> None:
-    job = answer["job"]
-    table, progress = job["table"], job["progress"] or {}
-    pairs: dict[str, Any] = {
-        "job": job["id"],
-        "kind": job["kind"],
-        "table": f"{table['namespace']}.{table['table']}",
-        "state": "cancelling" if job.get("cancelling") else job["state"],
-        "phase": progress.get("phase"),
-        "begun": moment(job["created_at"]),
-        "ended": moment(job["ended_at"]) if "ended_at" in job else None,
-    }
-    if progress.get("bytes_total"):
-        pairs["so far"] = f"{size(progress['bytes_done'])} of {size(progress['bytes_total'])}"
-    if "error" in job:
-        pairs["error"] = f"{job['error']['code']}: {job['error']['message']}"
-    page.pairs({name: value for name, value in pairs.items() if value is not None})
-
-
 def _space_create(args: Args) -> Request:
     request: Request = {"operation": "CREATE_NAMESPACE", "tenant_id": tenant_of(args), "namespace": args.name}
     return {**request, "if_not_exists": args.if_not_exists}
@@ -182,9 +138,6 @@ COMMANDS = (
         show=lambda answer, args, page: page.line("deleted" if answer["schedule_deleted"] else "there is none"),
         question=lambda request: f"The schedule {request['name']} and what is known of its runs are deleted.",
     ),
-    Command("job show", "Show how far a job is.", (JOB,), examples.JOB, run=_show_job, show=_job),
-    Command("job wait", "Wait for the end of a job.", (JOB,), examples.WAIT, run=_wait_for_job, show=_job),
-    Command("job cancel", "Call a job off.", (JOB,), examples.CANCEL, run=_cancel_job, show=_job),
     Command(
         "namespace create",
         "Create a namespace.",

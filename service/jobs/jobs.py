@@ -113,6 +113,12 @@ class Jobs:
             raise NotFound(f"there is no job {job_id[:80]!r}; it may have ended more than a week ago")
         return described(note)
 
+    def latest(self, tenant: str, namespace: str | None, limit: int) -> list[dict[str, Any]]:
+        """What a client is told of a tenant's jobs, the latest first; what came of each, `describe` tells."""
+        notes = self._notes.latest(tenant, namespace, limit)
+        told = [self.describe(note.id) if note.state in LIVE else described(note) for note in notes]
+        return [{name: value for name, value in job.items() if name not in ("result", "error")} for job in told]
+
     def cancel(self, job_id: str) -> dict[str, Any]:
         """Call a job off, wherever it is, and say what is known of it now; one that has ended stays as it is.
 

@@ -30,6 +30,7 @@ jobs = Table(
     Column("cancel", BigInteger),  # when it was asked for, where the owner is to see to it
 )
 LIVE = ("queued", "running")
+_UNREAD = b"null"
 _IS_LIVE = jobs.c.state.in_(LIVE)
 
 
@@ -127,7 +128,15 @@ class JobNotes:
     def find(self, job: str) -> JobNote | None:
         with self._ledger._reading() as connection:
             row = connection.execute(select(jobs).where(jobs.c.id == job)).one_or_none()
-        return None if row is None else _note(row)
+        return None if row is None else _note(row, row.outcome)
+
+    def latest(self, tenant: str, namespace: str | None, limit: int) -> list[JobNote]:
+        """A tenant's jobs, or those of one of its namespaces, the latest first and without what came of them."""
+        theirs = [jobs.c.tenant == tenant, *([] if namespace is None else [jobs.c.namespace == namespace])]
+        columns = [column for column in jobs.c if column is not jobs.c.outcome]
+        asked = select(*columns).where(*theirs).order_by(jobs.c.begun_ms.desc(), jobs.c.id).limit(limit)
+        with self._ledger._reading() as connection:
+            return [_note(row, _UNREAD) for row in connection.execute(asked)]
 
     def left(self, job: JobNote) -> bool:
         """Whether a job's instance has left it behind."""
@@ -136,7 +145,7 @@ class JobNotes:
     def unfinished(self) -> list[JobNote]:
         """Jobs whose end is not noted: under way, or left behind by a crash."""
         with self._ledger._reading() as connection:
-            return [_note(row) for row in connection.execute(select(jobs).where(_IS_LIVE))]
+            return [_note(row, row.outcome) for row in connection.execute(select(jobs).where(_IS_LIVE))]
 
     def forget(self, before_ms: int) -> None:
         """Let go of jobs that ended before a time."""
@@ -144,7 +153,7 @@ class JobNotes:
             connection.execute(delete(jobs).where(jobs.c.ended_ms < before_ms))
 
 
-def _note(row: Any) -> JobNote:
+def _note(row: Any, outcome: bytes) -> JobNote:
     table = TableName(row.tenant, row.namespace, row.table_name)
     return JobNote(
         row.id,
@@ -154,7 +163,7 @@ def _note(row: Any) -> JobNote:
         row.state,
         row.batch,
         row.progress,
-        row.outcome,
+        outcome,
         row.begun_ms,
         row.ended_ms,
         row.owner,

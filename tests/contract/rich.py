@@ -283,6 +283,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
         },
     ),
     "LIST_SCHEDULES": ({"operation": "LIST_SCHEDULES", **TABLE, "name": "rich", "runs": 3},),
+    "LIST_JOBS": ({"operation": "LIST_JOBS", "namespace": "default", "limit": 3},),
     "RUN_SCHEDULE": ({"operation": "RUN_SCHEDULE", "name": "rich", "wait": False},),
     "DELETE_SCHEDULE": ({"operation": "DELETE_SCHEDULE", "name": "rich", "if_exists": True},),
     "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default", "include_dropped": True},),

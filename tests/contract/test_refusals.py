@@ -429,6 +429,8 @@ SCHEDULES = [
     Bad({"operation": "DELETE_SCHEDULE", "table": None, "nmae": "n"}, "UNKNOWN_FIELD", "nmae", "name"),
     Bad({"operation": "LIST_SCHEDULES", "runs": 51}, "INVALID_REQUEST", "runs"),
     Bad({"operation": "LIST_SCHEDULES", "nam": "n"}, "UNKNOWN_FIELD", "nam", "name"),
+    Bad({"operation": "LIST_JOBS", "table": None, "limit": 0}, "INVALID_REQUEST", "limit"),
+    Bad({"operation": "LIST_JOBS", "table": None, "limt": 5}, "UNKNOWN_FIELD", "limt", "limit"),
 ]
 ALL = [*ANY_REQUEST, *CREATE_TABLE, *WRITE, *QUERY, *EDITS, *UPKEEP, *SCHEDULES]
 

@@ -127,3 +127,27 @@ def test_describe_says_where_a_table_is_split() -> None:
 
 def test_describe_says_that_a_table_is_offline() -> None:
     assert "offline     left alone by scheduled upkeep" in described(online=False)
+
+
+def job(**more: Any) -> dict[str, Any]:
+    table = {"tenant_id": "acme", "namespace": "shop", "table": "orders_of_all_branches_since_2019"}
+    said = {"id": REQUEST, "kind": "REPARTITION", "table": table, "state": "running", "cancelling": False}
+    return {**said, "created_at": "2026-03-01T10:00:00Z", "ended_at": None, **more}
+
+
+def test_jobs_have_their_whole_ids_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [job(), job(cancelling=True), job(state="interrupted")] * 60
+    lines = at_eighty(["job", "list"], monkeypatch, jobs=jobs, has_more=True)
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[:2] for line in lines[1:4]] == [
+        [REQUEST, "running"],
+        [REQUEST, "cancelling"],
+        [REQUEST, "interrupted"],
+    ]
+    assert lines[-1] == "180 jobs; there are older ones, which --limit shows"
+
+
+def test_jobs_are_those_of_the_namespace_that_is_named() -> None:
+    service = Service(jobs=[], has_more=False)
+    firn(["job", "list", "--namespace", "shop", "--limit", "5"], service)
+    assert service.asked == [{"operation": "LIST_JOBS", "tenant_id": "default", "namespace": "shop", "limit": 5}]

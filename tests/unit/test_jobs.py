@@ -457,3 +457,37 @@ class TestSeveralInstances:
         assert here.recover() == 1
         other.done(job, b'{"success": true}')
         assert outcome(here.describe(job)) == {"state": "done", "result": {"success": True}}
+
+
+def test_a_tenants_jobs_are_listed_the_latest_first_and_nobody_elses(world: World) -> None:
+    jobs = world.process()
+    other = world.catalog.create(TableName("globex", "shop", "orders"), SCHEMA, (), {})
+    elsewhere = world.catalog.create(TableName("acme", "office", "letters"), SCHEMA, (), {})
+    ids = []
+    for table in (world.table, other, elsewhere, world.table):
+        ids.append(jobs.begin("BULK", table, Progress()))
+        time.sleep(0.002)
+    first, _, third, fourth = ids
+    assert [job["id"] for job in jobs.latest("acme", None, 10)] == [fourth, third, first]
+    assert [job["id"] for job in jobs.latest("acme", "shop", 10)] == [fourth, first]
+    assert [job["id"] for job in jobs.latest("acme", None, 1)] == [fourth]
+    assert jobs.latest("nobody", None, 10) == []
+
+
+def test_a_list_tells_how_far_each_job_is_and_not_what_came_of_it(world: World) -> None:
+    jobs, progress = world.process(), Progress("writing", 3, 50)
+    running = begun(jobs, world, progress)
+    progress.records = 7
+    time.sleep(0.002)
+    done = begun(jobs, world)
+    jobs.done(done, b'{"success": true}')
+    ended, live = jobs.latest("acme", None, 10)
+    assert (live["id"], live["state"], live["progress"]["records"]) == (running, "running", 7)
+    assert (ended["id"], ended["state"], "ended_at" in ended, "result" in ended) == (done, "done", True, False)
+
+
+def test_a_list_says_of_a_job_that_was_left_behind_that_it_was_interrupted(world: World) -> None:
+    left = begun(world.process(FakeOwners("a")), world)
+    after = world.process(FakeOwners("b"))
+    [job] = after.latest("acme", None, 10)
+    assert (job["id"], job["state"], "error" in job) == (left, "interrupted", False)

@@ -47,6 +47,18 @@ RUN = (
 DELETE = (
     Example("Delete a schedule", "firn schedule delete nightly --force", "deleted\n", (*ORDERS, _NIGHTLY), FILES),
 )
+JOBS = (
+    Example(
+        "See what is under way, and what was",
+        "firn job list",
+        "JOB                               STATE  KIND     TABLE        BEGUN              ENDED\n"
+        "…  done   COMPACT  shop.orders  …Z  …Z\n"
+        "1 job\n",
+        (*ORDERS, _JOB, f"firn job wait {_ID}"),
+        FILES,
+        taken=_NAMED,
+    ),
+)
 JOB = (Example("See how far a job is", f"firn job show {_ID}", "job    …\n…\n", (*ORDERS, _JOB), FILES, taken=_NAMED),)
 WAIT = (Example("Wait for the end of a job", f"firn job wait {_ID}", _ENDED, (*ORDERS, _JOB), FILES, taken=_NAMED),)
 CANCEL = (
