@@ -35,7 +35,10 @@ def _compacted(answer: Answer, args: Args, page: Page) -> None:
 
 
 def _no(answer: Answer) -> str:
-    return f"nothing to merge: {answer['reason']}" if answer["reason"] else "nothing to merge"
+    if not answer["reason"]:
+        return "nothing to merge"
+    # The service names the request's field. Here --force asks no question, and is another thing.
+    return f"nothing to merge: {answer['reason'].replace('force: true', '--whole')}"
 
 
 def _repartition(args: Args) -> Request:

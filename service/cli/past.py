@@ -130,6 +130,7 @@ def _backups(answer: Answer, args: Args, page: Page) -> None:
             for b in answer["backups"]
         ],
     )
+    page.line(count(len(answer["backups"]), "backup"))
 
 
 def _restore(args: Args) -> Request:

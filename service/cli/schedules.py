@@ -39,7 +39,7 @@ def _list(args: Args) -> Request:
 
 
 def _listed(answer: Answer, args: Args, page: Page) -> None:
-    columns = [Column("SCHEDULE", name=True), Column("CRON"), Column("ZONE"), Column("TABLES", name=True)]
+    columns = [Column("SCHEDULE", whole=True), Column("CRON"), Column("ZONE"), Column("TABLES", name=True)]
     page.table(
         [*columns, Column("NEXT", whole=True), Column("LAST RUN")],
         [
@@ -47,6 +47,7 @@ def _listed(answer: Answer, args: Args, page: Page) -> None:
             for s in answer["schedules"]
         ],
     )
+    page.line(count(len(answer["schedules"]), "schedule"))
 
 
 def _tables(schedule: dict[str, Any]) -> str:

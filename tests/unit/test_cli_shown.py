@@ -73,10 +73,11 @@ def test_backups_have_their_whole_names_at_eighty_columns(monkeypatch: pytest.Mo
     lines = at_eighty(
         ["backup", "list", "t"], monkeypatch, backups=[{**told, "expires_at": "2026-03-01T10:00:00Z"}] * 200
     )
-    assert len(lines) == 202
-    assert all(line.startswith(f"{BACKUP}  2026-03-01 10:00Z") for line in lines[1:-1])
+    assert len(lines) == 203
+    assert all(line.startswith(f"{BACKUP}  2026-03-01 10:00Z") for line in lines[1:-2])
     assert max(map(len, lines)) <= 80
-    assert lines[-1] == "3 more columns (--json has all): ROWS, SIZE, BEFORE"
+    assert lines[-1] == "200 backups"
+    assert lines[-2] == "3 more columns (--json has all): ROWS, SIZE, BEFORE"
 
 
 def test_dropped_tables_have_their_whole_ids_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,3 +152,13 @@ def test_jobs_are_those_of_the_namespace_that_is_named() -> None:
     service = Service(jobs=[], has_more=False)
     firn(["job", "list", "--namespace", "shop", "--limit", "5"], service)
     assert service.asked == [{"operation": "LIST_JOBS", "tenant_id": "default", "namespace": "shop", "limit": 5}]
+
+
+def test_a_compaction_that_is_not_worth_it_names_the_option_that_makes_it_all_the_same() -> None:
+    reason = "1 small file(s), but no partition has the 3 that make merging worth it; force: true merges from 2"
+    stats = {"files_before": 1, "files_after": 1, "compaction_time_ms": 0}
+    service = Service(compacted=False, reason=reason, stats=stats)
+    assert firn(["table", "compact", "t", "--force"], service).out.endswith("worth it; --whole merges from 2\n")
+    assert "force" not in service.asked[0]
+    firn(["table", "compact", "t", "--whole"], service)
+    assert service.asked[1]["force"] is True

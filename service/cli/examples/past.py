@@ -75,7 +75,8 @@ BACKUPS = (
         "List a table's backups",
         "firn backup list orders.yaml",
         "BACKUP                                      KEPT UNTIL         ROWS     SIZE  BEFORE\n"
-        "backup-…  …Z     3  … KiB  DELETE\n",
+        "backup-…  …Z     3  … KiB  DELETE\n"
+        "1 backup\n",
         _BACKED_UP,
         FILES,
     ),

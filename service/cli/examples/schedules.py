@@ -30,7 +30,8 @@ LIST = (
         "See what is due when",
         "firn schedule list",
         "SCHEDULE  CRON       ZONE  TABLES       NEXT                  LAST RUN\n"
-        "nightly   0 2 * * *  UTC   shop.orders  …  -\n",
+        "nightly   0 2 * * *  UTC   shop.orders  …  -\n"
+        "1 schedule\n",
         (*ORDERS, _NIGHTLY),
         FILES,
     ),
