@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from service.errors import RowCountMismatch
 from service.names import TableName
 from service.predicates import NO_ROW, Not
 from tests.harness import Firn
+from tests.integration.edited import Table
 
 FIELDS = {
     "id": {"type": "long", "required": True},
@@ -26,34 +26,6 @@ FIELDS = {
 }
 BY_KIND = {"partitions": [{"field": "kind", "transform": "identity"}]}
 ROWS = [{"id": i, "kind": f"k{i % 3}", "n": i, "tags": {"a": i}} for i in range(9)]
-
-
-class Table:
-    """A table, asked and looked at."""
-
-    def __init__(self, firn: Firn, tenant: str) -> None:
-        self.firn = firn
-        self.tenant = tenant
-        self.address = {"tenant_id": tenant, "table": "t"}
-
-    def ok(self, operation: str, **fields: Any) -> dict[str, Any]:
-        return self.firn.ok({"operation": operation, **self.address, **fields})
-
-    def fail(self, code: str, operation: str, **fields: Any) -> dict[str, Any]:
-        before = self.state()
-        error = self.firn.fail({"operation": operation, **self.address, **fields}, code)
-        assert self.state() == before, "a refused request changed the table"
-        return error
-
-    def rows(self, **query: Any) -> list[dict[str, Any]]:
-        return self.firn.rows(self.tenant, "t", sort=["id"], **query)
-
-    def state(self) -> Any:
-        return self.ok("DESCRIBE_TABLE")["description"]
-
-    def files(self) -> set[Path]:
-        loaded = self.firn.app.context.catalog.load(TableName(self.tenant, "default", "t"))
-        return set(Path(loaded.location.removeprefix("file://")).rglob("*.parquet"))
 
 
 @pytest.fixture
