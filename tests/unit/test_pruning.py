@@ -26,7 +26,8 @@ from pyiceberg.types import (
 from service.columns import columns_of
 from service.errors import InvalidFilter
 from service.filters import parse_filter
-from service.pruning import iceberg_json
+from service.partition import PartitionField
+from service.pruning import iceberg_json, partition_expression, partition_predicate
 from service.schema import parse_schema
 from tests.unit.test_filters import truth
 
@@ -129,3 +130,16 @@ def test_a_table_without_partitions_takes_no_column() -> None:
     with pytest.raises(InvalidFilter, match="the table is not partitioned"):
         rendered({"age": 1}, set())
     assert rendered({}, set()) is True
+
+
+def test_an_edit_takes_partition_values_that_have_no_json_and_refuses_the_same_columns_and_operators() -> None:
+    partition = (PartitionField("bin", "identity", "bin"), PartitionField("x", "identity", "x"))
+    for value in ({"bin": "AQ=="}, {"x": {"lt": "Infinity"}}):
+        with pytest.raises(InvalidFilter):
+            partition_expression(value, SCHEMA, partition)
+        assert partition_predicate(value, SCHEMA, partition) == parse_filter(value, RESOLVE, "partition_filter")
+    for value in ({"age": 1}, {"bin": {"field": "bin"}}, {"name": {"like": "a%"}}):
+        with pytest.raises(InvalidFilter):
+            partition_predicate(value, SCHEMA, partition)
+    with pytest.raises(InvalidFilter, match="not partitioned"):
+        partition_predicate({"x": 1}, SCHEMA, ())
