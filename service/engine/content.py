@@ -7,8 +7,13 @@ from service.schema import Array, ColumnType, Field, Map, Struct
 
 
 def row_hash(fields: Iterable[Field], alias: str) -> str:
-    """A number of a row's whole content; whatever the order of rows, their sum tells two sets of rows apart."""
-    return f"CAST({hashed((f.type, f'{alias}.{identifier(f.name)}') for f in fields)} AS DECIMAL(20,0))"
+    """64 bits of a row's whole content."""
+    return hashed((f.type, f"{alias}.{identifier(f.name)}") for f in fields)
+
+
+def summed(text: str) -> str:
+    """The sum of such numbers, of any size: whatever the order of rows, it tells two sets of them apart."""
+    return f"sum(CAST({text} AS DECIMAL(20,0)))"
 
 
 def hashed(values: Iterable[tuple[ColumnType, str]]) -> str:

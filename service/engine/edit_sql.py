@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from service.changes import PLACE, SENT, ByFilter, ByKey, Edit, Merge, Repeats, SortKey
 from service.columns import Column
-from service.engine.content import hashed, row_hash, same
+from service.engine.content import hashed, row_hash, same, summed
 from service.engine.derived import followed
 from service.engine.rows import frame
 from service.engine.sql import Parameters, identifier, new_value, run, where
@@ -66,7 +66,7 @@ def hits_by_file(edit: Edit, which: ByFilter, source: str, want: Wanted) -> Stat
     parameters = Parameters()
     outputs = ["_file AS file", "count(*) AS hits"]
     if want.digest:
-        outputs.append(f"sum({row_hash(edit.schema.fields, T)}) AS digest")
+        outputs.append(f"{summed(row_hash(edit.schema.fields, T))} AS digest")
     if want.values and (values := _computed(edit, which, parameters)):
         outputs.append(f"max({values}) AS computed")
     condition = where(which.predicate, parameters)
@@ -88,8 +88,8 @@ def repeats(which: Repeats, schema: TableSchema, source: str, outputs: str) -> S
 
 
 def places_by_file(digest: bool) -> Statement:
-    text = f"SELECT file, count(*) AS hits{', sum(hash) AS digest' if digest else ''} FROM {_PLACES} GROUP BY file"
-    return Statement(text)
+    said = f", {summed('hash')} AS digest" if digest else ""
+    return Statement(f"SELECT file, count(*) AS hits{said} FROM {_PLACES} GROUP BY file")
 
 
 def places_outputs(schema: TableSchema, digest: bool) -> str:
