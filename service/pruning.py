@@ -51,11 +51,11 @@ def uuid_expression(partition_filter: Any, schema: TableSchema, partition: tuple
     """The expression of a filter by which Spark leaves out no file, as it names a uuid; none of another filter."""
     if partition_filter is None:
         return None
-    uuids = {name for name in _sources(partition) if resolve(schema, name).type == Primitive("uuid")}
-    predicate = parse_filter(partition_filter, columns_of(schema), "partition_filter")
-    place = _Place(_sources(partition), "partition_filter", lambda value: None)
-    _render(predicate, False, place)
-    return iceberg_json(predicate, _sources(partition)) if place.named & uuids else None
+    sources = _sources(partition)
+    uuids = {name for name in sources if resolve(schema, name).type == Primitive("uuid")}
+    place = _Place(sources, "partition_filter", lambda value: _json(value, "partition_filter"))
+    expression = json.dumps(_render(parse_filter(partition_filter, columns_of(schema), place.path), False, place))
+    return expression if place.named & uuids else None
 
 
 def iceberg_json(predicate: Predicate, columns: Set[str], path: str = "partition_filter") -> str:
