@@ -12,7 +12,7 @@ from service.context import Context
 from service.derived import PREFIX, check_evolved
 from service.errors import InvalidRequest, InvalidSchema, nearest
 from service.evolution import Changes, Move, evolved, parse_added, parse_types
-from service.operation import ChangeRequest, Example, Result, operation
+from service.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.properties import (
     COMMENT,
     TableProperties,
@@ -84,7 +84,7 @@ class MoveColumn(BaseModel):
     after: str | None = Field(default=None, description="right after this one")
 
 
-class AlterTable(ChangeRequest):
+class AlterTable(Confirmable, ChangeRequest):
     """At least one change; all of them are made in one commit, or none."""
 
     operation: Literal["ALTER_TABLE"]
@@ -111,7 +111,6 @@ class AlterTable(ChangeRequest):
     )
     description: str | None = Field(default=None, max_length=4000, description="what the table is for; empty for none")
     primary_key: list[str] | None = Field(default=None, description="required columns; an empty list for no key")
-    confirm: bool = Field(default=False, description="accepted, and not needed")
 
 
 class AlterTableResult(Result):
