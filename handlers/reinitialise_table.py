@@ -63,7 +63,9 @@ class ReinitialiseTable(Confirmable, BackedUpRequest):
         description="values of the first key in order, as a list or as text with one a line: a row is in the range "
         "that begins with the last point not greater than its key",
     )
-    split_points_base64: bool = Field(default=False, description="each point is base64 of its text")
+    split_points_base64: bool = Field(
+        default=False, description="each point is base64 of its text, or the text with one a line is as a whole"
+    )
     schema_: dict[str, Any] | None = Field(
         default=None, alias="schema", description="other columns, as CREATE_TABLE takes them; default: those there are"
     )
