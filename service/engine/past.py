@@ -1,0 +1,56 @@
+"""A table's files read under columns that it has or had, whatever was required when they were written."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from service.engine import pick
+from service.engine.append import each, staging
+from service.engine.jvm import java_class
+from service.engine.pick import Files
+from service.engine.sql import identifier
+from service.engine.tables import current
+from service.names import RESERVED_COLUMN_PREFIX
+
+_ICEBERG = "org.apache.iceberg"
+
+
+def under(iceberg: Any, schema_id: int) -> Any:
+    """The table with columns that it has or had, to read its files by; what a file lacks is null, required or not.
+
+    What it had or has beside them is there too, under names that nobody asks for: a partitioning, or a delete file,
+    may refer to it.
+    """
+    operations = iceberg.operations()
+    metadata = operations.current()
+    optional = java_class(f"{_ICEBERG}.types.Types$NestedField").optional
+    fields, known = java_class("java.util.ArrayList")(), set()
+    for field in each(metadata.schemasById().get(schema_id).columns()):
+        known.add(int(field.fieldId()))
+        fields.add(optional(int(field.fieldId()), field.name(), field.type()))
+    for schema in each(metadata.schemas()):
+        for field in each(schema.columns()):
+            number = int(field.fieldId())
+            if number not in known:
+                known.add(number)
+                fields.add(optional(number, f"{RESERVED_COLUMN_PREFIX}{number}", field.type()))
+    every = java_class(f"{_ICEBERG}.Schema")(fields)
+    then = metadata.buildFrom(metadata).setCurrentSchema(every, metadata.lastColumnId()).build()
+    fixed = java_class(f"{_ICEBERG}.StaticTableOperations")(then, operations.io(), operations.locationProvider())
+    return java_class(f"{_ICEBERG}.BaseTable")(fixed, iceberg.name())
+
+
+def nulls_among(session: SparkSession, table: str, files: Files, columns: Sequence[str]) -> dict[str, int]:
+    """How many rows of some files have no value for each of these columns, where there are any."""
+    iceberg = current(session, table)
+    read = under(iceberg, int(iceberg.operations().current().currentSchemaId()))
+    with staging(read, pick.tasks(read, files.snapshot_id, files.paths)) as source:
+        return nulls_in(session, source, columns)
+
+
+def nulls_in(session: SparkSession, source: str, columns: Sequence[str]) -> dict[str, int]:
+    """How many rows of a view have no value for each of these columns, where there are any."""
+    counted = ", ".join(f"count_if({identifier(name)} IS NULL)" for name in columns)
+    [row] = session.sql(f"SELECT {counted} FROM {source}").collect()
+    return {name: int(count) for name, count in zip(columns, row, strict=True) if count}
