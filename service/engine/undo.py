@@ -10,7 +10,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from service.derived import Derived
-from service.engine import diff_sql, pick
+from service.engine import chain, diff_sql, pick
 from service.engine.append import staging, write_staged
 from service.engine.content import comparable, same
 from service.engine.derived import fill
@@ -78,7 +78,7 @@ class Reversed:
     files: Mapping[str, int]
     """The files that hold the rows that go, and how many."""
     touched: tuple[int, ...] = ()
-    """Which of the suspects touched them."""
+    """Which of the suspects touched them, or what came in their place, on and on."""
     met: pa.Table | None = None
     """Some rows that came since, with their files, that have a key of a row that would come back."""
     lacking: Mapping[str, int] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class _Work:
             self.found = Reversed(rows, rows, 0, files)
             return
         came, restored = self._changes()
-        touched = tuple(self.changed(of.suspects, self._gone, "< 0")) if came else ()
+        touched = self._touched() if came else ()
         files = self._find_places() if came and of.within else {}
         met = self._met() if restored else None
         asked = restored and self._of.required
@@ -198,6 +198,19 @@ class _Work:
 
     def view_rows(self, rows: pa.Table) -> None:
         self.rows_view = self._named(frame(self._session, rows))
+
+    def _touched(self) -> tuple[int, ...]:
+        """Which later changes touched the rows that came; and what those brought, since they are to go first."""
+        suspects = self._of.suspects
+        found = self.changed(suspects, self._gone, "< 0")
+        if not found:
+            return ()
+        nets = []
+        for start in range(found[0], len(suspects), _AT_ONCE):
+            some = enumerate(suspects[start : start + _AT_ONCE], start)
+            sides = [(n, view, sign) for n, did in some for view, sign in self._sides(did)]
+            nets.append(self._persisted(chain.net(sides, self._of.schema)))
+        return chain.reached(found, chain.follow(self._session, nets, self._of.schema))
 
     def _changes(self) -> tuple[int, int]:
         """See what the change did as two views: rows that came and rows that went, each with how many of it."""
