@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from service.catalog.lineage import oldest
 from service.catalog.tables import Table
 from service.commits.ask import Ask
-from service.commits.commit import NO_SNAPSHOT, Commits, Effect
+from service.commits.commit import Commits, Effect
 from service.commits.holds import Holds
+from service.commits.unsettled import NO_SNAPSHOT
 from service.edits.backups import backup_of
 from service.edits.edits import SHOWN
 from service.edits.lacking import refuse_lacking
