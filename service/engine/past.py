@@ -1,6 +1,7 @@
 """A table's files read under columns that it has or had, whatever was required when they were written."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -17,28 +18,28 @@ _ICEBERG = "org.apache.iceberg"
 
 
 def under(iceberg: Any, schema_id: int) -> Any:
-    """The table with columns that it has or had, to read its files by; what a file lacks is null, required or not.
-
-    What it had or has beside them is there too, under names that nobody asks for: a partitioning, or a delete file,
-    may refer to it.
-    """
+    """The table with columns that it has or had, to read its files by; what a file lacks is null, required or not."""
     operations = iceberg.operations()
     metadata = operations.current()
-    optional = java_class(f"{_ICEBERG}.types.Types$NestedField").optional
-    fields, known = java_class("java.util.ArrayList")(), set()
-    for field in each(metadata.schemasById().get(schema_id).columns()):
-        known.add(int(field.fieldId()))
-        fields.add(optional(int(field.fieldId()), field.name(), field.type()))
-    for schema in each(metadata.schemas()):
-        for field in each(schema.columns()):
-            number = int(field.fieldId())
-            if number not in known:
-                known.add(number)
-                fields.add(optional(number, f"{RESERVED_COLUMN_PREFIX}{number}", field.type()))
-    every = java_class(f"{_ICEBERG}.Schema")(fields)
+    parser = java_class(f"{_ICEBERG}.SchemaParser")
+    schemas = {int(one.schemaId()): json.loads(parser.toJson(one)) for one in each(metadata.schemas())}
+    every = parser.fromJson(json.dumps(loosened(schemas, schema_id)))
     then = metadata.buildFrom(metadata).setCurrentSchema(every, metadata.lastColumnId()).build()
     fixed = java_class(f"{_ICEBERG}.StaticTableOperations")(then, operations.io(), operations.locationProvider())
     return java_class(f"{_ICEBERG}.BaseTable")(fixed, iceberg.name())
+
+
+def loosened(schemas: Mapping[int, Any], schema_id: int) -> dict[str, Any]:
+    """One of a table's schemas, in Iceberg's JSON, with no column required.
+
+    What the table had or has beside it is there too, under names that nobody asks for: a partitioning, or a delete
+    file, may refer to it.
+    """
+    own = schemas[schema_id]["fields"]
+    known = {field["id"] for field in own}
+    others = {field["id"]: field for one in schemas.values() for field in one["fields"] if field["id"] not in known}
+    hidden = [{**field, "name": f"{RESERVED_COLUMN_PREFIX}{number}"} for number, field in others.items()]
+    return {"type": "struct", "fields": [{**field, "required": False} for field in (*own, *hidden)]}
 
 
 def nulls_among(session: SparkSession, table: str, files: Files, columns: Sequence[str]) -> dict[str, int]:
