@@ -34,7 +34,7 @@ unit: .venv/dev  ## The tests that need no JVM
 
 # One process, so that Spark starts once.
 harness: .venv/dev jars postman/node_modules/.installed  ## The tests on a real Spark, catalog and service
-	$(PYTEST) tests/contract tests/integration tests/faults $(if $(LARGE),,-m "not large")
+	$(PYTEST) tests/contract tests/integration tests/faults --durations 20 $(if $(LARGE),,-m "not large")
 
 bench: .venv/serve jars bench/.venv/installed  ## Measure beside other tools, into bench/results; PART=2 for one part
 	@$(BIN)/python -m bench.run $(PART)

@@ -12,7 +12,7 @@ from service.context import Context
 from service.derived import PREFIX, check_evolved
 from service.errors import InvalidRequest, InvalidSchema, nearest
 from service.evolution import Changes, Move, evolved, parse_added, parse_types
-from service.operation import ChangeRequest, Example, Result, operation
+from service.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.properties import (
     COMMENT,
     TableProperties,
@@ -84,7 +84,7 @@ class MoveColumn(BaseModel):
     after: str | None = Field(default=None, description="right after this one")
 
 
-class AlterTable(ChangeRequest):
+class AlterTable(Confirmable, ChangeRequest):
     """At least one change; all of them are made in one commit, or none."""
 
     operation: Literal["ALTER_TABLE"]
@@ -111,7 +111,6 @@ class AlterTable(ChangeRequest):
     )
     description: str | None = Field(default=None, max_length=4000, description="what the table is for; empty for none")
     primary_key: list[str] | None = Field(default=None, description="required columns; an empty list for no key")
-    confirm: bool = Field(default=False, description="accepted, and not needed")
 
 
 class AlterTableResult(Result):
@@ -196,7 +195,7 @@ def _decided(
 ) -> Alteration:
     after = evolved(table.schema, changes, table.past_partition) if changes.any else table.schema
     check_evolved(table.properties, table.schema, after)
-    changed = {**properties, **_derived(table, changes)}
+    changed = {**properties, **_derived(table, changes), **_ranges(table, changes, after)}
     kept = {name: value for name, value in {**table.properties, **changed}.items() if value is not None}
     _check_sorted(table, after, kept, settings)
     given = request.set_properties or TableProperties()
@@ -206,7 +205,7 @@ def _decided(
 
 
 def _derived(table: Table, changes: Changes) -> dict[str, str | None]:
-    """What becomes of the expressions of derived columns, and of ranges, whose columns are dropped or renamed."""
+    """What becomes of the expressions of derived columns that are dropped or renamed."""
     found: dict[str, str | None] = {}
     for name in (*changes.drop, *changes.rename):
         if PREFIX + name in table.properties:
@@ -214,16 +213,23 @@ def _derived(table: Table, changes: Changes) -> dict[str, str | None]:
     for name, new in changes.rename.items():
         if PREFIX + name in table.properties:
             found[PREFIX + new] = table.properties[PREFIX + name]
+    return found
+
+
+def _ranges(table: Table, changes: Changes, after: TableSchema) -> dict[str, str | None]:
+    """What becomes of the ranges that the table is split by, where their column is renamed or widened."""
     ranges = ranges_of(table.properties)
-    if ranges is not None and ranges.column in changes.rename:
-        found[RANGES] = ranges.renamed(changes.rename[ranges.column]).text
-    if ranges is not None and ranges.column in changes.drop:
+    if ranges is None:
+        return {}
+    if ranges.column in changes.drop:
         raise InvalidSchema(
             f"drop_columns: the table is split by ranges of {ranges.column!r}; REINITIALISE_TABLE with "
             "delete_partitions: true begins it anew without them",
             field="drop_columns",
         )
-    return found
+    column = after.field(changes.rename.get(ranges.column, ranges.column))
+    same = (column.name, column.type) == (ranges.column, ranges.type)
+    return {} if same else {RANGES: ranges.of(column.name, column.type).text}
 
 
 def _check_sorted(table: Table, after: TableSchema, kept: Mapping[str, str], settings: IcebergSettings) -> None:

@@ -7,7 +7,7 @@ from pydantic import Field
 from service.catalog.namespaces import create_namespace as create
 from service.context import Context
 from service.errors import NamespaceExists
-from service.operation import Example, Request, Result, operation
+from service.operation import Confirmable, Example, Request, Result, operation
 
 REQUEST = {"operation": "CREATE_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 
@@ -29,7 +29,7 @@ EXAMPLES = (
 )
 
 
-class CreateNamespace(Request):
+class CreateNamespace(Confirmable, Request):
     operation: Literal["CREATE_NAMESPACE"]
     namespace: str = Field(description="its name")
     if_not_exists: bool = Field(default=False, description="succeed where there is one of this name already")

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.context import Context
 from service.errors import TableExists
-from service.operation import ChangeRequest, Example, Metadata, Result, operation
+from service.operation import ChangeRequest, Confirmable, Example, Metadata, Result, operation
 from service.partition import parse_partition
 from service.properties import TableProperties, to_iceberg
 from service.schema import parse_schema
@@ -54,7 +54,7 @@ EXAMPLES = (
 )
 
 
-class CreateTable(ChangeRequest):
+class CreateTable(Confirmable, ChangeRequest):
     operation: Literal["CREATE_TABLE"]
     schema_: dict[str, Any] = Field(
         alias="schema",

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.context import Context
-from service.operation import ChangeRequest, Example, Result, operation
+from service.operation import ChangeRequest, Confirmable, Example, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "drafts"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -28,7 +28,7 @@ EXAMPLES = (
 )
 
 
-class DeleteBackup(ChangeRequest):
+class DeleteBackup(Confirmable, ChangeRequest):
     operation: Literal["DELETE_BACKUP"]
     name: str = Field(description="the backup's name, as LIST_BACKUPS has it")
 

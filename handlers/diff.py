@@ -8,7 +8,7 @@ from service.catalog.tables import Snapshot, Table
 from service.context import Context
 from service.history.diff import Page
 from service.moments import moment
-from service.operation import Example, Metadata, Result, TableRequest, operation
+from service.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "menu"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -74,7 +74,7 @@ EXAMPLES = (
 )
 
 
-class Diff(TableRequest):
+class Diff(Confirmable, TableRequest):
     operation: Literal["DIFF"]
     from_snapshot: int | str = Field(
         description="the state before: a snapshot's id, the name of a tag or backup, or a time"

@@ -7,7 +7,7 @@ from pydantic import Field
 from service.catalog.namespaces import drop_namespace as drop
 from service.context import Context
 from service.errors import NamespaceNotFound
-from service.operation import Example, Request, Result, operation
+from service.operation import Confirmable, Example, Request, Result, operation
 
 REQUEST = {"operation": "DROP_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 
@@ -32,11 +32,10 @@ EXAMPLES = (
 )
 
 
-class DropNamespace(Request):
+class DropNamespace(Confirmable, Request):
     operation: Literal["DROP_NAMESPACE"]
     namespace: str = Field(description="its name")
     if_exists: bool = Field(default=False, description="succeed where there is no such namespace")
-    confirm: bool = Field(default=False, description="accepted, and not needed: only an empty one can be dropped")
 
 
 class DropNamespaceResult(Result):

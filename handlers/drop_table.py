@@ -7,7 +7,7 @@ from pydantic import Field
 
 from service.context import Context
 from service.errors import ConfirmationRequired, TableNotFound
-from service.operation import ChangeRequest, Example, Result, operation
+from service.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.requests import OMITTED
 from service.scheduling import moment
 
@@ -43,7 +43,7 @@ EXAMPLES = (
 )
 
 
-class DropTable(ChangeRequest):
+class DropTable(Confirmable, ChangeRequest):
     operation: Literal["DROP_TABLE"]
     if_exists: bool = Field(default=False, description="succeed where there is no such table")
     purge: bool = Field(default=False, description="delete its files at once; needs confirm: true")

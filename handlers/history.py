@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from service.context import Context
 from service.history.snapshots import Entry, entries
-from service.operation import Example, Metadata, Result, TableRequest, operation
+from service.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -65,7 +65,7 @@ EXAMPLES = (
 )
 
 
-class History(TableRequest):
+class History(Confirmable, TableRequest):
     operation: Literal["HISTORY"]
     limit: Annotated[int, Field(ge=1, le=1000)] = Field(default=100, description="at most so many snapshots")
     offset: Annotated[int, Field(ge=0, le=2_000_000_000)] = Field(default=0, description="skip so many first")

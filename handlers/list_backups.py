@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Table
 from service.context import Context
 from service.edits.backups import Backup, backups_of, figures
-from service.operation import Example, Metadata, Result, TableRequest, operation
+from service.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -41,7 +41,7 @@ EXAMPLES = (
 )
 
 
-class ListBackups(TableRequest):
+class ListBackups(Confirmable, TableRequest):
     operation: Literal["LIST_BACKUPS"]
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from service.context import Context
-from service.operation import Example, Request, Result, operation
+from service.operation import Confirmable, Example, Request, Result, operation
 
 TENANT = {"tenant_id": "acme"}
 EXAMPLES = (
@@ -22,7 +22,7 @@ EXAMPLES = (
 )
 
 
-class ListNamespaces(Request):
+class ListNamespaces(Confirmable, Request):
     operation: Literal["LIST_NAMESPACES"]
     # Narrower than every request's: nobody assigns to a frozen model.
     namespace: str | None = Field(  # type: ignore[assignment]

@@ -9,7 +9,7 @@ from service.context import Context
 from service.edits.backups import backup_of
 from service.errors import ConfirmationRequired, InvalidRequest
 from service.life.afresh import OPERATION, Wanted, wanted
-from service.operation import Example, Metadata, Result, operation
+from service.operation import Confirmable, Example, Metadata, Result, operation
 from service.partition import describe_partition
 from service.ranges import Ranges, parse_split_points, ranges_of
 from service.requests import OMITTED, BackedUpRequest
@@ -53,7 +53,7 @@ EXAMPLES = (
 )
 
 
-class ReinitialiseTable(BackedUpRequest):
+class ReinitialiseTable(Confirmable, BackedUpRequest):
     operation: Literal["REINITIALISE_TABLE"]
     delete_partitions: bool = Field(
         default=False, description="begin without partitioning and split points; default: with those that there are"
@@ -63,7 +63,9 @@ class ReinitialiseTable(BackedUpRequest):
         description="values of the first key in order, as a list or as text with one a line: a row is in the range "
         "that begins with the last point not greater than its key",
     )
-    split_points_base64: bool = Field(default=False, description="each point is base64 of its text")
+    split_points_base64: bool = Field(
+        default=False, description="each point is base64 of its text, or the text with one a line is as a whole"
+    )
     schema_: dict[str, Any] | None = Field(
         default=None, alias="schema", description="other columns, as CREATE_TABLE takes them; default: those there are"
     )

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from service.context import Context
 from service.names import check_name
-from service.operation import ChangeRequest, Example, Result, operation
+from service.operation import ChangeRequest, Confirmable, Example, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders_new"}
 EXAMPLES = (
@@ -25,10 +25,9 @@ EXAMPLES = (
 )
 
 
-class RenameTable(ChangeRequest):
+class RenameTable(Confirmable, ChangeRequest):
     operation: Literal["RENAME_TABLE"]
     new_name: str = Field(description="the name it is to have, in the same namespace")
-    confirm: bool = Field(default=False, description="accepted, and not needed")
 
     @field_validator("new_name")
     @classmethod

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.context import Context
 from service.edits.restore import Restored
-from service.operation import Example, Metadata, Result, operation
+from service.operation import Confirmable, Example, Metadata, Result, operation
 from service.requests import OMITTED, BackedUpRequest
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "wines"}
@@ -53,7 +53,7 @@ EXAMPLES = (
 )
 
 
-class RestoreBackup(BackedUpRequest):
+class RestoreBackup(Confirmable, BackedUpRequest):
     operation: Literal["RESTORE_BACKUP"]
     name: str = Field(description="the backup's name, as LIST_BACKUPS has it")
     dry_run: bool = Field(default=False, description="only say what would be done; nothing is changed")

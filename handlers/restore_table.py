@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from service.context import Context
 from service.names import check_name
-from service.operation import ChangeRequest, Example, Result, operation
+from service.operation import ChangeRequest, Confirmable, Example, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "dropped_by_mistake"}
 GIVEN = (
@@ -40,7 +40,7 @@ EXAMPLES = (
 )
 
 
-class RestoreTable(ChangeRequest):
+class RestoreTable(Confirmable, ChangeRequest):
     operation: Literal["RESTORE_TABLE"]
     table: str = Field(description="the name that it had when it was dropped")
     new_name: str | None = Field(default=None, description="the name it is to have; default: the one it had")
@@ -50,7 +50,6 @@ class RestoreTable(ChangeRequest):
         description="which one, where several of this name were dropped; default: the last. DROP_TABLE and LIST_TABLES "
         "say it",
     )
-    confirm: bool = Field(default=False, description="accepted, and not needed")
 
     @field_validator("new_name")
     @classmethod

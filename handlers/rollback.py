@@ -8,7 +8,7 @@ from service.context import Context
 from service.errors import InvalidRequest
 from service.history.rollback import RolledBack, Wanted
 from service.moments import moment
-from service.operation import Example, Metadata, Result, operation
+from service.operation import Confirmable, Example, Metadata, Result, operation
 from service.requests import OMITTED, BackedUpRequest
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "cellar"}
@@ -56,7 +56,7 @@ EXAMPLES = (
 )
 
 
-class Rollback(BackedUpRequest):
+class Rollback(Confirmable, BackedUpRequest):
     operation: Literal["ROLLBACK"]
     snapshot_id: int | str | None = Field(
         default=None, description="the snapshot whose rows the table is to hold again, as HISTORY has it; or `tag`"
@@ -68,7 +68,6 @@ class Rollback(BackedUpRequest):
         "PLAN_STALE, and nothing happens; default: what came until its turn is rolled back too",
     )
     dry_run: bool = Field(default=False, description="only say what would be done; nothing is changed")
-    confirm: bool = Field(default=False, description="not needed, as nothing is lost: every snapshot stays")
 
 
 class RollbackResult(Result):

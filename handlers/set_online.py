@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.context import Context
-from service.operation import ChangeRequest, Example, Result, operation
+from service.operation import ChangeRequest, Confirmable, Example, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "imports"}
 CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}}
@@ -26,7 +26,7 @@ EXAMPLES = (
 )
 
 
-class SetOnline(ChangeRequest):
+class SetOnline(Confirmable, ChangeRequest):
     operation: Literal["SET_ONLINE"]
     online: bool = Field(description="false: schedules, mode auto and refreshes leave it alone")
 

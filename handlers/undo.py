@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.context import Context
-from service.operation import Example, Metadata, Result, operation
+from service.operation import Confirmable, Example, Metadata, Result, operation
 from service.requests import OMITTED, BackedUpRequest, Sampled
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "coffees"}
@@ -55,7 +55,7 @@ EXAMPLES = (
 )
 
 
-class Undo(BackedUpRequest):
+class Undo(Confirmable, BackedUpRequest):
     operation: Literal["UNDO"]
     request_id: str = Field(
         min_length=1, max_length=200, description="the change to take back: `metadata.request_id` of its answer"

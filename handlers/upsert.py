@@ -109,7 +109,6 @@ def upsert(request: Upsert, context: Context) -> UpsertResult:
     rows, how = prepare(schema, request.records, keys, may_change, request.on_duplicate)
     within = request.within(schema, table.partition)
     edit = Edit(schema, ByKey(rows, how, within), derived=table.derived)
-    context.edits.refuse_outside(rows, within, table.derived)
     outcome = context.edits.run(
         table, "UPSERT", edit, wish, context.ask, lambda found: refuse_incomplete(found, request.records, how)
     )

@@ -49,8 +49,31 @@ EXAMPLES = (
     Example(
         "Replace the table's contents",
         {**APPEND, "mode": "overwrite", "records": [{"name": "Di", "age": 44}]},
-        _answer(1, records_deleted=3, files_affected=1, partitions_affected=1, scanned_files=0),
+        _answer(1, records_inserted=1, records_deleted=3, files_affected=1, partitions_affected=1, scanned_files=0),
         given=(CREATE, APPEND),
+    ),
+    Example(
+        "See what replacing the contents would do",
+        {**APPEND, "mode": "overwrite", "records": [{"name": "Di", "age": 44}], "dry_run": True},
+        {
+            "success": True,
+            "records_written": 0,
+            "records_inserted": 1,
+            "records_deleted": 1,
+            "files_affected": 1,
+            "partitions_affected": 1,
+            "scanned_files": 1,
+            "dry_run": True,
+            "sample": [
+                {"before": {"name": "Ann", "age": 31}, "after": None},
+                {"before": None, "after": {"name": "Di", "age": 44}},
+            ],
+            "plan_token": "<any>",
+            "compaction_recommended": False,
+            "small_files_count": None,
+            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
+        },
+        given=(CREATE, {**APPEND, "records": [{"name": "Ann", "age": 31}]}),
     ),
 )
 
@@ -82,7 +105,10 @@ class WriteMetadata(Metadata):
 
 
 class WriteResult(Result):
-    records_written: int = Field(description="how many of the records the commit holds")
+    records_written: int = Field(description="how many of the records the commit holds; 0 in a dry run")
+    records_inserted: int | None = Field(
+        default=None, description="with `overwrite`: how many rows come, in a dry run too", json_schema_extra=OMITTED
+    )
     records_deleted: int | None = Field(
         default=None, description="with `overwrite`: how many rows they replaced", json_schema_extra=OMITTED
     )
@@ -131,17 +157,18 @@ def _overwrite(request: Write, context: Context) -> WriteResult:
     table = context.catalog.load(request.table_name)
     schema, within, wish = table.schema, request.within(table.schema, table.partition), request.wish(context)
     rows = to_arrow(schema, read_records(schema, request.records))
-    context.edits.refuse_outside(rows, within, table.derived)
     edit = Edit(schema, ByFilter(within), added=rows if rows.num_rows else None, derived=table.derived)
     outcome = context.edits.run(table, "WRITE", edit, wish, context.ask)
     effect, said = outcome.effect, told(outcome)
     check = context.upkeep.check_after_write(effect.after) if effect.snapshot else NOT_CHECKED
-    written = _result(Written(len(request.records), effect.snapshot_id, 1, len(request.records), check))
+    count = 0 if wish.dry_run else len(request.records)
+    written = _result(Written(count, effect.snapshot_id, 1, count, check))
     if wish.dry_run:
         said["metadata"] = WriteMetadata(snapshot_id=effect.snapshot_id)
     else:
         del said["metadata"]
-    return written.model_copy(update={"records_deleted": outcome.counts.deleted, **said})
+    counted = {"records_inserted": outcome.counts.inserted, "records_deleted": outcome.counts.deleted}
+    return written.model_copy(update={**counted, **said})
 
 
 def _refuse_for_append(request: Write) -> None:

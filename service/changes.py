@@ -86,3 +86,8 @@ class Edit:
     which: Which
     added: pa.Table | None = None
     derived: tuple[Derived, ...] = ()
+
+    @property
+    def within(self) -> Predicate:
+        """What is true of every row that the edit concerns, and must be of every row that records become."""
+        return self.which.predicate if isinstance(self.which, ByFilter) else self.which.within

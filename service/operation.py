@@ -55,6 +55,12 @@ class ChangeRequest(TableRequest):
     )
 
 
+class Confirmable(BaseModel):
+    """A request about a table's life, history or backups: clients may confirm all of these alike, and some need it."""
+
+    confirm: bool = Field(default=False, description="accepted, and not needed")
+
+
 class Metadata(BaseModel):
     """What every success says about itself; the envelope fills in the first two."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.errors import InvalidSchema
-from service.schema import DecimalType, Primitive, TableSchema, check_column_name, folded, hint, resolve
+from service.schema import ColumnType, DecimalType, Primitive, TableSchema, check_column_name, folded, hint, resolve
 
 MAX_PARAM = 2**31 - 1
 
@@ -65,6 +65,13 @@ def describe_partition(fields: tuple[PartitionField, ...]) -> dict[str, Any]:
     return {"partitions": described}
 
 
+def check_source(one: PartitionField, schema: TableSchema, path: str) -> None:
+    """Refuse columns that a partition cannot be made of: what it takes is not there, or is of another type."""
+    kind = resolve(schema, one.field, error=InvalidSchema, path=path).type
+    if one.transform in _SOURCES:  # what other programs know may be another
+        _check_source(one.transform, one.field, kind, schema, path)
+
+
 def _field(item: Any, schema: TableSchema, path: str) -> PartitionField:
     keys = _object(item, path, _KEYS)
     source = keys.get("field")
@@ -79,21 +86,24 @@ def _field(item: Any, schema: TableSchema, path: str) -> PartitionField:
             field=f"{path}.transform",
             suggestion=near,
         )
-    name_of_kind = kind.name if isinstance(kind, Primitive) else "decimal" if isinstance(kind, DecimalType) else None
-    if name_of_kind not in _SOURCES[transform]:
-        raise InvalidSchema(
-            f"{path}.transform: {transform} cannot take {source!r}, which is {kind}; "
-            f"it takes {', '.join(_SOURCES[transform])}",
-            field=f"{path}.transform",
-        )
-    if transform == "identity":
-        _refuse_nullable_parent(source, schema, f"{path}.transform")
+    _check_source(transform, source, kind, schema, f"{path}.transform")
     param = _param(keys, transform, path)
     name = keys.get("name")
     if name is None:
         # Dots would make the name look nested to engines that read the partition as a struct.
         name = source.replace(".", "_") + _SUFFIX.get(transform, f"_{transform}")
     return PartitionField(source, transform, _name(name, source, transform, schema, f"{path}.name"), param)
+
+
+def _check_source(transform: str, source: str, kind: ColumnType, schema: TableSchema, path: str) -> None:
+    name = kind.name if isinstance(kind, Primitive) else "decimal" if isinstance(kind, DecimalType) else None
+    if name not in _SOURCES[transform]:
+        raise InvalidSchema(
+            f"{path}: {transform} cannot take {source!r}, which is {kind}; it takes {', '.join(_SOURCES[transform])}",
+            field=path,
+        )
+    if transform == "identity":
+        _refuse_nullable_parent(source, schema, path)
 
 
 def _refuse_nullable_parent(source: str, schema: TableSchema, path: str) -> None:

@@ -5,7 +5,7 @@ a null. So negations are carried down to the leaves, and those that would let nu
 """
 
 import json
-from collections.abc import Set
+from collections.abc import Callable, Set
 from datetime import date, datetime
 from decimal import Decimal
 from math import isinf, isnan
@@ -16,7 +16,7 @@ from service.errors import InvalidFilter, nearest
 from service.filters import parse_filter
 from service.partition import PartitionField
 from service.predicates import Always, And, Compare, Holds, In, IsNull, Matches, Not, Or, Predicate, Value
-from service.schema import TableSchema
+from service.schema import Primitive, TableSchema, resolve
 
 TAKEN = "eq, ne, gt, gte, lt, lte, in, not_in, between, starts_with, is_null and is_not_null"
 _OPERATOR = {"eq": "eq", "ne": "not-eq", "gt": "gt", "gte": "gt-eq", "lt": "lt", "lte": "lt-eq"}
@@ -31,21 +31,48 @@ def partition_expression(
     """The expression of a request's filter on the columns that its table is partitioned by; none without a filter."""
     if partition_filter is None:
         return None
-    sources = {field.field for field in partition}
+    predicate = partition_predicate(partition_filter, schema, partition, path)
+    return iceberg_json(predicate, _sources(partition), path)
+
+
+def partition_predicate(
+    partition_filter: Any, schema: TableSchema, partition: tuple[PartitionField, ...], path: str = "partition_filter"
+) -> Predicate:
+    """A request's filter, which files can be chosen by: on the columns that its table is partitioned by."""
+    sources = _sources(partition)
     if not sources:
         raise InvalidFilter(f"{path} cannot be used: the table is not partitioned; leave it out", field=path)
-    return iceberg_json(parse_filter(partition_filter, columns_of(schema), path), sources, path)
+    predicate = parse_filter(partition_filter, columns_of(schema), path)
+    _render(predicate, False, _Place(sources, path, lambda value: None))  # for its refusals, but for those of values
+    return predicate
+
+
+def uuid_expression(partition_filter: Any, schema: TableSchema, partition: tuple[PartitionField, ...]) -> str | None:
+    """The expression of a filter by which Spark leaves out no file, as it names a uuid; none of another filter."""
+    if partition_filter is None:
+        return None
+    sources = _sources(partition)
+    uuids = {name for name in sources if resolve(schema, name).type == Primitive("uuid")}
+    place = _Place(sources, "partition_filter", lambda value: _json(value, "partition_filter"))
+    expression = json.dumps(_render(parse_filter(partition_filter, columns_of(schema), place.path), False, place))
+    return expression if place.named & uuids else None
 
 
 def iceberg_json(predicate: Predicate, columns: Set[str], path: str = "partition_filter") -> str:
     """The expression's JSON. Only these columns may be named: the ones that files are sorted into partitions by."""
-    return json.dumps(_render(predicate, False, _Place(columns, path)))
+    return json.dumps(_render(predicate, False, _Place(columns, path, lambda value: _json(value, path))))
+
+
+def _sources(partition: tuple[PartitionField, ...]) -> frozenset[str]:
+    return frozenset(field.field for field in partition)
 
 
 class _Place:
-    def __init__(self, columns: Set[str], path: str) -> None:
+    def __init__(self, columns: Set[str], path: str, value: Callable[[Value], Any]) -> None:
         self.columns = columns
         self.path = path
+        self.value = value
+        self.named: set[str] = set()
 
     def term(self, column: Column) -> str:
         name = ".".join(step.text if isinstance(step, Key) else step for step in column.steps)
@@ -56,10 +83,15 @@ class _Place:
                 field=self.path,
                 suggestion=nearest(name, self.columns),
             )
+        self.named.add(name)
         return name
 
     def refuse(self, what: str) -> InvalidFilter:
-        return InvalidFilter(f"{self.path} cannot use {what}; it takes {TAKEN}", field=self.path)
+        return _refusal(what, self.path)
+
+
+def _refusal(what: str, path: str) -> InvalidFilter:
+    return InvalidFilter(f"{path} cannot use {what}; it takes {TAKEN}", field=path)
 
 
 def _render(predicate: Predicate, negated: bool, place: _Place) -> Expression:
@@ -127,7 +159,7 @@ def _in(column: Column, values: tuple[Value, ...], or_null: bool, negated: bool,
         return False
     if not values:
         return _unary("not-null", column, place) if negated else False
-    listed = {"type": "not-in" if negated else "in", "term": term, "values": [_json(v, place) for v in values]}
+    listed = {"type": "not-in" if negated else "in", "term": term, "values": [place.value(v) for v in values]}
     return _non_null(listed, column, place) if negated else listed
 
 
@@ -140,10 +172,10 @@ def _unary(operator: str, column: Column, place: _Place) -> dict[str, Any]:
 
 
 def _literal(operator: str, column: Column, value: Value, place: _Place) -> dict[str, Any]:
-    return {"type": operator, "term": place.term(column), "value": _json(value, place)}
+    return {"type": operator, "term": place.term(column), "value": place.value(value)}
 
 
-def _json(value: Value, place: _Place) -> Any:
+def _json(value: Value, path: str) -> Any:
     """The single-value JSON form of the Iceberg specification."""
     match value:
         case datetime():
@@ -154,7 +186,7 @@ def _json(value: Value, place: _Place) -> Any:
             return format(value, "f")
         case bytes():
             # PyIceberg's reader takes no binary values.
-            raise place.refuse("binary values")
+            raise _refusal("binary values", path)
         case float() if isinf(value):
-            raise place.refuse("infinity")
+            raise _refusal("infinity", path)
     return value

@@ -21,6 +21,8 @@ RANGE_PARTITION = PartitionField(RANGE_FIELD.name, "identity", RANGE_FIELD.name)
 MOST = 1000
 _ORDERED = ("string", "integer", "long", "date", "timestamp", "timestamptz", "uuid")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
+# At so many characters tools wrap the base64 of one long value.
+_WRAPPED = (64, 76)
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,9 @@ class Ranges:
         """What the table's property holds."""
         return json.dumps({"column": self.column, "type": str(self.type), "points": list(self.points)})
 
-    def renamed(self, new: str) -> "Ranges":
-        return replace(self, column=new)
+    def of(self, column: str, kind: ColumnType) -> "Ranges":
+        """The same points, of a column that was renamed or widened."""
+        return replace(self, column=column, type=kind)
 
     def between(self, number: int) -> tuple[Any, Any]:
         """The first key of a range, and the first one after it; None where there is no such end."""
@@ -63,7 +66,8 @@ def loads(text: str) -> Ranges:
 
 
 def parse_split_points(value: Any, schema: TableSchema, *, encoded: bool, path: str = "split_points") -> Ranges:
-    """Split points as a request has them: a list, or text with one a line; each one base64 of its text if `encoded`."""
+    """Split points as a request has them: a list, or text with one a line; if `encoded`, each is base64 of its text, or
+    the text as a whole is."""
     if not schema.primary_key:
         raise InvalidRequest(
             f"{path} are of the first column of the primary key, and the table has none; send a schema with a "
@@ -77,10 +81,10 @@ def parse_split_points(value: Any, schema: TableSchema, *, encoded: bool, path: 
             f"{', '.join(_ORDERED)} and decimal(p,s)",
             field=path,
         )
-    items = _items(value, path)
+    items = _items(value, path, encoded=encoded)
     if not 1 <= len(items) <= MOST:
         raise InvalidRequest(f"{path} are {len(items)} points; send 1 to {MOST:,}", field=path)
-    points = tuple(_point(item, key.type, encoded, f"{path}[{i}]") for i, item in enumerate(items))
+    points = tuple(_point(item, key.type, f"{path}[{i}]") for i, item in enumerate(items))
     found = Ranges(key.name, key.type, points)
     orders = [_order(one) for one in found.values]
     for i in range(1, len(orders)):
@@ -93,25 +97,51 @@ def parse_split_points(value: Any, schema: TableSchema, *, encoded: bool, path: 
     return found
 
 
-def _items(value: Any, path: str) -> Sequence[Any]:
-    if isinstance(value, list):
-        return value
+def _items(value: Any, path: str, *, encoded: bool) -> Sequence[Any]:
+    """The points, none of them in base64 any more."""
     if isinstance(value, str):
-        lines = [line.removesuffix("\r") for line in value.split("\n")]
-        return lines[:-1] if lines[-1] == "" else lines
-    raise InvalidRequest(f"{path} must be a list, or text with one point a line", field=path)
+        whole = _whole(value) if encoded else value
+        if whole is not None:
+            return _lines(whole)
+        value = _lines(value)
+    if not isinstance(value, list):
+        raise InvalidRequest(f"{path} must be a list, or text with one point a line", field=path)
+    return [_decoded(item, f"{path}[{i}]") for i, item in enumerate(value)] if encoded else value
 
 
-def _point(item: Any, kind: ColumnType, encoded: bool, path: str) -> Any:
-    if item is None or (encoded and not isinstance(item, str)):
-        raise InvalidRequest(f"{path} must be {'base64 text' if encoded else 'a value'}", field=path)
-    if encoded:
-        try:
-            item = base64.b64decode(item, validate=True).decode()
-        except (binascii.Error, ValueError) as e:
-            raise InvalidRequest(f"{path}: {item[:80]!r} is not base64 of UTF-8 text", field=path) from e
-    if isinstance(item, str) and str(kind) in ("integer", "long") and _WHOLE.fullmatch(item.strip()):
-        item = int(item)
+def _lines(text: str) -> list[str]:
+    """The lines of a text but for blank ones, which editors leave and nobody means as points."""
+    return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+
+
+def _whole(text: str) -> str | None:
+    """The text of several lines that a text is the base64 of; None where it is not one value, or one of one line."""
+    lines = [line.strip() for line in _lines(text)]
+    if any(len(line) not in _WRAPPED for line in lines[:-1]):
+        return None
+    try:
+        found = base64.b64decode("".join(lines), validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
+    return found if "\n" in found else None
+
+
+def _decoded(item: Any, path: str) -> str:
+    if not isinstance(item, str):
+        raise InvalidRequest(f"{path} must be base64 text", field=path)
+    try:
+        return base64.b64decode(item.strip(), validate=True).decode()
+    except (binascii.Error, ValueError) as e:
+        raise InvalidRequest(f"{path}: {item[:80]!r} is not base64 of UTF-8 text", field=path) from e
+
+
+def _point(item: Any, kind: ColumnType, path: str) -> Any:
+    if item is None:
+        raise InvalidRequest(f"{path} must be a value", field=path)
+    if isinstance(item, str) and str(kind) != "string":
+        item = item.strip()
+        if str(kind) in ("integer", "long") and _WHOLE.fullmatch(item):
+            item = int(item)
     read = read_literal(kind, item, path)
     if isinstance(read, int | str):
         return read

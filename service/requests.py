@@ -14,11 +14,11 @@ from service.edits.edits import Outcome, Wish
 from service.engine.edit import Sample
 from service.engine.swap import Tag
 from service.errors import InvalidRequest
-from service.filters import parse_either, parse_filter
+from service.filters import parse_either
 from service.operation import ChangeRequest, Metadata, Result
 from service.partition import PartitionField
 from service.predicates import EVERY_ROW, And, Predicate
-from service.pruning import partition_expression
+from service.pruning import partition_predicate
 from service.schema import TableSchema
 from service.settings import KeptHours
 
@@ -60,14 +60,13 @@ class EditRequest(BackedUpRequest):
         """The rows that the edit is kept to."""
         if self.partition_filter is None:
             return EVERY_ROW
-        partition_expression(self.partition_filter, schema, partition)
-        return parse_filter(self.partition_filter, columns_of(schema), "partition_filter")
+        return partition_predicate(self.partition_filter, schema, partition)
 
     def wish(self, context: Context) -> Wish:
         """How the edit is wanted."""
         said = fingerprint({k: v for k, v in self.model_dump(mode="python").items() if k not in _HOW})
         token = None if self.plan_token is None else tokens.read(self.plan_token, said)
-        return Wish(said, self.dry_run, token, partial(self.backup, context))
+        return Wish(said, self.dry_run, token, partial(self.backup, context), self.partition_filter)
 
 
 class RowsRequest(EditRequest):

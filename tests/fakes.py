@@ -10,6 +10,9 @@ import uuid as uuids
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self, cast
 
 import pyarrow as pa
@@ -278,12 +281,24 @@ class FakeOwners:
         self.present.discard(self.me)
 
 
+@cache
+def _an_empty_ledger() -> bytes:
+    """The file of a ledger that notes nothing: to make its tables takes longer than most tests do."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.db"
+        Ledger(f"sqlite:///{path}").close()
+        return path.read_bytes()
+
+
 class MuteLedger(Ledger):
     """A ledger whose named methods cannot reach it: `mute` says which, as long as it does."""
 
     mute: frozenset[str] = frozenset()
 
     def __init__(self, url: str) -> None:
+        path = Path(url.removeprefix("sqlite:///"))
+        if not path.exists():
+            path.write_bytes(_an_empty_ledger())
         super().__init__(url)
         # It need not outlive the machine, and so waits for no disk.
         event.listen(self._engine, "connect", lambda connection, record: connection.execute("PRAGMA synchronous=OFF"))

@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -24,9 +23,6 @@ from service.schema import (
     TableSchema,
     folded,
 )
-
-quick = settings(max_examples=40, deadline=None)
-"""For property tests over whole schemas: a draw is slow, so fewer of them, and no clock on a busy machine."""
 
 DEPTH = 3
 EDGE_TEXTS = (

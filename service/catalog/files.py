@@ -5,6 +5,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection
@@ -114,7 +115,7 @@ class _PartitionFilter:
             spec_id, *values = group
             if spec_id not in self._by_spec:
                 self._by_spec[spec_id] = self._of(self._iceberg.specs()[spec_id])
-            self._known[group] = self._by_spec[spec_id](Record(*values))
+            self._known[group] = self._by_spec[spec_id](Record(*map(_compared, values)))
         return self._known[group]
 
     def _of(self, spec: PartitionSpec) -> Callable[[StructProtocol], bool]:
@@ -190,6 +191,11 @@ def _read(manifest: ManifestFile, io: FileIO) -> tuple[DataFile, ...]:
         group = (spec_id, *map(_hashable, partition))
         files.append(DataFile(path, size, rows, groups.setdefault(group, group)))
     return tuple(files)
+
+
+def _compared(value: Any) -> Any:
+    """A partition value as PyIceberg's expressions have it: those of uuids are bytes, though it reads them as UUIDs."""
+    return value.bytes if isinstance(value, UUID) else value
 
 
 def _hashable(value: Any) -> Any:

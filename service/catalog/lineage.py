@@ -8,6 +8,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from service.catalog.tables import Table, leaves_rows, summary_of
 from service.catalog.translate import translated
+from service.derived import Derived
 from service.names import (
     BATCH_PROPERTY,
     EDIT_PROPERTY,
@@ -152,10 +153,21 @@ def columns_then(table: Table, schema_id: int) -> dict[str, str | None] | None:
     return {field.name: now.get(field.field_id) for field in shown}
 
 
-def schema_id_of(table: Table, snapshot_id: int) -> int | None:
-    """The schema that a snapshot was made with."""
+def derived_since(table: Table, snapshot_id: int) -> tuple[Derived, ...]:
+    """Columns that are worked out and that the table did not have at a snapshot."""
     snapshot = table.iceberg.snapshot_by_id(snapshot_id)
-    return None if snapshot is None else snapshot.schema_id
+    schema_id = None if snapshot is None else snapshot.schema_id
+    then = columns_then(table, schema_id) if schema_id is not None else None
+    return table.derived if then is None else tuple(d for d in table.derived if d.column not in then.values())
+
+
+def required_since(table: Table) -> tuple[str, ...]:
+    """Columns that must have a value and that rows of some earlier time may lack, as they were not there or could be
+    null."""
+    metadata = table.iceberg.metadata
+    always = [{field.field_id for field in schema.fields if field.required} for schema in metadata.schemas]
+    now = (field for field in table.iceberg.schema().fields if field.required)
+    return tuple(field.name for field in now if any(field.field_id not in ids for ids in always))
 
 
 def states_of_edits(table: Table, since_ms: int) -> Iterator[int]:

@@ -3,25 +3,56 @@
 from itertools import count
 
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 
 from service.catalog import types
 from service.catalog.tables import Table
-from service.schema import Field, TableSchema
+from service.errors import InvalidSchema
+from service.schema import ColumnType, Field, TableSchema, folded
 
 
 def replaced_schema(table: Table, schema: TableSchema, hidden: tuple[Field, ...]) -> str:
-    """A schema in Iceberg's JSON. A column has the id of one of its name and type, so that older snapshots' rows show
-    under it; any other has a new one."""
+    """A schema in Iceberg's JSON. A column has the id of the last one that was of its name and type, so that older
+    snapshots' rows show under it; any other has a new one."""
     ids = count(table.iceberg.metadata.last_column_id + 1)
-    known = {field.name: field for field in table.iceberg.schema().fields}
-    fields = [_field(field, known.get(field.name), ids) for field in (*schema.fields, *hidden)]
+    known = _known(table)
+    fields = [_field(field, known.get((field.name, field.type)), ids) for field in (*schema.fields, *hidden)]
     id_of = {field.name: field.field_id for field in fields}
     made = Schema(*fields, identifier_field_ids=[id_of[name] for name in schema.primary_key])
     return made.model_dump_json()
 
 
+def check_names(table: Table, schema: TableSchema) -> None:
+    """Refuse a column that is called like a partition of the table, present or past, unless that is its own value."""
+    known = _known(table)
+    parts = {folded(part.name): part for spec in table.iceberg.specs().values() for part in spec.fields}
+    for field in schema.fields:
+        part, column = parts.get(folded(field.name)), known.get((field.name, field.type))
+        if part is None:
+            continue
+        its_own = isinstance(part.transform, IdentityTransform) and part.name == field.name
+        if not its_own or column is None or column.field_id != part.source_id:
+            raise InvalidSchema(
+                f"schema: {field.name!r} is what a partition of the table is, or was, called; choose another name",
+                field=f"schema.fields.{field.name}",
+            )
+
+
+def _known(table: Table) -> dict[tuple[str, ColumnType], NestedField]:
+    """The columns that the table has or had, by name and type. Of one that was widened only the widest type counts:
+    files may hold it."""
+    schemas = [*sorted(table.iceberg.metadata.schemas, key=lambda s: s.schema_id), table.iceberg.schema()]
+    widest = {field.field_id: field.field_type for schema in schemas for field in schema.fields}
+    return {
+        (field.name, types.from_type(field.field_type)): field
+        for schema in schemas
+        for field in schema.fields
+        if field.field_type == widest[field.field_id]
+    }
+
+
 def _field(field: Field, known: NestedField | None, ids: "count[int]") -> NestedField:
-    if known is not None and types.from_type(known.field_type) == field.type:
-        return NestedField(known.field_id, field.name, known.field_type, required=field.required)
-    return types.to_field(field, ids)
+    if known is None:
+        return types.to_field(field, ids)
+    return NestedField(known.field_id, field.name, known.field_type, required=field.required)

@@ -4,26 +4,25 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from service.catalog.alter import happened
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.ask import Ask
 from service.commits.keys import store
 from service.commits.order import Order
-from service.commits.whereabouts import STEPS, Whereabouts
+from service.commits.unsettled import MAKE, NO_SNAPSHOT, Unsettled
+from service.commits.whereabouts import Whereabouts
 from service.errors import (
     CommitConflict,
     FirnError,
     InvalidRequest,
-    KeyBusy,
     LedgerUnavailable,
     OutcomeUnknown,
     TableExists,
     TableNotFound,
 )
-from service.ledger.ledger import TAKEN, UNFINISHED, Batch, Begun, Ledger
+from service.ledger.ledger import Batch, Begun, Ledger
 from service.ledger.lives import Lives
 from service.marks import Shares
 from service.metrics.metrics import Metrics
@@ -34,10 +33,6 @@ from service.schema import TableSchema
 log = logging.getLogger("firn.commits")
 
 TRIES = 4
-MAKE, DROP = "CREATE_TABLE", "DROP_TABLE"
-# What changes no snapshot, so that none can be built on it.
-_UNFENCED = frozenset({MAKE, *STEPS.values()})
-NO_SNAPSHOT = 0
 
 
 @dataclass(frozen=True)
@@ -70,13 +65,12 @@ class Commits:
         self._pauses_s = pauses_s
         self._catalog = catalog
         self._ledger = ledger
-        self._lives = Lives(ledger)
-        self._whereabouts = Whereabouts(catalog, self._lives)
+        self._whereabouts = Whereabouts(catalog, Lives(ledger))
+        self._unsettled = Unsettled(catalog, ledger, self._whereabouts)
         self.order = Order()
         self._listeners: list[Callable[[TableName, str], None]] = []
-        self._unknown: set[str] = set()
         self._metrics = metrics or Metrics()
-        self._metrics.read("firn_unsettled_changes", lambda: len(self._unknown))
+        self._metrics.read("firn_unsettled_changes", lambda: len(self._unsettled))
 
     def when_committed(self, listener: Callable[[TableName, str], None]) -> None:
         """Have a listener called with a table's name and UUID after each commit; it must be quick and never fail."""
@@ -131,11 +125,7 @@ class Commits:
 
     def outcome(self, batch: str) -> Batch | None:
         """A batch that has ended, if it had its effect; what became of it is found out where that is not noted."""
-        noted = self._ledger.find(batch)
-        if noted is not None and noted.state in UNFINISHED:
-            self._find_out(noted)
-            noted = self._ledger.find(batch)
-        return noted if noted is not None and noted.state == "done" else None
+        return self._unsettled.outcome(batch)
 
     def must_be_ours(self, batch: str) -> None:
         """Refuse to commit what another instance has taken over; asked when nothing but the commit is left to do."""
@@ -191,7 +181,7 @@ class Commits:
         try:
             self._ledger.end(batch, snapshot_id, answers, writes)
         except LedgerUnavailable as e:
-            self._unknown.add(batch)
+            self._unsettled.add(batch)
             log.error("the end of batch %s could not be noted; it will be: %s", batch, e.message)
 
     def keep(self, ask: Ask, answer: bytes) -> bytes:
@@ -251,7 +241,15 @@ class Commits:
 
     def unsure(self, batch: str) -> None:
         """Nobody could tell yet what became of a batch of ours; it is looked for again."""
-        self._unknown.add(batch)
+        self._unsettled.add(batch)
+
+    def find_out(self) -> None:
+        """Look again for batches of ours of which nobody could tell what became of them."""
+        self._unsettled.find_out()
+
+    def recover(self) -> int:
+        """Finish the notes that instances left unfinished which are gone; how many there were."""
+        return self._unsettled.recover()
 
     def set_properties(self, table: Table, decide: Callable[[Table], Mapping[str, str | None]]) -> Table:
         """Set the properties that `decide` says, given the table as it is in its turn; None removes one.
@@ -302,31 +300,9 @@ class Commits:
             self.end(batch, None)
             raise
         except BaseException:
-            self._unknown.add(batch)
+            self._unsettled.add(batch)
             raise
         self.end(batch, NO_SNAPSHOT)
-
-    def find_out(self) -> None:
-        """Look again for batches of ours of which nobody could tell what became of them."""
-        for batch in list(self._unknown):
-            try:
-                self.outcome(batch)
-            except FirnError as e:
-                log.info("what became of batch %s still cannot be found out: %s", batch, e.message)
-            else:
-                self._unknown.discard(batch)
-
-    def recover(self) -> int:
-        """Finish the notes that instances left unfinished which are gone."""
-        left = [noted for noted in self._ledger.unfinished() if self._ledger.owners.gone(noted.owner)]
-        for noted in left:
-            try:
-                self._find_out(noted)
-            except KeyBusy:
-                log.info("batch %s of %s is looked after by another instance", noted.batch, noted.table)
-            except Exception as e:  # one unreadable table must not keep the others from being served
-                log.error("what became of batch %s of %s cannot be read: %s", noted.batch, noted.table, e)
-        return len(left)
 
     @staticmethod
     def _new() -> str:
@@ -390,7 +366,7 @@ class Commits:
                 raise
             except Exception as e:
                 if pause is None:
-                    self._unknown.add(batch)
+                    self._unsettled.add(batch)
                     raise OutcomeUnknown(
                         f"whether the change happened could not be found out ({e}); sent again with its idempotency "
                         "key it happens once, without one look before sending it again",
@@ -405,65 +381,9 @@ class Commits:
         with self.order.hold(table.uuid), self._ledger.owners.table(table.uuid):
             yield
 
-    def _find_out(self, noted: Batch) -> None:
-        """Note what became of a batch that has no end noted."""
-        owners = self._ledger.owners
-        if noted.owner != owners.me and not owners.gone(noted.owner):
-            raise KeyBusy
-        if owners.shared and (noted.owner != owners.me or noted.state == TAKEN):
-            self._take_over(noted)
-        else:
-            self._settle(noted)
-
-    def _take_over(self, noted: Batch) -> None:
-        """Find out what became of a batch whose owner we cannot see, though its JVM may still be about to commit.
-
-        The owner looks whether the batch is its own after it has built its commit on the newest snapshot. So first
-        the batch is made ours, then the table gets a snapshot of ours: what the owner has built before is refused for
-        not being built on that one, and what it builds after it does not commit. Only then can the history tell.
-        """
-        with self._ledger.owners.table(noted.table_uuid):
-            if not self._ledger.take_over(noted):
-                raise KeyBusy("another instance looks after a request with this key")
-            self._unknown.add(noted.batch)
-            if noted.operation not in _UNFENCED:
-                with suppress(TableNotFound):
-                    self._catalog.fence(self.find(noted.table, noted.table_uuid), noted.batch)
-            self._settle(noted)
-        self._unknown.discard(noted.batch)
-        log.warning("took over batch %s of %s from an instance that is gone", noted.batch, noted.table)
-
     def _not_found(self, batch: str, failure: Exception) -> None:
         """A batch that failed is not in the table: void, unless it may still come."""
         if isinstance(failure, OutcomeUnknown):
-            self._unknown.add(batch)
+            self._unsettled.add(batch)
         else:
             self.end(batch, None)
-
-    def _settle(self, noted: Batch) -> None:
-        """Find out what became of a batch that was begun, and note it."""
-        if noted.operation in STEPS.values() and self._settle_step(noted):
-            return
-        table: Table | None = None
-        with suppress(TableNotFound):
-            making = noted.operation == MAKE
-            table = self._catalog.load(noted.table) if making else self.find(noted.table, noted.table_uuid)
-        if noted.operation == MAKE:
-            made = table is not None and table.properties.get(BATCH_PROPERTY) == noted.batch
-            self._ledger.end(noted.batch, NO_SNAPSHOT if made else None)
-        elif noted.operation == DROP:  # of a version that noted no more of it
-            self._ledger.end(noted.batch, NO_SNAPSHOT if table is None else None)
-        else:
-            snapshot = table.committed_by(noted.batch) if table else None
-            effect = snapshot.snapshot_id if snapshot else None
-            if effect is None and table is not None and happened(table, noted.batch):
-                effect = NO_SNAPSHOT
-            self._ledger.end(noted.batch, effect)
-
-    def _settle_step(self, noted: Batch) -> bool:
-        """Settle the step of a batch, if that is under way still."""
-        life = self._lives.find(noted.table_uuid)
-        if life is None or life.batch != noted.batch or life.step is None:
-            return False
-        self._whereabouts.settle(life)
-        return True

@@ -42,6 +42,14 @@ class Whereabouts:
         self.note(life, happened)
         return happened
 
+    def settle_step(self, table_uuid: str, batch: str) -> bool:
+        """Settle the step of a batch, if that is under way still."""
+        life = self._lives.find(table_uuid)
+        if life is None or life.batch != batch or life.step is None:
+            return False
+        self.settle(life)
+        return True
+
     def happened(self, life: Life) -> bool:
         """Whether a step has been taken, by what the catalog says now."""
         return self._is_at(place_of_dropped(life.uuid) if life.step == DROP else life.to, life.uuid)

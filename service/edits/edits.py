@@ -3,24 +3,22 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
-import pyarrow as pa
-
-from service.catalog.files import has_deletes, list_files
+from service.catalog.files import has_deletes, list_files, matching_files
 from service.catalog.tables import Table
-from service.changes import PLACE, ByFilter, ByKey, Edit
+from service.changes import ByFilter, ByKey, Edit
 from service.commits.ask import Ask
 from service.commits.commit import Commits, Effect
 from service.commits.holds import Holds
-from service.derived import Derived
 from service.edits.backups import backup_of
 from service.edits.tokens import Token
-from service.engine.edit import Base, Found, Order, Sample, apply, first_outside, preview
+from service.engine.edit import Base, Found, Order, Sample, apply, preview
 from service.engine.engine import Engine
 from service.engine.swap import Moved, Tag
-from service.errors import CommitConflict, InvalidRecord
+from service.errors import CommitConflict, InvalidFilter, InvalidRecord
 from service.names import EDIT_PROPERTY
-from service.predicates import EVERY_ROW, Predicate
+from service.pruning import uuid_expression
 
 # So many rows a dry run shows.
 SHOWN = 20
@@ -35,6 +33,8 @@ class Wish:
     dry_run: bool = False
     token: Token | None = None
     tag: Callable[[Table], Tag | None] = lambda table: None
+    partition_filter: Any = None
+    """What the edit is kept to, as the request says it; the edit's predicate holds it, too."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,10 @@ class Edits:
 
         def change(current: Table, batch: str) -> None:
             nonlocal made
-            base = base_of(current, table)
+            base = base_of(current, table, wish.partition_filter)
 
             def checked(found: Found) -> None:
-                check(found)
-                if wish.token:
-                    wish.token.check(found.digest)
+                _check(found, check, wish)
 
             def counts(found: Found) -> Mapping[str, int]:
                 return asdict(_counts(current, edit, found))
@@ -106,33 +104,33 @@ class Edits:
         effect = self.commits.commit(table, operation, ask, change)
         return _outcome(effect, made)
 
-    def refuse_outside(self, rows: pa.Table, within: Predicate, derived: tuple[Derived, ...] = ()) -> None:
-        """Refuse records that the request itself keeps out."""
-        if within == EVERY_ROW or not rows.num_rows:
-            return
-        if PLACE not in rows.column_names:
-            rows = rows.append_column(PLACE, pa.array(range(rows.num_rows), pa.int32()))
-        place = self.engine.run(first_outside, rows, within, derived)
-        if place is not None:
-            raise InvalidRecord(
-                f"records[{place}] lies outside of partition_filter, where nothing is looked at or written; "
-                "leave it out, or widen the filter",
-                field=f"records[{place}]",
-                details={"record": place},
-            )
-
     def _previewed(self, table: Table, edit: Edit, wish: Wish, check: Check) -> Outcome:
+        wish.tag(table)  # made for nothing but its refusals
         with self.holds.reading(table.uuid, table.current_snapshot_id):
-            found, samples = self.engine.run(preview, base_of(table, table), edit, SHOWN)
-        check(found)
-        if wish.token:
-            wish.token.check(found.digest)
+            base = base_of(table, table, wish.partition_filter)
+            found, samples = self.engine.run(preview, base, edit, SHOWN)
+        _check(found, check, wish)
         token = Token(table.uuid, wish.request, found.digest)
         counts = _counts(table, edit, found)
         return Outcome(Effect(table, None), counts, samples=tuple(samples), plan_token=token.text())
 
 
-def base_of(current: Table, checked: Table) -> Base:
+def _check(found: Found, check: Check, wish: Wish) -> None:
+    """Refuse what was found and must not be done."""
+    check(found)
+    if found.outside is not None:
+        raise InvalidRecord(
+            f"records[{found.outside}] would lie outside of partition_filter, where nothing is looked at or written; "
+            "leave it out, send the columns that the filter names (a new row has null in those it lacks), or widen "
+            "the filter",
+            field=f"records[{found.outside}]",
+            details={"record": found.outside},
+        )
+    if wish.token:
+        wish.token.check(found.digest)
+
+
+def base_of(current: Table, checked: Table, partition_filter: Any = None) -> Base:
     """The state an edit is made on; its request was checked against the columns of `checked`."""
     files = list_files(current).data
     return Base(
@@ -144,7 +142,19 @@ def base_of(current: Table, checked: Table) -> Base:
         {file.path: file.rows for file in files},
         {file.path: file.bytes for file in files},
         has_deletes(current),
+        _only(current, checked, partition_filter),
     )
+
+
+def _only(current: Table, checked: Table, partition_filter: Any) -> frozenset[str] | None:
+    """The files that a filter by uuid leaves; None where Spark finds them as well, or nobody but Spark can."""
+    if current.schema_id != checked.schema_id:
+        return None
+    try:
+        pruning = uuid_expression(partition_filter, current.schema, current.partition)
+    except InvalidFilter:  # of another partitioning by now, or with a value beside the uuid that has no JSON
+        return None
+    return None if pruning is None else frozenset(file.path for file in matching_files(current, pruning))
 
 
 def _counts(table: Table, edit: Edit, found: Found) -> Counts:

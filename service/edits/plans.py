@@ -2,16 +2,25 @@
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
 
 from service.catalog.files import has_deletes, list_files
-from service.catalog.lineage import Commit, Moved, added_by, columns_then, line, moved, origins, schema_id_of
+from service.catalog.lineage import (
+    Commit,
+    Moved,
+    added_by,
+    columns_then,
+    derived_since,
+    line,
+    moved,
+    origins,
+    required_since,
+)
 from service.catalog.tables import Table
-from service.derived import Derived
 from service.edits.edits import base_of
 from service.edits.trace import Step, Undone, read_undone, standing, trace, without_effect
 from service.engine.edit import Base
@@ -74,7 +83,7 @@ class Planner:
         """What to look at to take a change back; UndoTooLate where some of it is gone."""
         files, moves, after = self._what_it_did(aim)
         effective = self._effective(aim, after)
-        traced = trace(files.paths, map(self._step, (c for c in after if c.removes)))
+        traced = trace(files.paths, self._steps(after))
         by_id = {commit.snapshot_id: commit for commit in after}
         suspects = tuple(by_id[step.snapshot_id] for step in traced.suspects if by_id[step.snapshot_id] in effective)
         base = base_of(self.table, self.of)
@@ -95,7 +104,8 @@ class Planner:
             keys,
             Files(base.snapshot_id or 0, fresh),
             Files(files.snapshot_id, stale),
-            self._derived_since(files.snapshot_id),
+            derived_since(self.table, files.snapshot_id),
+            required_since(self.table),
         )
         return Plan(reversal, suspects, effective)
 
@@ -220,17 +230,15 @@ class Planner:
             raise self._let_go(aim, "the state before it")
         return commit.parent_id
 
-    def _derived_since(self, snapshot_id: int) -> tuple[Derived, ...]:
-        """Columns that are worked out and that the table did not have then."""
-        schema_id = schema_id_of(self.table, snapshot_id)
-        then = columns_then(self.table, schema_id) if schema_id is not None else None
-        if then is None:
-            return self.of.derived
-        return tuple(d for d in self.of.derived if d.column not in then.values())
-
-    def _step(self, commit: Commit) -> Step:
-        moves = self._moved(commit)
-        return Step(commit.snapshot_id, frozenset(moves.added), frozenset(moves.removed), commit.leaves_rows)
+    def _steps(self, after: Sequence[Commit]) -> Iterator[Step]:
+        """The commits that may have moved rows, or have brought back what another of them took."""
+        batches = {commit.batch for commit in after}
+        undos = {batch for batch, undone in self.undos().items() if undone.batch in batches}
+        for commit in after:
+            if commit.removes or commit.batch in undos:
+                moves = self._moved(commit)
+                added, removed = frozenset(moves.added), frozenset(moves.removed)
+                yield Step(commit.snapshot_id, added, removed, commit.leaves_rows, commit.batch in undos)
 
     def _moved(self, commit: Commit) -> Moved:
         if commit.snapshot_id not in self._moves:

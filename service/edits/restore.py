@@ -4,13 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from service.catalog.files import has_deletes, list_files
-from service.catalog.lineage import changes_since
+from service.catalog.lineage import changes_since, derived_since, required_since
 from service.catalog.tables import Snapshot, Table
 from service.commits.ask import Ask
 from service.commits.commit import Commits
 from service.commits.holds import Holds
 from service.edits.backups import backup_of, find
+from service.edits.lacking import refuse_lacking
 from service.engine.engine import Engine
+from service.engine.past import nulls_among
+from service.engine.pick import Files
 from service.engine.restore import Difference, Restore, compare, restore
 from service.engine.swap import Moved, Tag
 from service.errors import CommitConflict
@@ -72,7 +75,9 @@ class Restores:
         """What `make` would do."""
         aim.check(table)
         with self.holds.reading(table.uuid, table.current_snapshot_id):
-            return _not_done(table, self.differing(table, aim.state(table)), "this was a dry run", aim)
+            found = self.differing(table, aim.state(table))
+            self._refuse_lacking(table, found, aim)
+            return _not_done(table, found, "this was a dry run", aim)
 
     def make(self, table: Table, aim: Aim, tag: Tag | None, ask: Ask) -> Restored:
         """Make the table hold an earlier state, unless it does."""
@@ -84,10 +89,13 @@ class Restores:
             found = self.differing(current, aim.state(current))
             if not (found.back or found.gone):
                 return
+            self._refuse_lacking(current, found, aim)
 
             said = {_BEFORE: str(found.rows_before), _AFTER: str(found.rows_after), **aim.said(current)}
             leave = self.commits.leave(batch, ask)
-            order = Restore(current.spark_name, current.uuid, current.schema_id, found, batch, leave, tag, said)
+            name, uuid, schema_id = current.spark_name, current.uuid, current.schema_id
+            late = derived_since(current, found.backup_id)
+            order = Restore(name, uuid, schema_id, found, batch, leave, tag, said, late)
             try:
                 self.engine.run(restore, order)
             except Moved as e:
@@ -116,6 +124,12 @@ class Restores:
         if changes_since(table, backup_id) == 0:
             return found.without_files()
         return found
+
+    def _refuse_lacking(self, table: Table, found: Difference, aim: Aim) -> None:
+        required = required_since(table)
+        if found.back and required:
+            files = Files(found.backup_id, found.back)
+            refuse_lacking(table, aim.operation, self.engine.run(nulls_among, table.spark_name, files, required))
 
 
 def of_backup(name: str) -> Aim:

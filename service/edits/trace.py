@@ -13,6 +13,8 @@ class Step:
     removed: frozenset[str]
     leaves_rows: bool
     """Whether it left all rows as they were."""
+    brings_back: bool = False
+    """Whether rows that an earlier commit took away came back with it."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ def trace(files: Iterable[str], later: Iterable[Step]) -> Traced:
             if not step.leaves_rows:
                 suspects.append(step)
             at = (at - step.removed) | step.added
+        elif step.brings_back:
+            at |= step.added
     return Traced(at, tuple(suspects))
 
 

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass
 from service.catalog.lineage import oldest
 from service.catalog.tables import Table
 from service.commits.ask import Ask
-from service.commits.commit import NO_SNAPSHOT, Commits, Effect
+from service.commits.commit import Commits, Effect
 from service.commits.holds import Holds
+from service.commits.unsettled import NO_SNAPSHOT
 from service.edits.backups import backup_of
 from service.edits.edits import SHOWN
+from service.edits.lacking import refuse_lacking
 from service.edits.plans import Aim, Plan, Planner, standing_undos
 from service.edits.trace import Undone
 from service.engine.edit import Sample
@@ -69,7 +71,7 @@ class Undos:
             aim = self._aim(table, request_id, snapshot_id)
             plan = self._planner(table).plan(aim)
             found, samples = self.engine.run(preview_undo, plan.reversal, SHOWN)
-            self._refuse_conflicts(table, aim, plan, found)
+            self._refuse(table, aim, plan, found)
         return Outcome(Effect(table, None), _counts(aim, found), samples=tuple(samples))
 
     def run(
@@ -91,7 +93,7 @@ class Undos:
             plan = self._planner(current, of=table).plan(aim)
 
             def check(found: Reversed) -> None:
-                self._refuse_conflicts(current, aim, plan, found)
+                self._refuse(current, aim, plan, found)
 
             def said(found: Reversed) -> Mapping[str, str]:
                 return {EDIT_PROPERTY: json.dumps(asdict(_counts(aim, found)))}
@@ -174,7 +176,7 @@ class Undos:
     def _planner(self, table: Table, of: Table | None = None) -> Planner:
         return Planner(table, self.notes, self.engine, of or table)
 
-    def _refuse_conflicts(self, table: Table, aim: Aim, plan: Plan, found: Reversed) -> None:
+    def _refuse(self, table: Table, aim: Aim, plan: Plan, found: Reversed) -> None:
         planner = self._planner(table)
         ids: list[str] = [name for n in found.touched for name in planner.names(plan.suspects[n])]
         missing = found.came - found.removed
@@ -187,6 +189,7 @@ class Undos:
             ids += planner.bringers(aim, plan, found.met)
             what.append("rows that would come back meet later rows with the same key")
         if not what:
+            refuse_lacking(table, OPERATION, found.lacking)
             return
         named = list(dict.fromkeys(ids))
         who = ", ".join(named[:_NAMED]) or "which cannot be told any more"

@@ -16,7 +16,12 @@ from service.schema import DecimalType, Field, Primitive, TableSchema
 
 def keys_of(schema: TableSchema, key_cols: Sequence[str] | None) -> tuple[str, ...]:
     """The columns that identify a row: those asked for, else the primary key."""
-    keys = tuple(schema.primary_key if key_cols is None else key_cols)
+    if key_cols is not None and not key_cols:
+        raise InvalidRequest(
+            "key_cols is empty; name the columns that identify a row, or leave it out for the table's primary key",
+            field="key_cols",
+        )
+    keys = tuple(key_cols or schema.primary_key)
     if not keys:
         raise InvalidRequest(
             "key_cols is missing and the table has no primary key; name the columns that identify a row",

@@ -1,4 +1,4 @@
-"""What rows hold, as Spark SQL can compare it: maps, which do not compare, as lists of their entries."""
+"""What rows hold, as Spark SQL can compare and hash it: maps, which do neither, as their entries in order."""
 
 from collections.abc import Iterable
 
@@ -7,9 +7,22 @@ from service.schema import Array, ColumnType, Field, Map, Struct
 
 
 def row_hash(fields: Iterable[Field], alias: str) -> str:
-    """A number of a row's whole content; whatever the order of rows, their sum tells two sets of rows apart."""
-    values = ", ".join(comparable(f.type, f"{alias}.{identifier(f.name)}") for f in fields)
-    return f"CAST(xxhash64({values}) AS DECIMAL(20,0))"
+    """64 bits of a row's whole content."""
+    return hashed((f.type, f"{alias}.{identifier(f.name)}") for f in fields)
+
+
+def summed(text: str) -> str:
+    """The sum of such numbers, of any size: whatever the order of rows, it tells two sets of them apart."""
+    return f"sum(CAST({text} AS DECIMAL(20,0)))"
+
+
+def hashed(values: Iterable[tuple[ColumnType, str]]) -> str:
+    """64 bits of some values: the same only where all of them are.
+
+    Spark's hash goes from one plain value to the next and passes over nulls, wherever they stand. So each value comes
+    behind a mark of whether it is null, and a list behind its length: no value can then stand for one beside it.
+    """
+    return f"xxhash64({', '.join(part for kind, text in values for part in _marked(kind, text, 0))})"
 
 
 def same(kind: ColumnType, one: str, other: str) -> str:
@@ -18,7 +31,7 @@ def same(kind: ColumnType, one: str, other: str) -> str:
 
 
 def comparable(kind: ColumnType, text: str, depth: int = 0) -> str:
-    """The same value in a form that compares and hashes."""
+    """The same value in a form that compares, and sorts."""
     if not _holds_map(kind):
         return text
     name = f"e{depth}"
@@ -27,13 +40,34 @@ def comparable(kind: ColumnType, text: str, depth: int = 0) -> str:
             entry = (
                 f"struct({comparable(key, f'{name}.key', depth + 1)}, {comparable(value, f'{name}.value', depth + 1)})"
             )
-            return f"transform(map_entries({text}), {name} -> {entry})"
+            return f"sort_array(transform(map_entries({text}), {name} -> {entry}))"
         case Array(items):
             return f"transform({text}, {name} -> {comparable(items, name, depth + 1)})"
         case Struct(fields):
             parts = ", ".join(comparable(f.type, f"{text}.{identifier(f.name)}", depth + 1) for f in fields)
             return f"CASE WHEN {text} IS NOT NULL THEN struct({parts}) END"
     return text
+
+
+def _marked(kind: ColumnType, text: str, depth: int) -> tuple[str, str]:
+    """A value's mark, and the value with a mark before everything in it."""
+    name = f"e{depth}"
+    match kind:
+        case Map(key, value):
+            entry = (*_marked(key, f"{name}.key", depth + 1), *_marked(value, f"{name}.value", depth + 1))
+            entries = f"transform(map_entries({text}), {name} -> struct({', '.join(entry)}))"
+            return _length(text), f"sort_array({entries})"
+        case Array(items):
+            element = ", ".join(_marked(items, name, depth + 1))
+            return _length(text), f"transform({text}, {name} -> struct({element}))"
+        case Struct(fields):
+            parts = (part for f in fields for part in _marked(f.type, f"{text}.{identifier(f.name)}", depth))
+            return f"{text} IS NULL", f"struct({', '.join(parts)})"
+    return f"{text} IS NULL", text
+
+
+def _length(text: str) -> str:
+    return f"coalesce(size({text}), -1)"
 
 
 def _holds_map(kind: ColumnType) -> bool:

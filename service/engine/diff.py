@@ -9,16 +9,14 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from service.engine import diff_sql, pick
-from service.engine.append import each, staging
+from service.engine.append import staging
 from service.engine.frames import named
-from service.engine.jvm import java_class
+from service.engine.past import under
 from service.engine.pick import Files
 from service.engine.rows import collect, json_rows
 from service.engine.tables import current
-from service.names import RESERVED_COLUMN_PREFIX
 from service.schema import TableSchema
 
-_ICEBERG = "org.apache.iceberg"
 Kind = Literal["inserted", "deleted", "updated"]
 
 
@@ -82,41 +80,13 @@ def _net(session: SparkSession, asked: Comparison) -> Iterator[DataFrame | None]
     if not sides:
         yield None
         return
-    iceberg = _under(current(session, asked.table), asked.schema_id)
+    iceberg = under(current(session, asked.table), asked.schema_id)
     with ExitStack() as stack:
         sources = [
             (stack.enter_context(staging(iceberg, pick.tasks(iceberg, state.snapshot_id, state.paths))), sign)
             for state, sign in sides
         ]
         yield session.sql(diff_sql.net(sources, asked.schema))
-
-
-def _under(iceberg: Any, schema_id: int) -> Any:
-    """The table with columns that it had once, to read its files by.
-
-    What it had or has beside them is there too, under names that nobody asks for: a partitioning, or a delete file,
-    may refer to it.
-    """
-    operations = iceberg.operations()
-    metadata = operations.current()
-    if int(metadata.currentSchemaId()) == schema_id:
-        return iceberg
-    wanted = metadata.schemasById().get(schema_id)
-    fields, known = (
-        java_class("java.util.ArrayList")(wanted.columns()),
-        {int(f.fieldId()) for f in each(wanted.columns())},
-    )
-    optional = java_class(f"{_ICEBERG}.types.Types$NestedField").optional
-    for schema in each(metadata.schemas()):
-        for field in each(schema.columns()):
-            number = int(field.fieldId())
-            if number not in known:
-                known.add(number)
-                fields.add(optional(number, f"{RESERVED_COLUMN_PREFIX}{number}", field.type()))
-    every = java_class(f"{_ICEBERG}.Schema")(fields)
-    then = metadata.buildFrom(metadata).setCurrentSchema(every, metadata.lastColumnId()).build()
-    fixed = java_class(f"{_ICEBERG}.StaticTableOperations")(then, operations.io(), operations.locationProvider())
-    return java_class(f"{_ICEBERG}.BaseTable")(fixed, iceberg.name())
 
 
 def _page(session: SparkSession, view: str, asked: Comparison) -> tuple[RowChange, ...]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,8 +25,7 @@ from service.engine.swap import Staged, Tag, Target
 from service.engine.tables import current
 from service.errors import CommitConflict
 from service.names import EDIT_PROPERTY, KEYS_PROPERTY
-from service.predicates import EVERY_ROW, Predicate
-from service.schema import TableSchema
+from service.predicates import EVERY_ROW
 
 # Above this, rows are put together by partition before they are written, so that few files come of many.
 _SHUFFLED_BYTES = 128 << 20
@@ -47,6 +46,13 @@ class Base:
     bytes: Mapping[str, int]
     has_deletes: bool
     """Whether some of those rows are deleted, by files beside."""
+    only: frozenset[str] | None = None
+    """The files to look into, where Spark could not choose them."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no file to look into."""
+        return self.snapshot_id is None or (self.only is not None and not self.only)
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class Found:
     changed_records: pa.Table | None = None
     scanned_files: int = 0
     digest: str = ""
+    outside: int | None = None
+    """The place of the first record that would lie outside of what the edit is kept to."""
 
 
 @dataclass(frozen=True)
@@ -88,73 +96,77 @@ class Order:
 
 
 def preview(session: SparkSession, base: Base, edit: Edit, limit: int) -> tuple[Found, list[Sample]]:
-    """What an edit would concern, with a digest of it, and some of the rows before and after; nothing is written."""
-    with _finding(session, base, edit, digest=True) as found:
-        return found, _samples(session, base, edit, found, limit)
+    """What an edit would concern, with a digest of it, and some of the rows before and after; nothing is written.
+
+    Every new value is computed: what fails here would fail in the commit.
+    """
+    with _finding(session, base, edit, sql.Wanted(digest=True, values=True)) as (found, source):
+        if found.new is not None and edit.derived:
+            with sql.viewed(session, **sql.new_rows(_filled(session, found.new, edit.derived))):
+                sql.new_computed(edit).on(session).collect()
+        return found, _samples(session, edit, found, source, limit)
 
 
 def apply(session: SparkSession, base: Base, edit: Edit, order: Order) -> Found:
     """Make an edit in one commit, unless it changes nothing."""
-    with _finding(session, base, edit, digest=order.digest) as found:
+    with _finding(session, base, edit, sql.Wanted(order.digest)) as (found, _):
         order.check(found)
         if found.files or found.new is not None:
             _commit(session, base, edit, found, order)
         return found
 
 
-def first_outside(
-    session: SparkSession, records: pa.Table, within: Predicate, derived: Sequence[Derived] = ()
-) -> int | None:
-    """The place of the first record that a predicate is not true of."""
-    with sql.viewed(session, **sql.records_of(_filled(session, records, derived))):
-        found = sql.first_outside(within).on(session).collect()[0][0]
-        return None if found is None else int(found)
-
-
 @contextmanager
-def _finding(session: SparkSession, base: Base, edit: Edit, *, digest: bool) -> Iterator[Found]:
-    """The rows that an edit concerns; what its later steps need of them is there during the block."""
+def _finding(session: SparkSession, base: Base, edit: Edit, want: sql.Wanted) -> Iterator[tuple[Found, str]]:
+    """The rows that an edit concerns, and where they were read; what its later steps need is there during the block."""
     which, schema = edit.which, edit.schema
     source = at_snapshot(base.name, base.snapshot_id if base.readable_by_id else None)
     with ExitStack() as stack:
+        if base.snapshot_id is not None and base.only:
+            iceberg = current(session, base.name)
+            source = stack.enter_context(staging(iceberg, pick.tasks(iceberg, base.snapshot_id, base.only)))
         if isinstance(which, ByKey):
             stack.enter_context(sql.viewed(session, **sql.records_of(which.records)))
-            found = _met(session, base, which, schema, source, digest)
-        elif base.snapshot_id is None:
+            found = _met(session, base, edit, which, source, want)
+        elif base.is_empty:
             found = Found({}, 0, new=edit.added, digest="0:0")
         elif isinstance(which, Repeats):
-            outputs = sql.places_outputs(schema, digest)
+            outputs = sql.places_outputs(schema, want.digest)
             places = sql.repeats(which, schema, source, outputs).on(session).persist(StorageLevel.DISK_ONLY)
             stack.callback(places.unpersist)
             stack.enter_context(sql.viewed(session, **sql.places(places)))
-            found = _by_file(sql.places_by_file(digest).on(session), places, None)
-        elif which.predicate == EVERY_ROW and not base.has_deletes and not digest and which.assignments is None:
+            found = _by_file(base, sql.places_by_file(want.digest).on(session), places, None)
+        elif which.predicate == EVERY_ROW and not base.has_deletes and not want.digest and which.assignments is None:
             found = Found(base.rows, sum(base.rows.values()), new=edit.added)
         else:
-            counted = sql.hits_by_file(which, schema, source, digest).on(session)
-            found = _by_file(counted, counted, edit.added)
+            counted = sql.hits_by_file(edit, which, source, want).on(session)
+            found = _by_file(base, counted, counted, edit.added)
         if not base.readable_by_id and base.snapshot_id is not None:
             _must_be_head(session, base)
-        yield found
+        yield _with_new_outside(session, edit, found), source
 
 
-def _by_file(counted: DataFrame, reading: DataFrame, added: pa.Table | None) -> Found:
+def _by_file(base: Base, counted: DataFrame, reading: DataFrame, added: pa.Table | None) -> Found:
     table = collect(counted)
     files = dict(zip(table["file"].to_pylist(), table["hits"].to_pylist(), strict=True))
     hits, digest = sum(files.values()), ""
     if "digest" in table.column_names:
         digest = f"{hits}:{sum(int(d) for d in table['digest'].to_pylist())}"
-    scanned, _ = read(scans(reading._jdf.queryExecution().executedPlan()))
-    return Found(files, hits, new=added, scanned_files=scanned, digest=digest)
+    return Found(files, hits, new=added, scanned_files=_scanned(base, reading), digest=digest)
 
 
-def _met(session: SparkSession, base: Base, which: ByKey, schema: TableSchema, source: str, digest: bool) -> Found:
+def _scanned(base: Base, reading: DataFrame) -> int:
+    if base.only is not None:
+        return len(base.only)
+    return read(scans(reading._jdf.queryExecution().executedPlan()))[0]
+
+
+def _met(session: SparkSession, base: Base, edit: Edit, which: ByKey, source: str, want: sql.Wanted) -> Found:
     records = which.records
-    if base.snapshot_id is None or not records.num_rows:
+    if base.is_empty or not records.num_rows:
         return Found({}, 0, new=_some(records), digest="0:0")
-    asked = sql.met(which, schema, source, digest).on(session)
+    asked = sql.met(edit, which, source, want).on(session)
     table = collect(asked)
-    scanned, _ = read(scans(asked._jdf.queryExecution().executedPlan()))
     changed = table.filter(table["changed"])
     files = {
         entry["values"]: entry["counts"] for entry in pc.value_counts(changed["file"].combine_chunks()).to_pylist()
@@ -162,27 +174,41 @@ def _met(session: SparkSession, base: Base, which: ByKey, schema: TableSchema, s
     places = records[PLACE]
     is_met = pc.is_in(places, value_set=table["place"].combine_chunks())
     new = _some(records.filter(pc.invert(is_met)))
-    said = f"{table.num_rows}:{sum(int(h) for h in table['hash'].to_pylist())}" if digest else ""
+    outside = pc.min(table.filter(table["outside"])["place"]).as_py() if "outside" in table.column_names else None
+    said = f"{table.num_rows}:{sum(int(h) for h in table['hash'].to_pylist())}" if want.digest else ""
     return Found(
         files,
         changed.num_rows,
         unchanged=table.num_rows - changed.num_rows,
         new=new,
         changed_records=_some(records.filter(pc.is_in(places, value_set=changed["place"].combine_chunks()))),
-        scanned_files=scanned,
+        scanned_files=_scanned(base, asked),
         digest=said,
+        outside=outside,
     )
+
+
+def _with_new_outside(session: SparkSession, edit: Edit, found: Found) -> Found:
+    """The same, having looked where the rows lie that are new."""
+    new = found.new
+    if new is None or edit.within == EVERY_ROW:
+        return found
+    if PLACE not in new.column_names:
+        new = new.append_column(PLACE, pa.array(range(new.num_rows), pa.int32()))
+    with sql.viewed(session, **sql.new_rows(_filled(session, new, edit.derived))):
+        place = sql.first_outside(edit.within).on(session).collect()[0][0]
+    places = [int(p) for p in (found.outside, place) if p is not None]
+    return replace(found, outside=min(places, default=None))
 
 
 def _some(rows: pa.Table) -> pa.Table | None:
     return rows if rows.num_rows else None
 
 
-def _samples(session: SparkSession, base: Base, edit: Edit, found: Found, limit: int) -> list[Sample]:
+def _samples(session: SparkSession, edit: Edit, found: Found, source: str, limit: int) -> list[Sample]:
     names = edit.schema.names
     samples: list[Sample] = []
     if found.hits:
-        source = at_snapshot(base.name, base.snapshot_id if base.readable_by_id else None)
         rows = collect(sql.shown(edit, source, limit).on(session))
         count = len(names)
         before = json_rows(rows.select(range(count)).rename_columns(list(names)))

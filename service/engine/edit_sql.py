@@ -9,20 +9,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from service.changes import PLACE, SENT, Assignment, ByFilter, ByKey, Edit, Merge, Repeats, SortKey
+from service.changes import PLACE, SENT, ByFilter, ByKey, Edit, Merge, Repeats, SortKey
 from service.columns import Column
-from service.derived import Derived
-from service.engine.content import row_hash, same
+from service.engine.content import hashed, row_hash, same, summed
 from service.engine.derived import followed
 from service.engine.rows import frame
 from service.engine.sql import Parameters, identifier, new_value, run, where
-from service.predicates import And, Compare, In, Predicate
+from service.predicates import EVERY_ROW, And, Compare, In, Predicate
 from service.schema import ColumnType, DecimalType, Primitive, TableSchema
 
 # The relation whose rows an edit looks at, the records it meets, and the places of rows; no column is called so.
 T, S, P = "_firn_t", "_firn_s", "_firn_p"
 _RECORDS, _NEW, _PLACES = "_firn_records", "_firn_new", "_firn_places"
-_HIT = "_firn_hit"
+_HIT, _MET = "_firn_hit", "_firn_met"
 # So many keys are looked up one by one; of more only the least and the greatest.
 _LISTED = 500
 
@@ -36,6 +35,16 @@ class Statement:
 
     def on(self, session: SparkSession) -> DataFrame:
         return run(session, self.text, self.parameters.values)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the search for the rows of an edit is to tell beside which they are."""
+
+    digest: bool = False
+    """A number of what they hold."""
+    values: bool = False
+    """That every new value can be computed. Spark computes none that it need not give, so a hash of them is asked."""
 
 
 @contextmanager
@@ -52,12 +61,16 @@ def viewed(session: SparkSession, **tables: pa.Table | DataFrame) -> Iterator[No
 # Which rows.
 
 
-def hits_by_file(which: ByFilter, schema: TableSchema, source: str, digest: bool) -> Statement:
+def hits_by_file(edit: Edit, which: ByFilter, source: str, want: Wanted) -> Statement:
     """Of each file that has such rows: how many, and a digest of them."""
     parameters = Parameters()
+    outputs = ["_file AS file", "count(*) AS hits"]
+    if want.digest:
+        outputs.append(f"{summed(row_hash(edit.schema.fields, T))} AS digest")
+    if want.values and (values := _computed(edit, which, parameters)):
+        outputs.append(f"max({values}) AS computed")
     condition = where(which.predicate, parameters)
-    text = f"SELECT _file AS file, count(*) AS hits{_digest(schema, digest)} FROM {source} AS {T} WHERE {condition}"
-    return Statement(f"{text} GROUP BY _file", parameters)
+    return Statement(f"SELECT {', '.join(outputs)} FROM {source} AS {T} WHERE {condition} GROUP BY _file", parameters)
 
 
 def repeats(which: Repeats, schema: TableSchema, source: str, outputs: str) -> Statement:
@@ -65,8 +78,9 @@ def repeats(which: Repeats, schema: TableSchema, source: str, outputs: str) -> S
     parameters = Parameters()
     keys = ", ".join(f"{T}.{identifier(key)}" for key in which.keys)
     order = [_ordered(by, flipped=which.keep_last) for by in which.order]
+    # Of rows that the order has as one the same stays whatever files they are in, so that a plan outlives a compaction.
     down = " DESC" if which.keep_last else ""
-    order += [f"_file{down}", f"_pos{down}"]
+    order += [f"{tie}{down}" for tie in (row_hash(schema.fields, T), "_file", "_pos")]
     number = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(order)})"
     condition = where(which.within, parameters)
     inner = f"SELECT *, _file, _pos, {number} AS _firn_n FROM {source} AS {T} WHERE {condition}"
@@ -74,8 +88,8 @@ def repeats(which: Repeats, schema: TableSchema, source: str, outputs: str) -> S
 
 
 def places_by_file(digest: bool) -> Statement:
-    text = f"SELECT file, count(*) AS hits{', sum(hash) AS digest' if digest else ''} FROM {_PLACES} GROUP BY file"
-    return Statement(text)
+    said = f", {summed('hash')} AS digest" if digest else ""
+    return Statement(f"SELECT file, count(*) AS hits{said} FROM {_PLACES} GROUP BY file")
 
 
 def places_outputs(schema: TableSchema, digest: bool) -> str:
@@ -83,23 +97,33 @@ def places_outputs(schema: TableSchema, digest: bool) -> str:
     return f"_file AS file, _pos AS pos{hashed}"
 
 
-def met(which: ByKey, schema: TableSchema, source: str, digest: bool) -> Statement:
+def met(edit: Edit, which: ByKey, source: str, want: Wanted) -> Statement:
     """Each row that a record has the key of: the record's place, the row's file, and whether it would change."""
-    parameters = Parameters()
+    schema, parameters = edit.schema, Parameters()
     changed = _changed(which.how, schema)
-    hashed = f", {row_hash(schema.fields, T)} AS hash" if digest else ""
-    return Statement(
-        f"SELECT {S}.{PLACE} AS place, {T}._file AS file, {changed} AS changed{hashed} "
-        f"FROM {_narrowed(which, schema, source, parameters)} JOIN {_RECORDS} AS {S} ON {_same_key(which.how)}",
-        parameters,
-    )
+    outputs = [f"{S}.{PLACE} AS place", f"{T}._file AS file", f"{changed} AS changed"]
+    if want.digest:
+        outputs.append(f"{row_hash(schema.fields, T)} AS hash")
+    if want.values and (values := _computed(edit, which, parameters)):
+        outputs.append(f"CASE WHEN {changed} THEN {values} END AS computed")
+    rows = f"{_narrowed(which, schema, source, parameters)} JOIN {_RECORDS} AS {S} ON {_same_key(which.how)}"
+    if which.within == EVERY_ROW:
+        return Statement(f"SELECT {', '.join(outputs)} FROM {rows}", parameters)
+    after = (f"{v} AS {identifier(n)}" for n, v in zip(schema.names, _after(edit, which, parameters), strict=True))
+    become = f"SELECT struct({', '.join(outputs)}) AS {_MET}, {', '.join(after)} FROM {rows}"
+    return Statement(f"SELECT {_MET}.*, {_outside(which.within, parameters)} AS outside FROM ({become})", parameters)
+
+
+def new_computed(edit: Edit) -> Statement:
+    """Every derived value of the rows that are new."""
+    values = hashed((edit.schema.field(one.column).type, identifier(one.column)) for one in edit.derived)
+    return Statement(f"SELECT max({values}) FROM {_NEW}")
 
 
 def first_outside(within: Predicate) -> Statement:
-    """The place of the first record that a predicate is not true of."""
+    """The place of the first new row that a predicate is not true of."""
     parameters = Parameters()
-    condition = f"NOT coalesce({where(within, parameters)}, FALSE)"
-    return Statement(f"SELECT min({PLACE}) FROM {_RECORDS} WHERE {condition}", parameters)
+    return Statement(f"SELECT min({PLACE}) FROM {_NEW} WHERE {_outside(within, parameters)}", parameters)
 
 
 # What is shown of them.
@@ -173,33 +197,42 @@ def places(rows: DataFrame) -> dict[str, DataFrame]:
     return {_PLACES: rows}
 
 
-def _digest(schema: TableSchema, wanted: bool) -> str:
-    return f", sum({row_hash(schema.fields, T)}) AS digest" if wanted else ""
+def _outside(within: Predicate, parameters: Parameters) -> str:
+    return f"NOT coalesce({where(within, parameters)}, FALSE)"
 
 
 def _after(edit: Edit, which: ByFilter | ByKey, parameters: Parameters) -> list[str]:
     """Each column's value in a row that the edit concerns; nothing where the rows go."""
-    new: dict[str, str]
-    if isinstance(which, ByKey):
-        new = {name: _sent_value(name, which.how) for name in which.how.update}
-    elif which.assignments is None:
+    if isinstance(which, ByFilter) and which.assignments is None:
         return []
-    else:
-        new = {a.column: _assigned(a, parameters) for a in which.assignments}
-    was = {name: f"{T}.{identifier(name)}" for name in edit.schema.names}
-    return list({**was, **new, **_following(edit.derived, which, was, new, parameters)}.values())
+    new = _given(which, parameters)
+    return list({**_was(edit), **new, **_following(edit, which, new, parameters)}.values())
 
 
-def _following(
-    derived: Sequence[Derived],
-    which: ByFilter | ByKey,
-    was: Mapping[str, str],
-    new: Mapping[str, str],
-    parameters: Parameters,
-) -> dict[str, str]:
+def _computed(edit: Edit, which: ByFilter | ByKey, parameters: Parameters) -> str:
+    """One number of all values that are worked out for a row; nothing where there are none."""
+    new = _given(which, parameters)
+    following = _following(edit, which, new, parameters)
+    # What records say needs no working out.
+    values = following if isinstance(which, ByKey) else {**new, **following}
+    return hashed((edit.schema.field(name).type, text) for name, text in values.items()) if values else ""
+
+
+def _was(edit: Edit) -> dict[str, str]:
+    return {name: f"{T}.{identifier(name)}" for name in edit.schema.names}
+
+
+def _given(which: ByFilter | ByKey, parameters: Parameters) -> dict[str, str]:
+    """The columns that the request itself changes."""
+    if isinstance(which, ByKey):
+        return {name: _sent_value(name, which.how) for name in which.how.update}
+    return {a.column: new_value(a.type, a.value, parameters) for a in which.assignments or ()}
+
+
+def _following(edit: Edit, which: ByFilter | ByKey, new: Mapping[str, str], parameters: Parameters) -> dict[str, str]:
     """The derived columns that read what changes, but for those that the request sets itself."""
-    found: dict[str, str] = {}
-    for one in derived:
+    was, found = _was(edit), dict[str, str]()
+    for one in edit.derived:
         sometimes, keys = (which.how.sometimes_sent, which.how.keys) if isinstance(which, ByKey) else (frozenset(), ())
         is_set = (one.column in new and one.column not in sometimes) or one.column in keys
         if is_set or not one.expression.columns & new.keys():
@@ -209,10 +242,6 @@ def _following(
             value = f"CASE WHEN {S}.{identifier(SENT + one.column)} THEN {new[one.column]} ELSE {value} END"
         found[one.column] = value
     return found
-
-
-def _assigned(assignment: Assignment, parameters: Parameters) -> str:
-    return new_value(assignment.type, assignment.value, parameters)
 
 
 def _sent_value(name: str, how: Merge) -> str:

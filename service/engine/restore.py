@@ -11,14 +11,18 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from service.derived import Derived
 from service.engine import pick
 from service.engine.append import discard, each, staging, write_staged
+from service.engine.derived import fill
 from service.engine.jvm import java_class
+from service.engine.past import under
 from service.engine.pick import Files
+from service.engine.sql import identifier
 from service.engine.swap import Staged, Tag, Target, swap
 from service.engine.tables import current
 from service.errors import CommitConflict, RowCountMismatch
-from service.names import BATCH_PROPERTY
+from service.names import BATCH_PROPERTY, RESERVED_COLUMN_PREFIX
 
 _ICEBERG = "org.apache.iceberg"
 # Rows of a partition come together before they are written, so that few files come of many; sorting takes disk, not
@@ -59,6 +63,8 @@ class Restore:
     tag: Tag | None = None
     said: Mapping[str, str] = field(default_factory=dict)
     """What the snapshot's summary is to say."""
+    late: tuple[Derived, ...] = ()
+    """Columns that are worked out and that the earlier state did not have."""
 
 
 def compare(session: SparkSession, table: str, backup_id: int, current_id: int | None) -> Difference:
@@ -95,7 +101,7 @@ def restore(session: SparkSession, order: Restore) -> int:
     target = Target(session, order.table, order.uuid, order.schema_id)
     iceberg = target.load()
     _still(iceberg.currentSnapshot() and iceberg.currentSnapshot().snapshotId(), difference)
-    staged = _written(session, iceberg, difference)
+    staged = _written(session, iceberg, order)
 
     def before_commit(snapshot: Any) -> None:
         _still(snapshot.parentId(), difference)
@@ -113,12 +119,17 @@ def _still(snapshot_id: int | None, difference: Difference) -> None:
         raise CommitConflict("another writer changed the table meanwhile; send the request again")
 
 
-def _written(session: SparkSession, iceberg: Any, difference: Difference) -> Staged:
+def _written(session: SparkSession, iceberg: Any, order: Restore) -> Staged:
     """New files with the rows that are to come back, under the table's present columns and partitioning."""
+    difference = order.difference
     if not difference.back:
         return Staged(iceberg.io(), ())
-    with staging(iceberg, pick.tasks(iceberg, difference.backup_id, difference.back)) as source:
-        return write_staged(session, iceberg, session.table(source)._jdf, _OPTIONS)
+    read = under(iceberg, order.schema_id)
+    with staging(read, pick.tasks(read, difference.backup_id, difference.back)) as source:
+        names = [str(column.name()) for column in each(iceberg.schema().columns())]
+        shown = [identifier(name) for name in names if not name.startswith(RESERVED_COLUMN_PREFIX)]
+        rows = session.sql(f"SELECT {', '.join(shown)} FROM {source}")
+        return write_staged(session, iceberg, fill(session, rows, order.late)._jdf, _OPTIONS)
 
 
 def _replacing(iceberg: Any, difference: Difference, staged: Staged) -> Any:

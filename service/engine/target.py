@@ -14,12 +14,14 @@ from service.engine.repartition import Goal, Written
 from service.engine.swap import is_a
 from service.engine.tables import current
 from service.errors import TableExists
-from service.names import BATCH_PROPERTY, CATALOG, TableName
+from service.names import BATCH_PROPERTY, CATALOG, CHANGES_PROPERTY, TableName
+from service.properties import ONLINE
 
 _ICEBERG = "org.apache.iceberg"
 _EXISTS = f"{_ICEBERG}.exceptions.AlreadyExistsException"
-# Where a table keeps its files is its own affair.
+# What is a table's own affair: where it keeps its files, who changed it, and whether it is offline.
 _PLACES = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
+_OWN = (*_PLACES, BATCH_PROPERTY, CHANGES_PROPERTY, ONLINE)
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ def prepare(session: SparkSession, source: str, name: TableName, layout: Layout,
     base = iceberg.operations().current()
     metadata = evolved(session, base, layout)
     properties = java_class("java.util.HashMap")(metadata.properties())
-    for key in (*_PLACES, BATCH_PROPERTY):
+    for key in _OWN:
         properties.remove(key)
     properties.put("format-version", str(metadata.formatVersion()))
     namespace, table = name.identifier

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -10,12 +10,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from service.derived import Derived
-from service.engine import diff_sql, pick
+from service.engine import chain, diff_sql, pick
 from service.engine.append import staging, write_staged
 from service.engine.content import comparable, same
 from service.engine.derived import fill
 from service.engine.edit import Base, Sample
 from service.engine.frames import named
+from service.engine.past import nulls_in, under
 from service.engine.pick import NO_FILES, Files
 from service.engine.publish import Publication, Sums, publish
 from service.engine.rows import collect, frame, json_rows
@@ -61,6 +62,8 @@ class Reversal:
     """The files that only that state had."""
     late: tuple[Derived, ...] = ()
     """Columns that are worked out and that the table has got since."""
+    required: tuple[str, ...] = ()
+    """Columns that must have a value and that rows of before may lack."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,11 @@ class Reversed:
     files: Mapping[str, int]
     """The files that hold the rows that go, and how many."""
     touched: tuple[int, ...] = ()
-    """Which of the suspects touched them."""
+    """Which of the suspects touched them, or what came in their place, on and on."""
     met: pa.Table | None = None
     """Some rows that came since, with their files, that have a key of a row that would come back."""
+    lacking: Mapping[str, int] = field(default_factory=dict)
+    """Required columns that rows which would come back have no value for, and how many of them."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,8 @@ class UndoOrder:
 def read_files(session: SparkSession, table: str, files: Files, columns: Sequence[str]) -> pa.Table:
     """Every row of some files, in these columns."""
     iceberg = current(session, table)
-    with staging(iceberg, pick.tasks(iceberg, files.snapshot_id, files.paths)) as source:
+    read = under(iceberg, int(iceberg.operations().current().currentSchemaId()))
+    with staging(read, pick.tasks(read, files.snapshot_id, files.paths)) as source:
         return collect(session.sql(f"SELECT {_listed(columns)} FROM {source}"))
 
 
@@ -138,6 +144,7 @@ class _Work:
         self._of = reversal
         self._target = Target(session, reversal.base.name, reversal.base.uuid, reversal.base.schema_id)
         self._iceberg = self._target.load()
+        self._read = under(self._iceberg, reversal.base.schema_id)
         self._fields = reversal.schema.fields
         self._columns = _listed(reversal.schema.names)
         self._gone = self._back = self._places = self.rows_view = ""
@@ -151,10 +158,12 @@ class _Work:
             self.found = Reversed(rows, rows, 0, files)
             return
         came, restored = self._changes()
-        touched = tuple(self.changed(of.suspects, self._gone, "< 0")) if came else ()
+        touched = self._touched() if came else ()
         files = self._find_places() if came and of.within else {}
         met = self._met() if restored else None
-        self.found = Reversed(came, sum(files.values()), restored, files, touched, met)
+        asked = restored and self._of.required
+        lacking = nulls_in(self._session, self._back, self._of.required) if asked else {}
+        self.found = Reversed(came, sum(files.values()), restored, files, touched, met, lacking)
 
     def samples(self, limit: int) -> list[Sample]:
         found = self.found
@@ -189,6 +198,19 @@ class _Work:
 
     def view_rows(self, rows: pa.Table) -> None:
         self.rows_view = self._named(frame(self._session, rows))
+
+    def _touched(self) -> tuple[int, ...]:
+        """Which later changes touched the rows that came; and what those brought, since they are to go first."""
+        suspects = self._of.suspects
+        found = self.changed(suspects, self._gone, "< 0")
+        if not found:
+            return ()
+        nets = []
+        for start in range(found[0], len(suspects), _AT_ONCE):
+            some = enumerate(suspects[start : start + _AT_ONCE], start)
+            sides = [(n, view, sign) for n, did in some for view, sign in self._sides(did)]
+            nets.append(self._persisted(chain.net(sides, self._of.schema)))
+        return chain.reached(found, chain.follow(self._session, nets, self._of.schema))
 
     def _changes(self) -> tuple[int, int]:
         """See what the change did as two views: rows that came and rows that went, each with how many of it."""
@@ -301,9 +323,7 @@ class _Work:
         return self._named(self._filled(self._session.sql(f"SELECT {self._columns}{where_} FROM {source}")))
 
     def _source(self, files: Files) -> str:
-        return self._stack.enter_context(
-            staging(self._iceberg, pick.tasks(self._iceberg, files.snapshot_id, files.paths))
-        )
+        return self._stack.enter_context(staging(self._read, pick.tasks(self._read, files.snapshot_id, files.paths)))
 
     def _filled(self, rows: DataFrame) -> DataFrame:
         return fill(self._session, rows, self._of.late) if self._of.late else rows

@@ -9,25 +9,20 @@ from typing import Any, TypeGuard
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Engine,
     Row,
     bindparam,
-    create_engine,
     delete,
-    event,
     insert,
-    inspect,
     select,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.schema import CreateColumn
 
-from service import postgres
 from service.errors import KeyBusy
+from service.ledger import database
 from service.ledger.last import not_last
 from service.ledger.owners import Alone, Owners, Together
-from service.ledger.schema import batches, keys, metadata, shares, write_counts
+from service.ledger.schema import batches, keys, shares, write_counts
 from service.ledger.translate import translated
 from service.marks import Shares
 from service.names import TableName
@@ -95,10 +90,9 @@ class Ledger:
     """One SQLAlchemy address; its tables are made when it is opened."""
 
     def __init__(self, url: str) -> None:
-        self._engine = _engine(url)
-        with translated(), _making_tables(self._engine):
-            metadata.create_all(self._engine)
-            _add_what_is_new(self._engine)
+        self._engine = database.engine(url)
+        with translated():
+            database.bring_up_to_date(self._engine)
             self.owners: Owners = Together(self._engine) if self._engine.dialect.name == "postgresql" else Alone()
 
     def begin(self, change: Begun) -> None:
@@ -347,67 +341,6 @@ def _shares(shared: Shares) -> dict[str, Any]:
 
 def _other_than(batch: str) -> ColumnElement[bool]:
     return keys.c.batch.is_(None) | (keys.c.batch != batch)
-
-
-def _engine(url: str) -> Engine:
-    if url.startswith("postgresql:"):
-        return create_engine(
-            postgres.sqlalchemy(url),
-            pool_size=8,
-            max_overflow=-1,
-            pool_pre_ping=True,
-            isolation_level="READ COMMITTED",
-        )
-    # A reader never waits for a connection: one of them is the thread that all requests come in on.
-    timeout = {"timeout": 30} if url.startswith("sqlite") else {}
-    engine = create_engine(url, connect_args=timeout, pool_size=8, max_overflow=-1)
-    if url.startswith("sqlite"):
-
-        @event.listens_for(engine, "connect")
-        def _durable(connection, _record):  # type: ignore[no-untyped-def]  # SQLAlchemy types neither argument
-            # pysqlite would begin transactions late, as readers, and then fail to become writers.
-            connection.isolation_level = None
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-
-        @event.listens_for(engine, "begin")
-        def _as_writer(connection):  # type: ignore[no-untyped-def]  # SQLAlchemy types neither argument
-            reads = connection.get_execution_options().get("reads")
-            connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
-
-    return engine
-
-
-@contextmanager
-def _making_tables(engine: Engine) -> Iterator[None]:
-    """Instances that open an empty ledger at the same moment make its tables one after the other."""
-    if engine.dialect.name != "postgresql":
-        yield
-        return
-    with engine.begin() as connection:
-        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtextextended('firn ledger', 0))")
-        yield
-
-
-def _add_what_is_new(engine: Engine) -> None:
-    """Bring a ledger that an earlier version made up to date: columns are only ever added, or made wider."""
-    known = inspect(engine)
-    for table in metadata.sorted_tables:
-        there = {column["name"]: column["type"] for column in known.get_columns(table.name)}
-        for column in table.columns:
-            change = None
-            if column.name not in there:
-                change = f"ADD COLUMN {CreateColumn(column).compile(dialect=engine.dialect)}"
-            elif engine.dialect.name == "postgresql" and _length(column.type) > _length(there[column.name]):
-                change = f"ALTER COLUMN {column.name} TYPE VARCHAR({_length(column.type)})"  # SQLite counts no letters
-            if change is not None:
-                with engine.begin() as connection:
-                    connection.exec_driver_sql(f"ALTER TABLE {table.name} {change}")
-
-
-def _length(kind: Any) -> int:
-    """How long a text of a column's type may be; 0 where it is no text, or of any length."""
-    return getattr(kind, "length", None) or 0
 
 
 def _now_ms() -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.catalog.replaced import replaced_schema
+from service.catalog.replaced import check_names, replaced_schema
 from service.catalog.tables import Table
 from service.commits.ask import Ask
 from service.commits.commit import Commits, Effect
@@ -14,7 +14,7 @@ from service.engine.engine import Engine
 from service.engine.reinitialise import Afresh, reinitialise
 from service.engine.swap import Moved, Tag
 from service.errors import CommitConflict, InvalidSchema
-from service.partition import PartitionField
+from service.partition import PartitionField, check_source
 from service.properties import compaction_policy
 from service.ranges import RANGE_FIELD, RANGE_PARTITION, RANGES, Ranges, ranges_of
 from service.schema import TableSchema, resolve
@@ -45,13 +45,14 @@ def wanted(
     """What a request makes of a table; refusals say what of the table does not go with it."""
     after = schema or table.schema
     partition = () if delete_partitions else table.partition
-    _check_sources(partition, after)
     ranges = split(after) if split else None
     if ranges is None and not delete_partitions:
         ranges = ranges_of(table.properties)
         if ranges is not None and schema is not None:
             _check_key(ranges, schema)
     if schema is not None:
+        _check_sources(partition, schema)
+        check_names(table, schema)
         for name in compaction_policy(table.properties, settings).sort_by:
             resolve(after, name, error=InvalidSchema, path="schema")
     return Wanted(after, partition, ranges, schema is not None)
@@ -103,9 +104,10 @@ def _check_key(ranges: Ranges, schema: TableSchema) -> None:
 def _check_sources(partition: tuple[PartitionField, ...], schema: TableSchema) -> None:
     for field in partition:
         try:
-            resolve(schema, field.field, error=InvalidSchema, path="schema")
+            check_source(field, schema, "schema")
         except InvalidSchema as e:
             raise InvalidSchema(
-                f"{e.message}; the table is partitioned by it: keep that column, or send delete_partitions: true",
+                f"{e.message}; the table is partitioned by it: keep that column as it is, or send delete_partitions: "
+                "true",
                 field="schema",
             ) from e

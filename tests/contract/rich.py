@@ -215,7 +215,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "limit": 10,
         },
     ),
-    "LIST_BACKUPS": ({"operation": "LIST_BACKUPS", **TABLE},),
+    "LIST_BACKUPS": ({"operation": "LIST_BACKUPS", **TABLE, "confirm": False},),
     "RESTORE_BACKUP": (
         {
             "operation": "RESTORE_BACKUP",
@@ -224,6 +224,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "dry_run": False,
             "create_backup": True,
             "backup_retention_hours": 48,
+            "confirm": True,
         },
     ),
     "UNDO": (
@@ -235,10 +236,13 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "dry_run": True,
             "create_backup": True,
             "backup_retention_hours": 48,
+            "confirm": True,
         },
     ),
-    "DELETE_BACKUP": ({"operation": "DELETE_BACKUP", **TABLE, "name": "backup-20240501T101112045Z-update-1f0c9a7e"},),
-    "HISTORY": ({"operation": "HISTORY", **TABLE, "limit": 10, "offset": 0},),
+    "DELETE_BACKUP": (
+        {"operation": "DELETE_BACKUP", **TABLE, "name": "backup-20240501T101112045Z-update-1f0c9a7e", "confirm": True},
+    ),
+    "HISTORY": ({"operation": "HISTORY", **TABLE, "limit": 10, "offset": 0, "confirm": True},),
     "DIFF": (
         {
             "operation": "DIFF",
@@ -287,10 +291,12 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
     "RUN_SCHEDULE": ({"operation": "RUN_SCHEDULE", "name": "rich", "wait": False},),
     "DELETE_SCHEDULE": ({"operation": "DELETE_SCHEDULE", "name": "rich", "if_exists": True},),
     "LIST_TABLES": ({"operation": "LIST_TABLES", "namespace": "default", "include_dropped": True},),
-    "CREATE_NAMESPACE": ({"operation": "CREATE_NAMESPACE", "namespace": "rich", "if_not_exists": True},),
+    "CREATE_NAMESPACE": (
+        {"operation": "CREATE_NAMESPACE", "namespace": "rich", "if_not_exists": True, "confirm": True},
+    ),
     "DROP_NAMESPACE": ({"operation": "DROP_NAMESPACE", "namespace": "poor", "if_exists": True, "confirm": True},),
-    "LIST_NAMESPACES": ({"operation": "LIST_NAMESPACES", "namespace": "default"},),
-    "SET_ONLINE": ({"operation": "SET_ONLINE", **TABLE, "online": False},),
+    "LIST_NAMESPACES": ({"operation": "LIST_NAMESPACES", "namespace": "default", "confirm": True},),
+    "SET_ONLINE": ({"operation": "SET_ONLINE", **TABLE, "online": False, "confirm": True},),
     "ALTER_TABLE": (
         {
             "operation": "ALTER_TABLE",

@@ -57,7 +57,7 @@ def test_a_service_killed_often_while_it_compacts_leaves_nothing_that_cannot_be_
 
 
 def killed_while_it_compacts(victim: Victim, moment: float) -> int:
-    """One round: a kill, so many seconds after a COMPACT has begun, that finds files which belong to nothing; how many."""
+    """One round: a kill, so long after a COMPACT has begun, that leaves files which belong to nothing; how many."""
     load = Load(victim.firn, ADDRESS, CLIENTS, victim.first_id())
     try:
         with load, compacting(victim.firn.base_url) as begun:

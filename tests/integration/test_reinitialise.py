@@ -212,6 +212,9 @@ def test_the_key_may_be_renamed_and_widened_and_not_dropped(shop: Shop) -> None:
     shop.ask("ALTER_TABLE", rename_columns={"id": "key"}, change_types={"id": "long"})
     shop.ask("WRITE", records=[{"key": key} for key in (-(2**40), -5, -1, 0, 99, 100, 2**40)])
     shop.check_ranges([-5, 0, 100])  # type: ignore[list-item]  # keys that are numbers
+    shop.afresh(schema=shop.ask("DESCRIBE_TABLE")["description"]["schema"])
+    shop.ask("WRITE", records=[{"key": key} for key in (-(2**40), -5, 2**40)])
+    shop.check_ranges([-5, 0, 100])  # type: ignore[list-item]  # keys that are numbers
     error = shop.firn.fail(
         shop.request("ALTER_TABLE", drop_columns=["key"], primary_key=[], add_columns={"x": {"type": "long"}}),
         "INVALID_SCHEMA",
@@ -272,6 +275,39 @@ class TestRefused:
         schema = {"fields": {"key": {"type": "string"}}, "primary_key": ["key"]}
         assert "delete_partitions" in shop.refused("INVALID_SCHEMA", schema=schema)["message"]
 
+    @pytest.mark.parametrize("kind", ["string", "long", "boolean"])
+    def test_a_schema_that_gives_what_the_partitioning_is_made_of_another_type(
+        self, firn: Firn, tenant: str, kind: str
+    ) -> None:
+        shop = Shop(firn, tenant, partition=DAYS)
+        schema = {"fields": {"key": {"type": "string"}, "day": {"type": kind}}}
+        message = shop.refused("INVALID_SCHEMA", schema=schema)["message"]
+        assert "month cannot take 'day'" in message
+        assert "delete_partitions" in message
+        assert shop.afresh(schema=schema, delete_partitions=True)["partition"] == {"partitions": []}
+
+    @pytest.mark.parametrize("fields", [{}, {"delete_partitions": True}])
+    @pytest.mark.parametrize("name", ["day_month", "Day_Month"])
+    def test_a_column_that_is_called_like_a_partition(
+        self, firn: Firn, tenant: str, fields: dict[str, Any], name: str
+    ) -> None:
+        shop = Shop(firn, tenant, partition=DAYS)
+        schema = {"fields": {"day": {"type": "date"}, name: {"type": "string"}}}
+        assert shop.refused("INVALID_SCHEMA", schema=schema, **fields)["field"] == f"schema.fields.{name}"
+        shop.afresh(delete_partitions=True)
+        assert "was, called" in shop.refused("INVALID_SCHEMA", schema=schema, **fields)["message"]
+
+    def test_a_column_of_another_type_that_was_a_partition_by_itself(self, firn: Firn, tenant: str) -> None:
+        shop = Shop(firn, tenant, partition={"partitions": [{"field": "day"}]})
+        shop.write("a")
+        other = {"fields": {"day": {"type": "string"}}}
+        assert "was, called" in shop.refused("INVALID_SCHEMA", schema=other, delete_partitions=True)["message"]
+        shop.afresh(schema={"fields": {"n": {"type": "long"}}}, delete_partitions=True)
+        shop.refused("INVALID_SCHEMA", schema=other)
+        shop.afresh(schema={"fields": {"day": {"type": "date"}}})
+        shop.ask("WRITE", records=[{"day": "2024-01-31"}])
+        assert shop.firn.rows(shop.tenant, "t") == [{"day": "2024-01-31"}]
+
     def test_a_schema_whose_first_key_is_another_than_that_of_the_ranges(self, shop: Shop) -> None:
         shop.afresh(split_points=POINTS)
         schema = {"fields": {"n": {"type": "long"}}, "primary_key": ["n"]}
@@ -304,6 +340,9 @@ def test_split_points_stay_until_partitions_are_deleted_or_others_are_sent(shop:
     shop.write("a", "z")
     assert len(list_files(shop.table).data) == 1
     assert "_firn_range" not in {f.name for f in shop.table.iceberg.schema().fields}
+    shop.afresh(split_points=POINTS)
+    shop.write("a", "z")
+    shop.check_ranges()
 
 
 def test_with_a_key_it_happens_once(shop: Shop) -> None:

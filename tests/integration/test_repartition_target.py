@@ -131,3 +131,15 @@ def test_a_copy_of_an_empty_table_is_empty(firn: Firn, tenant: str) -> None:
     answer = table.repartition(partition=BY_PRODUCT, target_table="new")
     assert (answer["repartitioned"], answer["stats"]["records"]) == (True, 0)
     assert another(table).ids() == []
+
+
+def test_a_copy_of_an_offline_table_is_online_and_remembers_none_of_its_changes(firn: Firn, tenant: str) -> None:
+    table = Table(firn, tenant)
+    table.ok("SET_ONLINE", online=False)
+    table.ok("ALTER_TABLE", description="ticks")
+    table.repartition(partition=BY_PRODUCT, target_table="new")
+    new = another(table)
+    assert (table.described["online"], new.described["online"]) == (False, True)
+    assert firn.ok({"operation": "LIST_TABLES", "tenant_id": tenant})["offline"] == ["t"]
+    assert "firn.changes" not in new.loaded.properties
+    assert new.described["properties"]["description"] == "ticks"

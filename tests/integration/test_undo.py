@@ -157,8 +157,60 @@ def test_what_later_changes_touched_is_refused_with_their_request_ids(shop: Shop
 def test_a_row_that_was_changed_and_changed_back_was_touched(shop: Shop) -> None:
     wrong = shop.write((1, "a", 1), (2, "a", 2))
     there, back = shop.update(10, id=1), shop.update(1, id=1)
-    assert shop.conflicts(wrong) == [there, back][:1]
+    assert shop.conflicts(wrong) == [there, back]
     assert shop.rows() == [(1, "a", 1), (2, "a", 2)]
+
+
+@pytest.mark.parametrize("partition", [None, BY_KIND])
+def test_what_touched_the_rows_that_came_in_their_place_is_named_too_so_all_of_it_can_be_undone(
+    firn: Firn, tenant: str, partition: dict[str, Any] | None
+) -> None:
+    shop = Shop(firn, tenant, **({"partition": partition} if partition else {}))
+    wrong = shop.write((1, "a", 1), (2, "a", 2))
+    shop.write((3, "a", 3), (4, "b", 4))
+    first = shop.update(10, id=1)
+    shop.update(30, id=3)
+    shop.update(40, id=4)
+    moved = _id(shop.ask("UPDATE", filter={"id": 1}, updates={"kind": "b"}))
+    last = shop.delete(id={"lte": 1})
+    assert shop.conflicts(wrong) == [first, moved, last]
+    for one in (last, moved, first, wrong):
+        shop.undo(one)
+    assert shop.rows() == [(3, "a", 30), (4, "b", 40)]
+
+
+def test_rows_that_came_back_are_found_where_they_are(shop: Shop) -> None:
+    write = shop.write((1, "a", 1), (2, "a", 2))
+    update = shop.update(10, id=1)
+    some, whole = shop.delete(id=1), shop.delete(id=2)
+    shop.undo(some)
+    again = _id(shop.undo(whole))
+    shop.undo(again)
+    shop.undo(_id(shop.undo(whole)))
+    shop.undo(update)
+    assert shop.rows() == [(1, "a", 1)]
+    assert shop.conflicts(write) == [whole]
+    shop.undo(whole)
+    shop.undo(write)
+    assert shop.rows() == []
+
+
+def test_an_earlier_change_of_rows_like_those_that_came_in_their_place_is_not_named(shop: Shop) -> None:
+    wrong = shop.write((1, "a", 1))
+    shop.write((1, "a", 10))
+    shop.ask("COMPACT", force=True)
+    shop.ask("DELETE", filter={"n": 10})
+    later = _id(shop.ask("UPDATE", filter={"n": 1}, updates={"n": 10}))
+    assert shop.conflicts(wrong) == [later]
+
+
+def test_an_upsert_whose_other_rows_were_changed_since_is_named_with_those_changes(shop: Shop) -> None:
+    wrong = shop.write((1, "a", 1))
+    records = [{"id": 1, "kind": "a", "n": 5}, {"id": 2, "kind": "a", "n": 6}]
+    upsert = _id(shop.ask("UPSERT", records=records, key_cols=["id"]))
+    other = shop.update(7, id=2)
+    assert shop.conflicts(upsert) == [other]
+    assert shop.conflicts(wrong) == [upsert, other]
 
 
 def test_changes_are_undone_one_after_the_other_and_redone(shop: Shop) -> None:

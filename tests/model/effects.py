@@ -85,7 +85,7 @@ def _overwrite(asked: dict[str, Any], rows: list[Row], derived: tuple[str, ...])
         return Effect(refusal="INVALID_RECORD")
     gone: list[Pair] = [(row, None) for row in rows if meant(row)]
     left = [row for row in rows if not meant(row)]
-    counts = {"records_written": len(new), "records_deleted": len(gone)}
+    counts = {"records_inserted": len(new), "records_deleted": len(gone)}
     return Effect(left + new, gone + [(None, row) for row in new], counts, _before(gone))
 
 
@@ -97,8 +97,6 @@ def _upsert(asked: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) ->
         if key in records and asked.get("on_duplicate") != "last":
             return Effect(refusal="INVALID_RECORD")
         records[key] = record
-    if not all(within(complete(record, derived)) for record in records.values()):
-        return Effect(refusal="INVALID_RECORD")
     may = asked.get("update_cols")
 
     def after(row: Row) -> Row:
@@ -113,6 +111,9 @@ def _upsert(asked: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) ->
     if any(name not in record for record in added for name in REQUIRED):
         return Effect(refusal="INVALID_RECORD")
     new = [complete(record, derived) for record in added]
+    become = [row for row, is_met in zip(left, met, strict=True) if is_met]
+    if not all(map(within, become + new)):
+        return Effect(refusal="INVALID_RECORD")
     pairs: list[Pair] = [(was, now) for was, now in zip(rows, left, strict=True) if was != now]
     counts = {
         "records_inserted": len(new),

@@ -107,10 +107,15 @@ class Undoing(Machine):
         later = [m for m in range(n + 1, len(self.mutations)) if m not in idle]
         keys = {PRIMARY_KEY, *(self.mutations[m].keys for m in [n, *later])} - {()}
         conflicts = set()
+        touchable = Counter(came)
         for m in later:
             brought, took = delta(self.mutations[m])
-            if took & came or any(_key(dict(b), k) == _key(dict(w), k) for k in keys for b in brought for w in went):
+            if took & touchable or any(
+                _key(dict(b), k) == _key(dict(w), k) for k in keys for b in brought for w in went
+            ):
                 conflicts.add(self.mutations[m].request_id)
+                # It is to be undone first, and so is what touched the rows that it brought.
+                touchable |= brought
         left: list[Row] | None = []
         missing = Counter(came)
         for row in self.rows:

@@ -291,7 +291,7 @@ class TestGuilt:
         bad=st.sets(st.integers(0, 9)),
         kind=st.sampled_from([InvalidQuery, RuntimeError]),
     )
-    @given_settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_whoever_is_guilty_the_innocent_are_written_once_and_in_order(
         self, tmp_path: Path, count: int, bad: set[int], kind: Callable[[str], Exception]
     ) -> None:

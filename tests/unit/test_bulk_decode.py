@@ -25,7 +25,7 @@ from service.errors import BodyTooLarge, FirnError, InvalidRecord, InvalidReques
 from service.records import read_records
 from service.schema import Field, TableSchema, parse_schema
 from service.wire import parse
-from tests.strategies import json_text, leaves, quick, records, same, schemas
+from tests.strategies import json_text, leaves, records, same, schemas
 
 PERSON = parse_schema(
     {
@@ -100,7 +100,6 @@ def misfit(kind: str | dict[str, Any], values: pa.Array, required: bool = False)
 
 
 def test_ndjson_says_what_a_writes_records_would() -> None:
-    @quick
     @given(st.data(), st.sampled_from((7, 100, 1 << 20)))
     def holds(data: st.DataObject, piece: int) -> None:
         schema = data.draw(schemas(max_columns=4))
@@ -113,7 +112,6 @@ def test_ndjson_says_what_a_writes_records_would() -> None:
 
 
 def test_an_arrow_stream_says_what_it_was_made_of() -> None:
-    @quick
     @given(st.data(), st.integers(1, 4), st.sampled_from((None, "lz4", "zstd")))
     def holds(data: st.DataObject, rows: int, compression: str | None) -> None:
         schema = data.draw(schemas(max_columns=4))
@@ -133,7 +131,6 @@ def test_csv_says_what_a_writes_records_would() -> None:
         needed = not text or any(c in text for c in '",\r\n')
         return '"' + text.replace('"', '""') + '"' if quoted or needed else text
 
-    @quick
     @given(st.data(), st.sampled_from(("\n", "\r\n")), st.sampled_from((5, 64, 1 << 20)))
     def holds(data: st.DataObject, end: str, piece: int) -> None:
         kinds = data.draw(st.lists(leaves(), min_size=2, max_size=4))
@@ -432,7 +429,6 @@ def test_no_byte_of_an_arrow_stream_can_do_harm() -> None:
     schema = parse_schema({"fields": {"a": {"type": "string"}, "b": {"type": "array", "items": "long"}}})
     raw = stream(pa.table({"a": ["x", None, "yz"], "b": [[1], None, [2, 3]]}), compression="zstd")
 
-    @quick
     @given(st.integers(0, len(raw) - 1), st.integers(0, 255))
     def holds(place: int, byte: int) -> None:
         broken = raw[:place] + bytes([byte]) + raw[place + 1 :]

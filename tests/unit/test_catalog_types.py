@@ -12,17 +12,15 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from service.catalog.types import from_iceberg, from_spec, to_iceberg, to_spec
 from service.partition import PartitionField, parse_partition
 from service.schema import Array, DecimalType, Field, Map, Primitive, Struct, TableSchema, parse_schema
-from tests.strategies import partitions, quick, schemas
+from tests.strategies import partitions, schemas
 
 
-@quick
 @given(st.data())
 def test_a_schema_comes_back_from_iceberg_as_it_went(data: st.DataObject) -> None:
     schema = data.draw(schemas(keyed=data.draw(st.booleans())))
     assert from_iceberg(to_iceberg(schema)) == schema
 
 
-@quick
 @given(schemas(keyed=True))
 def test_the_ids_are_the_ones_a_catalog_would_assign(schema: TableSchema) -> None:
     iceberg = to_iceberg(schema)
@@ -30,7 +28,6 @@ def test_the_ids_are_the_ones_a_catalog_would_assign(schema: TableSchema) -> Non
     assert iceberg.identifier_field_names() == set(schema.primary_key)
 
 
-@quick
 @given(st.data())
 def test_a_partitioning_comes_back_from_iceberg_as_it_went(data: st.DataObject) -> None:
     schema = data.draw(schemas())

@@ -11,7 +11,8 @@ from sqlalchemy import select
 
 from service.catalog.tables import Table
 from service.commits.ask import Ask
-from service.commits.commit import DROP, MAKE, TRIES, Change
+from service.commits.commit import TRIES, Change
+from service.commits.unsettled import DROP, MAKE
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,

@@ -7,7 +7,8 @@ import pytest
 
 from service.catalog.tables import Table
 from service.commits.ask import Ask, Key
-from service.commits.commit import DROP, MAKE, Commits
+from service.commits.commit import Commits
+from service.commits.unsettled import DROP, MAKE
 from service.errors import (
     CatalogUnavailable,
     EngineUnavailable,

@@ -7,7 +7,7 @@ import pytest
 
 from service.catalog.tables import Table
 from service.commits.ask import Ask, Key
-from service.commits.commit import DROP, MAKE
+from service.commits.unsettled import DROP, MAKE
 from service.errors import CatalogUnavailable, CommitConflict, KeyBusy
 from service.ledger.ledger import Batch, Begun
 from service.names import BATCH_PROPERTY, TableName

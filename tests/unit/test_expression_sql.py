@@ -17,7 +17,6 @@ from service.expressions.functions import FUNCTIONS
 from service.filters import parse_filter
 from service.schema import Field, Primitive, parse_schema
 from tests.expressions import SCHEMA, Tree, trees, written
-from tests.strategies import quick
 
 RENDERED = re.compile(
     r"`(?:[^`]|``)*`|:p[0-9]+|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|[0-9]+|<=>|<>|<=|>=|->|[-+*/%=<>(),.\[\] ]"
@@ -108,7 +107,6 @@ def test_a_name_cannot_leave_its_quotes(name: str) -> None:
     assert expression(read, parameters) == f"(`{name.replace('`', '``')}` + :p0)"
 
 
-@quick
 @given(trees(4))
 def test_only_known_words_names_and_parameters_are_rendered(tree: Tree) -> None:
     text = written(tree, full=False)
@@ -123,7 +121,6 @@ def test_only_known_words_names_and_parameters_are_rendered(tree: Tree) -> None:
     assert sql.count(":p") == len(parameters.values)
 
 
-@quick
 @given(trees())
 def test_a_rendering_depends_on_the_tree_alone(tree: Tree) -> None:
     one, other = Parameters(), Parameters()

@@ -20,7 +20,6 @@ from service.query.model import Source
 from service.query.scope import Scope
 from service.schema import Array, DecimalType, Map, Primitive
 from tests.expressions import SCHEMA, Tree, trees, written
-from tests.strategies import quick
 
 UUID_TEXT = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
 
@@ -90,7 +89,6 @@ def test_capitals_spaces_and_needless_quotes_mean_nothing(text: str, same: str) 
     assert parsed(text).tree == parsed(same).tree
 
 
-@quick
 @given(trees())
 def test_parentheses_that_only_say_the_precedence_change_nothing(tree: Tree) -> None:
     assert parsed(written(tree, full=False)).tree == parsed(written(tree, full=True)).tree

@@ -153,3 +153,33 @@ def test_a_handler_that_cannot_be_imported_stops_the_start(house: Path) -> None:
     (house / "broken.py").write_text("import service.no_such_module\n")
     with pytest.raises(ImportError):
         discover()
+
+
+LIFE = [
+    "CREATE_TABLE",
+    "ALTER_TABLE",
+    "RENAME_TABLE",
+    "DROP_TABLE",
+    "RESTORE_TABLE",
+    "REINITIALISE_TABLE",
+    "SET_ONLINE",
+    "CREATE_NAMESPACE",
+    "DROP_NAMESPACE",
+    "LIST_NAMESPACES",
+    "HISTORY",
+    "DIFF",
+    "ROLLBACK",
+    "LIST_BACKUPS",
+    "RESTORE_BACKUP",
+    "DELETE_BACKUP",
+    "UNDO",
+]
+
+
+def test_every_operation_of_a_tables_life_history_and_backups_takes_confirm() -> None:
+    found = {made.name: made for made in discover()}
+    assert [name for name in LIFE if "confirm" not in found[name].request.model_fields] == []
+    rename = {"operation": "RENAME_TABLE", "tenant_id": "acme", "table": "t", "new_name": "u"}
+    assert not found["RENAME_TABLE"].request.model_validate(rename).confirm  # type: ignore[attr-defined]
+    with pytest.raises(ValidationError):
+        found["RENAME_TABLE"].request.model_validate({**rename, "confirm": "yes"})

@@ -141,7 +141,7 @@ names = st.sampled_from(
     hours=st.integers(24, 150),
     begun=st.none() | st.integers(0, 200),
 )
-@given_settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_exactly_what_is_older_than_asked_and_than_whoever_writes_goes(
     shop: Shop, planted: dict[str, int], hours: int, begun: int | None
 ) -> None:

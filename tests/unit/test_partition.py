@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from service.errors import InvalidSchema
 from service.partition import TRANSFORMS, PartitionField, describe_partition, parse_partition
 from service.schema import PRIMITIVES, parse_schema
-from tests.strategies import partitions, quick, schemas
+from tests.strategies import partitions, schemas
 
 SCHEMA = parse_schema(
     {
@@ -44,7 +44,6 @@ def refused(*items: Any) -> InvalidSchema:
     return caught.value
 
 
-@quick
 @given(st.data())
 def test_a_described_partitioning_parses_to_itself(data: st.DataObject) -> None:
     schema = data.draw(schemas())

@@ -188,6 +188,30 @@ def test_the_filters_groups_are_the_listings(catalog: Catalog) -> None:
     assert len(matching) == 2
 
 
+FIRST, LAST = UUID(int=1), UUID(int=2**128 - 1)
+
+
+@pytest.mark.parametrize(
+    ("partition_filter", "found"),
+    [
+        ({"u": str(FIRST)}, [FIRST]),
+        ({"u": {"in": [str(FIRST), str(LAST)]}}, [FIRST, LAST]),
+        ({"u": {"ne": str(FIRST)}}, [LAST]),
+        ({"u": {"gt": str(FIRST)}}, [LAST]),
+        ({"u": {"lt": str(LAST)}}, [FIRST]),
+        ({"u": None}, [None]),
+        ({"not": {"u": {"in": [str(FIRST)]}}}, [LAST]),
+    ],
+)
+def test_a_filter_finds_partitions_by_uuid(catalog: Catalog, partition_filter: Any, found: list[UUID | None]) -> None:
+    table = by(catalog, {"field": "u"})
+    for value in (None, FIRST, LAST):
+        add(table, value)
+    table = catalog.load(ORDERS)
+    pruning = partition_expression(partition_filter, table.schema, table.partition)
+    assert [file.group[1] for file in sorted(matching_files(table, pruning), key=lambda f: str(f.group))] == found
+
+
 def test_a_filter_names_partitions_and_file_statistics_rule_no_file_of_them_out(catalog: Catalog) -> None:
     table = by(catalog, {"field": "l", "transform": "truncate", "width": 10})
     for kept in (10, 10, 20):

@@ -26,7 +26,8 @@ from pyiceberg.types import (
 from service.columns import columns_of
 from service.errors import InvalidFilter
 from service.filters import parse_filter
-from service.pruning import iceberg_json
+from service.partition import PartitionField
+from service.pruning import iceberg_json, partition_expression, partition_predicate, uuid_expression
 from service.schema import parse_schema
 from tests.unit.test_filters import truth
 
@@ -129,3 +130,24 @@ def test_a_table_without_partitions_takes_no_column() -> None:
     with pytest.raises(InvalidFilter, match="the table is not partitioned"):
         rendered({"age": 1}, set())
     assert rendered({}, set()) is True
+
+
+def test_an_edit_takes_partition_values_that_have_no_json_and_refuses_the_same_columns_and_operators() -> None:
+    partition = (PartitionField("bin", "identity", "bin"), PartitionField("x", "identity", "x"))
+    for value in ({"bin": "AQ=="}, {"x": {"lt": "Infinity"}}):
+        with pytest.raises(InvalidFilter):
+            partition_expression(value, SCHEMA, partition)
+        assert partition_predicate(value, SCHEMA, partition) == parse_filter(value, RESOLVE, "partition_filter")
+    for value in ({"age": 1}, {"bin": {"field": "bin"}}, {"name": {"like": "a%"}}):
+        with pytest.raises(InvalidFilter):
+            partition_predicate(value, SCHEMA, partition)
+    with pytest.raises(InvalidFilter, match="not partitioned"):
+        partition_predicate({"x": 1}, SCHEMA, ())
+
+
+def test_only_a_filter_that_names_a_uuid_has_its_files_chosen_for_spark() -> None:
+    partition = (PartitionField("u", "bucket", "b", 4), PartitionField("age", "identity", "age"))
+    named = {"age": 1, "u": "00000000-0000-4000-8000-000000000001"}
+    assert uuid_expression(named, SCHEMA, partition) == partition_expression(named, SCHEMA, partition)
+    assert uuid_expression({"age": 1}, SCHEMA, partition) is None
+    assert uuid_expression(None, SCHEMA, partition) is None

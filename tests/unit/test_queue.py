@@ -304,4 +304,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = given_settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestModel.settings = given_settings(stateful_step_count=30)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from service.errors import InvalidFilter, InvalidRecord, UnknownField
 from service.records import read_literal, read_records
 from service.schema import ColumnType, TableSchema, parse_schema
-from tests.strategies import quick, records, schemas
+from tests.strategies import records, schemas
 
 HUGE = Decimal("1E+1000000000")
 UUID = "0123abcd-0123-abcd-0123-0123456789ab"
@@ -281,7 +281,6 @@ def test_a_literal_is_read_like_a_records_value() -> None:
     assert caught.value.field == "filter.n.eq[1]"
 
 
-@quick
 @given(st.data())
 def test_every_record_that_fits_is_read(data: st.DataObject) -> None:
     schema = data.draw(schemas())
@@ -308,7 +307,6 @@ junk: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@quick
 @given(st.data())
 def test_no_json_value_breaks_the_reader(data: st.DataObject) -> None:
     """Whatever comes is read or is an InvalidRecord about that record."""

@@ -14,7 +14,7 @@ from service.engine.rows import arrow_schema, json_rows, to_arrow
 from service.records import read_records
 from service.schema import PRIMITIVES, parse_schema
 from service.wire import parse, render
-from tests.strategies import quick, records, same, schemas
+from tests.strategies import records, same, schemas
 
 
 def shown(values: list[Any], kind: pa.DataType) -> list[Any]:
@@ -23,7 +23,6 @@ def shown(values: list[Any], kind: pa.DataType) -> list[Any]:
     return [row["c"] for row in rows]
 
 
-@quick
 @given(st.data())
 def test_what_was_written_is_read_back_equal(data: st.DataObject) -> None:
     schema = data.draw(schemas(max_columns=4))
@@ -33,7 +32,6 @@ def test_what_was_written_is_read_back_equal(data: st.DataObject) -> None:
     assert same(read_records(schema, parse(render(json_rows(table)))), first)
 
 
-@quick
 @given(st.data())
 def test_a_slice_and_a_chunked_table_give_the_same_rows(data: st.DataObject) -> None:
     schema = data.draw(schemas(max_columns=3))

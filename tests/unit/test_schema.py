@@ -18,7 +18,7 @@ from service.schema import (
     parse_schema,
     resolve,
 )
-from tests.strategies import quick, schemas
+from tests.strategies import schemas
 
 LONG, STRING = Primitive("long"), Primitive("string")
 
@@ -42,7 +42,6 @@ def refused(value: Any) -> InvalidSchema:
     return caught.value
 
 
-@quick
 @given(st.data())
 def test_a_described_schema_parses_to_itself(data: st.DataObject) -> None:
     schema = data.draw(schemas(keyed=data.draw(st.booleans())))
@@ -215,7 +214,6 @@ junk: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@quick
 @given(junk | st.fixed_dictionaries({"fields": st.dictionaries(st.text(max_size=4), junk), "primary_key": junk}))
 def test_no_json_value_breaks_the_parser(value: Any) -> None:
     """Whatever comes is a schema or an InvalidSchema."""

@@ -63,7 +63,7 @@ def rows(count: int, start: int = 0) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=target_schema(NUMBERS))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_every_type_is_read_back_equal(catalog: Catalog, data: st.DataObject) -> None:
     schema = data.draw(schemas(max_columns=4))

@@ -22,7 +22,7 @@ from service.schema import (
     parse_schema,
 )
 from service.wire import parse
-from tests.strategies import DEPTH, json_text, keys, partitions, quick, records, schemas, types, values
+from tests.strategies import DEPTH, json_text, keys, partitions, records, schemas, types, values
 
 T = TypeVar("T")
 
@@ -51,13 +51,11 @@ def depth(kind: ColumnType) -> int:
     return 0
 
 
-@quick
 @given(schemas(keyed=True) | schemas())
 def test_every_schema_drawn_is_one_that_create_table_takes(schema: TableSchema) -> None:
     assert parse_schema(describe_schema(schema)) == schema
 
 
-@quick
 @given(types())
 def test_types_nest_no_deeper_than_said(kind: ColumnType) -> None:
     assert depth(kind) <= DEPTH
@@ -70,13 +68,11 @@ def test_types_of_every_name_and_depth_are_drawn() -> None:
     assert {depth(t) for t in seen} == set(range(DEPTH + 1))
 
 
-@quick
 @given(keys())
 def test_keys_are_single_exact_values(kind: ColumnType) -> None:
     parse_schema({"fields": {"m": {"type": "map", "key_type": str(kind), "value_type": "long"}}})
 
 
-@quick
 @given(st.data())
 def test_every_list_of_records_drawn_fits_also_after_the_wire(data: st.DataObject) -> None:
     schema = data.draw(schemas())

@@ -19,7 +19,7 @@ from service.records import read_records
 from service.streams import csv
 from service.streams.encode import encoded
 from service.wire import render
-from tests.strategies import decimals, quick, records, schemas
+from tests.strategies import decimals, records, schemas
 
 _CELL = re.compile(r'("(?:[^"]|"")*"|[^",\r\n]*)(,|\r\n)')
 
@@ -52,7 +52,6 @@ def written(values: list[Any], kind: pa.DataType) -> list[str | None]:
     return [line[0] for line in cells(csv.lines(batch))]
 
 
-@quick
 @given(st.data())
 def test_every_value_of_every_type_reads_as_json_has_it(data: st.DataObject) -> None:
     schema = data.draw(schemas(max_columns=4))
@@ -65,7 +64,6 @@ def test_every_value_of_every_type_reads_as_json_has_it(data: st.DataObject) -> 
         assert got == expected[cut:]
 
 
-@quick
 @given(decimals().flatmap(lambda d: st.tuples(st.just(d), st.integers(-(10**d.precision) + 1, 10**d.precision - 1))))
 def test_a_decimal_is_written_plainly_whatever_its_scale(drawn: tuple[Any, int]) -> None:
     kind, unscaled = drawn

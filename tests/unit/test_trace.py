@@ -77,3 +77,14 @@ def test_of_a_batch_that_is_undone_for_one_request_the_others_stay_in_effect() -
 
 def test_request_ids_may_hold_any_character() -> None:
     assert read_undone(Undone("a", "x:y").text) == Undone("a", "x:y")
+
+
+def test_rows_that_an_undo_brought_back_are_followed_into_its_files() -> None:
+    def step(n: int, added: set[str], removed: set[str], *, brings_back: bool = False) -> Step:
+        return Step(n, frozenset(added), frozenset(removed), False, brings_back)
+
+    steps = [step(1, set(), {"a"}), step(2, {"other"}, set()), step(3, {"b"}, set(), brings_back=True)]
+    touching = step(4, {"c"}, {"b"})
+    traced = trace({"a"}, [*steps, touching])
+    assert traced.files == {"c"}
+    assert traced.suspects == (steps[0], touching)

@@ -54,7 +54,7 @@ def test_a_batch_is_counted_whole_and_those_that_are_the_nth_are_told(house: Hou
 
 
 @given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=8), interval=st.integers(1, 9))
-@given_settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_however_writes_are_batched_every_nth_is_checked(house: House, sizes: list[int], interval: int) -> None:
     if ORDERS.table not in house.catalog.list_tables(ORDERS.tenant, ORDERS.namespace):
         append(make_table(house.catalog), None)

@@ -1,0 +1,86 @@
+"""A dry run refuses what the commit would refuse, and announces what it then does."""
+
+import pytest
+
+from tests.harness import Firn
+from tests.integration.edited import Table
+from tests.integration.repartitioning import Table as Repartitioned
+
+FIELDS = {"id": {"type": "long", "required": True}, **{name: {"type": "integer"} for name in ("a", "b")}}
+MANY = [{"id": i, "a": 1, "b": int(i < 39)} for i in range(40)]
+
+
+@pytest.fixture
+def many(firn: Firn, tenant: str) -> Table:
+    """Forty rows, of which only the last makes a division fail."""
+    made = Table(firn, tenant)
+    fields = {**FIELDS, "r": {"type": "double"}}
+    made.ok("CREATE_TABLE", schema={"fields": fields, "primary_key": ["id"]})
+    made.ok("WRITE", records=MANY)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("code", "column", "expression"),
+    [
+        ("INVALID_QUERY", "r", "a / b"),
+        ("INVALID_QUERY", "a", "2147483648 - b"),
+        ("INVALID_REQUEST", "id", "nullif(id, 39)"),
+        ("INVALID_QUERY", "r", "CAST(CASE WHEN id = 39 THEN 'x' ELSE '1' END AS double)"),
+    ],
+)
+def test_a_value_that_cannot_be_for_one_row_is_refused_before_the_commit(
+    many: Table, code: str, column: str, expression: str
+) -> None:
+    asked = {"all": True, "updates": {column: {"expression": expression}}}
+    planned = many.fail(code, "UPDATE", **asked, dry_run=True)
+    assert many.fail(code, "UPDATE", **asked)["message"] == planned["message"]
+
+
+def test_only_rows_that_are_concerned_are_computed(many: Table) -> None:
+    asked = {"filter": {"b": 1}, "updates": {"r": {"expression": "a / b"}}}
+    assert many.ok("UPDATE", **asked, dry_run=True)["records_updated"] == 39
+
+
+def test_a_derived_value_that_cannot_be_is_refused_in_a_dry_run_too(firn: Firn, tenant: str) -> None:
+    table = Repartitioned(firn, tenant, schema={"fields": FIELDS, "primary_key": ["id"]}, partition={"partitions": []})
+    table.ok("WRITE", records=[{**row, "b": 1} for row in MANY])
+    table.repartition(transform={"ratio": {"expression": "a / b"}})
+    new = [{**row, "id": row["id"] + 100} for row in MANY]
+    for operation, fields in (
+        ("UPDATE", {"all": True, "updates": {"b": {"expression": "CASE WHEN id = 39 THEN 0 ELSE 1 END"}}}),
+        ("UPSERT", {"records": MANY}),
+        ("UPSERT", {"records": new}),
+        ("WRITE", {"mode": "overwrite", "records": new}),
+    ):
+        for how in ({"dry_run": True}, {}):
+            assert "cannot be computed" in table.fail("INVALID_QUERY", operation, **fields, **how)["message"]
+
+
+def test_an_overwrite_announces_the_rows_that_come_and_says_that_none_is_written_yet(many: Table) -> None:
+    asked = {"mode": "overwrite", "records": [{"id": 1}, {"id": 2}]}
+    for how, written in (({"dry_run": True}, 0), ({}, 2)):
+        answer = many.ok("WRITE", **asked, **how)
+        counts = [answer[f"records_{what}"] for what in ("written", "inserted", "deleted")]
+        assert counts == [written, 2, 40]
+
+
+def test_a_dry_run_refuses_what_the_request_itself_could_not_have(many: Table) -> None:
+    error = many.fail("INVALID_REQUEST", "DELETE", filter={"id": 1}, backup_retention_hours=5, dry_run=True)
+    assert error["field"] == "backup_retention_hours"
+
+
+def test_a_plan_for_repeated_rows_outlives_a_compaction_whatever_the_order_leaves_open(firn: Firn, tenant: str) -> None:
+    table = Table(firn, tenant)
+    table.ok("CREATE_TABLE", schema={"fields": {**FIELDS, "text": {"type": "string"}}})
+    for n in range(6):
+        table.ok("WRITE", records=[{"id": 1, "a": n % 3, "text": f"{n} of many"}, {"id": n, "text": "x"}])
+    asked = {"key_cols": ["id"], "order_by": ["a"]}
+    told = [table.ok("DEDUPLICATE", **asked, keep=keep, dry_run=True) for keep in ("first", "last")]
+    table.ok("COMPACT", force=True)
+    for keep, plan in zip(("first", "last"), told, strict=True):
+        again = table.ok("DEDUPLICATE", **asked, keep=keep, plan_token=plan["plan_token"], dry_run=True)
+        assert again["records_removed"] == plan["records_removed"] == 6
+        assert again["files_affected"] == 1 < plan["files_affected"]
+    done = table.ok("DEDUPLICATE", **asked, plan_token=told[0]["plan_token"])
+    assert done["records_removed"] == 6
