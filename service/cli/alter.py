@@ -4,10 +4,10 @@ from typing import Any
 
 from service.cli.command import Answer, Args, Command, Misused, Request, argument, repeated
 from service.cli.examples import layouts as examples
-from service.cli.files import address, hint, put, read, scalar
+from service.cli.files import address, put, read, scalar
 from service.cli.page import Page
 from service.cli.tables import TABLE
-from service.cli.values import assignments, full_name, key_of
+from service.cli.values import assignments, full_name, hint, key_of
 
 OPERATION = "ALTER_TABLE"
 CHANGES: dict[str, type] = {

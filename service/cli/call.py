@@ -63,7 +63,13 @@ class Call:
             return False
         self.stderr.write(f"{question} Type yes to do it: ")
         self.stderr.flush()
-        if self.stdin.readline().strip().lower() in ("yes", "y"):
+        said = ""
+        try:
+            said = self.stdin.readline()
+        finally:
+            if not said.endswith("\n"):  # Ctrl-C, or Ctrl-D: what comes next stands on a line of its own
+                self.stderr.write("\n")
+        if said.strip().lower() in ("yes", "y"):
             return True
         self.say("not done")
         return False

@@ -1,13 +1,11 @@
 """Files that commands are given: YAML, JSON, properties, and a table in one of them."""
 
 import json
-from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from service.cli.command import Args, Misused
-from service.cli.values import tenant_of
+from service.cli.values import hint, tenant_of
 
 _YAML, _JSON, _PROPERTIES = (".yaml", ".yml"), (".json",), (".properties",)
 TABLE_KEYS = ("tenant", "namespace", "table", "schema", "partition", "properties", "split_points")
@@ -130,9 +128,3 @@ def _properties(text: str, path: str) -> dict[str, Any]:
         where = f"{path}, line {i}"
         put(found, name.strip(), scalar(value.strip(), where), where)
     return found
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    """Which of the known ones was meant, or all of them."""
-    near = get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"

@@ -9,7 +9,7 @@ from typing import NoReturn, TextIO
 from service.cli.call import Call, perform
 from service.cli.catalogue import COMMANDS, GROUPS
 from service.cli.command import FAILED, INTERRUPTED, UNREACHABLE, USAGE, Misused
-from service.cli.parser import in_order, parser_of
+from service.cli.parser import in_order, parser_of, unknown
 from service.cli.remote import Door, Unreachable
 
 _TENANT = "default"
@@ -36,7 +36,9 @@ def main(
 
     words, options, rest = in_order(given, COMMANDS)
     given = [*words, *options, *rest]
-    args = parser_of(COMMANDS, GROUPS, VERSION, given).parse_args(given)
+    args, left = parser_of(COMMANDS, GROUPS, VERSION, given).parse_known_args(given)
+    if left:
+        args.refuse(unknown(left, args.command))
     if args.command is None:
         args.asked.print_help(sys.stderr)
         return USAGE
@@ -59,15 +61,24 @@ def _run(call: Call) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read along has enough; nothing more is written, also not as this process ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read along has enough.
+        _leave_stdout()
         return 0
+    except OSError as e:
+        call.say(f"cannot go on: {e.strerror or e}{f': {e.filename}' if e.filename else ''}")
+        _leave_stdout()
+        return FAILED
     except Exception as e:
         code = _unable(e)
         if code is None:
             raise
         call.say(" ".join(str(e).split()))
         return FAILED if call.command.local else code
+
+
+def _leave_stdout() -> None:
+    # What is still to be written would fail again as this process ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _unable(error: Exception) -> int | None:

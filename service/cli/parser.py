@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.cli.command import CODES, Argument, Command, argument, flag
+from service.cli.values import hint
 
 ADDRESS = (
     argument("--url", metavar="URL", help="where the service is; FIRN_URL, or the service of FIRN_HOME"),
@@ -86,6 +87,13 @@ def arguments_of(command: Command) -> tuple[Argument, ...]:
     return (*command.arguments, *(each for each in SHARED if not names & set(each.flags)))
 
 
+def unknown(words: Sequence[str], command: Command | None) -> str:
+    """What is wrong with words that no argument takes."""
+    options = [flag for each in (arguments_of(command) if command else SHARED) for flag in each.flags]
+    near = hint(words[0].partition("=")[0], options, all_of_them=False) if words[0].startswith("-") else ""
+    return f"unrecognized arguments: {' '.join(words)}{near and f'; {near}'}"
+
+
 def help_of(command: Command) -> str:
     """The examples of a command, as its help ends."""
     shown = [f"  {e.title}:\n    {_call(e.line, e.stdin)}" for e in command.examples]
@@ -109,6 +117,10 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"{value!r} is not known; {hint(value, action.choices)}")
 
 
 def _call(line: str, stdin: str) -> str:

@@ -1,5 +1,6 @@
 """What arguments mean."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from service.cli.command import Args, Misused, Request
@@ -69,3 +70,13 @@ def assignments(pairs: list[str] | None, option: str) -> dict[str, str]:
             raise Misused(f"{option} {name}=… stands there twice; leave one out")
         found[name] = value
     return found
+
+
+def hint(name: str, known: Iterable[str], *, all_of_them: bool = True) -> str:
+    """Which of the known ones was meant, or all of them."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"there are {', '.join(known)}" if all_of_them else ""

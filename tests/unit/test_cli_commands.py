@@ -265,14 +265,57 @@ def test_what_loses_something_is_not_done_unless_somebody_says_yes(line: list[st
     assert (done.code, done.out, service.asked) == (4, "", [])
     assert done.err.startswith("firn: not done: ")
     assert done.err.endswith("Nobody is there to ask; give --force to do it\n")
-    for said in ("\n", "no\n", ""):
+    for said, shown in (("\n", ""), ("no\n", ""), ("", "\n")):
         done = firn(line, service, Typing(said))
         assert (done.code, service.asked) == (4, [])
-        assert done.err.endswith("Type yes to do it: firn: not done\n")
+        assert done.err.endswith(f"Type yes to do it: {shown}firn: not done\n")
     assert firn(line, service, Typing("yes\n")).code == 0
     assert firn([*line, "--force"], service).code == 0
     first, second = service.asked
     assert first == second
+
+
+def test_ctrl_c_at_a_question_leaves_a_clean_line_behind() -> None:
+    class Leaving(Typing):
+        def readline(self, size: int | None = -1, /) -> str:
+            raise KeyboardInterrupt
+
+    done = firn(["table", "drop", "t", "--purge"], Service(), Leaving())
+    assert (done.code, done.err[-len("Type yes to do it: \n") :]) == (130, "Type yes to do it: \n")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (["tabel", "list"], "firn: error: argument COMMAND: 'tabel' is not known; did you mean table?"),
+        (["table", "lst"], "firn table: error: argument COMMAND: 'lst' is not known; did you mean list?"),
+        (["table", "xyzzy"], "there are create, list, status"),
+        (
+            ["table", "list", "--tenat=x"],
+            "firn table list: error: unrecognized arguments: --tenat=x; did you mean --tenant?",
+        ),
+        (["table", "list", "more"], "firn table list: error: unrecognized arguments: more\n"),
+        (["table", "compact", "t", "--strategy", "zodrer"], "'zodrer' is not known; did you mean zorder?"),
+    ],
+)
+def test_a_word_that_is_not_known_is_refused_with_the_nearest(
+    line: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert firn(line, Service()).code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_output_that_cannot_be_written_is_told_in_one_line() -> None:
+    code = (
+        "import sys\nfrom service.cli.main import main\n"
+        "class S:\n def ask(self, r, key=None): return {'success': True, 'tables': ['t']}\n"
+        "sys.exit(main(['table', 'list'], door=S()))"
+    )
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (1, "firn: cannot go on: No space left on device\n")
 
 
 @pytest.mark.parametrize(
