@@ -169,9 +169,9 @@ class TestWait:
 
     def test_not_before_it_ends(self, two: Two) -> None:
         two.begun_there()
-        found = two.wait(keys=Keys[str](two.here, patience_s=0.1))
+        found = two.wait(keys=Keys[str](two.here, patience_s=0.5))
         with pytest.raises(TimeoutError):
-            found.result(0.06)
+            found.result(0.05)
         assert isinstance(found.result(5), KeyBusy)
 
     def test_with_a_refusal_where_the_key_stands_for_another_request_by_now(self, two: Two) -> None:
