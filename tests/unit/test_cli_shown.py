@@ -1,7 +1,6 @@
 """How answers are shown: what a table's life says is there, and what the next command needs is whole."""
 
 import io
-import os
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ def at_eighty(line: list[str], monkeypatch: pytest.MonkeyPatch, **answer: Any) -
     """What is shown in a terminal of eighty columns."""
     from service.cli.main import main
 
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((80, 24)))
+    monkeypatch.setenv("COLUMNS", "80")
     out = Typing()
     assert main(line, {"PAGER": "cat"}, stdin=io.StringIO(), stdout=out, door=Service(**answer)) == 0
     return out.getvalue().splitlines()
