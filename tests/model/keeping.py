@@ -36,9 +36,9 @@ class Keeping(Machine):
     @precondition(lambda self: self.backups)
     @rule(data=st.data(), dry_run=st.booleans(), keep=st.booleans())
     def restore(self, data: st.DataObject, dry_run: bool, keep: bool) -> None:
-        """The table holds what the backup holds; a column that it got since is null there."""
+        """The table holds what the backup holds; a derived column that it got since is worked out."""
         name = data.draw(st.sampled_from(sorted(self.backups)), label="backup")
-        rows = [{column: row.get(column) for column in self.columns} for row in self.backups[name]]
+        rows = [self.worked_out(row) for row in self.backups[name]]
         if dry_run:
             answer = self.changes_nothing("RESTORE_BACKUP", name=name, dry_run=True)
         else:
@@ -52,6 +52,9 @@ class Keeping(Machine):
         assert (answer["reason"] is None) == answer["restored"]
         self.kept(answer, wanted=keep and answer["restored"])
         self.done(answer, "RESTORE_BACKUP", rows, difference(self.rows, rows))
+
+    def worked_out(self, row: Row) -> Row:
+        return row | {name: DERIVED[name][1](row) for name in self.derived if name not in row}
 
     @precondition(lambda self: self.backups)
     @rule(data=st.data())
