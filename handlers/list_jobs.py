@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from service.context import Context
 from service.jobs.job import State
-from service.operation import Example, Request, Result, operation
+from service.operation import Example, Result, WideRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "letters"}
 EXAMPLES = (
@@ -40,12 +40,8 @@ EXAMPLES = (
 )
 
 
-class ListJobs(Request):
+class ListJobs(WideRequest):
     operation: Literal["LIST_JOBS"]
-    # Narrower than every request's: nobody assigns to a frozen model.
-    namespace: str | None = Field(  # type: ignore[assignment]
-        default=None, description="only those of its tables; without it those of all the tenant's namespaces"
-    )
     limit: Annotated[int, Field(ge=1, le=1000)] = Field(default=100, description="at most so many jobs")
 
 

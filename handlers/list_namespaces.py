@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from service.context import Context
-from service.operation import Confirmable, Example, Request, Result, operation
+from service.operation import Confirmable, Example, Result, WideRequest, operation
 
 TENANT = {"tenant_id": "acme"}
 EXAMPLES = (
@@ -22,12 +22,8 @@ EXAMPLES = (
 )
 
 
-class ListNamespaces(Confirmable, Request):
+class ListNamespaces(Confirmable, WideRequest):
     operation: Literal["LIST_NAMESPACES"]
-    # Narrower than every request's: nobody assigns to a frozen model.
-    namespace: str | None = Field(  # type: ignore[assignment]
-        default=None, description="only this one, if it is there"
-    )
 
 
 class ListNamespacesResult(Result):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from service.context import Context
-from service.operation import Example, Request, Result, operation
+from service.operation import Example, Result, WideRequest, operation
 from service.settings import Mode
 from service.upkeep.advice import Advice, why
 
@@ -83,12 +83,8 @@ EXAMPLES = (
 )
 
 
-class Recommend(Request):
+class Recommend(WideRequest):
     operation: Literal["RECOMMEND"]
-    # Narrower than every request's: nobody assigns to a frozen model.
-    namespace: str | None = Field(  # type: ignore[assignment]
-        default=None, description="only its tables; without it those of all the tenant's namespaces"
-    )
     limit: Annotated[int, Field(ge=1, le=10_000)] = Field(default=100, description="at most so many tables")
 
 

@@ -36,6 +36,15 @@ class Request(BaseModel):
         return check_name(value, str(info.field_name))
 
 
+class WideRequest(Request):
+    """A request about all of a tenant's namespaces, unless it names one."""
+
+    # Narrower than every request's: nobody assigns to a frozen model.
+    namespace: str | None = Field(  # type: ignore[assignment]
+        default=None, description="only this namespace; without it all of the tenant's"
+    )
+
+
 class TableRequest(Request):
     table: str = Field(description="the table's name")
 

@@ -3,11 +3,10 @@
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from pyiceberg.table import StaticTable
 
@@ -16,7 +15,7 @@ from tests.faults.evidence import Disk, held
 from tests.faults.points import EVERY_S, METADATA_WRITTEN, SWAPPED, Scene, reached, stopped
 from tests.faults.test_leftovers import on_disk, referred_to
 from tests.faults.victim import Victim
-from tests.harness import Firn, wait_until
+from tests.harness import wait_until
 
 NAME = TableName("compaction-kills", "default", "kept")
 ADDRESS = {"tenant_id": NAME.tenant, "namespace": NAME.namespace, "table": NAME.table}
@@ -118,12 +117,7 @@ def joining(victim: Victim) -> Iterator[bool]:
 def compact(victim: Victim, table: str = NAME.table, **fields: Any) -> None:
     """Send a COMPACT that nobody hears the answer of."""
     request = {"operation": "COMPACT", **ADDRESS, "table": table, "snapshot_retention_hours": 0, **fields}
-
-    def send() -> None:
-        with suppress(httpx.HTTPError):
-            Firn(victim.firn.base_url).post(request)
-
-    threading.Thread(target=send, daemon=True).start()
+    victim.send_unheard(request)
 
 
 STAGES = [rewriting, metadata_written, swapped, expiring, deleting, rewriting_manifests, joining]

@@ -1,14 +1,12 @@
 """SIGKILL on either side of the swap that a step of a table's life comes to: sent again it has happened once."""
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import pytest
 from pyiceberg.table import StaticTable
 
@@ -173,7 +171,7 @@ def under_way(place: Place, request: dict[str, Any], *, after_the_swap: bool) ->
     disk = place.victim.disk
     before = catalog_of(disk)
     with held(disk.catalog) as catalog:
-        threading.Thread(target=send, args=(place.firn, request), daemon=True).start()
+        place.victim.send_unheard(request)
         reached(disk.of(place.table).begun)
         time.sleep(TO_THE_SWAP_S)
         if not after_the_swap:
@@ -183,12 +181,6 @@ def under_way(place: Place, request: dict[str, Any], *, after_the_swap: bool) ->
             catalog.let_go()
             reached(lambda: catalog_of(disk) != before)
             yield
-
-
-def send(firn: Firn, request: dict[str, Any]) -> None:
-    """Send a request that nobody hears the answer of."""
-    with suppress(httpx.TransportError), httpx.Client(base_url=firn.base_url, timeout=60) as client:
-        client.post("/database", json=request)
 
 
 def catalog_of(disk: Disk) -> set[tuple[str, str, str]]:

@@ -2,13 +2,11 @@
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pyarrow as pa
 import pytest
 
@@ -113,12 +111,7 @@ def folder_of_new(victim: Victim) -> Path:
 
 def send(victim: Victim, request: dict[str, Any]) -> None:
     """Send a REPARTITION that nobody hears the answer of."""
-
-    def post() -> None:
-        with suppress(httpx.HTTPError):
-            Firn(victim.firn.base_url).post({"operation": "REPARTITION", **ADDRESS, **request})
-
-    threading.Thread(target=post, daemon=True).start()
+    victim.send_unheard({"operation": "REPARTITION", **ADDRESS, **request})
 
 
 def partition(victim: Victim) -> list[str]:

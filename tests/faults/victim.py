@@ -2,8 +2,13 @@
 
 import os
 import signal
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from service.names import TableName
 from tests.faults.evidence import Disk, held
@@ -88,6 +93,15 @@ class Victim:
             if is_stopped(jvm):  # it would never notice that it is alone
                 os.kill(jvm, signal.SIGKILL)
         self.process.wait_until_no_jvm(10)
+
+    def send_unheard(self, request: dict[str, Any]) -> None:
+        """Send a request that nobody hears the answer of."""
+
+        def post() -> None:
+            with suppress(httpx.HTTPError):
+                Firn(self.firn.base_url).post(request)
+
+        threading.Thread(target=post, daemon=True).start()
 
     def start(self) -> None:
         """Serve again; returns when requests are taken, which wait for Spark."""
