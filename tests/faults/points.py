@@ -8,8 +8,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from service import wire
 from tests.faults.evidence import Disk, held, held_between_batches
@@ -54,10 +55,23 @@ def stopped(process: int) -> Iterator[None]:
     """A process that does nothing meanwhile; it may end meanwhile."""
     os.kill(process, signal.SIGSTOP)
     try:
+        wait_until(lambda: _stands_still(process), REACHED_S, every=EVERY_S)
         yield
     finally:
-        if os.path.exists(f"/proc/{process}"):
+        with suppress(ProcessLookupError):
             os.kill(process, signal.SIGCONT)
+
+
+def _stands_still(process: int) -> bool:
+    """Whether each of its threads has stopped, or it is gone: the signal returns before they have."""
+    try:
+        return all(_state(task) in "TtZX" for task in Path(f"/proc/{process}/task").iterdir())
+    except FileNotFoundError:
+        return not os.path.exists(f"/proc/{process}")
+
+
+def _state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 @contextmanager

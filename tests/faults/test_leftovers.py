@@ -82,21 +82,18 @@ def killed_while_it_compacts(victim: Victim, moment: float) -> int:
 
 
 def kill_with_leftovers(victim: Victim) -> int:
-    """Kill the service as soon as it stands still with files that no metadata names; how many it leaves so."""
+    """Kill the service as soon as it stands still with files that no metadata names; how many it leaves."""
     [jvm] = victim.process.jvms()
-    left: set[Path] = set()
 
     def killed() -> bool:
         with stopped(victim.process.id), stopped(jvm):
-            left.update(leftovers(victim.disk))
-            if left:
+            if left := bool(leftovers(victim.disk)):
                 os.kill(jvm, signal.SIGKILL)  # first: one whose parent is gone goes on for a moment
                 victim.kill()
-        return bool(left)
+        return left
 
     wait_until(killed, PATIENCE_S, every=0.05)
-    assert left == leftovers(victim.disk)
-    return len(left)
+    return len(leftovers(victim.disk))
 
 
 def leftovers(disk: Disk) -> set[Path]:
