@@ -16,6 +16,8 @@ from service.streams.streams import Stream
 Pool = Literal["inline", "queries", "edits", "upkeep"]
 Q = TypeVar("Q", bound="Request")
 R = TypeVar("R", bound="Result")
+# Fields by which a change only asks what it would do.
+_PREVIEWS = ("dry_run", "estimate")
 
 
 class Request(BaseModel):
@@ -62,6 +64,11 @@ class ChangeRequest(TableRequest):
         max_length=200,
         description="the same key and request again: one effect, the same answer; kept for 24 hours",
     )
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it is to change anything. A preview is not: it neither takes a key nor keeps its answer under one."""
+        return not any(getattr(self, name, False) for name in _PREVIEWS)
 
 
 class Confirmable(BaseModel):

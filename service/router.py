@@ -129,7 +129,7 @@ class Router:
             self._metrics.request(found.name, outcome.code, time.monotonic() - started)
             answer.set_result(outcome)
 
-        if not isinstance(request, ChangeRequest) or request.idempotency_key is None:
+        if not isinstance(request, ChangeRequest) or request.idempotency_key is None or not request.has_effect:
             self._start(pool, asked, asked.ask, finish)
         else:
             once = _key(found, request, request.idempotency_key, value)

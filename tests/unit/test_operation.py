@@ -12,7 +12,7 @@ import handlers
 from service.app import discover
 from service.context import Context
 from service.errors import InvalidRequest
-from service.operation import Example, Operation, Request, Result, TableRequest, operation
+from service.operation import ChangeRequest, Example, Operation, Request, Result, TableRequest, operation
 
 HANDLER = '''
 from typing import Literal
@@ -183,3 +183,20 @@ def test_every_operation_of_a_tables_life_history_and_backups_takes_confirm() ->
     assert not found["RENAME_TABLE"].request.model_validate(rename).confirm  # type: ignore[attr-defined]
     with pytest.raises(ValidationError):
         found["RENAME_TABLE"].request.model_validate({**rename, "confirm": "yes"})
+
+
+def test_a_change_that_is_only_asked_about_has_no_effect() -> None:
+    """However it is asked: by every field of every operation that says so of itself."""
+    asks = [
+        (found.request, name)
+        for found in discover()
+        for name, field in found.request.model_fields.items()
+        if issubclass(found.request, ChangeRequest) and (field.description or "").startswith("only say ")
+    ]
+    assert {request.model_fields["operation"].annotation for request, _ in asks} >= {
+        Literal["UNDO"],
+        Literal["COMPACT"],
+    }
+    for request, name in asks:
+        assert request.model_construct().has_effect
+        assert not request.model_construct(**{name: True}).has_effect

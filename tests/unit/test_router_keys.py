@@ -25,6 +25,8 @@ class Add(ChangeRequest):
     number: Any = 0
     how: Literal["well", "refused", "broken"] = "well"
     held: bool = False
+    dry_run: bool = False
+    estimate: bool = False
 
 
 class Take(ChangeRequest):
@@ -254,6 +256,27 @@ def test_a_key_is_its_tenants_namespaces_and_tables_own(elsewhere: dict[str, Any
 def test_a_key_is_its_operations_own(router: Router) -> None:
     send(router, KEYED)
     assert wire.parse(send(router, {"operation": "TAKE", **ADDRESS, "idempotency_key": "k1"}).body)["run"] == 2
+
+
+@pytest.mark.parametrize("preview", ["dry_run", "estimate"])
+class TestPreviews:
+    """What only asks what a change would do has no effect that could be had twice: it has no use for its key."""
+
+    def test_it_leaves_its_key_to_the_change_itself(self, preview: str, router: Router) -> None:
+        assert send(router, {**KEYED, preview: True}).status == 200
+        first = send(router, KEYED)
+        assert (first.status, wire.parse(first.body)["run"]) == (200, 2)
+        assert send(router, KEYED) == first
+
+    def test_it_is_answered_anew_each_time(self, preview: str, router: Router, ledger: MuteLedger) -> None:
+        ledger.mute = frozenset({"key", "answer"})
+        for key in (None, "k1"):
+            assert send(router, {**KEYED, preview: True}, key=key).status == 200
+        assert [context.ask.key for context in runs] == [None, None]
+
+    def test_it_is_previewed_after_the_change_too(self, preview: str, router: Router) -> None:
+        send(router, KEYED)
+        assert wire.parse(send(router, {**KEYED, preview: True}).body)["run"] == 2
 
 
 class TestBesideTheBody:
