@@ -173,12 +173,23 @@ class Router:
             else:
                 release(outcome)
 
+        try:
+            claim = self._standing(key, asked, claim)
+        except Exception as e:
+            return release(self._told(asked, _broken(e)))
         if claim.answer is not None:
             release(Answer(200, claim.answer))
         elif claim.elsewhere:
             self._keys.wait(key, asked.request_id, look_again)
         else:
             self._start(pool, asked, replace(asked.ask, key=claim.ask.key, earlier=claim.ask.earlier), end)
+
+    def _standing(self, key: Key, asked: "_Asked", claim: "Claim[Answer]") -> "Claim[Answer]":
+        """The same, or what the key means where its answer names a job that came to nothing: that is no effect."""
+        job_id = None if claim.answer is None else _job_of(claim.answer)
+        if claim.answer is None or job_id is None or not self._context.jobs.came_to_nothing(job_id):
+            return claim
+        return self._keys.afresh(key, asked.request_id, claim.answer)
 
     def _is_elsewhere(self, key: Key, asked: "_Asked", outcome: Answer) -> bool:
         """Whether another instance has the key: also a refusal, as of what is there already, may be of its making."""
@@ -358,6 +369,14 @@ def _key(operation: Operation, request: ChangeRequest, text: str, value: dict[st
     said = {"namespace": request.namespace, **value, "operation": operation.name}
     said.pop("idempotency_key", None)
     return Key(operation.name, request.table_name, text, fingerprint(said))
+
+
+def _job_of(answer: bytes) -> str | None:
+    """The job that an answer promises the work of, if it does."""
+    if b'"job_id"' not in answer:
+        return None
+    job_id = wire.parse(answer).get("job_id")
+    return job_id if isinstance(job_id, str) else None
 
 
 def _pool(pool: Pool, limits: LimitSettings) -> ThreadPoolExecutor:

@@ -330,6 +330,10 @@ class MuteLedger(Ledger):
         self._asked("key")
         return super().key(key_id)
 
+    def forget_answer(self, key_id: str, body: bytes) -> None:
+        self._asked("forget_answer")
+        super().forget_answer(key_id, body)
+
     def answer(self, key_id: str, fingerprint: str, body: bytes) -> bytes:
         self._asked("answer")
         return super().answer(key_id, fingerprint, body)

@@ -73,6 +73,11 @@ class Keys(Generic[A]):
         """Keep a success; what is to be answered."""
         return store(self._ledger, key, answer)
 
+    def afresh(self, key: Key, request_id: str, answer: bytes) -> "Claim[A]":
+        """What a key that is claimed here means without the answer it had, which holds no more."""
+        self._ledger.forget_answer(key.id, answer)
+        return self._noted(key, request_id)
+
     def look(self, key: Key, request_id: str) -> "Claim[A]":
         """What a key that is claimed here means by now."""
         return self._noted(key, request_id)

@@ -10,6 +10,8 @@ from service.ledger.jobs import LIVE, JobNote
 
 State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 BULK = "BULK"
+# The ends of a job that has not done what was asked.
+NOTHING = ("failed", "cancelled", "interrupted")
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.errors import FirnError, KeyBusy, LedgerUnavailable, NotFound
-from service.jobs.job import Job, State, described, interrupted
+from service.jobs.job import NOTHING, Job, State, described, interrupted
 from service.jobs.running import Running
 from service.ledger.jobs import LIVE, JobNote, JobNotes
 from service.metrics.metrics import Metrics
@@ -112,6 +112,13 @@ class Jobs:
         if note is None:
             raise NotFound(f"there is no job {job_id[:80]!r}; it may have ended more than a week ago")
         return described(note)
+
+    def came_to_nothing(self, job_id: str) -> bool:
+        """Whether a job has ended without success. Of one that nobody knows any more, nobody can say so."""
+        try:
+            return self.describe(job_id)["state"] in NOTHING
+        except NotFound:
+            return False
 
     def latest(self, tenant: str, namespace: str | None, limit: int) -> list[dict[str, Any]]:
         """What a client is told of a tenant's jobs, the latest first; what came of each, `describe` tells."""

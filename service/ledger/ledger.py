@@ -216,6 +216,12 @@ class Ledger:
             connection.execute(update(keys).where(this).values(answer=body))
             return body
 
+    def forget_answer(self, key_id: str, body: bytes) -> None:
+        """Let go of the answer under a key, if it is this one; what the key stands for stays noted."""
+        this = (keys.c.id == key_id, keys.c.answer == body)
+        with self._writing() as connection:
+            connection.execute(update(keys).where(*this).values(answer=None, noted_ms=_now_ms()))
+
     def writes(self, table_uuid: str) -> int:
         """How many WRITEs of a table have been counted."""
         with self._reading() as connection:

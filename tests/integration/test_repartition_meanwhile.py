@@ -178,8 +178,9 @@ def test_a_repartition_in_the_background_tells_how_far_it_is_and_can_be_called_o
         found: dict[str, Any] = firn.client.get(f"/jobs/{job_id}").json()["job"]
         return found
 
+    request = {"partition": BY_PRODUCT, "batch_size": 10, "async": True, "idempotency_key": "k"}
     with after_each_batch(monkeypatch, stop_here):
-        job_id = table.repartition(partition=BY_PRODUCT, batch_size=10, **{"async": True})["job_id"]
+        job_id = table.repartition(**request)["job_id"]
         assert reached.wait(30)
         progress = job(job_id)["progress"]
         assert (job(job_id)["state"], job(job_id)["kind"]) == ("running", "REPARTITION")
@@ -192,8 +193,10 @@ def test_a_repartition_in_the_background_tells_how_far_it_is_and_can_be_called_o
     assert table.files_on_disk() == table.files_in_snapshots()
     assert firn.app.context.repartitions.notes.left() == []
 
-    job_id = table.repartition(partition=BY_PRODUCT, **{"async": True})["job_id"]
+    # The key stands for what came to nothing no longer.
+    job_id = table.repartition(**request)["job_id"]
     wait_until(lambda: job(job_id)["state"] == "done", 60)
+    assert table.repartition(**request)["job_id"] == job_id
     done = job(job_id)
     assert (done["result"]["repartitioned"], done["result"]["stats"]["records"]) == (True, 30)
     assert done["progress"]["phase"] == "done"

@@ -14,10 +14,15 @@ from service.app import App
 from service.commits.ask import Ask
 from service.context import Context
 from service.errors import CatalogUnavailable, TableNotFound
+from service.jobs.job import Progress
+from service.jobs.jobs import Jobs
+from service.ledger.jobs import JobNotes
+from service.names import TableName
 from service.operation import ChangeRequest, Result, TableRequest, operation
 from service.router import Answer, Router
+from service.schema import TableSchema
 from service.settings import load
-from tests.fakes import MuteLedger
+from tests.fakes import FakeCatalog, MuteLedger
 
 
 class Add(ChangeRequest):
@@ -37,12 +42,21 @@ class Promise(ChangeRequest):
     operation: Literal["PROMISE"]
 
 
+class Begin(ChangeRequest):
+    operation: Literal["BEGIN"]
+    number: int = 0
+
+
 class Look(TableRequest):
     operation: Literal["LOOK"]
 
 
 class Done(Result):
     run: int
+
+
+class Begun(Result):
+    job_id: str
 
 
 runs: list[Context] = []
@@ -80,6 +94,13 @@ def promise(request: Promise, context: Context) -> "Done | Future[bytes]":
     return promised[-1]
 
 
+@operation(Begin, Begun, pool="upkeep")
+def begin(request: Begin, context: Context) -> Begun:
+    """Begin a job, and answer with its id."""
+    runs.append(context)
+    return Begun(job_id=context.jobs.begin("COMPACT", TABLE, Progress()))
+
+
 @operation(Look, Done, pool="queries")
 def look(request: Look, context: Context) -> Done:
     """Change nothing."""
@@ -87,11 +108,13 @@ def look(request: Look, context: Context) -> Done:
     return Done(run=len(runs))
 
 
-OPERATIONS = [add, take, promise, look]
+OPERATIONS = [add, take, promise, begin, look]
 ADDRESS = {"tenant_id": "acme", "table": "orders"}
 ADD = {"operation": "ADD", **ADDRESS, "number": 1}
 KEYED = {**ADD, "idempotency_key": "k1"}
 PROMISE = {"operation": "PROMISE", **ADDRESS, "idempotency_key": "k1"}
+BEGIN = {"operation": "BEGIN", **ADDRESS, "idempotency_key": "k1"}
+TABLE = FakeCatalog().create(TableName("acme", "default", "orders"), TableSchema(()), (), {})
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +136,7 @@ def router(app: App, ledger: MuteLedger) -> Iterator[Router]:
     promised.clear()
     inside.clear()
     go_on.clear()
-    made = Router(OPERATIONS, replace(app.context, ledger=ledger))
+    made = Router(OPERATIONS, with_ledger(app, ledger))
     yield made
     go_on.set()
     made.close()
@@ -123,9 +146,14 @@ def router(app: App, ledger: MuteLedger) -> Iterator[Router]:
 def again(router: Router, app: App, tmp_path: Path) -> Iterator[Router]:
     """The service after a restart: a router of its own on the same ledger's file."""
     ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    made = Router(OPERATIONS, replace(app.context, ledger=ledger))
+    made = Router(OPERATIONS, with_ledger(app, ledger))
     yield made
     made.close()
+
+
+def with_ledger(app: App, ledger: MuteLedger) -> Context:
+    """The parts of a service that note in this ledger what keys and jobs come to."""
+    return replace(app.context, ledger=ledger, jobs=Jobs(JobNotes(ledger), app.context.commits))
 
 
 def send(router: Router, body: Any, request_id: str = "r1", key: str | None = None) -> Answer:
@@ -391,3 +419,53 @@ class TestLater:
         promised[0].set_exception(CatalogUnavailable("stopped"))
         assert [error(a.result(0))[1] for a in answers] == ["CATALOG_UNAVAILABLE"] * 3
         assert router.drain(0)
+
+
+class TestJobs:
+    """An answer that names a job stands for its work: while that is under way, and once it is done."""
+
+    def test_a_job_under_way_or_done_is_named_again(self, router: Router) -> None:
+        first = send(router, BEGIN)
+        assert send(router, BEGIN) == first
+        router.context.jobs.done(job_of(first), b"{}")
+        assert (send(router, BEGIN), len(runs)) == (first, 1)
+
+    @pytest.mark.parametrize("end", ["failed", "cancelled"])
+    def test_after_one_that_came_to_nothing_it_is_begun_anew(self, end: str, router: Router) -> None:
+        first = send(router, BEGIN)
+        getattr(router.context.jobs, end)(job_of(first), b'{"code": "COMMIT_CONFLICT"}')
+        second = send(router, BEGIN)
+        assert job_of(second) != job_of(first)
+        assert (send(router, BEGIN), len(runs)) == (second, 2)
+
+    def test_after_a_restart_an_interrupted_one_is_begun_anew(self, router: Router, again: Router) -> None:
+        first = send(router, BEGIN)
+        second = send(again, BEGIN)
+        assert router.context.jobs.describe(job_of(first))["state"] == "running", "as it knew it"
+        assert again.context.jobs.describe(job_of(first))["state"] == "interrupted"
+        assert job_of(second) != job_of(first)
+        assert send(again, BEGIN) == second
+
+    def test_the_key_still_stands_for_that_request_only(self, router: Router) -> None:
+        router.context.jobs.failed(job_of(send(router, BEGIN)), b"{}")
+        assert error(send(router, {**BEGIN, "number": 7}))[1] == "KEY_REUSED"
+        assert (send(router, BEGIN).status, len(runs)) == (200, 2)
+
+    def test_a_job_that_nobody_knows_any_more_is_named_still(self, router: Router, ledger: MuteLedger) -> None:
+        first = send(router, BEGIN)
+        router.context.jobs.failed(job_of(first), b"{}")
+        JobNotes(ledger).forget(2**62)
+        assert (send(router, BEGIN), len(runs)) == (first, 1)
+
+    def test_where_nobody_can_say_what_became_of_it_nothing_is_begun(self, router: Router, ledger: MuteLedger) -> None:
+        router.context.jobs.failed(job_of(send(router, BEGIN)), b"{}")
+        ledger.mute = frozenset({"forget_answer"})
+        assert error(send(router, BEGIN))[:2] == (503, "LEDGER_UNAVAILABLE")
+        assert (len(runs), router.busy) == (1, False)
+        ledger.mute = frozenset()
+        assert send(router, BEGIN).status == 200
+
+
+def job_of(answer: Answer) -> str:
+    assert answer.status == 200, answer.body
+    return str(wire.parse(answer.body)["job_id"])
