@@ -56,9 +56,9 @@ def parse_added(value: Mapping[str, Any], path: str = "add_columns") -> dict[str
     """New columns as `fields` has them; dots reach into structs."""
     found = {}
     for name, definition in value.items():
-        _, _, last = name.rpartition(".")
+        _, dot, last = name.rpartition(".")
         at = f"{path}.{name[:80]}"
-        made = parse_field(last, definition, path, at)
+        made = parse_field(last, definition, path, at, nested=bool(dot))
         if made.required:
             raise InvalidSchema(
                 f"{at} is required, but rows that are there have no value for it; leave required out", field=at
@@ -106,7 +106,7 @@ def _check_named(schema: TableSchema, changes: Changes) -> None:
             resolve(schema, name, error=UnknownField, path=f"{path}.{name[:80]}" if path != "drop_columns" else path)
     for name, new in changes.rename.items():
         at = f"rename_columns.{name[:80]}"
-        check_column_name(new, at)
+        check_column_name(new, at, nested=name not in schema.names)
         if new == name.rpartition(".")[2]:
             raise InvalidSchema(f"{at}: {new!r} is its name already; choose another", field=at)
     dropped = set(changes.drop)

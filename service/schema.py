@@ -19,6 +19,10 @@ MAX_PRECISION = 38
 MAX_DEPTH = 32
 MAX_NAME = 255
 
+# What Iceberg shows beside a table's columns: a table that has such a column itself cannot be read.
+_METADATA_COLUMNS = frozenset(
+    ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+)
 _DECIMAL = re.compile(r"decimal\s*\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)")
 _TYPE_NAMES = (*PRIMITIVES, "decimal(p,s)", "array", "map", "struct")
 _OTHER_SYSTEMS = {
@@ -178,9 +182,10 @@ def parse_schema(value: Any, path: str = "schema") -> TableSchema:
     return TableSchema(tuple(Field(f.name, f.type, f.required or f.name in key) for f in fields), key)
 
 
-def parse_field(name: str, definition: Any, path: str, at: str) -> Field:
-    """One column by its definition as `fields` has it; `path` and `at` are where its name and that stand."""
-    check_column_name(name, path)
+def parse_field(name: str, definition: Any, path: str, at: str, *, nested: bool) -> Field:
+    """One column, or a field inside a struct, by its definition as `fields` has it; `path` and `at` are where its name
+    and that stand."""
+    check_column_name(name, path, nested=nested)
     return Field(name, *_definition(definition, at, 1))
 
 
@@ -209,8 +214,8 @@ def describe_schema(schema: TableSchema) -> dict[str, Any]:
     return described
 
 
-def check_column_name(name: Any, path: str) -> str:
-    """The name itself, or a refusal that says what a column may be called."""
+def check_column_name(name: Any, path: str, *, nested: bool = False) -> str:
+    """The name itself, or a refusal that says what a column, or a field inside a struct, may be called."""
     if not isinstance(name, str) or not name:
         raise InvalidSchema(f"{path} holds a name that is empty or no text; name every column", field=path)
     shown = f"{path}: {name[:80]!r}"
@@ -222,6 +227,12 @@ def check_column_name(name: Any, path: str) -> str:
         raise InvalidSchema(f"{shown} holds a dot or a backquote; dots address nested fields, so use '_'", field=path)
     if name.lower().startswith(RESERVED_COLUMN_PREFIX):
         raise InvalidSchema(f"{shown} begins with {RESERVED_COLUMN_PREFIX!r}, which is reserved", field=path)
+    if not nested and folded(name) in _METADATA_COLUMNS:
+        raise InvalidSchema(
+            f"{shown} is one of Iceberg's metadata columns, and a table that has it too cannot be read; choose another "
+            "name",
+            field=path,
+        )
     return name
 
 
@@ -276,7 +287,7 @@ def _fields(value: Any, path: str, depth: int) -> tuple[Field, ...]:
     seen: dict[str, str] = {}
     fields = []
     for name, definition in value.items():
-        check_column_name(name, path)
+        check_column_name(name, path, nested=depth > 1)
         if folded(name) in seen:
             raise InvalidSchema(
                 f"{path}: {seen[folded(name)]!r} and {name!r} differ only in case, and Spark tells no such names "

@@ -20,6 +20,7 @@ from service.errors import (
     InvalidFilter,
     InvalidQuery,
     InvalidRequest,
+    InvalidSchema,
     OutcomeUnknown,
     SnapshotNotFound,
     StorageUnavailable,
@@ -27,6 +28,10 @@ from service.errors import (
 )
 
 EXPIRED = "the snapshot expired while it was asked for; ask again for a newer one"
+_UNREADABLE = (
+    "the table has a column that is called as one of Iceberg's metadata columns, such as _file, and so cannot be read; "
+    "give it another name by ALTER_TABLE with rename_columns"
+)
 _BY_CLASS: dict[str, tuple[type[FirnError], str]] = {
     "org.apache.iceberg.exceptions.CommitStateUnknownException": (
         OutcomeUnknown,
@@ -105,6 +110,8 @@ def translated(error: Exception) -> Exception:
             return _asked_wrong(told[1], message)
         if told and told[1] == _RAISED and REFUSED in message:
             return _refused(message)
+        if message.startswith("Table column names conflict with names reserved for Iceberg metadata columns"):
+            return InvalidSchema(_UNREADABLE)
         if name in _BY_CLASS:
             kind, said = _BY_CLASS[name]
             return kind(said)

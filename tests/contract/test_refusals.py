@@ -128,6 +128,7 @@ CREATE_TABLE = [
     Bad(fields(a={"type": "array"}), "INVALID_SCHEMA", "schema.fields.a.items"),
     Bad(fields(a={"type": "string"}, A={"type": "string"}), "INVALID_SCHEMA", "schema.fields.A"),
     Bad(fields(_firn_a={"type": "string"}), "INVALID_SCHEMA", "schema.fields"),
+    Bad(fields(_file={"type": "string"}), "INVALID_SCHEMA", "schema.fields"),
     Bad(
         create(schema={"fields": {"a": {"type": "long"}}, "primary_key": ["a", "a"]}),
         "INVALID_SCHEMA",

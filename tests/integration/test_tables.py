@@ -12,6 +12,7 @@ import pytest
 
 from service.catalog.tables import Table
 from service.names import TableName
+from service.schema import Field, Primitive, TableSchema
 from service.settings import Codec
 from tests.harness import Firn
 
@@ -308,3 +309,36 @@ def test_namespaces_and_tables_with_like_names_cannot_meet(firn: Firn, tenant: s
         assert firn.rows(tenant, table, namespace=namespace, projection=["id"]) == [{"id": i}]
     listed = firn.ok({"operation": "LIST_TABLES", "tenant_id": tenant, "namespace": "n_1"})["tables"]
     assert listed == ["T", "t", "t-", "t_"]
+
+
+METADATA = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+
+
+@pytest.mark.parametrize("name", METADATA)
+def test_a_table_with_a_column_that_is_called_as_a_metadata_column_can_be_read_once_that_is_renamed(
+    firn: Firn, tenant: str, name: str
+) -> None:
+    """No request makes such a table, but another program can."""
+    schema = TableSchema((Field("id", Primitive("long")), Field(name, Primitive("string"))))
+    firn.app.context.catalog.create(TableName(tenant, "default", "t"), schema, (), {})
+    write(firn, tenant, "t", {"id": 1, name: "a"})
+    query = {"operation": "QUERY", "tenant_id": tenant, "table": "t"}
+    assert "rename_columns" in firn.fail(query, "INVALID_SCHEMA")["message"]
+    alter = {"operation": "ALTER_TABLE", "tenant_id": tenant, "table": "t"}
+    firn.ok({**alter, "rename_columns": {name: "other"}})
+    assert firn.rows(tenant, "t") == [{"id": 1, "other": "a"}]
+    for change in ({"rename_columns": {"other": name}}, {"add_columns": {name: {"type": "string"}}}):
+        assert repr(name) in firn.fail({**alter, **change}, "INVALID_SCHEMA")["message"]
+    refused = {"tenant_id": tenant, "table": "u", "schema": {"fields": {name: {"type": "string"}}}}
+    assert repr(name) in firn.fail({"operation": "CREATE_TABLE", **refused}, "INVALID_SCHEMA")["message"]
+
+
+def test_a_field_of_a_struct_may_be_called_as_a_metadata_column(firn: Firn, tenant: str) -> None:
+    place = {"type": "struct", "fields": {name: {"type": "string"} for name in METADATA}}
+    create(firn, tenant, "t", {"fields": {**PAGES["fields"], "place": place}})
+    rows = [{"id": i, "page": "x", "place": dict.fromkeys(METADATA, str(i))} for i in range(4)]
+    write(firn, tenant, "t", *rows)
+    edit = {"tenant_id": tenant, "table": "t", "filter": {"place._file": "2"}}
+    firn.ok({"operation": "UPDATE", **edit, "updates": {"page": "y"}})
+    firn.ok({"operation": "DELETE", **{**edit, "filter": {"place._pos": "3"}}})
+    assert firn.rows(tenant, "t", sort=["id"]) == [rows[0], rows[1], {**rows[2], "page": "y"}]

@@ -42,6 +42,7 @@ def test_a_column_that_the_table_has_by_the_same_expression_is_not_asked_for_aga
         ({"Name": {"expression": "id"}}, "transform.Name: the table has a column 'name' already; choose another name"),
         ({"a.b": {"expression": "id"}}, "transform: 'a.b' holds a dot"),
         ({"_firn_x": {"expression": "id"}}, "transform: '_firn_x' begins with '_firn_', which is reserved"),
+        ({"_Deleted": {"expression": "id"}}, "transform: '_Deleted' is one of Iceberg's metadata columns"),
         ({"x": "id"}, "transform.x must be an object such as"),
         ({"x": {"expression": "id", "type": "long"}}, "transform.x must be an object such as"),
         ({"x": {"expression": "idd"}}, "transform.x.expression: 'idd' is not a column here"),

@@ -63,6 +63,10 @@ class TestWhatMayBe:
         assert made["primary_key"] == ["number"]
         assert list(made["fields"]["home"]["fields"]) == ["town", "floor"]
 
+    def test_fields_of_structs_may_be_called_as_metadata_columns(self) -> None:
+        made = after(add={"home._file": {"type": "string"}}, rename={"home.city": "_pos"})["fields"]["home"]["fields"]
+        assert list(made) == ["_pos", "floor", "_file"]
+
     def test_two_columns_can_change_names(self) -> None:
         made = after(rename={"name": "price", "price": "name"})["fields"]
         assert made["price"]["type"] == "string"
@@ -101,6 +105,8 @@ class TestWhatIsRefused:
             ({"add": {"name.first": {"type": "string"}}}, "only a struct"),
             ({"add": {"_firn_x": {"type": "string"}}}, "reserved"),
             ({"add": {"day_month": {"type": "string"}}}, "partition of the table"),
+            ({"add": {"_file": {"type": "string"}}}, "metadata columns"),
+            ({"rename": {"name": "_Row_id"}}, "metadata columns"),
             ({"rename": {"name": "price"}}, "two columns"),
             ({"rename": {"name": "name"}}, "already"),
             ({"rename": {"name": "a.b"}}, "dot"),

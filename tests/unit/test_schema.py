@@ -144,7 +144,38 @@ def test_a_name_that_no_column_may_have_is_refused(name: str) -> None:
     assert refused({"fields": {"s": {"type": "struct", "fields": bad}}}).field == "schema.fields.s.fields"
 
 
-@pytest.mark.parametrize("name", ["a b", "日本", "1", "-", "_firn", "x" * 255, "'", "fields", "type"])
+METADATA = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+
+
+@pytest.mark.parametrize("name", [*METADATA, "_FILE", "_Row_Id"])
+def test_a_column_is_not_called_as_one_of_icebergs_metadata_columns_but_a_field_of_a_struct_may_be(name: str) -> None:
+    """A table with such a column is refused by every reader; `tests/integration/test_tables.py` shows it."""
+    columns = {name: {"type": "long"}}
+    refusal = refused({"fields": columns})
+    assert refusal.field == "schema.fields"
+    assert repr(name) in refusal.message
+    assert parse_schema({"fields": {"s": {"type": "struct", "fields": columns}}}).names == ("s",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a b",
+        "日本",
+        "1",
+        "-",
+        "_firn",
+        "file",
+        "file_path",
+        "pos",
+        "_change_type",
+        "_metadata",
+        "x" * 255,
+        "'",
+        "fields",
+        "type",
+    ],
+)
 def test_any_other_name_is_a_column(name: str) -> None:
     assert parse_schema({"fields": {name: {"type": "long"}}}).names == (name,)
 

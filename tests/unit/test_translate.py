@@ -171,6 +171,16 @@ class Refused(PySparkException):
         return self.text
 
 
+def test_a_table_that_iceberg_will_not_read_for_its_columns_names_is_no_conflict_of_writers() -> None:
+    words = (
+        "Table column names conflict with names reserved for Iceberg metadata columns: [_file].\n"
+        "Please, use ALTER TABLE statements to rename the conflicting table columns."
+    )
+    error = translated(java(f"{ICEBERG}.ValidationException", message=words))
+    assert isinstance(error, errors.InvalidSchema)
+    assert "rename_columns" in error.message
+
+
 @pytest.mark.parametrize(
     ("state", "kind"),
     [
