@@ -1,9 +1,11 @@
 """DEDUPLICATE: of the rows that share a key, one stays."""
 
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from service.catalog.tables import Table
 from service.changes import Edit, Repeats, SortKey
 from service.context import Context
 from service.edits.upsert import keys_of
@@ -77,11 +79,14 @@ class DeduplicateResult(EditResult, Deduplicated):
 def deduplicate(request: Deduplicate, context: Context) -> DeduplicateResult:
     """Remove all rows of each key but one, in one commit."""
     table = context.catalog.load(request.table_name)
+    outcome = context.edits.run(table, "DEDUPLICATE", partial(_edit, request), request.wish(context), context.ask)
+    return DeduplicateResult(records_removed=outcome.counts.deleted, **told(outcome))
+
+
+def _edit(request: Deduplicate, table: Table) -> Edit:
     schema = table.schema
     keys, order = keys_of(schema, request.key_cols), _order(request, schema)
-    which = Repeats(keys, order, request.keep == "last", request.within(schema, table.partition))
-    outcome = context.edits.run(table, "DEDUPLICATE", Edit(schema, which), request.wish(context), context.ask)
-    return DeduplicateResult(records_removed=outcome.counts.deleted, **told(outcome))
+    return Edit(schema, Repeats(keys, order, request.keep == "last", request.within(schema, table.partition)))
 
 
 def _order(request: Deduplicate, schema: TableSchema) -> tuple[SortKey, ...]:

@@ -1,9 +1,11 @@
 """DELETE: the rows a filter finds, gone."""
 
+from functools import partial
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from service.catalog.tables import Table
 from service.changes import ByFilter, Edit
 from service.context import Context
 from service.operation import Example, operation
@@ -84,6 +86,9 @@ class DeleteResult(EditResult, Deleted):
 def delete(request: Delete, context: Context) -> DeleteResult:
     """Delete every row that a filter finds, or all of them with `all: true`."""
     table = context.catalog.load(request.table_name)
-    edit = Edit(table.schema, ByFilter(request.predicate(table.schema, table.partition)))
-    outcome = context.edits.run(table, "DELETE", edit, request.wish(context), context.ask)
+    outcome = context.edits.run(table, "DELETE", partial(_edit, request), request.wish(context), context.ask)
     return DeleteResult(records_deleted=outcome.counts.deleted, **told(outcome))
+
+
+def _edit(request: Delete, table: Table) -> Edit:
+    return Edit(table.schema, ByFilter(request.predicate(table.schema, table.partition)))

@@ -1,9 +1,11 @@
 """UPDATE: new values for the rows a filter finds."""
 
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from service.catalog.tables import Table
 from service.changes import Assignment, ByFilter, Edit
 from service.columns import columns_of
 from service.context import Context
@@ -106,12 +108,14 @@ class UpdateResult(EditResult, Updated):
 def update(request: Update, context: Context) -> UpdateResult:
     """Set columns to values in every row that a filter finds."""
     table = context.catalog.load(request.table_name)
+    outcome = context.edits.run(table, "UPDATE", partial(_edit, request), request.wish(context), context.ask)
+    return UpdateResult(records_updated=outcome.counts.updated, **told(outcome))
+
+
+def _edit(request: Update, table: Table) -> Edit:
     assignments = _assignments(request.updates, table.schema)
     which = ByFilter(request.predicate(table.schema, table.partition), assignments)
-    outcome = context.edits.run(
-        table, "UPDATE", Edit(table.schema, which, derived=table.derived), request.wish(context), context.ask
-    )
-    return UpdateResult(records_updated=outcome.counts.updated, **told(outcome))
+    return Edit(table.schema, which, derived=table.derived)
 
 
 def _assignments(updates: dict[str, Any], schema: TableSchema) -> tuple[Assignment, ...]:

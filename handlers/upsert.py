@@ -1,13 +1,16 @@
 """UPSERT: records that replace the rows with their keys, or are added."""
 
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from service.catalog.tables import Table
 from service.changes import ByKey, Edit
 from service.context import Context
 from service.edits.edits import Outcome
 from service.edits.upsert import keys_of, prepare, refuse_incomplete, updatable
+from service.engine.edit import Found
 from service.operation import Example, operation
 from service.requests import EditRequest, EditResult, told
 
@@ -103,16 +106,21 @@ class UpsertResult(EditResult, Upserted):
 def upsert(request: Upsert, context: Context) -> UpsertResult:
     """Update the rows whose keys the records have, and insert the others, in one commit."""
     table = context.catalog.load(request.table_name)
-    schema, wish = table.schema, request.wish(context)
+    wish, check = request.wish(context), partial(_refuse_incomplete, request)
+    return _result(context.edits.run(table, "UPSERT", partial(_edit, request), wish, context.ask, check))
+
+
+def _edit(request: Upsert, table: Table) -> Edit:
+    schema = table.schema
     keys = keys_of(schema, request.key_cols)
     may_change = updatable(schema, request.update_cols, keys)
     rows, how = prepare(schema, request.records, keys, may_change, request.on_duplicate)
-    within = request.within(schema, table.partition)
-    edit = Edit(schema, ByKey(rows, how, within), derived=table.derived)
-    outcome = context.edits.run(
-        table, "UPSERT", edit, wish, context.ask, lambda found: refuse_incomplete(found, request.records, how)
-    )
-    return _result(outcome)
+    return Edit(schema, ByKey(rows, how, request.within(schema, table.partition)), derived=table.derived)
+
+
+def _refuse_incomplete(request: Upsert, edit: Edit, found: Found) -> None:
+    assert isinstance(edit.which, ByKey)
+    refuse_incomplete(found, request.records, edit.which.how)
 
 
 def _result(outcome: Outcome) -> UpsertResult:

@@ -1,10 +1,12 @@
 """WRITE: records in."""
 
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.catalog.tables import Table
 from service.changes import ByFilter, Edit
 from service.context import Context
 from service.engine.rows import to_arrow
@@ -155,10 +157,8 @@ def write(request: Write, context: Context) -> "WriteResult | Future[bytes]":
 
 def _overwrite(request: Write, context: Context) -> WriteResult:
     table = context.catalog.load(request.table_name)
-    schema, within, wish = table.schema, request.within(table.schema, table.partition), request.wish(context)
-    rows = to_arrow(schema, read_records(schema, request.records))
-    edit = Edit(schema, ByFilter(within), added=rows if rows.num_rows else None, derived=table.derived)
-    outcome = context.edits.run(table, "WRITE", edit, wish, context.ask)
+    wish = request.wish(context)
+    outcome = context.edits.run(table, "WRITE", partial(_edit, request), wish, context.ask)
     effect, said = outcome.effect, told(outcome)
     check = context.upkeep.check_after_write(effect.after) if effect.snapshot else NOT_CHECKED
     count = 0 if wish.dry_run else len(request.records)
@@ -169,6 +169,12 @@ def _overwrite(request: Write, context: Context) -> WriteResult:
         del said["metadata"]
     counted = {"records_inserted": outcome.counts.inserted, "records_deleted": outcome.counts.deleted}
     return written.model_copy(update={**counted, **said})
+
+
+def _edit(request: Write, table: Table) -> Edit:
+    schema, within = table.schema, request.within(table.schema, table.partition)
+    rows = to_arrow(schema, read_records(schema, request.records))
+    return Edit(schema, ByFilter(within), added=rows if rows.num_rows else None, derived=table.derived)
 
 
 def _refuse_for_append(request: Write) -> None:

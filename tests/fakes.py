@@ -43,6 +43,7 @@ class FakeTable:
     schema_id: int = 0
     history: tuple[Snapshot, ...] = ()
     derived: tuple[Derived, ...] = ()
+    partition: tuple[PartitionField, ...] = ()
     location: str = "memory://table"
 
     @property
@@ -138,10 +139,10 @@ class FakeCatalog:
             table = self.tables[name]
             self.tables[name] = replace(table, schema=schema, schema_id=table.schema_id + 1)
 
-    def append(self, name: TableName, batch: str) -> int:
-        """What Spark does: a commit stamped with the batch."""
+    def append(self, name: TableName, batch: str, **said: str) -> int:
+        """What Spark does: a commit stamped with the batch, and with what else its summary is to say."""
         with self._lock:
-            return self._commit(name, BATCH_PROPERTY, batch)
+            return self._commit(name, BATCH_PROPERTY, batch, **said)
 
     def fence(self, table: Table, batch: str) -> None:
         with self._lock:
@@ -152,14 +153,14 @@ class FakeCatalog:
                 self.fences.append(batch)
                 self._commit(table.name, FENCE_PROPERTY, batch)
 
-    def _commit(self, name: TableName, stamp: str, batch: str) -> int:
+    def _commit(self, name: TableName, stamp: str, batch: str, **said: str) -> int:
         table = self.tables[name]
         made = Snapshot(
             next(self._ids),
             table.current_snapshot_id,
             time.time_ns() // 1_000_000,
             table.schema,
-            {"operation": "append", stamp: batch},
+            {"operation": "append", stamp: batch, **said},
         )
         self.tables[name] = replace(table, history=(*table.history, made))
         return made.snapshot_id

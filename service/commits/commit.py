@@ -101,10 +101,8 @@ class Commits:
         before, and what an UNDO takes back.
         """
         with self.alone_with(table) if in_order else nullcontext():
-            happened = self.happened(ask)
-            if happened and happened.snapshot_id is not None:
-                current = self.same(table)
-                return Effect(current, current.snapshot(happened.snapshot_id))
+            if earlier := self.earlier(table, ask):
+                return earlier
             for attempt in range(1, TRIES + 1):
                 try:
                     return self._once(self.same(table), operation, ask, change, records, undoes)
@@ -122,6 +120,14 @@ class Commits:
         KeyBusy while another instance is at it.
         """
         return self.outcome(ask.earlier) if ask.earlier else None
+
+    def earlier(self, table: Table, ask: Ask) -> Effect | None:
+        """What an earlier attempt with the same key did, if it made a snapshot."""
+        happened = self.happened(ask)
+        if happened is None or happened.snapshot_id is None:
+            return None
+        current = self.same(table)
+        return Effect(current, current.snapshot(happened.snapshot_id))
 
     def outcome(self, batch: str) -> Batch | None:
         """A batch that has ended, if it had its effect; what became of it is found out where that is not noted."""

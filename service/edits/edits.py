@@ -62,7 +62,9 @@ class Outcome:
     plan_token: str | None = None
 
 
-Check = Callable[[Found], None]
+Decide = Callable[[Table], Edit]
+"""What a request means for a table as it is, or a refusal of it."""
+Check = Callable[[Edit, Found], None]
 
 
 @dataclass(frozen=True)
@@ -74,21 +76,31 @@ class Edits:
     holds: Holds = field(default_factory=Holds)
 
     def run(
-        self, table: Table, operation: str, edit: Edit, wish: Wish, ask: Ask, check: Check = lambda found: None
+        self,
+        table: Table,
+        operation: str,
+        decide: Decide,
+        wish: Wish,
+        ask: Ask,
+        check: Check = lambda edit, found: None,
     ) -> Outcome:
         """Make an edit, or see what it would do. `check` refuses what was found and must not be done."""
         if wish.token:
             wish.token.check_table(table.uuid)
         if wish.dry_run:
-            return self._previewed(table, edit, wish, check)
+            return self._previewed(table, decide(table), wish, check)
+        # What has happened has, whatever the request would mean for the table by now.
+        if earlier := self.commits.earlier(table, ask):
+            return _outcome(earlier, Counts())
         made = Counts()
+        edit = decide(table)
 
         def change(current: Table, batch: str) -> None:
             nonlocal made
             base = base_of(current, table, wish.partition_filter)
 
             def checked(found: Found) -> None:
-                _check(found, check, wish)
+                _check(edit, found, check, wish)
 
             def counts(found: Found) -> Mapping[str, int]:
                 return asdict(_counts(current, edit, found))
@@ -109,15 +121,15 @@ class Edits:
         with self.holds.reading(table.uuid, table.current_snapshot_id):
             base = base_of(table, table, wish.partition_filter)
             found, samples = self.engine.run(preview, base, edit, SHOWN)
-        _check(found, check, wish)
+        _check(edit, found, check, wish)
         token = Token(table.uuid, wish.request, found.digest)
         counts = _counts(table, edit, found)
         return Outcome(Effect(table, None), counts, samples=tuple(samples), plan_token=token.text())
 
 
-def _check(found: Found, check: Check, wish: Wish) -> None:
+def _check(edit: Edit, found: Found, check: Check, wish: Wish) -> None:
     """Refuse what was found and must not be done."""
-    check(found)
+    check(edit, found)
     if found.outside is not None:
         raise InvalidRecord(
             f"records[{found.outside}] would lie outside of partition_filter, where nothing is looked at or written; "

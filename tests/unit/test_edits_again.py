@@ -1,0 +1,81 @@
+"""An edit that has happened is answered from its snapshot, whatever has become of the table since."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handlers.deduplicate import deduplicate
+from handlers.delete import delete
+from handlers.update import update
+from handlers.upsert import upsert
+from handlers.write import write
+from service.app import App
+from service.catalog.tables import Table
+from service.commits.ask import Ask, Key
+from service.context import Context
+from service.edits.edits import Counts, Edits
+from service.errors import FirnError
+from service.names import EDIT_PROPERTY
+from service.operation import Operation
+from service.settings import load
+from tests.unit.desk import ORDERS, Desk
+
+ADDRESS = {"tenant_id": ORDERS.tenant, "namespace": ORDERS.namespace, "table": ORDERS.table}
+FILTER = {"gone": 1}
+# Requests for columns that the table does not have any more, and for a partition that it is not divided by.
+EDITS: list[tuple[Operation, dict[str, Any]]] = [
+    (update, {"updates": {"gone": 1}, "all": True}),
+    (update, {"updates": {"id": 1}, "filter": FILTER}),
+    (update, {"updates": {"id": 1}, "all": True, "partition_filter": FILTER}),
+    (delete, {"filter": FILTER}),
+    (upsert, {"records": [{"gone": 1}], "key_cols": ["gone"]}),
+    (deduplicate, {"key_cols": ["gone"]}),
+    (write, {"mode": "overwrite", "records": [{"gone": 1}]}),
+]
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """The real parts of a service whose Spark was never started."""
+    app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home"))}), [])
+    yield app
+    app.stop()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path / "ledger.db")
+
+
+def asked(app: App, desk: Desk, ask: Ask) -> Context:
+    edits = Edits(app.context.engine, desk.commits)
+    return replace(app.context, catalog=desk.catalog.as_catalog, commits=desk.commits, edits=edits, ask=ask)
+
+
+@pytest.mark.parametrize(("edit", "fields"), EDITS)
+def test_an_edit_whose_answer_was_lost_is_answered_though_the_table_has_other_columns_by_now(
+    edit: Operation, fields: dict[str, Any], app: App, desk: Desk
+) -> None:
+    key = Key(edit.name, ORDERS, "k1", "print")
+    counts = {**vars(Counts()), "updated": 3, "deleted": 4, "inserted": 5, "files": 2}
+
+    def change(table: Table, batch: str) -> None:
+        desk.catalog.append(table.name, batch, **{EDIT_PROPERTY: json.dumps(counts)})
+
+    first = desk.commits.commit(desk.catalog.load(ORDERS), edit.name, Ask("r1", key), change)
+    request = edit.request.model_validate({"operation": edit.name, **ADDRESS, **fields})
+    answer: Any = edit.run(request, asked(app, desk.restarted(), desk.retry(key)))
+    assert (answer.metadata.snapshot_id, answer.files_affected) == (first.snapshot_id, 2)
+    assert desk.history() == 1
+
+
+@pytest.mark.parametrize(("edit", "fields"), EDITS)
+def test_one_that_has_not_happened_is_refused(edit: Operation, fields: dict[str, Any], app: App, desk: Desk) -> None:
+    request = edit.request.model_validate({"operation": edit.name, **ADDRESS, **fields})
+    with pytest.raises(FirnError):
+        edit.run(request, asked(app, desk, Ask("r1", Key(edit.name, ORDERS, "k1", "print"))))
+    assert (desk.history(), desk.notes()) == (0, [])
