@@ -92,12 +92,13 @@ class Edits:
         # What has happened has, whatever the request would mean for the table by now.
         if earlier := self.commits.earlier(table, ask):
             return _outcome(earlier, Counts())
-        made = Counts()
-        edit = decide(table)
+        made, seen, edit = Counts(), table, decide(table)
 
         def change(current: Table, batch: str) -> None:
-            nonlocal made
-            base = base_of(current, table, wish.partition_filter)
+            nonlocal made, seen, edit
+            if not _alike(current, seen):
+                seen, edit = current, decide(current)
+            base = base_of(current, wish.partition_filter)
 
             def checked(found: Found) -> None:
                 _check(edit, found, check, wish)
@@ -119,7 +120,7 @@ class Edits:
     def _previewed(self, table: Table, edit: Edit, wish: Wish, check: Check) -> Outcome:
         wish.tag(table)  # made for nothing but its refusals
         with self.holds.reading(table.uuid, table.current_snapshot_id):
-            base = base_of(table, table, wish.partition_filter)
+            base = base_of(table, wish.partition_filter)
             found, samples = self.engine.run(preview, base, edit, SHOWN)
         _check(edit, found, check, wish)
         token = Token(table.uuid, wish.request, found.digest)
@@ -142,29 +143,32 @@ def _check(edit: Edit, found: Found, check: Check, wish: Wish) -> None:
         wish.token.check(found.digest)
 
 
-def base_of(current: Table, checked: Table, partition_filter: Any = None) -> Base:
-    """The state an edit is made on; its request was checked against the columns of `checked`."""
+def _alike(one: Table, other: Table) -> bool:
+    """Whether a request means the same for one state of a table as for another."""
+    return (one.schema_id, one.spec_id, one.derived) == (other.schema_id, other.spec_id, other.derived)
+
+
+def base_of(current: Table, partition_filter: Any = None) -> Base:
+    """The state an edit is made on."""
     files = list_files(current).data
     return Base(
         current.spark_name,
-        checked.uuid,
-        checked.schema_id,
+        current.uuid,
+        current.schema_id,
         current.current_snapshot_id,
         current.head_has_table_schema,
         {file.path: file.rows for file in files},
         {file.path: file.bytes for file in files},
         has_deletes(current),
-        _only(current, checked, partition_filter),
+        _only(current, partition_filter),
     )
 
 
-def _only(current: Table, checked: Table, partition_filter: Any) -> frozenset[str] | None:
+def _only(current: Table, partition_filter: Any) -> frozenset[str] | None:
     """The files that a filter by uuid leaves; None where Spark finds them as well, or nobody but Spark can."""
-    if current.schema_id != checked.schema_id:
-        return None
     try:
         pruning = uuid_expression(partition_filter, current.schema, current.partition)
-    except InvalidFilter:  # of another partitioning by now, or with a value beside the uuid that has no JSON
+    except InvalidFilter:  # a value beside the uuid has no JSON
         return None
     return None if pruning is None else frozenset(file.path for file in matching_files(current, pruning))
 

@@ -86,7 +86,7 @@ class Planner:
         traced = trace(files.paths, self._steps(after))
         by_id = {commit.snapshot_id: commit for commit in after}
         suspects = tuple(by_id[step.snapshot_id] for step in traced.suspects if by_id[step.snapshot_id] in effective)
-        base = base_of(self.table, self.of)
+        base = base_of(self.table)
         if not traced.files <= base.rows.keys():
             raise self._let_go(aim, "a later state of the table")
         came = self._rows_that_came(aim, files)

@@ -90,7 +90,7 @@ class Undos:
             nonlocal made
             assert aim is not None  # what happened before is not done again
             self._refuse_undone(current, aim)
-            plan = self._planner(current, of=table).plan(aim)
+            plan = self._planner(current).plan(aim)
 
             def check(found: Reversed) -> None:
                 self._refuse(current, aim, plan, found)
@@ -173,8 +173,8 @@ class Undos:
                     details={"request_ids": by},
                 )
 
-    def _planner(self, table: Table, of: Table | None = None) -> Planner:
-        return Planner(table, self.notes, self.engine, of or table)
+    def _planner(self, table: Table) -> Planner:
+        return Planner(table, self.notes, self.engine, table)
 
     def _refuse(self, table: Table, aim: Aim, plan: Plan, found: Reversed) -> None:
         planner = self._planner(table)

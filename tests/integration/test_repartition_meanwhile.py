@@ -64,8 +64,9 @@ def test_the_table_is_what_it_was_until_it_is_what_it_shall_be(
     assert {r["twice"] - 2 * r["price"] for r in table.rows()} == {0}
 
 
-def test_an_edit_that_waited_for_the_last_round_finds_the_new_layout(
-    firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("more", [{}, {"transform": {"twice": {"expression": "price * 2"}}}])
+def test_an_edit_that_waited_for_the_last_round_finds_the_new_layout_and_columns(
+    firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
     table = Table(firn, tenant)
     table.fill(2)
@@ -82,11 +83,12 @@ def test_an_edit_that_waited_for_the_last_round_finds_the_new_layout(
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "commit", commit)
-        table.repartition(partition=BY_PRODUCT)
+        table.repartition(partition=BY_PRODUCT, **more)
     wait_until(lambda: done, 30)
     assert done[0]["records_updated"] == 1
     assert table.specs() == {1}
     assert table.ids() == list(range(20))
+    assert {row.get("twice", 2 * row["price"]) - 2 * row["price"] for row in table.rows()} == {0}
 
 
 @pytest.mark.parametrize("times", [1, 9])

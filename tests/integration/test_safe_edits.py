@@ -216,7 +216,7 @@ def test_a_column_that_the_newest_snapshot_does_not_know_can_be_edited_by(table:
 def test_an_edit_whose_rows_do_not_add_up_is_not_published_and_leaves_nothing(table: Table) -> None:
     loaded = table.firn.app.context.catalog.load(TableName(table.tenant, "default", "t"))
     state, files = table.state(), table.files()
-    true = base_of(loaded, loaded)
+    true = base_of(loaded)
     wrong = _with_one_row_more(true)
     edit = Edit(loaded.schema, ByFilter(Not(NO_ROW), ()))
     order = Order("b" * 32, lambda found: {}, lambda found: None, lambda: None)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from service.catalog.tables import Table
+from service.commits.ask import Ask
 from service.names import TableName
 from service.records import read_records
 from service.schema import describe_schema
@@ -359,6 +360,16 @@ def test_an_id_that_several_changes_had_needs_the_snapshot(shop: Shop) -> None:
     assert shop.refused("twice", "INVALID_REQUEST", 400)["field"] == "snapshot_id"
     shop.undo("twice", snapshot_id=answers[0]["metadata"]["snapshot_id"])
     assert shop.rows() == [(2, "a", 2)]
+
+
+def test_an_undo_that_waited_for_a_change_of_columns_is_made_of_the_columns_there_are_then(shop: Shop) -> None:
+    shop.write((1, "a", 1), (2, "b", 2))
+    wrong, found = shop.delete(id=1), shop.load()
+    shop.ask("ALTER_TABLE", add_columns={"colour": {"type": "string"}}, rename_columns={"kind": "sort"})
+    shop.ask("UPDATE", updates={"colour": "red"}, all=True)
+    shop.firn.app.context.undos.run(found, wrong, None, lambda table: None, Ask("undo-1"))
+    rows = shop.firn.rows(shop.address["tenant_id"], "t", sort=["id"])
+    assert [(row["id"], row["sort"], row["colour"]) for row in rows] == [(1, "a", None), (2, "b", "red")]
 
 
 def test_a_dry_run_shows_what_the_undo_then_does(shop: Shop) -> None:
