@@ -39,7 +39,7 @@ def derived_of(properties: Mapping[str, str], schema: TableSchema) -> tuple[Deri
         if field.name not in texts:
             continue
         try:
-            path = f"{PREFIX}{field.name}"
+            path = f"the derived column {field.name!r}"
             found.append(
                 Derived(field.name, parse_expression(texts[field.name], resolve, path, InvalidRequest), field.type)
             )

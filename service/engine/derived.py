@@ -10,7 +10,7 @@ from service.columns import Column
 from service.derived import Derived
 from service.engine.content import same
 from service.engine.frames import over
-from service.engine.sql import Parameters, expression, identifier, run, spark_type
+from service.engine.sql import Parameters, expression, fitted, identifier, run, spark_type
 from service.errors import InvalidRequest
 from service.expressions.kinds import UUID
 from service.expressions.tree import rebound
@@ -36,8 +36,7 @@ _PRIMITIVES: dict[type[t.DataType], str] = {
 
 def computed(derived: Derived, parameters: Parameters) -> str:
     """A derived column's value, worked out from the row's other columns."""
-    text = expression(derived.expression, parameters)
-    return text if derived.type is None else f"CAST({text} AS {spark_type(derived.type)})"
+    return fitted(_type(derived), derived.expression, parameters)
 
 
 def filled(derived: Derived, parameters: Parameters) -> str:

@@ -1,6 +1,7 @@
 """Predicates and values as Spark SQL: names are always quoted, values are always named parameters."""
 
 import json
+import math
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from service.columns import Column, Key
 from service.engine.jvm import java_class
 from service.expressions.functions import FUNCTIONS
-from service.expressions.kinds import BINARY, STRING, UUID, family
+from service.expressions.kinds import BINARY, DOUBLE, STRING, UUID, family
 from service.expressions.tree import Call, Case, Cast, Constant, Expression, Named, Node
 from service.predicates import Always, And, Compare, HasElement, Holds, In, IsNull, Matches, Not, Or, Predicate
 from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct, holds_uuid
@@ -45,6 +46,10 @@ _CALL = {"starts_with": "startswith", "ends_with": "endswith", "contains": "cont
 _NULL = (
     "the expression is null for a row, but the column is required; give another value with coalesce(…, …), or leave "
     "such rows out with the filter"
+)
+_TOO_LARGE = (
+    "the expression gives a number that is too large for its type; compute another one, or set Infinity itself as a "
+    "value, without an expression"
 )
 _TOO_FAR = "the expression gives a time outside the years 1 to 9999; such times cannot be written"
 REFUSED = "refused by Firn: "
@@ -113,13 +118,22 @@ def new_value(kind: ColumnType, value: Any, parameters: Parameters) -> str:
     """What a column of this type is set to: a value as `read_literal` gives it, or an Expression."""
     if not isinstance(value, Expression):
         return literal(kind, value, parameters)
+    text = fitted(kind, value, parameters)
+    return f"coalesce({text}, {_raised(f'{value.path}: {_NULL}', parameters)})" if value.required else text
+
+
+def fitted(kind: ColumnType, value: Expression, parameters: Parameters) -> str:
+    """What an expression computes, as a column of this type holds it; an error for a row where it cannot."""
     text = expression(value, parameters)
     if value.kind != kind or isinstance(kind, Primitive | DecimalType):
         text = f"CAST({text} AS {spark_type(kind)})"
-    if family(kind) == "time" and not isinstance(value.tree, Named | Constant):
+    given = isinstance(value.tree, Named | Constant)
+    if family(kind) == "time" and not given:
         first, last = (literal(kind, moment, parameters) for moment in _TIMES[str(kind)])
-        text = _checked(text, f"same BETWEEN {first} AND {last}", _raised(f"{value.path}: {_TOO_FAR}", parameters))
-    return f"coalesce({text}, {_raised(f'{value.path}: {_NULL}', parameters)})" if value.required else text
+        return _checked(text, f"same BETWEEN {first} AND {last}", _raised(f"{value.path}: {_TOO_FAR}", parameters))
+    if kind in _FLOATS and not (given and value.kind == kind):
+        return _finite(text, value, parameters)
+    return text
 
 
 def reference(column: Column, parameters: Parameters) -> str:
@@ -245,6 +259,34 @@ def _checked(text: str, test: str, other: str) -> str:
     """The value, or another where a test of it, by the name `same`, fails; null stays null."""
     read = f"CASE WHEN {test} THEN same WHEN same IS NOT NULL THEN {other} END"
     return f"element_at(transform(array({text}), same -> {read}), 1)"
+
+
+def _finite(text: str, value: Expression, parameters: Parameters) -> str:
+    """The same number; an error where it is infinite, and none that it is computed of."""
+    infinity = literal(DOUBLE, math.inf, parameters)
+    read = sorted(value.references, key=lambda column: column.name)
+    infinite = (_infinite(reference(column, parameters), column.type, infinity) for column in read)
+    tests = [f"abs({text}) <=> {infinity}", *(f"NOT {test}" for test in infinite if test is not None)]
+    too_large = _raised(f"{value.path}: {_TOO_LARGE}", parameters)
+    return f"CASE WHEN {' AND '.join(tests)} THEN {too_large} ELSE {text} END"
+
+
+def _infinite(text: str, kind: ColumnType, infinity: str, depth: int = 0) -> str | None:
+    """A condition that is true where a value is an infinite number, or holds one; None where no such value can."""
+    match kind:
+        case Primitive("float" | "double"):
+            return f"(abs({text}) <=> {infinity})"
+        case Array(items):
+            part = f"part{depth}"
+            test = _infinite(part, items, infinity, depth + 1)
+            return None if test is None else f"coalesce(exists({text}, {part} -> {test}), FALSE)"
+        case Map(_, value):
+            return _infinite(f"map_values({text})", Array(value), infinity, depth)
+        case Struct(fields):
+            found = (_infinite(f"{text}.{identifier(f.name)}", f.type, infinity, depth) for f in fields)
+            tests = [test for test in found if test is not None]
+            return f"({' OR '.join(tests)})" if tests else None
+    return None
 
 
 def _raised(message: str, parameters: Parameters) -> str:

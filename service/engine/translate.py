@@ -78,7 +78,7 @@ _STORAGE = (
     "org.apache.iceberg.exceptions.NotFoundException",
 )
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
-_FIELD = re.compile(r"(updates\..+?): ", re.DOTALL)
+_FIELD = re.compile(r"((?:updates|transform)\..+?): ", re.DOTALL)
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _ADVICE = re.compile(r"(?:If necessary,? )?(?:[Ss]et|[Cc]hange|[Dd]isable) [^.]*\"?spark\.[^ ]* [^.]*\.?")
 _STORAGE_TOLD = ("software.amazon.awssdk.", "org.apache.hadoop.fs.")

@@ -110,6 +110,39 @@ def test_a_row_for_which_one_cannot_be_computed_is_refused_and_harms_no_other(fi
     assert [(r["id"], r["number"]) for r in table.rows()] == [(1, 17), (3, 3)]
 
 
+@pytest.mark.parametrize(
+    ("expression", "words", "by_hand"),
+    [
+        ("date_add(day, CAST(id AS integer) * 1000000)", "a time outside the years 1 to 9999", "2024-01-01"),
+        ("price * 1e308", "too large for its type", 1.5),
+    ],
+)
+def test_a_value_that_no_column_of_its_type_is_to_hold_is_refused_whichever_way_its_row_comes(
+    firn: Firn, tenant: str, expression: str, words: str, by_hand: Any
+) -> None:
+    table, transform = Table(firn, tenant), {"far": {"expression": expression}}
+    table.write(1, 20)
+    error = table.fail("INVALID_REQUEST", transform=transform)
+    assert error["field"] == "transform.far.expression"
+    assert words in error["message"]
+    table.ok("DELETE", filter={"id": 20})
+    table.repartition(transform=transform)
+    before = table.rows()
+    for operation, asked in (
+        ("WRITE", {"records": [row(21)]}),
+        ("WRITE", {"records": [row(22)], "mode": "overwrite"}),
+        ("UPSERT", {"records": [row(23)], "key_cols": ["id"]}),
+        ("UPDATE", {"updates": {"id": 24, "price": 6}, "all": True}),
+    ):
+        error = table.fail("INVALID_REQUEST", operation, **asked)
+        assert error["message"].startswith("the derived column 'far': ")
+        assert words in error["message"]
+    assert table.rows() == before
+    table.ok("WRITE", records=[{**row(25), "far": by_hand}])
+    table.ok("UPDATE", updates={"id": 26, "price": 7}, filter={"id": 25})
+    assert [r["far"] for r in table.rows()] == [before[0]["far"], by_hand]
+
+
 def test_columns_can_be_added_without_another_partitioning_and_again_later(table: Table) -> None:
     before = table.described["partition"]
     answer = table.repartition(transform={"cube": {"expression": "id * id * id"}})

@@ -254,6 +254,7 @@ def table(firn: Firn, tenant: str) -> dict[str, Any]:
         "best_bid": {"type": "double"},
         "best_ask": {"type": "double"},
         "mid_price": {"type": "double"},
+        "share": {"type": "float"},
         "spread": {"type": "decimal(12,4)"},
         "kind": {"type": "string"},
         "day": {"type": "date"},
@@ -318,6 +319,9 @@ def test_a_text_set_as_a_uuid_is_one(firn: Firn, table: dict[str, Any]) -> None:
     assert column(firn, table, "key") == [UUID, None, None]
 
 
+TOO_LARGE = ("updates.mid_price.expression", "too large for its type")
+
+
 @pytest.mark.parametrize(
     ("updates", "field", "words"),
     [
@@ -332,6 +336,11 @@ def test_a_text_set_as_a_uuid_is_one(firn: Firn, table: dict[str, Any]) -> None:
         ),
         ({"id": {"expression": "coalesce(best_ask, 1) * 1e30"}}, None, "overflow"),
         ({"day": {"expression": "date_add(day, 3000000)"}}, "updates.day.expression", "outside the years 1 to 9999"),
+        ({"mid_price": {"expression": "best_ask * 1e308"}}, *TOO_LARGE),
+        ({"mid_price": {"expression": "coalesce(mid_price, -1e308) - 1e308"}}, *TOO_LARGE),
+        ({"mid_price": {"expression": "exp(best_ask * 1000)"}}, *TOO_LARGE),
+        ({"share": {"expression": "1e300"}}, "updates.share.expression", "too large for its type"),
+        ({"share": {"expression": "best_ask * 1e300"}}, "updates.share.expression", "too large for its type"),
         ({"kind": {"expression": "id"}}, "updates.kind.expression", "say how with CAST(… AS string)"),
         ({"kid": {"expression": "id"}}, "updates.kid", "did you mean"),
         ({"kind": {"expression": "knd"}}, "updates.kind.expression", "did you mean 'kind'?"),
@@ -347,6 +356,15 @@ def test_an_update_that_cannot_be_computed_changes_nothing(
     assert (response.status_code, error.get("field")) == (400, field), error
     assert words in error["message"]
     assert firn.rows(table["tenant_id"], "t", sort=["id"]) == before
+
+
+def test_what_is_computed_of_an_infinite_number_may_be_infinite(firn: Firn, table: dict[str, Any]) -> None:
+    update(firn, table, {"mid_price": "-Infinity"}, filter={"id": 2})
+    update(
+        firn, table, {"mid_price": {"expression": "coalesce(mid_price, 0) * 2"}, "share": {"expression": "mid_price"}}
+    )
+    assert column(firn, table, "mid_price") == [200, "-Infinity", 0]
+    assert column(firn, table, "share") == [100, "-Infinity", None]
 
 
 CROSSED: list[Any] = [

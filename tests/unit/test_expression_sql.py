@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.columns import Column, columns_of
-from service.engine.sql import Parameters, expression, new_value, where
+from service.engine.sql import Parameters, _infinite, expression, new_value, where
 from service.errors import InvalidFilter, InvalidRequest
 from service.expressions import Expression, parse_expression
 from service.expressions.assigned import read_assigned
@@ -151,6 +151,9 @@ ROW = parse_schema(
             "name": {"type": "string"},
             "day": {"type": "date"},
             "seen": {"type": "timestamptz"},
+            "ratio": {"type": "double"},
+            "share": {"type": "float"},
+            "sizes": {"type": "array", "items": "double"},
             "u": {"type": "uuid"},
             "tags": {"type": "array", "items": "string"},
             "m": {"type": "map", "key_type": "string", "value_type": "string"},
@@ -244,3 +247,62 @@ def test_what_does_not_fit_a_column_is_refused(column: str, value: Any, words: s
 def test_an_optional_field_is_not_checked_for_nulls() -> None:
     read = read_assigned(Field("a", Primitive("long")), {"expression": "id"}, columns_of(ROW), "updates.a")
     assert "raise_error" not in new_value(Primitive("long"), read, Parameters())
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "sql"),
+    [
+        ("ratio", "id * 2", "CASE WHEN abs(X) <=> {i} THEN raise_error(:p2) ELSE X END"),
+        (
+            "ratio",
+            "ratio * share",
+            "CASE WHEN abs(X) <=> {i} AND NOT (abs(`ratio`) <=> {i}) AND NOT (abs(`share`) <=> {i}) "
+            "THEN raise_error(:p1) ELSE X END",
+        ),
+        ("share", "ratio", "CASE WHEN abs(X) <=> {i} AND NOT (abs(`ratio`) <=> {i}) THEN raise_error(:p1) ELSE X END"),
+        (
+            "ratio",
+            "array_max(sizes)",
+            "CASE WHEN abs(X) <=> {i} AND NOT coalesce(exists(`sizes`, part0 -> (abs(part0) <=> {i})), FALSE) "
+            "THEN raise_error(:p1) ELSE X END",
+        ),
+    ],
+)
+def test_a_computed_number_is_infinite_only_where_one_it_is_computed_of_is(column: str, text: str, sql: str) -> None:
+    found, values = assigned(column, {"expression": text})
+    infinite = f"CAST(:p{values.index('Infinity')} AS DOUBLE)"
+    computed = found.partition(" ELSE ")[2].removesuffix(" END")
+    assert computed.endswith(f" AS {'DOUBLE' if column == 'ratio' else 'FLOAT'})")
+    assert found == sql.replace("X", computed).format(i=infinite)
+    assert values[-1].startswith(f"refused by Firn: updates.{column}.expression: the expression gives a number that is")
+
+
+def test_a_column_s_own_number_needs_no_test() -> None:
+    assert assigned("ratio", {"expression": "ratio"}) == ("CAST(`ratio` AS DOUBLE)", [])
+    assert assigned("ratio", {"expression": "1e300"})[0] == "CAST(CAST(:p0 AS DOUBLE) AS DOUBLE)"
+    assert "raise_error" in assigned("share", {"expression": "1e300"})[0]
+
+
+FLOATS = {"type": "array", "items": "double"}
+NUMBERS = {"a": {"type": "double"}, "b": {"type": "long"}, "c": {"type": "float"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sql"),
+    [
+        (
+            {"type": "map", "key_type": "string", "value_type": "float"},
+            "coalesce(exists(map_values(c), part0 -> (abs(part0) <=> i)), FALSE)",
+        ),
+        (
+            {"type": "array", "items": FLOATS},
+            "coalesce(exists(c, part0 -> coalesce(exists(part0, part1 -> (abs(part1) <=> i)), FALSE)), FALSE)",
+        ),
+        ({"type": "struct", "fields": NUMBERS}, "((abs(c.`a`) <=> i) OR (abs(c.`c`) <=> i))"),
+        ({"type": "struct", "fields": {"b": {"type": "long"}}}, None),
+        ({"type": "decimal(38,0)"}, None),
+    ],
+)
+def test_an_infinite_number_is_found_wherever_a_column_holds_it(kind: Any, sql: str | None) -> None:
+    [field] = parse_schema({"fields": {"c": kind}}).fields
+    assert _infinite("c", field.type, "i") == sql

@@ -209,6 +209,8 @@ def test_a_value_that_cannot_be_computed_is_said_to_be_the_row_s() -> None:
     ("said", "field"),
     [
         ("updates.home.city.expression: the expression is null for a row", "updates.home.city.expression"),
+        ("transform.day.expression: the expression gives a time too far", "transform.day.expression"),
+        ("the derived column 'day': the expression gives a time too far", None),
         ("CAST AS uuid: a text is not a uuid", None),
     ],
 )
