@@ -105,12 +105,17 @@ class EditOverrides(BaseModel):
     )
 
 
+# The groups whose fields may also stand flat beside the other properties.
+_FLAT: dict[str, type[BaseModel]] = {"compaction": CompactionOverrides, "edits": EditOverrides}
+
+
 def _describe_flat_overrides(schema: dict[str, Any]) -> None:
-    schema["properties"] |= CompactionOverrides.model_json_schema()["properties"]
+    for model in _FLAT.values():
+        schema["properties"] |= model.model_json_schema()["properties"]
 
 
 class TableProperties(BaseModel):
-    """The `properties` of CREATE_TABLE. Compaction overrides may also stand flat beside the others."""
+    """The `properties` of CREATE_TABLE. What is compaction's or edits' may also stand flat beside the others."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, json_schema_extra=_describe_flat_overrides)
 
@@ -135,14 +140,21 @@ class TableProperties(BaseModel):
     def _gather_flat_overrides(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        flat = {k: v for k, v in value.items() if k in CompactionOverrides.model_fields}
-        nested = value.get("compaction") or {}
-        if not flat or not isinstance(nested, dict):
-            return value
-        twice = sorted(flat.keys() & nested.keys())
-        if twice:
-            raise ValueError(f"{twice[0]} is given twice, flat and inside compaction; send it once")
-        return {**{k: v for k, v in value.items() if k not in flat}, "compaction": {**nested, **flat}}
+        for group, model in _FLAT.items():
+            value = _gathered(value, group, model)
+        return value
+
+
+def _gathered(value: dict[str, Any], group: str, model: type[BaseModel]) -> dict[str, Any]:
+    """The properties with those of one group inside of it, where they stood flat."""
+    flat = {k: v for k, v in value.items() if k in model.model_fields}
+    nested = value.get(group) or {}
+    if not flat or not isinstance(nested, dict):
+        return value
+    twice = sorted(flat.keys() & nested.keys())
+    if twice:
+        raise ValueError(f"{twice[0]} is given twice, flat and inside {group}; send it once")
+    return {**{k: v for k, v in value.items() if k not in flat}, group: {**nested, **flat}}
 
 
 GROUPS: dict[str, tuple[str, type[BaseModel]]] = {

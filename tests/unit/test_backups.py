@@ -15,7 +15,7 @@ from service.catalog.tables import Snapshot, Table
 from service.edits.backups import Backups, backup_of, made_for, named
 from service.errors import InvalidRequest
 from service.names import BACKUP_PROPERTY, TableName
-from service.properties import TableProperties, describe, edit_policy, to_iceberg
+from service.properties import TableProperties, describe, edit_policy, to_iceberg, written_changes
 from service.schema import parse_schema
 from service.settings import EditSettings, IcebergSettings
 from tests.fakes import FakeTable
@@ -141,6 +141,26 @@ def test_a_tables_wishes_are_kept_in_its_properties_and_shown_as_they_were_given
     assert edit_policy(plain, EditSettings()) == EditSettings()
 
 
+def test_a_tables_wishes_may_stand_flat_beside_the_other_properties() -> None:
+    flat = {"create_backup": True, "undo_retention_hours": 2, "mode": "off", "edits": {"backup_retention_hours": 24}}
+    read = TableProperties.model_validate(flat)
+    assert read.edits.model_dump() == {
+        "create_backup": True,
+        "undo_retention_hours": 2,
+        "backup_retention_hours": 24,
+    }
+    assert read.compaction.mode == "off"
+    assert written_changes(TableProperties.model_validate({"create_backup": None}), SETTINGS) == {
+        "firn.edits.create_backup": None
+    }
+
+
+@pytest.mark.parametrize(("group", "name"), [("edits", "create_backup"), ("compaction", "enabled")])
+def test_a_wish_that_is_given_flat_and_in_its_group_is_refused(group: str, name: str) -> None:
+    with pytest.raises(ValidationError, match=f"{name} is given twice, flat and inside {group}"):
+        TableProperties.model_validate({name: True, group: {name: True}})
+
+
 def test_what_another_program_wrote_and_cannot_be_does_not_count() -> None:
     properties = {"firn.edits.create_backup": "perhaps", "firn.edits.backup_retention_hours": "0"}
     assert edit_policy(properties, EditSettings()) == EditSettings()
@@ -151,8 +171,9 @@ def test_what_another_program_wrote_and_cannot_be_does_not_count() -> None:
     [{"create_backup": "yes"}, {"backup_retention_hours": 0}, {"keep": True}],
 )
 def test_a_wish_that_cannot_be_is_refused(wish: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        TableProperties.model_validate({"edits": wish})
+    for properties in ({"edits": wish}, wish):
+        with pytest.raises(ValidationError):
+            TableProperties.model_validate(properties)
 
 
 def test_a_backups_time_is_that_of_utc() -> None:
