@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
 from service.changes import Edit, Repeats, SortKey
+from service.columns import columns_of
 from service.context import Context
 from service.edits.upsert import keys_of
 from service.errors import InvalidRequest
@@ -62,7 +63,8 @@ class Deduplicate(EditRequest):
     )
     order_by: Sorts = Field(
         default_factory=list,
-        description="which of them comes first: columns, or objects as QUERY's `sort` has; without it, any may",
+        description="which of them comes first: columns (dots reach into structs), or objects as QUERY's `sort` has; "
+        "without it, any may",
     )
     keep: Literal["first", "last"] = Field(default="first", description="the one that stays")
 
@@ -90,12 +92,15 @@ def _edit(request: Deduplicate, table: Table) -> Edit:
 
 
 def _order(request: Deduplicate, schema: TableSchema) -> tuple[SortKey, ...]:
-    order = []
+    order, resolve = [], columns_of(schema)
     for i, item in enumerate(request.order_by):
         path = f"order_by[{i}].field"
-        field = schema.field(item.field, path=path)
-        if not isinstance(field.type, Primitive | DecimalType):
-            raise InvalidRequest(f"{path}: {item.field!r} is {field.type}, which has no order", field=path)
+        column = resolve(item.field, path)
+        if not isinstance(column.type, Primitive | DecimalType):
+            raise InvalidRequest(
+                f"{path}: {item.field!r} is {column.type}, which has no order; name a column of a plain type",
+                field=path,
+            )
         descending = item.order == "desc"
-        order.append(SortKey(field.name, descending, not descending if item.nulls_first is None else item.nulls_first))
+        order.append(SortKey(column, descending, not descending if item.nulls_first is None else item.nulls_first))
     return tuple(order)

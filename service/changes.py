@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from service.columns import Column
 from service.derived import Derived
 from service.predicates import EVERY_ROW, Predicate
 from service.schema import ColumnType, TableSchema
@@ -57,7 +58,7 @@ class ByKey:
 
 @dataclass(frozen=True)
 class SortKey:
-    column: str
+    column: Column
     descending: bool = False
     nulls_first: bool = True
 

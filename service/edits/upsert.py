@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.changes import PLACE, SENT, Merge
+from service.columns import find
 from service.engine.edit import Found
 from service.engine.rows import to_arrow
 from service.errors import InvalidRecord, InvalidRequest
@@ -28,6 +29,12 @@ def keys_of(schema: TableSchema, key_cols: Sequence[str] | None) -> tuple[str, .
             field="key_cols",
         )
     for i, key in enumerate(keys):
+        if key not in schema.names and find(schema, key):
+            raise InvalidRequest(
+                f"key_cols[{i}] {key!r} lies inside a column, and a key is made of whole ones; name such, or have "
+                "REPARTITION with transform make a column of it",
+                field=f"key_cols[{i}]",
+            )
         kind = schema.field(key, path=f"key_cols[{i}]").type
         if not isinstance(kind, Primitive | DecimalType):
             raise InvalidRequest(

@@ -14,7 +14,7 @@ from service.columns import Column
 from service.engine.content import hashed, row_hash, same, summed
 from service.engine.derived import followed
 from service.engine.rows import frame
-from service.engine.sql import Parameters, identifier, new_value, run, where
+from service.engine.sql import Parameters, identifier, new_value, reference, run, where
 from service.predicates import EVERY_ROW, And, Compare, In, Predicate
 from service.schema import ColumnType, DecimalType, Primitive, TableSchema
 
@@ -77,7 +77,7 @@ def repeats(which: Repeats, schema: TableSchema, source: str, outputs: str) -> S
     """Every row that is not its key's first."""
     parameters = Parameters()
     keys = ", ".join(f"{T}.{identifier(key)}" for key in which.keys)
-    order = [_ordered(by, flipped=which.keep_last) for by in which.order]
+    order = [_ordered(by, parameters, flipped=which.keep_last) for by in which.order]
     # Of rows that the order has as one the same stays whatever files they are in, so that a plan outlives a compaction.
     down = " DESC" if which.keep_last else ""
     order += [f"{tie}{down}" for tie in (row_hash(schema.fields, T), "_file", "_pos")]
@@ -296,7 +296,7 @@ def _python(value: pa.Scalar) -> Any:
     return value.as_py()
 
 
-def _ordered(by: SortKey, *, flipped: bool) -> str:
+def _ordered(by: SortKey, parameters: Parameters, *, flipped: bool) -> str:
     descending, nulls_first = by.descending != flipped, by.nulls_first != flipped
     direction = "DESC" if descending else "ASC"
-    return f"{T}.{identifier(by.column)} {direction} NULLS {'FIRST' if nulls_first else 'LAST'}"
+    return f"{reference(by.column, parameters)} {direction} NULLS {'FIRST' if nulls_first else 'LAST'}"

@@ -269,6 +269,23 @@ def test_of_each_key_the_first_or_the_last_row_in_an_order_stays(table: Table) -
     assert table.ok("DEDUPLICATE")["records_removed"] == 0
 
 
+def test_the_order_may_be_by_what_lies_inside_a_struct_or_a_map(firn: Firn, tenant: str) -> None:
+    meta = {"type": "struct", "fields": {"version": {"type": "integer"}}}
+    tags = {"type": "map", "key_type": "string", "value_type": "integer"}
+    table = Table(firn, tenant)
+    table.ok("CREATE_TABLE", schema={"fields": {"id": {"type": "long"}, "meta": meta, "tags": tags}})
+    rows = [{"id": 1, "meta": {"version": n}, "tags": {"it's": n % 3}} for n in range(5)]
+    table.ok("WRITE", records=rows)
+    asked = {"key_cols": ["id"], "order_by": ["tags.it's", {"field": "meta.version", "order": "desc"}]}
+    assert table.ok("DEDUPLICATE", **asked, dry_run=True)["records_removed"] == 4
+    for field, kind in (("meta", "struct"), ("tags", "map")):
+        assert kind in table.fail("INVALID_REQUEST", "DEDUPLICATE", key_cols=["id"], order_by=[field])["message"]
+    error = table.fail("UNKNOWN_FIELD", "DEDUPLICATE", key_cols=["id"], order_by=["meta.versoin"])
+    assert (error["field"], error["suggestion"]) == ("order_by[0].field", "meta.version")
+    table.ok("DEDUPLICATE", **asked)
+    assert table.rows() == [{"id": 1, "meta": {"version": 3}, "tags": {"it's": 0}}]
+
+
 def test_keys_that_are_null_are_one_key_and_other_partitions_are_left_alone(table: Table) -> None:
     table.ok("WRITE", records=[{"id": 20, "kind": None}, {"id": 21, "kind": None}, {"id": 22, "kind": "k1"}])
     kept = table.ok("DEDUPLICATE", key_cols=["kind"], order_by="id", partition_filter={"kind": {"is_null": True}})
