@@ -1,6 +1,6 @@
 """The classes that the JVM loads at a start, as one file that the next start maps into its memory.
 
-More than half of a start is Java reading and checking Spark's classes in its three hundred jars. A rehearsal of a start
+Almost half of a bare start is Java reading and checking Spark's classes in its three hundred jars. A rehearsal of a start
 leaves them as they stood in memory in the end. Java takes such an archive only with the very Java and jars it was made
 with, and goes on without it otherwise; so its name says which they were.
 """
@@ -45,7 +45,7 @@ def prepare(
             if file.exists():
                 return True
             _remove_unused(file.parent)
-            report("preparing Spark's classes, so that each start takes half as long (once, about half a minute) …")
+            report("preparing Spark's classes, so that starts take less long (once, about half a minute) …")
             with tempfile.TemporaryDirectory(prefix=".classes-", dir=file.parent) as folder:
                 made = Path(folder) / file.name
                 rehearse((f"-XX:ArchiveClassesAtExit={made}", *_QUIET))

@@ -111,7 +111,7 @@ COMMANDS = (
     Command(
         "jars",
         "Fetch the jars Spark needs, and prepare its classes for quick starts.",
-        (flag("--fetch-only", "leave the classes as they are: a start works, and takes twice as long"),),
+        (flag("--fetch-only", "leave the classes as they are: a start works, and takes longer"),),
         examples.JARS,
         run=_jars,
         local=True,
