@@ -145,7 +145,8 @@ class App:
         self.context.compactions.recover()
         self.context.repartitions.recover()
         self.context.life.remove_overdue()
-        warm.warm(self.router, self.engine, self.context.catalog)
+        if self.settings.spark.warm_up:
+            warm.warm(self.router, self.engine, self.context.catalog)
 
     def rehearse(self) -> None:
         """Start and warm Spark, and end it with patience: as it ends, its JVM may have something to write."""
@@ -267,8 +268,8 @@ def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = Non
     from service import http  # FastAPI and uvicorn are needed by this door only
 
     configure_logging(settings)
-    app = App(settings, jar_paths)
     background = log_file is not None
+    app = App(settings.for_commands() if background else settings, jar_paths)
     try:
         local = presence.announce(settings, background=background, log=str(log_file) if background else None)
     except SettingsError as e:

@@ -1,8 +1,8 @@
 """The classes that the JVM loads at a start, as one file that the next start maps into its memory.
 
-Almost half of a bare start is Java reading and checking Spark's classes in its three hundred jars. A rehearsal of a start
-leaves them as they stood in memory in the end. Java takes such an archive only with the very Java and jars it was made
-with, and goes on without it otherwise; so its name says which they were.
+Almost half of a bare start is Java reading and checking Spark's classes in its three hundred jars. A rehearsal of a
+start leaves them as they stood in memory in the end. Java takes such an archive only with the very Java and jars it was
+made with, and goes on without it otherwise; so its name says which they were.
 """
 
 import hashlib
