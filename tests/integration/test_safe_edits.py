@@ -115,6 +115,17 @@ def test_a_plan_of_an_upsert_is_stale_once_a_new_key_is_there(table: Table) -> N
     table.fail("PLAN_STALE", "UPSERT", **asked, plan_token=plan)
 
 
+def test_a_preview_and_its_edit_may_have_the_same_key(table: Table) -> None:
+    asked = {"updates": {"n": 1}, "filter": {"id": 1}, "idempotency_key": "k"}
+    stale = table.ok("UPDATE", **asked, dry_run=True)["plan_token"]
+    table.ok("UPDATE", updates={"n": 77}, filter={"id": 1})
+    table.fail("PLAN_STALE", "UPDATE", **asked, plan_token=stale)
+    token = table.ok("UPDATE", **asked, dry_run=True)["plan_token"]
+    done = table.ok("UPDATE", **asked, plan_token=token)
+    assert done["records_updated"] == 1
+    assert table.ok("UPDATE", **asked, plan_token=token) == done
+
+
 def test_a_plan_is_good_for_its_own_request_only(table: Table) -> None:
     asked = {"updates": {"n": 0}, "filter": {"id": 1}}
     plan = table.ok("UPDATE", **asked, dry_run=True)["plan_token"]
