@@ -177,8 +177,7 @@ class House:
         return self.catalog.load(ORDERS)
 
     def fill(self, *countries: str | None) -> None:
-        for country in countries:
-            append(self.table, country)
+        append(self.table, *countries)
 
     def compact(self, ask: Ask | None = None, **wish: Any) -> Outcome:
         call = Call(ask or Ask("r1"))
