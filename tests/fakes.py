@@ -24,7 +24,9 @@ from service.engine.append import append
 from service.engine.engine import Engine
 from service.engine.swap import Moved
 from service.errors import CommitConflict, LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
+from service.ledger import database
 from service.ledger.ledger import Batch, Begun, KeyNote, Ledger
+from service.ledger.owners import Alone
 from service.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
 from service.partition import PartitionField
 from service.schema import TableSchema
@@ -299,15 +301,16 @@ class QuickLedger(Ledger):
     """A ledger that has its tables from the beginning, compiles no statement twice and waits for no disk."""
 
     def __init__(self, url: str) -> None:
+        # Without what a Ledger does first: there is nothing to bring up to date.
         path = Path(url.removeprefix("sqlite:///"))
         empty, dialect = _an_empty_ledger()
         if not path.exists():
             path.write_bytes(empty)
-        super().__init__(url)
+        self._engine = database.engine(url)
         self._engine.dialect = dialect
         self._engine.update_execution_options(compiled_cache=_COMPILED)
         event.listen(self._engine, "connect", lambda connection, record: connection.execute("PRAGMA synchronous=OFF"))
-        self._engine.dispose()
+        self.owners = Alone()
 
 
 class MuteLedger(QuickLedger):
