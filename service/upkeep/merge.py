@@ -44,6 +44,7 @@ log = logging.getLogger("firn.upkeep")
 COMMIT_EVERY_S = 10.0
 # Before a commit that found no turn is tried again.
 _PAUSES_S = (1.0, 4.0)
+_LOOK_EVERY_S = 1.0  # whether it was called off
 # What ends a compaction at once; any other failure of a group leaves the others theirs.
 _HOPELESS = (Cancelled, EngineUnavailable, ShuttingDown, TableNotFound, OutcomeUnknown)
 
@@ -186,7 +187,7 @@ class Merger:
                     waiting.cancel()
                 work.cancel()
                 while not all(future.done() for future in running):
-                    wait(running, timeout=1.0)
+                    wait(running, timeout=_LOOK_EVERY_S)
                     work.cancel()  # a Spark job that began only now has not heard of it
                 raise
         if failures and len(failures) == len(groups):
@@ -360,4 +361,4 @@ def _so_far(tally: Tally) -> dict[str, int]:
 
 
 def _ended(running: "dict[Future[Rewritten], Group]") -> "list[Future[Rewritten]]":
-    return list(wait(running, timeout=1.0, return_when=FIRST_COMPLETED).done)
+    return list(wait(running, timeout=_LOOK_EVERY_S, return_when=FIRST_COMPLETED).done)
