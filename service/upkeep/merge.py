@@ -246,6 +246,7 @@ class _Work:
         self.made = made
         self.left_files = False
         self.unsure = False
+        self._hopeless: Exception | None = None
         self._engine = engine
         self._commits = commits
         self._planned = planned
@@ -254,7 +255,13 @@ class _Work:
 
     def rewrite(self, group: Group, at_once: int) -> Rewritten:
         self.order.control.check()
-        return self._engine.run(rewrite, self._planned, group, self.order.how, self.folder, self.order.tag, at_once)
+        if self._hopeless:  # whoever called it off may not have got to this group yet
+            raise self._hopeless
+        try:
+            return self._engine.run(rewrite, self._planned, group, self.order.how, self.folder, self.order.tag, at_once)
+        except _HOPELESS as e:
+            self._hopeless = e
+            raise
 
     @property
     def folder(self) -> str:
