@@ -45,6 +45,11 @@ class Commit:
         return any(key in self.summary for key in (EDIT_PROPERTY, RESTORED_PROPERTY))
 
     @property
+    def restores(self) -> bool:
+        """Whether it made the table hold an earlier state of it."""
+        return RESTORED_PROPERTY in self.summary
+
+    @property
     def adds_deletes(self) -> bool:
         """Whether it said of rows that they are gone by files beside them."""
         return self.summary.get("added-delete-files", "0") != "0"

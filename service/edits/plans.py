@@ -84,8 +84,9 @@ class Planner:
         files, moves, after = self._what_it_did(aim)
         effective = self._effective(aim, after)
         traced = trace(files.paths, self._steps(after))
-        by_id = {commit.snapshot_id: commit for commit in after}
-        suspects = tuple(by_id[step.snapshot_id] for step in traced.suspects if by_id[step.snapshot_id] in effective)
+        met = {step.snapshot_id for step in traced.suspects}
+        # What a restore brings back lies in files of its own.
+        suspects = tuple(c for c in effective if c.snapshot_id in met or (c.restores and moves.removed))
         base = base_of(self.table, self.of)
         if not traced.files <= base.rows.keys():
             raise self._let_go(aim, "a later state of the table")
@@ -222,7 +223,8 @@ class Planner:
             if parent is None or all(c.snapshot_id != parent for c in self.commits):
                 raise self._let_go(aim, "the state before a later change")
             went = Files(parent, frozenset(moves.removed))
-        return Did(Files(commit.snapshot_id, frozenset(moves.added)) if moves.added else None, went)
+        came = Files(commit.snapshot_id, frozenset(moves.added)) if moves.added else None
+        return Did(came, went, commit.restores)
 
     def _before(self, aim: Aim) -> int:
         commit = next(c for c in self.commits if c.snapshot_id == aim.batch.snapshot_id)
@@ -235,10 +237,11 @@ class Planner:
         batches = {commit.batch for commit in after}
         undos = {batch for batch, undone in self.undos().items() if undone.batch in batches}
         for commit in after:
-            if commit.removes or commit.batch in undos:
+            brings_back = commit.restores or commit.batch in undos
+            if commit.removes or brings_back:
                 moves = self._moved(commit)
                 added, removed = frozenset(moves.added), frozenset(moves.removed)
-                yield Step(commit.snapshot_id, added, removed, commit.leaves_rows, commit.batch in undos)
+                yield Step(commit.snapshot_id, added, removed, commit.leaves_rows, brings_back)
 
     def _moved(self, commit: Commit) -> Moved:
         if commit.snapshot_id not in self._moves:

@@ -394,6 +394,37 @@ def test_a_restore_is_undone(shop: Shop) -> None:
     assert shop.rows() == [(2, "a", 2)]
 
 
+@pytest.mark.parametrize("how", ["RESTORE_BACKUP", "ROLLBACK"])
+def test_rows_that_a_restore_brought_back_do_not_come_back_twice(shop: Shop, how: str) -> None:
+    shop.write((1, "a", 1), (2, "a", 2))
+    before = shop.load().current_snapshot_id
+    answer = shop.ask("DELETE", filter={"id": 1}, create_backup=True)
+    asked = {"name": answer["backup"]} if how == "RESTORE_BACKUP" else {"snapshot_id": before, "confirm": True}
+    wrong, restored = _id(answer), _id(shop.ask(how, **asked))
+    assert shop.conflicts(wrong) == shop.conflicts(wrong, dry_run=True) == [restored]
+    again = shop.delete(id=1)
+    assert shop.conflicts(wrong) == [restored, again]
+    for one in (again, restored, wrong):
+        shop.undo(one)
+    assert shop.rows() == [(1, "a", 1), (2, "a", 2)]
+
+
+def test_a_deduplicate_is_not_undone_once_a_restore_brought_its_rows_back(shop: Shop) -> None:
+    shop.write((1, "a", 1), (1, "a", 1))
+    answer = shop.ask("DEDUPLICATE", key_cols=["id"], create_backup=True)
+    restored = _id(shop.ask("RESTORE_BACKUP", name=answer["backup"]))
+    assert shop.conflicts(_id(answer)) == [restored]
+
+
+def test_a_restore_of_other_rows_is_no_conflict(shop: Shop) -> None:
+    shop.write((1, "a", 1), (2, "a", 2))
+    wrong = shop.delete(id=1)
+    backup = shop.ask("DELETE", filter={"id": 2}, create_backup=True)["backup"]
+    shop.ask("RESTORE_BACKUP", name=backup)
+    shop.undo(wrong)
+    assert shop.rows() == [(1, "a", 1), (2, "a", 2)]
+
+
 def test_rows_another_program_deleted_are_a_conflict(shop: Shop) -> None:
     wrong = shop.write((1, "a", 1), (2, "a", 2))
     shop.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
