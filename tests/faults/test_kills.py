@@ -35,7 +35,7 @@ from tests.faults.points import (
     snapshot_of,
 )
 from tests.faults.proxy import Proxy
-from tests.faults.retrying import Retrying, gives_up, number_of
+from tests.faults.retrying import Retrying, gives_up, number_of, request_id_of
 from tests.faults.victim import Victim
 from tests.harness import Firn
 
@@ -205,6 +205,7 @@ def killed_under_load(victim: Victim, point: Point, *, jvm_only: bool) -> None:
         # Whoever was in the batch and did not give up is answered from it, however often it was asked.
         answers = [load.answers[n] for n in victim.disk.added_by(snapshot_id) if not gives_up(n)]
         assert {snapshot_of(answer) for answer in answers} <= {snapshot_id}
+        assert {request_id_of(answer) for answer in answers} <= victim.disk.request_ids(batch)
     if point is ANSWERED:
         lost = [answer for answer in proxy.swallowed if not gives_up(number_of(answer))]
         assert lost, "no answer was lost that somebody came back for"

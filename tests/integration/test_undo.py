@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from sqlalchemy import update
 
 from service.catalog.tables import Table
+from service.ledger.schema import keys
 from service.names import TableName
 from service.records import read_records
 from service.schema import describe_schema
@@ -382,6 +384,27 @@ def test_with_a_key_it_happens_once(shop: Shop) -> None:
     one = shop.undo(wrong, idempotency_key="k")
     assert shop.undo(wrong, idempotency_key="k") == one
     assert shop.rows() == []
+
+
+@pytest.mark.parametrize("door", ["WRITE", "UPDATE", "records"])
+def test_a_change_whose_answer_was_lost_is_undone_by_the_id_that_its_retry_is_answered(shop: Shop, door: str) -> None:
+    shop.write((1, "a", 1))
+    before, where, client = shop.rows(), f"/tables/{shop.address['tenant_id']}/default/t/records", shop.firn.client
+    how: dict[str, Any] = {"WRITE": {"records": [{"id": 2}]}, "UPDATE": {"filter": {"id": 1}, "updates": {"n": 2}}}
+
+    def send(request_id: str) -> Any:
+        headers = {"X-Request-Id": request_id, "Idempotency-Key": "k"}
+        if door == "records":
+            return client.post(where, content='{"id": 2}\n', headers=headers | {"Content-Type": "application/x-ndjson"})
+        return client.post("/database", json={"operation": door, **shop.address, **how[door]}, headers=headers)
+
+    send("first")
+    with shop.firn.app.context.ledger._writing() as ledger:
+        ledger.execute(update(keys).values(answer=None))
+    again = send("second")
+    assert (again.headers["X-Request-Id"], _id(again.json())) == ("second", "first")
+    shop.undo(_id(again.json()))
+    assert shop.rows() == before
 
 
 def test_a_restore_is_undone(shop: Shop) -> None:
