@@ -1,7 +1,6 @@
 """What an UNDO is to look at, from metadata and the ledger: files, later changes, keys; and whose those were."""
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +14,7 @@ from service.catalog.lineage import (
     added_by,
     columns_then,
     derived_since,
+    keys_now,
     line,
     moved,
     origins,
@@ -31,7 +31,6 @@ from service.errors import UndoTooLate
 from service.ledger.ledger import Batch
 from service.ledger.undos import UndoNotes
 from service.marks import Shares, marks, owners
-from service.names import KEYS_PROPERTY
 
 # Of more columns that are worked out, a row is read with all of them as they are, or with none.
 _FEW = 4
@@ -201,8 +200,7 @@ class Planner:
     def _keys(self, aim: Aim, later: Sequence[Commit]) -> tuple[tuple[str, ...], ...]:
         """By which columns rows that come back must meet no other: the primary key, and keys of UPSERTs."""
         own = [c for c in self.commits if c.snapshot_id == aim.batch.snapshot_id]
-        found = [self.of.schema.primary_key]
-        found += [tuple(json.loads(c.summary[KEYS_PROPERTY])) for c in [*own, *later] if KEYS_PROPERTY in c.summary]
+        found = [self.of.schema.primary_key, *(keys_now(self.table, commit) for commit in [*own, *later])]
         names = set(self.of.schema.names)
         return tuple(dict.fromkeys(keys for keys in found if keys and names.issuperset(keys)))
 

@@ -261,6 +261,15 @@ def test_rows_do_not_come_back_where_an_upsert_brought_their_key(shop: Shop) -> 
     assert shop.conflicts(wrong) == [upsert]
 
 
+def test_the_keys_of_an_upsert_count_under_the_names_that_their_columns_have_now(shop: Shop) -> None:
+    shop.write((1, "a", 1), (2, "a", 2))
+    wrong = shop.delete(id=1)
+    upsert = _id(shop.ask("UPSERT", records=[{"id": 1, "kind": "n", "n": 0}], key_cols=["id"]))
+    shop.ask("ALTER_TABLE", rename_columns={"id": "code"})
+    error = shop.firn.fail({"operation": "UNDO", **shop.address, "request_id": wrong}, "UNDO_CONFLICT", 409)
+    assert error["details"]["request_ids"] == [upsert]
+
+
 @pytest.mark.parametrize("partition", [None, BY_KIND])
 def test_a_write_that_shared_a_batch_is_undone_for_its_own_rows_only(
     firn: Firn, tenant: str, partition: dict[str, Any] | None
