@@ -1,7 +1,7 @@
 """What an UNDO is to look at, from metadata and the ledger: files, later changes, keys; and whose those were."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -133,15 +133,15 @@ class Planner:
         names = self.names(commit)
         shared = self.notes.shares(commit.batch) if commit.batch and len(names) > 1 else None
         columns = columns_then(self.table, shared.schema_id) if shared else None
-        if shared is None or columns is None or None in columns.values() or not isinstance(did.came, Files):
+        if shared is None or columns is None or not isinstance(did.came, Files):
             return names
-        listed = [name for name in columns.values() if name is not None]
-        written = self.engine.run(read_files, self.table.spark_name, did.came, listed)
-        owner = self._owners(shared, written, listed)
-        if owner is None:
+        # A column that the table has got since may be worked out in the ones and null in the others.
+        both = [name for name in columns.values() if name is not None]
+        owner = self._owners(shared, did.came, columns)
+        if owner is None or not both:
             return names
-        wanted = set(marks(rows.select(listed)))
-        return [names[n] for n in sorted({o for o, mark in zip(owner, marks(written), strict=True) if mark in wanted})]
+        brought, wanted = marks(self._read(did.came).select(both)), set(marks(rows.select(both)))
+        return [names[n] for n in sorted({o for o, mark in zip(owner, brought, strict=True) if mark in wanted})]
 
     def _what_it_did(self, aim: Aim) -> tuple[Files, Moved, list[Commit]]:
         """The files that the change added, where they can be read; all it moved; and the commits after it."""
@@ -167,22 +167,26 @@ class Planner:
         columns = columns_then(self.table, shared.schema_id) if shared else None
         if shared is None or columns is None:
             raise self._let_go(aim, "what says which rows of its batch were its own")
-        if None in columns.values():
-            gone = next(name for name, now in columns.items() if now is None)
-            raise self._let_go(aim, f"column {gone!r}, by which its rows are told from others of its batch,")
-        listed = [name for name in columns.values() if name is not None]
-        others = [name for name in self.of.schema.names if name not in listed]
-        rows = self.engine.run(read_files, self.table.spark_name, files, [*listed, *others])
-        owner = self._owners(shared, rows, listed)
+        owner = self._owners(shared, files, columns)
         if owner is None:
             raise self._let_go(aim, "the rows of its batch as they were written")
         mine = [request_id == aim.request_id for request_id in batch.request_ids]
-        return rows.filter(pa.array([mine[n] for n in owner])).select(list(self.of.schema.names))
+        return self._read(files).filter(pa.array([mine[n] for n in owner]))
 
-    def _owners(self, shared: Shares, rows: pa.Table, columns: Sequence[str]) -> list[int] | None:
-        """Of each row of a shared batch, which request brought it. Columns that are worked out may have been null."""
-        written = rows.select(columns)
-        derived = [d.column for d in self.table.derived if d.column in columns]
+    def _read(self, files: Files) -> pa.Table:
+        """The rows of some files as they are read now."""
+        return self.engine.run(
+            read_files, self.table.spark_name, files, self.table.schema_id, list(self.of.schema.names)
+        )
+
+    def _owners(self, shared: Shares, files: Files, columns: Mapping[str, str | None]) -> list[int] | None:
+        """Of each row of a shared batch, which request brought it. Columns that are worked out may have been null.
+
+        `columns` are those that the batch was written under, which its marks are of, and what they are called now.
+        """
+        written = self.engine.run(read_files, self.table.spark_name, files, shared.schema_id, list(columns))
+        now = {d.column for d in self.table.derived}
+        derived = [name for name, called in columns.items() if called in now]
         empty: Iterable[tuple[str, ...]] = [(), tuple(derived)]
         if len(derived) <= _FEW:
             empty = itertools.chain.from_iterable(itertools.combinations(derived, n) for n in range(len(derived) + 1))

@@ -98,12 +98,12 @@ class UndoOrder:
     tag: Tag | None = None
 
 
-def read_files(session: SparkSession, table: str, files: Files, columns: Sequence[str]) -> pa.Table:
-    """Every row of some files, in these columns."""
-    iceberg = current(session, table)
-    read = under(iceberg, int(iceberg.operations().current().currentSchemaId()))
+def read_files(session: SparkSession, table: str, files: Files, schema_id: int, columns: Sequence[str]) -> pa.Table:
+    """Every row of some files, by their places, in columns of a schema that the table has or had."""
+    read = under(current(session, table), schema_id)
     with staging(read, pick.tasks(read, files.snapshot_id, files.paths)) as source:
-        return collect(session.sql(f"SELECT {_listed(columns)} FROM {source}"))
+        placed = f"SELECT {_listed(columns)}, _file AS {_FILE}, _pos AS {_POS} FROM {source}"
+        return collect(session.sql(f"SELECT {_listed(columns)} FROM ({placed}) ORDER BY {_FILE}, {_POS}"))
 
 
 def preview_undo(session: SparkSession, reversal: Reversal, limit: int) -> tuple[Reversed, list[Sample]]:

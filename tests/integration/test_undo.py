@@ -1,6 +1,7 @@
 """UNDO takes back what one request did, whatever came later, and refuses where somebody touched the same rows."""
 
 import itertools
+import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,7 +24,7 @@ from tests.strategies import json_text, records, same
 FIELDS = {"fields": {"id": {"type": "long"}, "kind": {"type": "string"}, "n": {"type": "integer"}}}
 KEYED = {"fields": {**FIELDS["fields"], "id": {"type": "long", "required": True}}, "primary_key": ["id"]}
 BY_KIND = {"partitions": [{"field": "kind", "transform": "identity"}]}
-Row = tuple[int, str, int | None]
+Row = tuple[int, Any, int | None]
 
 _tables = itertools.count(1)
 
@@ -288,6 +289,33 @@ def test_a_write_that_shared_a_batch_is_undone_for_its_own_rows_only(
     assert [row[0] for row in shop.rows()] == [1, 2, 5, 6, 7, 8, 9]
     assert shop.undo(ids[3])["records_removed"] == 4
     assert shop.rows() == [(1, "a", 1), (2, "b", 2), (9, "b", 9)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{"rename_columns": {"kind.city": "town"}}],
+        [{"add_columns": {"kind.zip": {"type": "string"}}}],
+        [{"move_columns": [{"column": "kind.country", "first": True}]}],
+        [{"drop_columns": ["kind.country"]}],
+        [{"drop_columns": ["n"]}],
+        [{"rename_columns": {"n": "m", "kind": "place"}}, {"add_columns": {"n": {"type": "string"}}}],
+    ],
+    ids=json.dumps,
+)
+def test_a_write_that_shared_a_batch_is_undone_whatever_became_of_the_columns(
+    firn: Firn, tenant: str, changes: list[dict[str, Any]]
+) -> None:
+    place = {"type": "struct", "fields": {"city": {"type": "string"}, "country": {"type": "string"}}}
+    shop = Shop(firn, tenant, schema={"fields": {**FIELDS["fields"], "kind": place}})
+    bern, chur = {"city": "Bern", "country": "CH"}, {"city": "Chur", "country": "CH"}
+    small, large = shop.together([(1, bern, 1)], [(2, chur, 2), (3, None, 3)])
+    for change in changes:
+        shop.ask("ALTER_TABLE", **change)
+    assert shop.undo(small)["records_removed"] == 1
+    assert sorted(row["id"] for row in shop.firn.rows(tenant, "t")) == [2, 3]
+    assert shop.undo(large)["records_removed"] == 2
+    assert shop.firn.rows(tenant, "t") == []
 
 
 @pytest.mark.parametrize("partition", [None, BY_KIND])
