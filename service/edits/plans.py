@@ -22,7 +22,7 @@ from service.catalog.lineage import (
 )
 from service.catalog.tables import Table
 from service.edits.edits import base_of
-from service.edits.trace import Step, Undone, read_undone, standing, trace, without_effect
+from service.edits.trace import Step, Traced, Undone, read_undone, standing, trace, without_effect
 from service.engine.edit import Base
 from service.engine.engine import Engine
 from service.engine.pick import Files
@@ -34,6 +34,7 @@ from service.marks import Shares, marks, owners
 
 # Of more columns that are worked out, a row is read with all of them as they are, or with none.
 _FEW = 4
+_ONCE = "DEDUPLICATE"
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,13 @@ class Planner:
         files, moves, after = self._what_it_did(aim)
         effective = self._effective(aim, after)
         traced = trace(files.paths, self._steps(after))
-        met = {step.snapshot_id for step in traced.suspects}
-        # What a restore brings back lies in files of its own.
-        suspects = tuple(c for c in effective if c.snapshot_id in met or (c.restores and moves.removed))
+        suspects = self._suspects(moves, traced, effective)
         base = base_of(self.table, self.of)
         if not traced.files <= base.rows.keys():
             raise self._let_go(aim, "a later state of the table")
         came = self._rows_that_came(aim, files)
-        untouched = came is files and not moves.removed and traced.files == files.paths and not base.has_deletes
+        alone = traced.files == files.paths and not suspects
+        untouched = came is files and not moves.removed and alone and not base.has_deletes
         went = Files(self._before(aim), frozenset(moves.removed)) if moves.removed else None
         keys = self._keys(aim, effective) if moves.removed else ()
         fresh, stale = self._since(files.snapshot_id, base) if keys else (frozenset(), frozenset())
@@ -108,6 +108,14 @@ class Planner:
             required_since(self.table),
         )
         return Plan(reversal, suspects, effective)
+
+    def _suspects(self, moves: Moved, traced: Traced, later: Sequence[Commit]) -> tuple[Commit, ...]:
+        """The later commits to compare with what the change did: they took files that its rows were in, or concern
+        equal rows wherever these lie."""
+        met = {step.snapshot_id for step in traced.suspects}
+        # Which of equal rows a DEDUPLICATE leaves is chance; what a restore brings back lies in files of its own.
+        once = self.notes.among(_ONCE, [c.batch for c in later if c.batch and c.removes]) if moves.added else set()
+        return tuple(c for c in later if c.snapshot_id in met or c.batch in once or (c.restores and moves.removed))
 
     def names(self, commit: Commit) -> list[str]:
         """The request ids behind a commit."""

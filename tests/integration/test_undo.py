@@ -476,6 +476,17 @@ def test_a_deduplicate_is_not_undone_once_a_restore_brought_its_rows_back(shop: 
     assert shop.conflicts(_id(answer)) == [restored]
 
 
+def test_a_deduplicate_that_left_one_of_equal_rows_touched_them_all(shop: Shop) -> None:
+    first, second = shop.write((1, "a", 1)), shop.write((1, "a", 1))
+    other = shop.write((2, "a", 2))
+    once = _id(shop.ask("DEDUPLICATE", key_cols=["id"]))
+    assert shop.conflicts(first) == shop.conflicts(second) == [once]
+    shop.undo(other)
+    shop.undo(once)
+    shop.undo(first)
+    assert shop.rows() == [(1, "a", 1)]
+
+
 def test_a_restore_of_other_rows_is_no_conflict(shop: Shop) -> None:
     shop.write((1, "a", 1), (2, "a", 2))
     wrong = shop.delete(id=1)
