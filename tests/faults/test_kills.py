@@ -128,6 +128,7 @@ def test_a_change_of_any_kind_whose_answer_a_crash_lost_happens_once_and_is_answ
         assert {name: said.get(name) for name in change.answer} == change.answer, (said, victim.process.defects())
         assert victim.firn.send(change.request).content == first
         assert disk.noted(batch)[0] == "done"
+        assert request_id_of(first) in disk.request_ids(batch)
         assert change.happened(disk, batch)
         assert disk.snapshots() == change.snapshots
 
