@@ -10,6 +10,7 @@ import pytest
 
 from service.errors import LedgerUnavailable
 from service.ledger.ledger import Batch, Begun, KeyNote, Ledger, open_ledger, tidy
+from service.ledger.undos import UndoNotes
 from service.names import TableName
 from service.settings import Settings, load
 from tests.fakes import QuickLedger
@@ -301,6 +302,12 @@ def test_notes_made_side_by_side_are_all_kept(path: Path) -> None:
         thread.join(30)
     assert len(kept(path, "batches")) == len(kept(path, "keys")) == 40
     assert ledgers[0].unfinished() == []
+
+
+def test_changes_of_one_kind_are_found_among_others(ledger: Ledger) -> None:
+    for batch, operation in (("one", "WRITE"), ("two", "DEDUPLICATE"), ("three", "DEDUPLICATE")):
+        ledger.begin(Begun(batch, ORDERS, "uuid-1", operation, ["r"]))
+    assert UndoNotes(ledger).among("DEDUPLICATE", ["one", "two", "gone"]) == {"two"}
 
 
 def test_a_reader_does_not_wait_for_a_writer(ledger: Ledger) -> None:
