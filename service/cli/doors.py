@@ -48,9 +48,9 @@ class AtHome:
         self._find = find
         self._door = find()
 
-    def ask(self, request: Request | bytes, key: str | None = None) -> Answer:
+    def ask(self, request: Request, key: str | None = None, text: bytes | None = None) -> Answer:
         key = key or key_for(request)  # the same, whoever gets it
-        return self._do(lambda door: door.ask(request, key))
+        return self._do(lambda door: door.ask(request, key, text))
 
     def job(self, job_id: str) -> Answer:
         return self._do(lambda door: door.job(job_id))

@@ -124,7 +124,7 @@ def _call(call: Call) -> int:
     name = request.get("operation")
     spark = not isinstance(name, str) or name.upper() not in WITHOUT_SPARK
     with call.door(spark) as door:
-        answer = door.ask(_addressed(raw, request, call.args))
+        answer = door.ask(request, text=_addressed(raw, request, call.args))
     call.args.json = True
     return call.tell(answer)
 

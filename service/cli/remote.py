@@ -22,8 +22,8 @@ class Unreachable(Exception):
 class Door(Protocol):
     """A way to a service."""
 
-    def ask(self, request: Request | bytes, key: str | None = None) -> Answer:
-        """The answer, whatever it says. The request is an object, or JSON text that is sent as it is.
+    def ask(self, request: Request, key: str | None = None, text: bytes | None = None) -> Answer:
+        """The answer, whatever it says. The `text` of a request is sent as it stands, if there is one.
 
         A request with the same key, in it or beside it, has one effect however often it is sent.
         """
@@ -66,12 +66,12 @@ class Remote:
         self._send = send or self._by_url
         self._stays = stays
 
-    def ask(self, request: Request | bytes, key: str | None = None) -> Answer:
+    def ask(self, request: Request, key: str | None = None, text: bytes | None = None) -> Answer:
         headers = {"Content-Type": "application/json"}
         key = key or key_for(request)
         if key is not None:
             headers["Idempotency-Key"] = key
-        return self._again("POST", "/database", text_of(request), headers)
+        return self._again("POST", "/database", text or text_of(request), headers)
 
     def job(self, job_id: str) -> Answer:
         return self._again("GET", _job(job_id))
@@ -127,14 +127,13 @@ class Remote:
         return said
 
 
-def key_for(request: Request | bytes) -> str | None:
+def key_for(request: Request) -> str | None:
     """A key for a request that has none."""
-    keyed = b'"idempotency_key"' in request if isinstance(request, bytes) else "idempotency_key" in request
-    return None if keyed else f"firn-{secrets.token_hex(16)}"
+    return f"firn-{secrets.token_hex(16)}" if request.get("idempotency_key") is None else None
 
 
-def text_of(request: Request | bytes) -> bytes:
-    return request if isinstance(request, bytes) else json.dumps(request).encode()
+def text_of(request: Request) -> bytes:
+    return json.dumps(request).encode()
 
 
 def _job(job_id: str) -> str:

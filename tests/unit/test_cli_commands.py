@@ -40,8 +40,8 @@ class Service:
         self.answer = {"success": True, **answer}
         self.asked: list[Any] = []
 
-    def ask(self, request: Any, key: str | None = None) -> dict[str, Any]:
-        self.asked.append(request)
+    def ask(self, request: Any, key: str | None = None, text: bytes | None = None) -> dict[str, Any]:
+        self.asked.append(text or request)
         return self.answer
 
     def job(self, job_id: str) -> dict[str, Any]:
@@ -424,7 +424,7 @@ def test_a_bad_setting_is_told_in_one_line(tmp_path: Path) -> None:
 
 def test_a_service_that_goes_away_meanwhile_is_told() -> None:
     class Gone(Service):
-        def ask(self, request: Any, key: str | None = None) -> dict[str, Any]:
+        def ask(self, request: Any, key: str | None = None, text: bytes | None = None) -> dict[str, Any]:
             raise Unreachable("no service answers at x: gone")
 
     assert firn(["table", "list"], Gone()) == Called(3, "", "firn: no service answers at x: gone\n")
