@@ -1,6 +1,8 @@
 """Files that commands are given: YAML, JSON, properties, and a table in one of them."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +83,11 @@ def read_text(path: str) -> str:
 
 
 def scalar(text: str, where: str) -> Any:
-    """A value as YAML reads it: a number, true, a text, a list."""
-    return _parsed(text, where, is_json=False)
+    """A value of the command line: a number, true, a list, and what is none of these as the text it is."""
+    from service.cli.yaml_loader import value_of
+
+    with _as_yaml(where):
+        return value_of(text)
 
 
 def put(properties: dict[str, Any], name: str, value: Any, where: str) -> None:
@@ -108,11 +113,19 @@ def _parsed(text: str, path: str, *, is_json: bool) -> Any:
 
     from service.cli.yaml_loader import Loader
 
-    try:
+    with _as_yaml(path):
         return yaml.load(text, Loader)  # a safe one, with less than the safe one has
-    except (yaml.YAMLError, RecursionError) as e:
+
+
+@contextmanager
+def _as_yaml(where: str) -> Iterator[None]:
+    import yaml
+
+    try:
+        yield
+    except (yaml.YAMLError, ValueError, KeyError, RecursionError) as e:
         problem = " ".join(str(e).split())
-        raise Misused(f"{path} is not YAML: {problem}") from e
+        raise Misused(f"{where} is not YAML: {problem}") from e
 
 
 def _properties(text: str, path: str) -> dict[str, Any]:
