@@ -11,6 +11,7 @@ from service.cli.cells import clean, cut, pad, width_of, wrapped
 
 _GAP = "  "
 _NARROWEST = 6
+_NOT_STARTED = (126, 127)  # what a shell exits with that cannot start a command
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,9 @@ class Page:
         """Write all, through a pager where it is more than the terminal holds."""
         text = "".join(f"{line}\n" for line in self.lines)
         self.lines.clear()
-        if self.height and text.count("\n") >= self.height and self.pager:
-            import subprocess
-
-            try:
-                subprocess.run(self.pager, shell=True, input=text.encode(self.out.encoding or "utf-8"), check=False)
-                return
-            except OSError:
-                pass
+        too_long = self.height and text.count("\n") >= self.height
+        if too_long and self.pager and _paged(self.pager, text.encode(self.out.encoding or "utf-8")):
+            return
         self.out.write(text)
         self.out.flush()
 
@@ -118,19 +114,35 @@ class Page:
         return _GAP.join(made).rstrip()
 
 
+def _paged(pager: str, text: bytes) -> bool:
+    """Show text through a pager until that ends; false where there is none such."""
+    import signal
+    import subprocess
+
+    # Ctrl-C is the pager's, which has the terminal to put right. As a handler, as the pager would inherit SIG_IGN.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        return subprocess.run(pager, shell=True, input=text, check=False).returncode not in _NOT_STARTED
+    except OSError:
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _across(widths: Sequence[int]) -> int:
     """How many columns of a terminal a row takes."""
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
 def page_for(out: TextIO, environ: Mapping[str, str]) -> Page:
-    """A page for where output goes: a terminal has a width, a height, bold letters unless NO_COLOR, and a pager."""
+    """A page for where output goes: a terminal has a width, and unless it is dumb bold letters and a pager."""
     if not out.isatty():
         return Page(out)
     size = shutil.get_terminal_size()
+    if (environ.get("TERM") or "dumb") == "dumb":
+        return Page(out, size.columns)
     pager = environ.get("PAGER", "less -FRX" if shutil.which("less") else "")
-    dull = bool(environ.get("NO_COLOR")) or environ.get("TERM", "dumb") == "dumb"
-    return Page(out, size.columns, size.lines, not dull, "" if pager == "cat" else pager)
+    return Page(out, size.columns, size.lines, not environ.get("NO_COLOR"), "" if pager == "cat" else pager)
 
 
 def shown(value: Any) -> str:
