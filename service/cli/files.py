@@ -75,11 +75,25 @@ def read(path: str) -> dict[str, Any]:
 
 def read_text(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        with _as_text(path):
+            return Path(path).read_text(encoding="utf-8-sig")
     except OSError as e:
         raise Misused(f"{path} cannot be read ({e.strerror}); check the path") from e
-    except UnicodeDecodeError as e:
-        raise Misused(f"{path} is not UTF-8 text: byte {e.start} cannot be read") from e
+
+
+def text_of(written: bytes, where: str) -> str:
+    """What stands on a stream, whatever the locale takes it for."""
+    with _as_text(where):
+        return written.decode("utf-8-sig")
+
+
+def from_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as e:
+        raise Misused(f"{where} is not JSON: {e}") from e
+    except RecursionError as e:
+        raise Misused(f"{where} is nested too deeply; it cannot be read") from e
 
 
 def scalar(text: str, where: str) -> Any:
@@ -105,16 +119,21 @@ def put(properties: dict[str, Any], name: str, value: Any, where: str) -> None:
 
 def _parsed(text: str, path: str, *, is_json: bool) -> Any:
     if is_json:
-        try:
-            return json.loads(text)
-        except ValueError as e:
-            raise Misused(f"{path} is not JSON: {e}") from e
+        return from_json(text, path)
     import yaml
 
     from service.cli.yaml_loader import Loader
 
     with _as_yaml(path):
         return yaml.load(text, Loader)  # a safe one, with less than the safe one has
+
+
+@contextmanager
+def _as_text(where: str) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as e:
+        raise Misused(f"{where} is not UTF-8 text: byte {e.start} cannot be read") from e
 
 
 @contextmanager

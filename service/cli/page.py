@@ -75,7 +75,11 @@ class Page:
         text = "".join(f"{line}\n" for line in self.lines)
         self.lines.clear()
         too_long = self.height and text.count("\n") >= self.height
-        if too_long and self.pager and _paged(self.pager, text.encode(self.out.encoding or "utf-8")):
+        if (
+            too_long
+            and self.pager
+            and _paged(self.pager, text.encode(self.out.encoding or "utf-8", "backslashreplace"))
+        ):
             return
         self.out.write(text)
         self.out.flush()

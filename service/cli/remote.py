@@ -4,7 +4,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from service.cli.command import Answer, Request
 
@@ -104,9 +104,9 @@ class Remote:
             answer: Any = json.loads(self._send(method, path, body, headers))
         except OSError as e:
             raise Unreachable(f"no service answers at {self.url}: {getattr(e, 'reason', None) or e}") from e
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise Unreachable(f"what answers at {self.url} is not Firn: its answer is not JSON") from e
-        if not isinstance(answer, dict) or "success" not in answer:
+        if not _is_answer(answer):
             raise Unreachable(f"what answers at {self.url} is not Firn: {str(answer)[:100]}")
         self.answered = True
         return answer
@@ -125,6 +125,14 @@ class Remote:
         except http.client.HTTPException as e:
             raise ConnectionError(str(e) or type(e).__name__) from e
         return said
+
+
+def _is_answer(said: Any) -> TypeGuard[Answer]:
+    """Whether it is told as Firn tells it: a success, or an error with its code."""
+    if not isinstance(said, dict) or "success" not in said:
+        return False
+    error = said.get("error")
+    return bool(said["success"]) or (isinstance(error, dict) and "code" in error and "message" in error)
 
 
 def key_for(request: Request) -> str | None:

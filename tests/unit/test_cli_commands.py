@@ -332,12 +332,17 @@ def test_every_destructive_command_is_among_those_tested() -> None:
     assert {f"{a} {b}" for a, b, *_ in DESTRUCTIVE} == {each.name for each in COMMANDS if each.question}
 
 
+def written(text: str) -> io.TextIOWrapper:
+    """Text on stdin."""
+    return io.TextIOWrapper(io.BytesIO(text.encode()))
+
+
 class TestCall:
     """`firn call`."""
 
     def sent(self, text: str, *more: str, **environ: str) -> Any:
         service = Service()
-        done = firn(["call", "-", *more], service, io.StringIO(text), **environ)
+        done = firn(["call", "-", *more], service, written(text), **environ)
         assert done.code == 0, done.err
         [body] = service.asked
         return body
@@ -362,7 +367,7 @@ class TestCall:
     )
     def test_what_is_no_request_is_not_sent(self, text: str, more: list[str], says: str) -> None:
         service = Service()
-        done = firn(["call", "-", *more], service, io.StringIO(text))
+        done = firn(["call", "-", *more], service, written(text))
         assert (done.code, service.asked) == (2, [])
         assert says in done.err
 

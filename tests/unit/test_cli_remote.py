@@ -62,3 +62,19 @@ def test_a_request_that_has_a_key_bears_no_other(tmp_path: Path) -> None:
     path.write_text(json.dumps({**WRITE, "idempotency_key": "mine"}))
     assert call(["call", str(path)], {}, door(line)).code == 0
     assert line.keys == [None]
+
+
+NOT_FIRN = [
+    b'{"success": false}',
+    b'{"success": false, "error": "no"}',
+    b'{"success": false, "error": {"message": "no"}}',
+    b'{"success": null, "error": {"code": 1}}',
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("answer", NOT_FIRN)
+def test_an_answer_that_tells_no_error_as_firn_does_is_not_firn(answer: bytes) -> None:
+    done = call(["table", "list"], {}, door(Line(answer)))
+    assert (done.code, done.err.count("\n")) == (3, 1)
+    assert done.err.startswith("firn: what answers at http://firn is not Firn: ")
