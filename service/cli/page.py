@@ -10,13 +10,13 @@ from typing import Any, TextIO
 from service.cli.cells import clean, cut, pad, width_of, wrapped
 
 _GAP = "  "
-_NARROWEST = 6
+_NARROWEST, _NARROWEST_NAME = 6, 16
 _NOT_STARTED = (126, 127)  # what a shell exits with that cannot start a command
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: numbers stand right and are never cut, and of names that are cut both ends stay.
+    """A column of a table: numbers stand right and are never cut, and of names that are cut enough stays at both ends.
 
     The most important one stands first: where there is no room, the last ones go.
     """
@@ -26,6 +26,12 @@ class Column:
     name: bool = False
     whole: bool = False
     """Whether it is never cut either."""
+
+    def least(self, width: int) -> int:
+        """What is left of a width where there is little room."""
+        if self.right or self.whole:
+            return width
+        return min(width, max(_NARROWEST_NAME if self.name else _NARROWEST, width_of(self.title)))
 
 
 @dataclass
@@ -99,10 +105,7 @@ class Page:
         """The widths that columns get: the last columns go until the others fit, then the widest text gives way."""
         if self.width is None:
             return list(widths)
-        least = [
-            width if column.right or column.whole else min(width, max(_NARROWEST, width_of(column.title)))
-            for column, width in zip(columns, widths, strict=True)
-        ]
+        least = [column.least(width) for column, width in zip(columns, widths, strict=True)]
         many = next((n for n in range(len(columns), 1, -1) if _across(least[:n]) <= self.width), 1)
         fitting, least = list(widths[:many]), least[:many]
         while _across(fitting) > self.width and fitting != least:

@@ -145,6 +145,8 @@ def test_jobs_have_their_whole_ids_at_eighty_columns(monkeypatch: pytest.MonkeyP
         [REQUEST, "interrupted"],
     ]
     assert lines[-1] == "180 jobs; there are older ones, which --limit shows"
+    assert [line.split()[3] for line in lines[1:3]] == ["shop.order~since_2019"] * 2, "a name can be told from others"
+    assert lines[-2] == "2 more columns (--json has all): BEGUN, ENDED"
 
 
 def test_jobs_are_those_of_the_namespace_that_is_named() -> None:
