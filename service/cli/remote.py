@@ -55,6 +55,7 @@ class Remote:
         pauses_s: Sequence[float] = PATIENT,
         send: Send | None = None,
         *,
+        login: str | None = None,
         stays: bool = True,
     ) -> None:
         """Unless it `stays`, nothing is asked again of a service that does not answer or ends: there is another one."""
@@ -64,6 +65,7 @@ class Remote:
         self._pause = pause
         self._pauses_s = pauses_s
         self._send = send or self._by_url
+        self._login = login
         self._stays = stays
 
     def ask(self, request: Request, key: str | None = None, text: bytes | None = None) -> Answer:
@@ -117,6 +119,8 @@ class Remote:
         import urllib.request
 
         asked = urllib.request.Request(f"{self.url}{path}", data=body, headers=headers, method=method)
+        if self._login is not None:
+            asked.add_unredirected_header("Authorization", self._login)
         try:
             with urllib.request.urlopen(asked, timeout=_WAIT_S) as response:
                 said: bytes = response.read()
