@@ -101,9 +101,9 @@ def test_a_request_before_one_that_ends_goes_to_the_next_with_the_same_key(envir
         def __init__(self, inner: Door) -> None:
             self._inner = inner
 
-        def ask(self, request: Any, key: str | None = None) -> Any:
+        def ask(self, request: Any, key: str | None = None, text: bytes | None = None) -> Any:
             asked.append(key)
-            answer = self._inner.ask(request, key)
+            answer = self._inner.ask(request, key, text)
             request["namespace"] = "n"
             return answer
 
