@@ -14,6 +14,10 @@ LC_ALL=C # letters are A to Z wherever this runs
 export LC_ALL
 
 url=${FIRN_URL:-http://localhost:8080}
+case $url in
+  *@*) shown=${url%%//*}//${url##*@} ;; # a login is nobody's business
+  *) shown=$url ;;
+esac
 tenant=${FIRN_TENANT:-}
 failed=0
 newline='
@@ -58,7 +62,7 @@ for name in "$@"; do
     # The status comes on a line of its own, after the answer.
     if ! answer=$(curl --silent --show-error --write-out '\n%{http_code}' \
       --header 'Content-Type: application/json' --data "$body" "${url%/}/database"); then
-      echo "trigger-compaction.sh: no service answers at $url" >&2
+      echo "trigger-compaction.sh: no service answers at $shown" >&2
       exit 3
     fi
     status=${answer##*"$newline"}
@@ -77,7 +81,7 @@ for name in "$@"; do
       failed=1
       ;;
     *)
-      echo "trigger-compaction.sh: what answers at $url is not Firn (status $status)" >&2
+      echo "trigger-compaction.sh: what answers at $shown is not Firn (status $status)" >&2
       exit 3
       ;;
   esac

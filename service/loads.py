@@ -43,8 +43,8 @@ class Asked:
     def status(self) -> int:
         return 202 if self.in_background else 200
 
-    def written(self, loaded: Loaded) -> bytes:
-        """The body of a success, which is a WRITE's."""
+    def written(self, loaded: Loaded, request_id: str) -> bytes:
+        """The body of a success, which is a WRITE's, under the id that the commit is noted under."""
         batch = Batch(requests=1, records=loaded.records) if loaded.records else None
         result = WriteResult(
             records_written=loaded.records,
@@ -52,13 +52,13 @@ class Asked:
             small_files_count=loaded.check.small_files_count,
             metadata=WriteMetadata(snapshot_id=loaded.snapshot_id, batch=batch),
         )
-        return self.rendered(result)
+        return self._rendered(result, request_id)
 
     def accepted(self, job_id: str) -> bytes:
-        return self.rendered(Accepted(job_id=job_id, status_url=JOB.format(id=job_id)))
+        return self._rendered(Accepted(job_id=job_id, status_url=JOB.format(id=job_id)), self.request_id)
 
-    def rendered(self, result: Result) -> bytes:
-        return envelope.success(result, self.request_id, round((time.monotonic() - self.started) * 1000))
+    def _rendered(self, result: Result, request_id: str) -> bytes:
+        return envelope.success(result, request_id, round((time.monotonic() - self.started) * 1000))
 
 
 class Loads:
@@ -134,7 +134,7 @@ class Loads:
     def _begin(self, load: Load, asked: Asked, ask: Ask, ended: Callable[[], None]) -> "Future[Answer]":
         job_id, answer = None, Future[Answer]()
         if asked.in_background:
-            promise = asked.written(Loaded(load.records, None, NOT_CHECKED))
+            promise = asked.written(Loaded(load.records, None, NOT_CHECKED), asked.request_id)
             job_id = self._jobs.begin(BULK, load.table, load.progress, promise, load.running)
             answer = _done(Answer(202, asked.accepted(job_id)))
             if ask.key:
@@ -146,7 +146,7 @@ class Loads:
 
         def finish(done: "Future[Loaded]") -> None:
             try:
-                outcome = self._outcome(done, asked)
+                outcome = self._outcome(done, asked, ask)
                 self._end_job(job_id, outcome)
                 self._end_key(ask.key, outcome, answer.result().body if job_id else outcome.body)
                 if job_id is None:
@@ -163,11 +163,11 @@ class Loads:
         work.add_done_callback(finish)
         return answer
 
-    def _outcome(self, done: "Future[Loaded]", asked: Asked) -> Answer:
+    def _outcome(self, done: "Future[Loaded]", asked: Asked, ask: Ask) -> Answer:
         failure = done.exception()
         if failure is not None:
             return self._failed(failure, asked.request_id)
-        body = asked.written(done.result())
+        body = asked.written(done.result(), self._keys.id_of(ask))
         log.info("%s bulk WRITE ok: %d records", asked.request_id, done.result().records)
         return Answer(200, body)
 

@@ -257,7 +257,7 @@ class Router:
 
         def reply(result: Result) -> bytes:
             elapsed = round((time.monotonic() - asked.started) * 1000)
-            return envelope.success(result, asked.request_id, elapsed)
+            return envelope.success(result, self._keys.id_of(ask), elapsed)
 
         try:
             context = replace(self._context, ask=ask, size=asked.size, reply=reply, caller=asked.caller)

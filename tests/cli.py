@@ -27,7 +27,9 @@ def call(arguments: list[str], environ: dict[str, str], door: Door | None = None
     """Run a command as the shell would, without a terminal."""
     out, err = io.StringIO(), io.StringIO()
     try:
-        code = main(arguments, environ, stdin=io.StringIO(stdin), stdout=out, stderr=err, door=door)
+        code = main(
+            arguments, environ, stdin=io.TextIOWrapper(io.BytesIO(stdin.encode())), stdout=out, stderr=err, door=door
+        )
     except SystemExit as e:  # argparse's own way out
         code = int(e.code or 0)
     return Called(code, out.getvalue(), err.getvalue())

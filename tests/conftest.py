@@ -1,20 +1,27 @@
-"""Fixtures only."""
+"""Fixtures only.
+
+What they are made of is imported when a test asks for it: the process that hands out tests to others needs none of it.
+"""
 
 import itertools
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from service.settings import load
-from tests.harness import Firn, Running, free_port
-from tests.postgres import PostgresServer
+if TYPE_CHECKING:
+    from tests.harness import Firn
+    from tests.postgres import PostgresServer
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def firn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firn]:
+def firn(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Firn]":
     """The one running service of a test run, in this process."""
+    from service.settings import load
+    from tests.harness import Running, free_port
+
     home = tmp_path_factory.mktemp("firn-home")
     running = Running(load({"FIRN_HOME": str(home), "FIRN_PORT": str(free_port()), "FIRN_LOG_LEVEL": "warning"}))
     try:
@@ -24,8 +31,10 @@ def firn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firn]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
+def postgres() -> "Iterator[PostgresServer]":
     """The one PostgreSQL server of a test run, started when a test first asks for it."""
+    from tests.postgres import PostgresServer
+
     with PostgresServer() as server:
         yield server
 

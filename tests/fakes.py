@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self, cast
 
 import pyarrow as pa
-from sqlalchemy import event
+from sqlalchemy import Dialect, event
 
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.derived import Derived
@@ -24,7 +24,9 @@ from service.engine.append import append
 from service.engine.engine import Engine
 from service.engine.swap import Moved
 from service.errors import CommitConflict, LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
+from service.ledger import database
 from service.ledger.ledger import Batch, Begun, KeyNote, Ledger
+from service.ledger.owners import Alone
 from service.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
 from service.partition import PartitionField
 from service.schema import TableSchema
@@ -283,27 +285,39 @@ class FakeOwners:
 
 
 @cache
-def _an_empty_ledger() -> bytes:
-    """The file of a ledger that notes nothing: to make its tables takes longer than most tests do."""
+def _an_empty_ledger() -> tuple[bytes, Dialect]:
+    """The file of a ledger that notes nothing, and its dialect: making its tables takes longer than most tests do."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.db"
-        Ledger(f"sqlite:///{path}").close()
-        return path.read_bytes()
+        ledger = Ledger(f"sqlite:///{path}")
+        ledger.close()
+        return path.read_bytes(), ledger._engine.dialect
 
 
-class MuteLedger(Ledger):
+_COMPILED: dict[Any, Any] = {}
+"""The ledger's statements in SQL, which are the same for every ledger of one dialect."""
+
+
+class QuickLedger(Ledger):
+    """A ledger that has its tables from the beginning, compiles no statement twice and waits for no disk."""
+
+    def __init__(self, url: str) -> None:
+        # Without what a Ledger does first: there is nothing to bring up to date.
+        path = Path(url.removeprefix("sqlite:///"))
+        empty, dialect = _an_empty_ledger()
+        if not path.exists():
+            path.write_bytes(empty)
+        self._engine = database.engine(url)
+        self._engine.dialect = dialect
+        self._engine.update_execution_options(compiled_cache=_COMPILED)
+        event.listen(self._engine, "connect", lambda connection, record: connection.execute("PRAGMA synchronous=OFF"))
+        self.owners = Alone()
+
+
+class MuteLedger(QuickLedger):
     """A ledger whose named methods cannot reach it: `mute` says which, as long as it does."""
 
     mute: frozenset[str] = frozenset()
-
-    def __init__(self, url: str) -> None:
-        path = Path(url.removeprefix("sqlite:///"))
-        if not path.exists():
-            path.write_bytes(_an_empty_ledger())
-        super().__init__(url)
-        # It need not outlive the machine, and so waits for no disk.
-        event.listen(self._engine, "connect", lambda connection, record: connection.execute("PRAGMA synchronous=OFF"))
-        self._engine.dispose()
 
     def _asked(self, method: str) -> None:
         if method in self.mute:

@@ -18,7 +18,7 @@ from typing import Any
 from service import presence
 from service.settings import load
 
-READY_AT = time.monotonic() + (1.0 if os.environ.get("STANDIN") == "slow" else 0)
+READY_AT = time.monotonic() + (0.5 if os.environ.get("STANDIN") == "slow" else 0)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -34,7 +34,7 @@ class Handler(BaseHTTPRequestHandler):
         if request["namespace"] == "ending":
             presence.withdraw(load(os.environ).home)
             answer = {"success": False, "error": {"code": "SHUTTING_DOWN", "message": "it ends", "retryable": True}}
-            threading.Timer(0.5, os._exit, (0,)).start()
+            threading.Timer(0.2, os._exit, (0,)).start()
         self._send(answer)
 
     def _send(self, answer: Any) -> None:
@@ -63,7 +63,7 @@ def main() -> None:
         server.socket.close()
         server.socket = presence.announce(settings, background=True, log=sys.argv[3])
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-        server.serve_forever(0.05)
+        server.serve_forever()
 
 
 if __name__ == "__main__":

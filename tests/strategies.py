@@ -1,10 +1,14 @@
-"""Random schemas of every type, nested three deep, and JSON records that fit them, edge values included."""
+"""Random schemas of every type, nested three deep, and JSON records that fit them, edge values included.
+
+Hypothesis looks a strategy over before it first draws from it: so the same one is asked for again and again.
+"""
 
 import base64
 import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -51,21 +55,25 @@ _odd_names = st.sampled_from(
 )
 
 
+@cache
 def decimals() -> SearchStrategy[DecimalType]:
     """Every precision and scale."""
     return st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: DecimalType(p, s)))
 
 
+@cache
 def leaves() -> SearchStrategy[ColumnType]:
     """Every type that holds one value."""
     return st.sampled_from(PRIMITIVES).map(Primitive) | decimals()
 
 
+@cache
 def keys() -> SearchStrategy[ColumnType]:
     """Every type a map's key or a primary key may have."""
     return leaves().filter(lambda t: not (isinstance(t, Primitive) and t.name in FLOATING))
 
 
+@cache
 def types(depth: int = DEPTH) -> SearchStrategy[ColumnType]:
     """Every type; containers hold each other at most `depth` deep."""
     if depth == 0:
@@ -79,6 +87,7 @@ def types(depth: int = DEPTH) -> SearchStrategy[ColumnType]:
     )
 
 
+@cache
 def schemas(depth: int = DEPTH, *, max_columns: int = 6, keyed: bool = False) -> SearchStrategy[TableSchema]:
     """Tables of one to `max_columns` columns; with `keyed`, the first column is the primary key."""
     plain = _fields(types(depth), max_columns).map(TableSchema)
@@ -101,6 +110,7 @@ def partitions(schema: TableSchema) -> SearchStrategy[dict[str, Any]]:
     return picked.map(lambda ps: {"partitions": [{**p, "name": f"by {i}"} for i, p in enumerate(ps)]})
 
 
+@cache
 def values(kind: ColumnType) -> SearchStrategy[Any]:
     """Non-null JSON values of one type."""
     match kind:
@@ -169,10 +179,12 @@ def _fields(kinds: SearchStrategy[ColumnType], max_size: int) -> SearchStrategy[
     return st.lists(field, min_size=1, max_size=max_size, unique_by=lambda f: folded(f.name)).map(tuple)
 
 
+@cache
 def _maybe(kind: ColumnType, required: bool) -> SearchStrategy[Any]:
     return values(kind) if required else st.none() | values(kind)
 
 
+@cache
 def _objects(fields: tuple[Field, ...]) -> SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {f.name: values(f.type) for f in fields if f.required},
@@ -180,6 +192,7 @@ def _objects(fields: tuple[Field, ...]) -> SearchStrategy[dict[str, Any]]:
     )
 
 
+@cache
 def _key_texts(kind: ColumnType) -> SearchStrategy[str]:
     if kind == Primitive("boolean"):
         return st.sampled_from(("true", "false"))
@@ -212,6 +225,7 @@ def _floats(width: int) -> SearchStrategy[Any]:
     )
 
 
+@cache
 def _unscaled(kind: DecimalType) -> SearchStrategy[int]:
     high = 10**kind.precision - 1
     return st.integers(-high, high) | st.sampled_from((-high, 0, 1, high))
@@ -233,6 +247,7 @@ def _shift(number: int, exponent: int) -> Decimal:
     return Decimal((sign, digits, exponent))
 
 
+@cache
 def _datetimes() -> SearchStrategy[datetime]:
     edges = [datetime.fromisoformat(day) for day in EDGE_DAYS]
     return st.datetimes() | st.sampled_from((*edges, datetime.max, datetime.max.replace(microsecond=0)))

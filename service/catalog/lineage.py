@@ -1,5 +1,6 @@
 """Which commits made a table what it is, and which files each of them added and removed."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from service.derived import Derived
 from service.names import (
     BATCH_PROPERTY,
     EDIT_PROPERTY,
+    KEYS_PROPERTY,
     RESERVED_COLUMN_PREFIX,
     RESTORED_PROPERTY,
 )
@@ -24,6 +26,8 @@ class Commit:
     snapshot_id: int
     parent_id: int | None
     summary: Mapping[str, str]
+    schema_id: int | None = None
+    """The columns that the table had then."""
 
     @property
     def batch(self) -> str | None:
@@ -43,6 +47,11 @@ class Commit:
     def is_edit(self) -> bool:
         """Whether it was more than an append of records, though it may have removed nothing."""
         return any(key in self.summary for key in (EDIT_PROPERTY, RESTORED_PROPERTY))
+
+    @property
+    def restores(self) -> bool:
+        """Whether it made the table hold an earlier state of it."""
+        return RESTORED_PROPERTY in self.summary
 
     @property
     def adds_deletes(self) -> bool:
@@ -153,6 +162,14 @@ def columns_then(table: Table, schema_id: int) -> dict[str, str | None] | None:
     return {field.name: now.get(field.field_id) for field in shown}
 
 
+def keys_now(table: Table, commit: Commit) -> tuple[str, ...]:
+    """What the columns by which an UPSERT met rows are called now; none of another commit, or where one is gone."""
+    then = columns_then(table, commit.schema_id) if commit.schema_id is not None else None
+    keys = json.loads(commit.summary.get(KEYS_PROPERTY, "[]"))
+    now = [then.get(key) for key in keys] if then else []
+    return tuple(name for name in now if name is not None) if None not in now else ()
+
+
 def derived_since(table: Table, snapshot_id: int) -> tuple[Derived, ...]:
     """Columns that are worked out and that the table did not have at a snapshot."""
     snapshot = table.iceberg.snapshot_by_id(snapshot_id)
@@ -183,7 +200,7 @@ def states_of_edits(table: Table, since_ms: int) -> Iterator[int]:
 
 
 def _commit(snapshot: Snapshot) -> Commit:
-    return Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, summary_of(snapshot))
+    return Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, summary_of(snapshot), snapshot.schema_id)
 
 
 def _data_manifests(table: Table, snapshot_id: int) -> list[ManifestFile]:

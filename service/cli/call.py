@@ -11,6 +11,7 @@ from service.cli.command import FAILED, INTERRUPTED, UNCONFIRMED, WELL, Answer, 
 from service.cli.page import Page, page_for
 from service.cli.progress import Progress
 from service.cli.remote import BRISK, Door
+from service.cli.streams import is_utf_8
 from service.cli.work import Left, Watch, have_done
 
 Say = Callable[[str], None]
@@ -77,7 +78,8 @@ class Call:
     def tell(self, answer: Answer) -> int:
         """Print an answer; the exit code."""
         if self.args.json:
-            print(json.dumps(answer, ensure_ascii=False, separators=(",", ":")), file=self.stdout, flush=True)
+            text = json.dumps(answer, ensure_ascii=not is_utf_8(self.stdout), separators=(",", ":"))
+            print(text, file=self.stdout, flush=True)
             return WELL if answer["success"] else FAILED
         if not answer["success"]:
             return self.refused(answer)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.cli.command import Answer, Misused, Request
+from service.cli.command import Answer, Request
 from service.cli.remote import BRISK, Door, Remote, Unreachable, key_for
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ class Wanted:
 def open_door(wanted: Wanted, environ: Mapping[str, str], say: Say) -> Door:
     """The door for a command; Unreachable, or a SettingsError, where there is none."""
     if wanted.url:
-        if not wanted.url.startswith(("http://", "https://")):
-            raise Misused(f"{wanted.url!r} is no address of a service; write it as http://localhost:8080")
-        return Remote(wanted.url, pauses_s=wanted.pauses_s)
+        from service.cli.address import address_of
+
+        address = address_of(wanted.url)
+        return Remote(address.url, pauses_s=wanted.pauses_s, login=address.login)
     from service.settings import load
 
     settings = load(environ)
@@ -48,9 +49,9 @@ class AtHome:
         self._find = find
         self._door = find()
 
-    def ask(self, request: Request | bytes, key: str | None = None) -> Answer:
+    def ask(self, request: Request, key: str | None = None, text: bytes | None = None) -> Answer:
         key = key or key_for(request)  # the same, whoever gets it
-        return self._do(lambda door: door.ask(request, key))
+        return self._do(lambda door: door.ask(request, key, text))
 
     def job(self, job_id: str) -> Answer:
         return self._do(lambda door: door.job(job_id))

@@ -1,6 +1,8 @@
 """Files that commands are given: YAML, JSON, properties, and a table in one of them."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,16 +75,33 @@ def read(path: str) -> dict[str, Any]:
 
 def read_text(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        with _as_text(path):
+            return Path(path).read_text(encoding="utf-8-sig")
     except OSError as e:
         raise Misused(f"{path} cannot be read ({e.strerror}); check the path") from e
-    except UnicodeDecodeError as e:
-        raise Misused(f"{path} is not UTF-8 text: byte {e.start} cannot be read") from e
+
+
+def text_of(written: bytes, where: str) -> str:
+    """What stands on a stream, whatever the locale takes it for."""
+    with _as_text(where):
+        return written.decode("utf-8-sig")
+
+
+def from_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as e:
+        raise Misused(f"{where} is not JSON: {e}") from e
+    except RecursionError as e:
+        raise Misused(f"{where} is nested too deeply; it cannot be read") from e
 
 
 def scalar(text: str, where: str) -> Any:
-    """A value as YAML reads it: a number, true, a text, a list."""
-    return _parsed(text, where, is_json=False)
+    """A value of the command line: a number, true, a list, and what is none of these as the text it is."""
+    from service.cli.yaml_loader import value_of
+
+    with _as_yaml(where):
+        return value_of(text)
 
 
 def put(properties: dict[str, Any], name: str, value: Any, where: str) -> None:
@@ -100,19 +119,32 @@ def put(properties: dict[str, Any], name: str, value: Any, where: str) -> None:
 
 def _parsed(text: str, path: str, *, is_json: bool) -> Any:
     if is_json:
-        try:
-            return json.loads(text)
-        except ValueError as e:
-            raise Misused(f"{path} is not JSON: {e}") from e
+        return from_json(text, path)
     import yaml
 
     from service.cli.yaml_loader import Loader
 
-    try:
+    with _as_yaml(path):
         return yaml.load(text, Loader)  # a safe one, with less than the safe one has
-    except (yaml.YAMLError, RecursionError) as e:
+
+
+@contextmanager
+def _as_text(where: str) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as e:
+        raise Misused(f"{where} is not UTF-8 text: byte {e.start} cannot be read") from e
+
+
+@contextmanager
+def _as_yaml(where: str) -> Iterator[None]:
+    import yaml
+
+    try:
+        yield
+    except (yaml.YAMLError, ValueError, KeyError, RecursionError) as e:
         problem = " ".join(str(e).split())
-        raise Misused(f"{path} is not YAML: {problem}") from e
+        raise Misused(f"{where} is not YAML: {problem}") from e
 
 
 def _properties(text: str, path: str) -> dict[str, Any]:

@@ -44,8 +44,8 @@ class InProcess:
             raise
         return made
 
-    def ask(self, request: Request | bytes, key: str | None = None) -> Answer:
-        answer = self._app.router.submit(text_of(request), key=key).result()
+    def ask(self, request: Request, key: str | None = None, text: bytes | None = None) -> Answer:
+        answer = self._app.router.submit(text or text_of(request), key=key).result()
         return _read(answer.body)
 
     def job(self, job_id: str) -> Answer:

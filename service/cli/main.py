@@ -11,6 +11,7 @@ from service.cli.catalogue import COMMANDS, GROUPS
 from service.cli.command import FAILED, INTERRUPTED, UNREACHABLE, USAGE, Misused
 from service.cli.parser import in_order, parser_of, unknown
 from service.cli.remote import Door, Unreachable
+from service.cli.streams import prepare
 
 _TENANT = "default"
 
@@ -25,6 +26,7 @@ def main(
     door: Door | None = None,
 ) -> int:
     """Run a command; its exit code. With a `door` it asks that service and no other."""
+    prepare()
     given = list(sys.argv[1:] if argv is None else argv)
     environ = os.environ if environ is None else environ
     if given[:1] == ["__complete"]:

@@ -10,12 +10,13 @@ from typing import Any, TextIO
 from service.cli.cells import clean, cut, pad, width_of, wrapped
 
 _GAP = "  "
-_NARROWEST = 6
+_NARROWEST, _NARROWEST_NAME = 6, 16
+_NOT_STARTED = (126, 127)  # what a shell exits with that cannot start a command
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: numbers stand right and are never cut, and of names that are cut both ends stay.
+    """A column of a table: numbers stand right and are never cut, and of names that are cut enough stays at both ends.
 
     The most important one stands first: where there is no room, the last ones go.
     """
@@ -25,6 +26,12 @@ class Column:
     name: bool = False
     whole: bool = False
     """Whether it is never cut either."""
+
+    def least(self, width: int) -> int:
+        """What is left of a width where there is little room."""
+        if self.right or self.whole:
+            return width
+        return min(width, max(_NARROWEST_NAME if self.name else _NARROWEST, width_of(self.title)))
 
 
 @dataclass
@@ -73,14 +80,13 @@ class Page:
         """Write all, through a pager where it is more than the terminal holds."""
         text = "".join(f"{line}\n" for line in self.lines)
         self.lines.clear()
-        if self.height and text.count("\n") >= self.height and self.pager:
-            import subprocess
-
-            try:
-                subprocess.run(self.pager, shell=True, input=text.encode(self.out.encoding or "utf-8"), check=False)
-                return
-            except OSError:
-                pass
+        too_long = self.height and text.count("\n") >= self.height
+        if (
+            too_long
+            and self.pager
+            and _paged(self.pager, text.encode(self.out.encoding or "utf-8", "backslashreplace"))
+        ):
+            return
         self.out.write(text)
         self.out.flush()
 
@@ -99,10 +105,7 @@ class Page:
         """The widths that columns get: the last columns go until the others fit, then the widest text gives way."""
         if self.width is None:
             return list(widths)
-        least = [
-            width if column.right or column.whole else min(width, max(_NARROWEST, width_of(column.title)))
-            for column, width in zip(columns, widths, strict=True)
-        ]
+        least = [column.least(width) for column, width in zip(columns, widths, strict=True)]
         many = next((n for n in range(len(columns), 1, -1) if _across(least[:n]) <= self.width), 1)
         fitting, least = list(widths[:many]), least[:many]
         while _across(fitting) > self.width and fitting != least:
@@ -118,19 +121,35 @@ class Page:
         return _GAP.join(made).rstrip()
 
 
+def _paged(pager: str, text: bytes) -> bool:
+    """Show text through a pager until that ends; false where there is none such."""
+    import signal
+    import subprocess
+
+    # Ctrl-C is the pager's, which has the terminal to put right. As a handler, as the pager would inherit SIG_IGN.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        return subprocess.run(pager, shell=True, input=text, check=False).returncode not in _NOT_STARTED
+    except OSError:
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _across(widths: Sequence[int]) -> int:
     """How many columns of a terminal a row takes."""
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
 def page_for(out: TextIO, environ: Mapping[str, str]) -> Page:
-    """A page for where output goes: a terminal has a width, a height, bold letters unless NO_COLOR, and a pager."""
+    """A page for where output goes: a terminal has a width, and unless it is dumb bold letters and a pager."""
     if not out.isatty():
         return Page(out)
     size = shutil.get_terminal_size()
+    if (environ.get("TERM") or "dumb") == "dumb":
+        return Page(out, size.columns)
     pager = environ.get("PAGER", "less -FRX" if shutil.which("less") else "")
-    dull = bool(environ.get("NO_COLOR")) or environ.get("TERM", "dumb") == "dumb"
-    return Page(out, size.columns, size.lines, not dull, "" if pager == "cat" else pager)
+    return Page(out, size.columns, size.lines, not environ.get("NO_COLOR"), "" if pager == "cat" else pager)
 
 
 def shown(value: Any) -> str:

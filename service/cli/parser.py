@@ -75,7 +75,7 @@ def parser_of(
         if list(given[: len(command.words)]) == list(command.words):
             _add(place, command, name)
         else:
-            place.add_parser(name, help=command.summary)
+            place.add_parser(name, help=command.summary, add_help=False)  # it is only listed
     return parser
 
 

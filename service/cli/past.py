@@ -7,7 +7,7 @@ from service.cli.examples import past as examples
 from service.cli.files import address
 from service.cli.page import Column, Page, count, datum, moment, number, size
 from service.cli.tables import TABLE
-from service.cli.values import full_name
+from service.cli.values import full_name, number_of
 
 BACKUP = argument("backup", metavar="BACKUP", help="the backup's name, as `firn backup list` has it")
 
@@ -118,7 +118,8 @@ def _tell_backup(answer: Answer, page: Page) -> None:
 
 
 def _snapshot(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
+    number = number_of(text)
+    return text if number is None else number
 
 
 def _backups(answer: Answer, args: Args, page: Page) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from service.cli.call import Call
 from service.cli.command import Answer, Args, Command, Misused, Request, argument, flag, repeated
 from service.cli.examples import queries as examples
-from service.cli.files import read_text, scalar
+from service.cli.files import from_json, read_text, scalar, text_of
 from service.cli.page import Column, Page, count, datum
 from service.cli.values import assignments, listed, tenant_of
 
@@ -82,10 +82,7 @@ def _order(text: str) -> dict[str, str]:
 def _filter(text: str) -> Any:
     if not text.lstrip().startswith(("{", "[")):
         return {"expression": text}
-    try:
-        return json.loads(text)
-    except ValueError as e:
-        raise Misused(f"--where is neither an expression nor JSON: {e}") from e
+    return from_json(text, "--where")
 
 
 def _rows(answer: Answer, args: Args, page: Page) -> None:
@@ -113,18 +110,15 @@ def _is_number(value: Any) -> bool:
 def _call(call: Call) -> int:
     """Send one request as it stands in a file."""
     path = call.args.file
-    raw = call.stdin.read() if path == "-" else read_text(path)
     where = "what stands on stdin" if path == "-" else path
-    try:
-        request = json.loads(raw)
-    except ValueError as e:
-        raise Misused(f"{where} is not JSON: {e}") from e
+    raw = text_of(call.stdin.buffer.read(), where) if path == "-" else read_text(path)
+    request = from_json(raw, where)
     if not isinstance(request, dict):
         raise Misused(f"{where} must hold one request, a JSON object")
     name = request.get("operation")
     spark = not isinstance(name, str) or name.upper() not in WITHOUT_SPARK
     with call.door(spark) as door:
-        answer = door.ask(_addressed(raw, request, call.args))
+        answer = door.ask(request, text=_addressed(raw, request, call.args))
     call.args.json = True
     return call.tell(answer)
 

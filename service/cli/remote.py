@@ -4,7 +4,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from service.cli.command import Answer, Request
 
@@ -22,8 +22,8 @@ class Unreachable(Exception):
 class Door(Protocol):
     """A way to a service."""
 
-    def ask(self, request: Request | bytes, key: str | None = None) -> Answer:
-        """The answer, whatever it says. The request is an object, or JSON text that is sent as it is.
+    def ask(self, request: Request, key: str | None = None, text: bytes | None = None) -> Answer:
+        """The answer, whatever it says. The `text` of a request is sent as it stands, if there is one.
 
         A request with the same key, in it or beside it, has one effect however often it is sent.
         """
@@ -55,6 +55,7 @@ class Remote:
         pauses_s: Sequence[float] = PATIENT,
         send: Send | None = None,
         *,
+        login: str | None = None,
         stays: bool = True,
     ) -> None:
         """Unless it `stays`, nothing is asked again of a service that does not answer or ends: there is another one."""
@@ -64,14 +65,15 @@ class Remote:
         self._pause = pause
         self._pauses_s = pauses_s
         self._send = send or self._by_url
+        self._login = login
         self._stays = stays
 
-    def ask(self, request: Request | bytes, key: str | None = None) -> Answer:
+    def ask(self, request: Request, key: str | None = None, text: bytes | None = None) -> Answer:
         headers = {"Content-Type": "application/json"}
         key = key or key_for(request)
         if key is not None:
             headers["Idempotency-Key"] = key
-        return self._again("POST", "/database", text_of(request), headers)
+        return self._again("POST", "/database", text or text_of(request), headers)
 
     def job(self, job_id: str) -> Answer:
         return self._again("GET", _job(job_id))
@@ -104,9 +106,9 @@ class Remote:
             answer: Any = json.loads(self._send(method, path, body, headers))
         except OSError as e:
             raise Unreachable(f"no service answers at {self.url}: {getattr(e, 'reason', None) or e}") from e
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise Unreachable(f"what answers at {self.url} is not Firn: its answer is not JSON") from e
-        if not isinstance(answer, dict) or "success" not in answer:
+        if not _is_answer(answer):
             raise Unreachable(f"what answers at {self.url} is not Firn: {str(answer)[:100]}")
         self.answered = True
         return answer
@@ -117,6 +119,8 @@ class Remote:
         import urllib.request
 
         asked = urllib.request.Request(f"{self.url}{path}", data=body, headers=headers, method=method)
+        if self._login is not None:
+            asked.add_unredirected_header("Authorization", self._login)
         try:
             with urllib.request.urlopen(asked, timeout=_WAIT_S) as response:
                 said: bytes = response.read()
@@ -127,14 +131,21 @@ class Remote:
         return said
 
 
-def key_for(request: Request | bytes) -> str | None:
+def _is_answer(said: Any) -> TypeGuard[Answer]:
+    """Whether it is told as Firn tells it: a success, or an error with its code."""
+    if not isinstance(said, dict) or "success" not in said:
+        return False
+    error = said.get("error")
+    return bool(said["success"]) or (isinstance(error, dict) and "code" in error and "message" in error)
+
+
+def key_for(request: Request) -> str | None:
     """A key for a request that has none."""
-    keyed = b'"idempotency_key"' in request if isinstance(request, bytes) else "idempotency_key" in request
-    return None if keyed else f"firn-{secrets.token_hex(16)}"
+    return f"firn-{secrets.token_hex(16)}" if request.get("idempotency_key") is None else None
 
 
-def text_of(request: Request | bytes) -> bytes:
-    return request if isinstance(request, bytes) else json.dumps(request).encode()
+def text_of(request: Request) -> bytes:
+    return json.dumps(request).encode()
 
 
 def _job(job_id: str) -> str:

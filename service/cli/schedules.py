@@ -6,9 +6,10 @@ from service.cli.command import Answer, Args, Command, Request, argument, flag
 from service.cli.examples import schedules as examples
 from service.cli.files import read
 from service.cli.page import Column, Page, count, moment
+from service.cli.runs import COMMAND as RUN
+from service.cli.runs import NAME
 from service.cli.values import tenant_of
 
-NAME = argument("name", metavar="NAME", help="the schedule's name")
 SPACE = argument("name", metavar="NAMESPACE", help="its name")
 
 
@@ -62,21 +63,6 @@ def _last(schedule: dict[str, Any]) -> str:
     return schedule["last_run"]["state"] if schedule["last_run"] else "-"
 
 
-def _run(args: Args) -> Request:
-    return {"operation": "RUN_SCHEDULE", "tenant_id": tenant_of(args), "name": args.name, "wait": not args.no_wait}
-
-
-def _ran(answer: Answer, args: Args, page: Page) -> None:
-    run = answer["run"]
-    if run["ended_at"] is None:
-        page.line(f"{'began' if answer['started'] else 'was at it already'}: {count(run['tables'], 'table')}")
-        return
-    page.line(f"{run['state']}: {run['done']} done, {run['failed']} failed, {run['skipped']} skipped")
-    for told in run["outcomes"]:
-        why = told["error"]["message"] if told["error"] else told["reason"]
-        page.line(f"  {told['namespace']}.{told['table']}: {told['state']}{f': {why}' if why else ''}")
-
-
 def _delete(args: Args) -> Request:
     return {
         "operation": "DELETE_SCHEDULE",
@@ -121,15 +107,7 @@ COMMANDS = (
         show=_created,
     ),
     Command("schedule list", "List schedules.", (), examples.LIST, request=_list, show=_listed),
-    Command(
-        "schedule run",
-        "Run a schedule now.",
-        (NAME, flag("--no-wait", "do not wait for its end")),
-        examples.RUN,
-        request=_run,
-        show=_ran,
-        spark=True,
-    ),
+    RUN,
     Command(
         "schedule delete",
         "Delete a schedule.",

@@ -5,6 +5,7 @@ from typing import Any
 
 from service.cli.command import Args, Misused, Request
 
+_DIGITS = 19  # of a snapshot's id
 _NUMBERS = {"bucket": "num_buckets", "truncate": "width"}
 
 
@@ -35,9 +36,15 @@ def _partition_field(text: str) -> dict[str, Any]:
     transform = rest[0]
     if len(rest) == 1:
         return {"field": field, "transform": transform}
-    if transform not in _NUMBERS or not rest[1].isdecimal():
+    number = number_of(rest[1])
+    if transform not in _NUMBERS or number is None:
         raise Misused(f"--partition-by {text!r}: only bucket and truncate take a number, as in id:bucket:16")
-    return {"field": field, "transform": transform, _NUMBERS[transform]: int(rest[1])}
+    return {"field": field, "transform": transform, _NUMBERS[transform]: number}
+
+
+def number_of(text: str) -> int | None:
+    """The number that a text is; None where it is none, or has more digits than any that is meant here."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def overlaid(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from service.cli.command import Answer, Request
 from service.cli.remote import Door
 
-_JOB_S = 6 * 3600
+_LONGEST_S = 6 * 3600
 _FIRST_LOOK_S, _LOOK_EVERY_S = 0.25, 5.0
 Watch = Callable[[dict[str, Any]], None]
 
@@ -36,23 +36,33 @@ def wait_for(
     door: Door, job_id: str, watch: Watch = lambda job: None, pause: Callable[[float], None] = time.sleep
 ) -> Answer:
     """The answer of a job, once it has ended."""
-    rest, waited = _FIRST_LOOK_S, 0.0
+
+    def look() -> Answer | None:
+        answer = door.job(job_id)
+        if not answer["success"]:
+            return answer
+        job = answer["job"]
+        if "result" in job:
+            result: Answer = job["result"]
+            return result
+        if "error" in job:
+            return {"success": False, "error": job["error"]}
+        watch(job)
+        return None
+
     try:
-        while True:
-            answer = door.job(job_id)
-            if not answer["success"]:
-                return answer
-            job = answer["job"]
-            if "result" in job:
-                result: Answer = job["result"]
-                return result
-            if "error" in job:
-                return {"success": False, "error": job["error"]}
-            if waited >= _JOB_S:
-                told = {"code": "TIMEOUT", "message": f"job {job['id']} has not ended in {_JOB_S // 3600} hours"}
-                return {"success": False, "error": told}
-            watch(job)
-            pause(rest)
-            waited, rest = waited + rest, min(1.5 * rest, _LOOK_EVERY_S)
+        return look_until(look, f"job {job_id}", pause)
     except KeyboardInterrupt as e:
         raise Left(job_id) from e
+
+
+def look_until(look: Callable[[], Answer | None], what: str, pause: Callable[[float], None] = time.sleep) -> Answer:
+    """What a look finds that is looked again and again, ever more seldom; after some hours that it found nothing."""
+    rest, waited = _FIRST_LOOK_S, 0.0
+    while (found := look()) is None:
+        if waited >= _LONGEST_S:
+            told = {"code": "TIMEOUT", "message": f"{what} has not ended in {_LONGEST_S // 3600} hours"}
+            return {"success": False, "error": told}
+        pause(rest)
+        waited, rest = waited + rest, min(1.5 * rest, _LOOK_EVERY_S)
+    return found

@@ -1,12 +1,40 @@
-"""YAML as people mean it: a key stands once, and a time is the text that was written."""
+"""YAML as people mean it: JSON's values, each as it was written, and a key stands once."""
 
+import math
+import re
 from typing import Any
 
 import yaml
 
+_TAG = "tag:yaml.org,2002:"
+_FLOW = ("[", "{", "'", '"')
+
 
 class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
-    """The safe loader, less what surprises."""
+    """A safe loader with YAML 1.2's plain values, less those that would not stay what was written.
+
+    So 01234, +41, 0x1F, 12:30, a date and `no` are text.
+    """
+
+
+def value_of(text: str) -> Any:
+    """A value that stands alone: a plain one, or a list, an object or a quoted text; anything else is its own text."""
+    if not text.lstrip().startswith(_FLOW):
+        return _plain(text)
+    try:
+        node = yaml.compose(text, Loader)
+    except (yaml.YAMLError, RecursionError):
+        return text
+    return Loader("").construct_document(node) if not text[node.end_mark.index :].strip() else text
+
+
+def _plain(text: str) -> Any:
+    loader = Loader("")
+    tag = loader.resolve(yaml.ScalarNode, text, (True, False))
+    try:
+        return loader.construct_document(yaml.ScalarNode(tag, text))
+    except ValueError:  # more digits than a number may have
+        return text
 
 
 def _mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -25,8 +53,32 @@ def _mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     return {loader.construct_object(k, deep=True): loader.construct_object(v, deep=True) for k, v in node.value}
 
 
-Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
-Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+def _sequence(loader: Loader, node: yaml.SequenceNode) -> list[Any]:
+    return [loader.construct_object(each, deep=True) for each in node.value]
+
+
+def _float(loader: Loader, node: yaml.ScalarNode) -> float | str:
+    text: str = loader.construct_scalar(node)
+    value = float(text)
+    return value if math.isfinite(value) else text  # JSON has no infinity
+
+
+Loader.yaml_constructors = {
+    None: yaml.SafeLoader.construct_undefined,
+    f"{_TAG}null": yaml.SafeLoader.construct_yaml_null,
+    f"{_TAG}bool": yaml.SafeLoader.construct_yaml_bool,
+    f"{_TAG}int": yaml.SafeLoader.construct_yaml_int,
+    f"{_TAG}float": _float,
+    f"{_TAG}str": yaml.SafeLoader.construct_yaml_str,
+    f"{_TAG}seq": _sequence,
+    f"{_TAG}map": _mapping,
 }
+Loader.yaml_implicit_resolvers = {}
+_WHOLE = "(?:0|[1-9][0-9]*)"
+for _kind, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", f"-?{_WHOLE}", list("-0123456789")),
+    ("float", rf"-?(?:{_WHOLE}\.?|{_WHOLE}?\.[0-9]+)(?:[eE][-+]?[0-9]+)?", list("-.0123456789")),
+):
+    Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"(?:{_pattern})\\Z"), _first)

@@ -360,7 +360,8 @@ class Commits:
     ) -> None:
         keys = {ask.key.id: ask.key.fingerprint for ask in asks if ask.key}
         ids = [ask.request_id[:200] for ask in asks]
-        self._ledger.begin(Begun(batch, name, table_uuid, operation, ids, records, keys, shares, undoes))
+        whose = {ask.key.id: request_id for ask, request_id in zip(asks, ids, strict=True) if ask.key}
+        self._ledger.begin(Begun(batch, name, table_uuid, operation, ids, records, keys, whose, shares, undoes))
 
     def _look(self, batch: str, name: TableName, failure: Exception | None, table_uuid: str = "") -> Table:
         """The table as it is now: only its history says whether a commit happened."""

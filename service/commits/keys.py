@@ -82,6 +82,19 @@ class Keys(Generic[A]):
         """What a key that is claimed here means by now."""
         return self._noted(key, request_id)
 
+    def id_of(self, ask: Ask) -> str:
+        """The request id that the effect of a request is noted under: of an earlier attempt, where that had it."""
+        if ask.key is None or ask.earlier is None:
+            return ask.request_id
+        try:
+            noted = self._ledger.key(ask.key.id)
+        except LedgerUnavailable as e:
+            log.error("%s is answered under its own id: %s", ask.request_id, e.message)
+            return ask.request_id
+        if noted is None or (noted.batch, noted.state) != (ask.earlier, "done"):
+            return ask.request_id
+        return noted.request_id or ask.request_id
+
     def release(self, key: Key, answer: A) -> None:
         """The request is answered; those who waited for it are answered the same."""
         self._pop(key).set_result(answer)

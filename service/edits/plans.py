@@ -1,8 +1,7 @@
 """What an UNDO is to look at, from metadata and the ledger: files, later changes, keys; and whose those were."""
 
 import itertools
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,6 +14,7 @@ from service.catalog.lineage import (
     added_by,
     columns_then,
     derived_since,
+    keys_now,
     line,
     moved,
     origins,
@@ -22,7 +22,7 @@ from service.catalog.lineage import (
 )
 from service.catalog.tables import Table
 from service.edits.edits import base_of
-from service.edits.trace import Step, Undone, read_undone, standing, trace, without_effect
+from service.edits.trace import Step, Traced, Undone, read_undone, standing, trace, without_effect
 from service.engine.edit import Base
 from service.engine.engine import Engine
 from service.engine.pick import Files
@@ -31,10 +31,10 @@ from service.errors import UndoTooLate
 from service.ledger.ledger import Batch
 from service.ledger.undos import UndoNotes
 from service.marks import Shares, marks, owners
-from service.names import KEYS_PROPERTY
 
 # Of more columns that are worked out, a row is read with all of them as they are, or with none.
 _FEW = 4
+_ONCE = "DEDUPLICATE"
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans for one table as it is. `of` is the table whose columns the request was checked against."""
+    """Plans for one table as it is."""
 
     table: Table
     notes: UndoNotes
     engine: Engine
-    of: Table
     _moves: dict[int, Moved] = field(default_factory=dict)
 
     @cached_property
@@ -84,19 +83,19 @@ class Planner:
         files, moves, after = self._what_it_did(aim)
         effective = self._effective(aim, after)
         traced = trace(files.paths, self._steps(after))
-        by_id = {commit.snapshot_id: commit for commit in after}
-        suspects = tuple(by_id[step.snapshot_id] for step in traced.suspects if by_id[step.snapshot_id] in effective)
+        suspects = self._suspects(moves, traced, effective)
         base = base_of(self.table)
         if not traced.files <= base.rows.keys():
             raise self._let_go(aim, "a later state of the table")
         came = self._rows_that_came(aim, files)
-        untouched = came is files and not moves.removed and traced.files == files.paths and not base.has_deletes
+        alone = traced.files == files.paths and not suspects
+        untouched = came is files and not moves.removed and alone and not base.has_deletes
         went = Files(self._before(aim), frozenset(moves.removed)) if moves.removed else None
         keys = self._keys(aim, effective) if moves.removed else ()
         fresh, stale = self._since(files.snapshot_id, base) if keys else (frozenset(), frozenset())
         reversal = Reversal(
             base,
-            self.of.schema,
+            self.table.schema,
             Did(came if isinstance(came, pa.Table) or came.paths else None, went),
             traced.files,
             untouched,
@@ -108,6 +107,14 @@ class Planner:
             required_since(self.table),
         )
         return Plan(reversal, suspects, effective)
+
+    def _suspects(self, moves: Moved, traced: Traced, later: Sequence[Commit]) -> tuple[Commit, ...]:
+        """The later commits to compare with what the change did: they took files that its rows were in, or concern
+        equal rows wherever these lie."""
+        met = {step.snapshot_id for step in traced.suspects}
+        # Which of equal rows a DEDUPLICATE leaves is chance; what a restore brings back lies in files of its own.
+        once = self.notes.among(_ONCE, [c.batch for c in later if c.batch and c.removes]) if moves.added else set()
+        return tuple(c for c in later if c.snapshot_id in met or c.batch in once or (c.restores and moves.removed))
 
     def names(self, commit: Commit) -> list[str]:
         """The request ids behind a commit."""
@@ -133,15 +140,15 @@ class Planner:
         names = self.names(commit)
         shared = self.notes.shares(commit.batch) if commit.batch and len(names) > 1 else None
         columns = columns_then(self.table, shared.schema_id) if shared else None
-        if shared is None or columns is None or None in columns.values() or not isinstance(did.came, Files):
+        if shared is None or columns is None or not isinstance(did.came, Files):
             return names
-        listed = [name for name in columns.values() if name is not None]
-        written = self.engine.run(read_files, self.table.spark_name, did.came, listed)
-        owner = self._owners(shared, written, listed)
-        if owner is None:
+        # A column that the table has got since may be worked out in the ones and null in the others.
+        both = [name for name in columns.values() if name is not None]
+        owner = self._owners(shared, did.came, columns)
+        if owner is None or not both:
             return names
-        wanted = set(marks(rows.select(listed)))
-        return [names[n] for n in sorted({o for o, mark in zip(owner, marks(written), strict=True) if mark in wanted})]
+        brought, wanted = marks(self._read(did.came).select(both)), set(marks(rows.select(both)))
+        return [names[n] for n in sorted({o for o, mark in zip(owner, brought, strict=True) if mark in wanted})]
 
     def _what_it_did(self, aim: Aim) -> tuple[Files, Moved, list[Commit]]:
         """The files that the change added, where they can be read; all it moved; and the commits after it."""
@@ -167,22 +174,26 @@ class Planner:
         columns = columns_then(self.table, shared.schema_id) if shared else None
         if shared is None or columns is None:
             raise self._let_go(aim, "what says which rows of its batch were its own")
-        if None in columns.values():
-            gone = next(name for name, now in columns.items() if now is None)
-            raise self._let_go(aim, f"column {gone!r}, by which its rows are told from others of its batch,")
-        listed = [name for name in columns.values() if name is not None]
-        others = [name for name in self.of.schema.names if name not in listed]
-        rows = self.engine.run(read_files, self.table.spark_name, files, [*listed, *others])
-        owner = self._owners(shared, rows, listed)
+        owner = self._owners(shared, files, columns)
         if owner is None:
             raise self._let_go(aim, "the rows of its batch as they were written")
         mine = [request_id == aim.request_id for request_id in batch.request_ids]
-        return rows.filter(pa.array([mine[n] for n in owner])).select(list(self.of.schema.names))
+        return self._read(files).filter(pa.array([mine[n] for n in owner]))
 
-    def _owners(self, shared: Shares, rows: pa.Table, columns: Sequence[str]) -> list[int] | None:
-        """Of each row of a shared batch, which request brought it. Columns that are worked out may have been null."""
-        written = rows.select(columns)
-        derived = [d.column for d in self.table.derived if d.column in columns]
+    def _read(self, files: Files) -> pa.Table:
+        """The rows of some files as they are read now."""
+        return self.engine.run(
+            read_files, self.table.spark_name, files, self.table.schema_id, list(self.table.schema.names)
+        )
+
+    def _owners(self, shared: Shares, files: Files, columns: Mapping[str, str | None]) -> list[int] | None:
+        """Of each row of a shared batch, which request brought it. Columns that are worked out may have been null.
+
+        `columns` are those that the batch was written under, which its marks are of, and what they are called now.
+        """
+        written = self.engine.run(read_files, self.table.spark_name, files, shared.schema_id, list(columns))
+        now = {d.column for d in self.table.derived}
+        derived = [name for name, called in columns.items() if called in now]
         empty: Iterable[tuple[str, ...]] = [(), tuple(derived)]
         if len(derived) <= _FEW:
             empty = itertools.chain.from_iterable(itertools.combinations(derived, n) for n in range(len(derived) + 1))
@@ -200,9 +211,8 @@ class Planner:
     def _keys(self, aim: Aim, later: Sequence[Commit]) -> tuple[tuple[str, ...], ...]:
         """By which columns rows that come back must meet no other: the primary key, and keys of UPSERTs."""
         own = [c for c in self.commits if c.snapshot_id == aim.batch.snapshot_id]
-        found = [self.of.schema.primary_key]
-        found += [tuple(json.loads(c.summary[KEYS_PROPERTY])) for c in [*own, *later] if KEYS_PROPERTY in c.summary]
-        names = set(self.of.schema.names)
+        found = [self.table.schema.primary_key, *(keys_now(self.table, commit) for commit in [*own, *later])]
+        names = set(self.table.schema.names)
         return tuple(dict.fromkeys(keys for keys in found if keys and names.issuperset(keys)))
 
     def _since(self, snapshot_id: int, base: Base) -> tuple[frozenset[str], frozenset[str]]:
@@ -222,7 +232,8 @@ class Planner:
             if parent is None or all(c.snapshot_id != parent for c in self.commits):
                 raise self._let_go(aim, "the state before a later change")
             went = Files(parent, frozenset(moves.removed))
-        return Did(Files(commit.snapshot_id, frozenset(moves.added)) if moves.added else None, went)
+        came = Files(commit.snapshot_id, frozenset(moves.added)) if moves.added else None
+        return Did(came, went, commit.restores)
 
     def _before(self, aim: Aim) -> int:
         commit = next(c for c in self.commits if c.snapshot_id == aim.batch.snapshot_id)
@@ -235,10 +246,11 @@ class Planner:
         batches = {commit.batch for commit in after}
         undos = {batch for batch, undone in self.undos().items() if undone.batch in batches}
         for commit in after:
-            if commit.removes or commit.batch in undos:
+            brings_back = commit.restores or commit.batch in undos
+            if commit.removes or brings_back:
                 moves = self._moved(commit)
                 added, removed = frozenset(moves.added), frozenset(moves.removed)
-                yield Step(commit.snapshot_id, added, removed, commit.leaves_rows, commit.batch in undos)
+                yield Step(commit.snapshot_id, added, removed, commit.leaves_rows, brings_back)
 
     def _moved(self, commit: Commit) -> Moved:
         if commit.snapshot_id not in self._moves:

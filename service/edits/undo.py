@@ -174,7 +174,7 @@ class Undos:
                 )
 
     def _planner(self, table: Table) -> Planner:
-        return Planner(table, self.notes, self.engine, table)
+        return Planner(table, self.notes, self.engine)
 
     def _refuse(self, table: Table, aim: Aim, plan: Plan, found: Reversed) -> None:
         planner = self._planner(table)

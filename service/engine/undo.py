@@ -39,6 +39,8 @@ class Did:
 
     came: Files | pa.Table | None
     went: Files | None
+    restores: bool = False
+    """Whether the rows that came are such as were there before."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Reversal:
     untouched: bool
     """Whether those hold nothing but these rows, as they were written."""
     suspects: tuple[Did, ...] = ()
-    """Later changes that may have touched the rows that came."""
+    """Later changes that may have touched the rows that came, or have brought back those that went."""
     keys: tuple[tuple[str, ...], ...] = ()
     """Columns by which no row that comes back may meet one that came since."""
     fresh: Files = NO_FILES
@@ -78,7 +80,7 @@ class Reversed:
     files: Mapping[str, int]
     """The files that hold the rows that go, and how many."""
     touched: tuple[int, ...] = ()
-    """Which of the suspects touched them, or what came in their place, on and on."""
+    """Which of the suspects touched them or brought back what went, or touched what came in its place, on and on."""
     met: pa.Table | None = None
     """Some rows that came since, with their files, that have a key of a row that would come back."""
     lacking: Mapping[str, int] = field(default_factory=dict)
@@ -96,12 +98,12 @@ class UndoOrder:
     tag: Tag | None = None
 
 
-def read_files(session: SparkSession, table: str, files: Files, columns: Sequence[str]) -> pa.Table:
-    """Every row of some files, in these columns."""
-    iceberg = current(session, table)
-    read = under(iceberg, int(iceberg.operations().current().currentSchemaId()))
+def read_files(session: SparkSession, table: str, files: Files, schema_id: int, columns: Sequence[str]) -> pa.Table:
+    """Every row of some files, by their places, in columns of a schema that the table has or had."""
+    read = under(current(session, table), schema_id)
     with staging(read, pick.tasks(read, files.snapshot_id, files.paths)) as source:
-        return collect(session.sql(f"SELECT {_listed(columns)} FROM {source}"))
+        placed = f"SELECT {_listed(columns)}, _file AS {_FILE}, _pos AS {_POS} FROM {source}"
+        return collect(session.sql(f"SELECT {_listed(columns)} FROM ({placed}) ORDER BY {_FILE}, {_POS}"))
 
 
 def preview_undo(session: SparkSession, reversal: Reversal, limit: int) -> tuple[Reversed, list[Sample]]:
@@ -124,7 +126,7 @@ def who_brought(session: SparkSession, reversal: Reversal, rows: pa.Table, later
     with ExitStack() as stack:
         work = _Work(session, stack, reversal)
         work.view_rows(rows)
-        return work.changed(laters, work.rows_view, "> 0")
+        return work.changed(enumerate(laters), work.rows_view, "> 0")
 
 
 @contextmanager
@@ -158,7 +160,7 @@ class _Work:
             self.found = Reversed(rows, rows, 0, files)
             return
         came, restored = self._changes()
-        touched = self._touched() if came else ()
+        touched = self._touched(came=bool(came), went=bool(restored))
         files = self._find_places() if came and of.within else {}
         met = self._met() if restored else None
         asked = restored and self._of.required
@@ -192,21 +194,26 @@ class _Work:
         what = Publication(order.batch, base.snapshot_id, old, staged, sums, order.said(found), order.leave, order.tag)
         publish(self._target, self._iceberg, what)
 
-    def changed(self, suspects: Sequence[Did], rows: str, how: str) -> list[int]:
+    def changed(self, numbered: Iterable[tuple[int, Did]], rows: str, how: str) -> list[int]:
         """Which changes made rows that hold what those of a view do fewer (`< 0`), or more (`> 0`)."""
-        return [n for i in range(0, len(suspects), _AT_ONCE) for n in self._changed(suspects, i, rows, how)]
+        every = list(numbered)
+        return [n for i in range(0, len(every), _AT_ONCE) for n in self._changed(every[i : i + _AT_ONCE], rows, how)]
 
     def view_rows(self, rows: pa.Table) -> None:
         self.rows_view = self._named(frame(self._session, rows))
 
-    def _touched(self) -> tuple[int, ...]:
-        """Which later changes touched the rows that came; and what those brought, since they are to go first."""
+    def _touched(self, *, came: bool, went: bool) -> tuple[int, ...]:
+        """Which later changes touched the rows that came, or brought back those that went; and which touched what those
+        brought, since they are to go first."""
         suspects = self._of.suspects
-        found = self.changed(suspects, self._gone, "< 0")
+        found = self.changed(enumerate(suspects), self._gone, "< 0") if came else []
+        if went:
+            restores = ((n, did) for n, did in enumerate(suspects) if did.restores)
+            found += self.changed(restores, self._back, "> 0")
         if not found:
             return ()
         nets = []
-        for start in range(found[0], len(suspects), _AT_ONCE):
+        for start in range(min(found), len(suspects), _AT_ONCE):
             some = enumerate(suspects[start : start + _AT_ONCE], start)
             sides = [(n, view, sign) for n, did in some for view, sign in self._sides(did)]
             nets.append(self._persisted(chain.net(sides, self._of.schema)))
@@ -240,11 +247,10 @@ class _Work:
         columns = ", ".join(f"c{i} AS {identifier(name)}" for i, name in enumerate(self._of.schema.names))
         return f"SELECT {columns}, CAST(n AS INT) AS {_N} FROM ({diff_sql.net(self._sides(did), self._of.schema)})"
 
-    def _changed(self, suspects: Sequence[Did], start: int, rows: str, how: str) -> list[int]:
-        chunk = suspects[start : start + _AT_ONCE]
+    def _changed(self, numbered: Iterable[tuple[int, Did]], rows: str, how: str) -> list[int]:
         legs = [
-            f"SELECT {self._columns}, {sign} AS {_W}, {start + x} AS {_X} FROM {view}"
-            for x, did in enumerate(chunk)
+            f"SELECT {self._columns}, {sign} AS {_W}, {n} AS {_X} FROM {view}"
+            for n, did in numbered
             for view, sign in self._sides(did)
         ]
         if not legs:

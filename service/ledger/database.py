@@ -3,9 +3,11 @@
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, event, inspect
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateColumn, CreateTable
 
 from service import postgres
@@ -52,7 +54,7 @@ def bring_up_to_date(engine: Engine) -> None:
 
 def _file_up_to_date(engine: Engine) -> None:
     """A file says by its `user_version` whose tables it has, so that nearly every start has nothing to look for."""
-    wanted = _version(engine)
+    wanted = _version()
     with engine.connect().execution_options(reads=True) as connection:
         there = connection.exec_driver_sql("PRAGMA user_version").scalar()
     if there == wanted:
@@ -62,8 +64,10 @@ def _file_up_to_date(engine: Engine) -> None:
         connection.exec_driver_sql(f"PRAGMA user_version = {wanted}")
 
 
-def _version(engine: Engine) -> int:
-    statements = "".join(str(CreateTable(table).compile(engine)) for table in metadata.sorted_tables)
+@cache
+def _version() -> int:
+    dialect = sqlite.dialect()
+    statements = "".join(str(CreateTable(table).compile(dialect=dialect)) for table in metadata.sorted_tables)
     return zlib.crc32(statements.encode()) & 0x7FFFFFFF
 
 

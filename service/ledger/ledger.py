@@ -67,6 +67,8 @@ class KeyNote:
     state: str | None = None
     owner: str | None = None
     """The state and the owner of the batch, if that is known."""
+    request_id: str | None = field(default=None, compare=False)
+    """Which of the batch's requests had it."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Begun:
     records: int = 0
     keys: Mapping[str, str] | None = None
     """Fingerprints by key id."""
+    whose: Mapping[str, str] = field(default_factory=dict)
+    """Which request has a key, by key id, where several share the change."""
     shares: Shares | None = None
     """Of a batch that requests share: which rows are whose."""
     undoes: str | None = None
@@ -123,7 +127,8 @@ class Ledger:
         if change.shares:
             connection.execute(insert(shares), {"batch": change.batch, **_shares(change.shares)})
         if change.keys:
-            self._take_keys(connection, change.keys, change.batch)
+            whose = {key: change.whose.get(key, change.request_ids[0]) for key in change.keys}
+            self._take_keys(connection, change.keys, whose, change.batch)
 
     def end(
         self,
@@ -194,7 +199,9 @@ class Ledger:
         noted = select(keys, batches.c.state, batches.c.owner).outerjoin(batches, batches.c.batch == keys.c.batch)
         with self._reading() as connection:
             row = connection.execute(noted.where(keys.c.id == key_id)).one_or_none()
-        return None if row is None else KeyNote(row.fingerprint, row.batch, row.answer, row.state, row.owner)
+        if row is None:
+            return None
+        return KeyNote(row.fingerprint, row.batch, row.answer, row.state, row.owner, row.request_id)
 
     def answer(self, key_id: str, fingerprint: str, body: bytes) -> bytes:
         """Keep the answer of a request by its key, whether or not a batch was noted with it.
@@ -254,10 +261,15 @@ class Ledger:
         self.owners.close()
         self._engine.dispose()
 
-    def _take_keys(self, connection: Connection, fingerprints: Mapping[str, str], batch: str) -> None:
+    def _take_keys(
+        self, connection: Connection, fingerprints: Mapping[str, str], whose: Mapping[str, str], batch: str
+    ) -> None:
         """Note keys with a batch. One that was noted before is ours if the attempt was, or if it came to nothing."""
         now, ids = _now_ms(), sorted(fingerprints)  # in one order everywhere, so that no two wait for each other
-        rows = [{"id": k, "fingerprint": fingerprints[k], "batch": batch, "noted_ms": now} for k in ids]
+        rows = [
+            {"id": k, "fingerprint": fingerprints[k], "batch": batch, "request_id": whose[k], "noted_ms": now}
+            for k in ids
+        ]
         insert_new = _insert_new[connection.dialect.name](keys).on_conflict_do_nothing()
         connection.execute(insert_new, rows)
         known: list[Any] = []
@@ -275,8 +287,11 @@ class Ledger:
             raise KeyBusy(keys=frozenset(taken))
         if known:
             again = update(keys).where(keys.c.id == bindparam("key_id"))
-            again = again.values(fingerprint=bindparam("print"), batch=batch, noted_ms=now)
-            connection.execute(again, [{"key_id": row.id, "print": fingerprints[row.id]} for row in known])
+            again = again.values(
+                fingerprint=bindparam("print"), batch=batch, request_id=bindparam("asker"), noted_ms=now
+            )
+            values = [{"key_id": r.id, "print": fingerprints[r.id], "asker": whose[r.id]} for r in known]
+            connection.execute(again, values)
 
     def _is_anothers(self, noted: Row[Any] | None) -> TypeGuard[Row[Any]]:
         return noted is not None and noted.state != "void" and noted.owner != self.owners.me

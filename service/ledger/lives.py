@@ -22,6 +22,7 @@ from sqlalchemy import (
 
 from service.errors import CommitConflict
 from service.ledger.compactions import compaction_log
+from service.ledger.jobs import jobs
 from service.ledger.ledger import Begun, Ledger, _insert_new
 from service.ledger.repartitions import repartitions
 from service.ledger.schedules import schedules
@@ -205,7 +206,7 @@ def _after(life: Life, now_ms: int) -> dict[str, Any]:
 
 def _follow(connection: Connection, life: Life, schedules_follow: bool) -> None:
     """Have what is kept by a table's name, and is about this table, know its new one."""
-    for notes in (compaction_log, repartitions):
+    for notes in (compaction_log, repartitions, jobs):
         connection.execute(update(notes).where(notes.c.table_uuid == life.uuid).values(table_name=life.to.table))
     if not schedules_follow or life.to == life.name:
         return

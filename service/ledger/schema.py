@@ -45,6 +45,7 @@ keys = Table(
     Column("id", String(64), primary_key=True),
     Column("fingerprint", String(64), nullable=False),
     Column("batch", String(40), index=True),  # null where the answer needed no change
+    Column("request_id", Text),  # of those that share the batch, whose key it is
     Column("answer", LargeBinary),  # null until it is known
     Column("noted_ms", BigInteger, nullable=False, index=True),
 )

@@ -1,9 +1,10 @@
 """What the ledger knows for UNDO: which changes a request made, whose rows were whose, and what was taken back."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select
 
+from service.ledger.asked import asked_for
 from service.ledger.ledger import Batch, Ledger, as_batch
 from service.ledger.schema import batches, shares
 from service.marks import Shares
@@ -55,6 +56,10 @@ class UndoNotes:
             return None
         counts = tuple(int(count) for count in row.counts.split(","))
         return Shares(counts, row.unmarked, bytes(row.marks), row.schema_id, row.until_ms)
+
+    def among(self, operation: str, ids: Sequence[str]) -> set[str]:
+        """Those of several batches that are changes of this kind."""
+        return {batch for batch, asked in asked_for(self._ledger, ids).items() if asked.operation == operation}
 
     def ids_of(self, batch: str) -> list[str]:
         """The request ids that share a batch; none of one that is not known."""

@@ -44,6 +44,7 @@ log = logging.getLogger("firn.upkeep")
 COMMIT_EVERY_S = 10.0
 # Before a commit that found no turn is tried again.
 _PAUSES_S = (1.0, 4.0)
+_LOOK_EVERY_S = 1.0  # whether it was called off
 # What ends a compaction at once; any other failure of a group leaves the others theirs.
 _HOPELESS = (Cancelled, EngineUnavailable, ShuttingDown, TableNotFound, OutcomeUnknown)
 
@@ -186,7 +187,7 @@ class Merger:
                     waiting.cancel()
                 work.cancel()
                 while not all(future.done() for future in running):
-                    wait(running, timeout=1.0)
+                    wait(running, timeout=_LOOK_EVERY_S)
                     work.cancel()  # a Spark job that began only now has not heard of it
                 raise
         if failures and len(failures) == len(groups):
@@ -245,6 +246,7 @@ class _Work:
         self.made = made
         self.left_files = False
         self.unsure = False
+        self._hopeless: Exception | None = None
         self._engine = engine
         self._commits = commits
         self._planned = planned
@@ -253,7 +255,13 @@ class _Work:
 
     def rewrite(self, group: Group, at_once: int) -> Rewritten:
         self.order.control.check()
-        return self._engine.run(rewrite, self._planned, group, self.order.how, self.folder, self.order.tag, at_once)
+        if self._hopeless:  # whoever called it off may not have got to this group yet
+            raise self._hopeless
+        try:
+            return self._engine.run(rewrite, self._planned, group, self.order.how, self.folder, self.order.tag, at_once)
+        except _HOPELESS as e:
+            self._hopeless = e
+            raise
 
     @property
     def folder(self) -> str:
@@ -360,4 +368,4 @@ def _so_far(tally: Tally) -> dict[str, int]:
 
 
 def _ended(running: "dict[Future[Rewritten], Group]") -> "list[Future[Rewritten]]":
-    return list(wait(running, timeout=1.0, return_when=FIRST_COMPLETED).done)
+    return list(wait(running, timeout=_LOOK_EVERY_S, return_when=FIRST_COMPLETED).done)

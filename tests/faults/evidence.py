@@ -42,6 +42,11 @@ class Disk:
         [found] = self._ask(self.ledger, "SELECT state, snapshot_id, records FROM batches WHERE batch = ?", batch)
         return found  # type: ignore[no-any-return]  # sqlite3 gives rows no types
 
+    def request_ids(self, batch: str) -> set[str]:
+        """The requests that the ledger has noted with a batch."""
+        [(found,)] = self._ask(self.ledger, "SELECT request_ids FROM batches WHERE batch = ?", batch)
+        return set(found.split("\n"))
+
     def batch_of(self, snapshot_id: int) -> str:
         [(batch,)] = self._ask(self.ledger, "SELECT batch FROM batches WHERE snapshot_id = ?", snapshot_id)
         return str(batch)

@@ -1,5 +1,6 @@
 """Clients that send each WRITE under a key, again and again until they know what came of it. Some give up."""
 
+import itertools
 import time
 from typing import Any
 
@@ -37,17 +38,20 @@ class Retrying(Load):
         request = {"operation": "WRITE", **self._address, "records": [record], "idempotency_key": f"record-{number}"}
         body = wire.render(request)
         deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            if self._known(client, number, body, last=gives_up(number)):
+        for attempt in itertools.count():
+            if self._known(client, number, attempt, body, last=gives_up(number)):
                 return
+            if time.monotonic() >= deadline:
+                break
             time.sleep(0.1)
         with self._lock:
             self.stuck.append(number)
 
-    def _known(self, client: httpx.Client, number: int, body: bytes, *, last: bool) -> bool:
+    def _known(self, client: httpx.Client, number: int, attempt: int, body: bytes, *, last: bool) -> bool:
         """Send it once, for the last time or not; whether this client is done with it."""
+        headers = {"X-Request-Id": f"record-{number}.{attempt}"}
         try:
-            answer = client.post("/database", content=body, headers={"X-Request-Id": f"record-{number}"}).content
+            answer = client.post("/database", content=body, headers=headers).content
         except httpx.TransportError:
             if last:
                 with self._lock:
@@ -77,4 +81,8 @@ def gives_up(number: int) -> bool:
 
 def number_of(answer: bytes) -> int:
     """The record that an answer is about."""
-    return int(wire.parse(answer)["metadata"]["request_id"].removeprefix("record-"))
+    return int(request_id_of(answer).removeprefix("record-").partition(".")[0])
+
+
+def request_id_of(answer: bytes) -> str:
+    return str(wire.parse(answer)["metadata"]["request_id"])

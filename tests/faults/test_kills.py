@@ -35,7 +35,7 @@ from tests.faults.points import (
     snapshot_of,
 )
 from tests.faults.proxy import Proxy
-from tests.faults.retrying import Retrying, gives_up, number_of
+from tests.faults.retrying import Retrying, gives_up, number_of, request_id_of
 from tests.faults.victim import Victim
 from tests.harness import Firn
 
@@ -128,6 +128,7 @@ def test_a_change_of_any_kind_whose_answer_a_crash_lost_happens_once_and_is_answ
         assert {name: said.get(name) for name in change.answer} == change.answer, (said, victim.process.defects())
         assert victim.firn.send(change.request).content == first
         assert disk.noted(batch)[0] == "done"
+        assert request_id_of(first) in disk.request_ids(batch)
         assert change.happened(disk, batch)
         assert disk.snapshots() == change.snapshots
 
@@ -205,6 +206,7 @@ def killed_under_load(victim: Victim, point: Point, *, jvm_only: bool) -> None:
         # Whoever was in the batch and did not give up is answered from it, however often it was asked.
         answers = [load.answers[n] for n in victim.disk.added_by(snapshot_id) if not gives_up(n)]
         assert {snapshot_of(answer) for answer in answers} <= {snapshot_id}
+        assert {request_id_of(answer) for answer in answers} <= victim.disk.request_ids(batch)
     if point is ANSWERED:
         lost = [answer for answer in proxy.swallowed if not gives_up(number_of(answer))]
         assert lost, "no answer was lost that somebody came back for"

@@ -1,7 +1,5 @@
 """SIGKILL half-way through a repartition: the table as it was, nothing left behind, a second try that completes."""
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 from service.bulk.decode import ARROW
 from service.names import TableName
 from tests.faults.evidence import Disk, held
+from tests.faults.points import stopped
 from tests.faults.test_leftovers import on_disk, referred_to
 from tests.faults.victim import Victim
 from tests.harness import Firn, wait_until
@@ -56,9 +55,8 @@ def rewriting(victim: Victim, request: dict[str, Any]) -> Iterator[bool]:
     send(victim, request)
     wait_until(lambda: files_of_repartitions(victim.disk) - before, PATIENCE_S, every=0.002)
     [jvm] = victim.process.jvms()
-    os.kill(jvm, signal.SIGSTOP)
-    held_now = referred_to(victim.disk)
-    yield not (files_of_repartitions(victim.disk) - before) & held_now
+    with stopped(jvm):
+        yield not (files_of_repartitions(victim.disk) - before) & referred_to(victim.disk)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """UNDO takes back what one request did, whatever came later, and refuses where somebody touched the same rows."""
 
 import itertools
+import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from sqlalchemy import update
 
 from service.catalog.tables import Table
 from service.commits.ask import Ask
+from service.ledger.schema import keys
 from service.names import TableName
 from service.records import read_records
 from service.schema import describe_schema
@@ -22,7 +25,7 @@ from tests.strategies import json_text, records, same
 FIELDS = {"fields": {"id": {"type": "long"}, "kind": {"type": "string"}, "n": {"type": "integer"}}}
 KEYED = {"fields": {**FIELDS["fields"], "id": {"type": "long", "required": True}}, "primary_key": ["id"]}
 BY_KIND = {"partitions": [{"field": "kind", "transform": "identity"}]}
-Row = tuple[int, str, int | None]
+Row = tuple[int, Any, int | None]
 
 _tables = itertools.count(1)
 
@@ -260,6 +263,15 @@ def test_rows_do_not_come_back_where_an_upsert_brought_their_key(shop: Shop) -> 
     assert shop.conflicts(wrong) == [upsert]
 
 
+def test_the_keys_of_an_upsert_count_under_the_names_that_their_columns_have_now(shop: Shop) -> None:
+    shop.write((1, "a", 1), (2, "a", 2))
+    wrong = shop.delete(id=1)
+    upsert = _id(shop.ask("UPSERT", records=[{"id": 1, "kind": "n", "n": 0}], key_cols=["id"]))
+    shop.ask("ALTER_TABLE", rename_columns={"id": "code"})
+    error = shop.firn.fail({"operation": "UNDO", **shop.address, "request_id": wrong}, "UNDO_CONFLICT", 409)
+    assert error["details"]["request_ids"] == [upsert]
+
+
 @pytest.mark.parametrize("partition", [None, BY_KIND])
 def test_a_write_that_shared_a_batch_is_undone_for_its_own_rows_only(
     firn: Firn, tenant: str, partition: dict[str, Any] | None
@@ -278,6 +290,33 @@ def test_a_write_that_shared_a_batch_is_undone_for_its_own_rows_only(
     assert [row[0] for row in shop.rows()] == [1, 2, 5, 6, 7, 8, 9]
     assert shop.undo(ids[3])["records_removed"] == 4
     assert shop.rows() == [(1, "a", 1), (2, "b", 2), (9, "b", 9)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{"rename_columns": {"kind.city": "town"}}],
+        [{"add_columns": {"kind.zip": {"type": "string"}}}],
+        [{"move_columns": [{"column": "kind.country", "first": True}]}],
+        [{"drop_columns": ["kind.country"]}],
+        [{"drop_columns": ["n"]}],
+        [{"rename_columns": {"n": "m", "kind": "place"}}, {"add_columns": {"n": {"type": "string"}}}],
+    ],
+    ids=json.dumps,
+)
+def test_a_write_that_shared_a_batch_is_undone_whatever_became_of_the_columns(
+    firn: Firn, tenant: str, changes: list[dict[str, Any]]
+) -> None:
+    place = {"type": "struct", "fields": {"city": {"type": "string"}, "country": {"type": "string"}}}
+    shop = Shop(firn, tenant, schema={"fields": {**FIELDS["fields"], "kind": place}})
+    bern, chur = {"city": "Bern", "country": "CH"}, {"city": "Chur", "country": "CH"}
+    small, large = shop.together([(1, bern, 1)], [(2, chur, 2), (3, None, 3)])
+    for change in changes:
+        shop.ask("ALTER_TABLE", **change)
+    assert shop.undo(small)["records_removed"] == 1
+    assert sorted(row["id"] for row in shop.firn.rows(tenant, "t")) == [2, 3]
+    assert shop.undo(large)["records_removed"] == 2
+    assert shop.firn.rows(tenant, "t") == []
 
 
 @pytest.mark.parametrize("partition", [None, BY_KIND])
@@ -395,6 +434,27 @@ def test_with_a_key_it_happens_once(shop: Shop) -> None:
     assert shop.rows() == []
 
 
+@pytest.mark.parametrize("door", ["WRITE", "UPDATE", "records"])
+def test_a_change_whose_answer_was_lost_is_undone_by_the_id_that_its_retry_is_answered(shop: Shop, door: str) -> None:
+    shop.write((1, "a", 1))
+    before, where, client = shop.rows(), f"/tables/{shop.address['tenant_id']}/default/t/records", shop.firn.client
+    how: dict[str, Any] = {"WRITE": {"records": [{"id": 2}]}, "UPDATE": {"filter": {"id": 1}, "updates": {"n": 2}}}
+
+    def send(request_id: str) -> Any:
+        headers = {"X-Request-Id": request_id, "Idempotency-Key": "k"}
+        if door == "records":
+            return client.post(where, content='{"id": 2}\n', headers=headers | {"Content-Type": "application/x-ndjson"})
+        return client.post("/database", json={"operation": door, **shop.address, **how[door]}, headers=headers)
+
+    send("first")
+    with shop.firn.app.context.ledger._writing() as ledger:
+        ledger.execute(update(keys).values(answer=None))
+    again = send("second")
+    assert (again.headers["X-Request-Id"], _id(again.json())) == ("second", "first")
+    shop.undo(_id(again.json()))
+    assert shop.rows() == before
+
+
 def test_a_restore_is_undone(shop: Shop) -> None:
     shop.write((1, "a", 1))
     backup = shop.ask("DELETE", all=True, create_backup=True)["backup"]
@@ -403,6 +463,48 @@ def test_a_restore_is_undone(shop: Shop) -> None:
     assert shop.rows() == [(1, "a", 1)]
     shop.undo(restored)
     assert shop.rows() == [(2, "a", 2)]
+
+
+@pytest.mark.parametrize("how", ["RESTORE_BACKUP", "ROLLBACK"])
+def test_rows_that_a_restore_brought_back_do_not_come_back_twice(shop: Shop, how: str) -> None:
+    shop.write((1, "a", 1), (2, "a", 2))
+    before = shop.load().current_snapshot_id
+    answer = shop.ask("DELETE", filter={"id": 1}, create_backup=True)
+    asked = {"name": answer["backup"]} if how == "RESTORE_BACKUP" else {"snapshot_id": before, "confirm": True}
+    wrong, restored = _id(answer), _id(shop.ask(how, **asked))
+    assert shop.conflicts(wrong) == shop.conflicts(wrong, dry_run=True) == [restored]
+    again = shop.delete(id=1)
+    assert shop.conflicts(wrong) == [restored, again]
+    for one in (again, restored, wrong):
+        shop.undo(one)
+    assert shop.rows() == [(1, "a", 1), (2, "a", 2)]
+
+
+def test_a_deduplicate_is_not_undone_once_a_restore_brought_its_rows_back(shop: Shop) -> None:
+    shop.write((1, "a", 1), (1, "a", 1))
+    answer = shop.ask("DEDUPLICATE", key_cols=["id"], create_backup=True)
+    restored = _id(shop.ask("RESTORE_BACKUP", name=answer["backup"]))
+    assert shop.conflicts(_id(answer)) == [restored]
+
+
+def test_a_deduplicate_that_left_one_of_equal_rows_touched_them_all(shop: Shop) -> None:
+    first, second = shop.write((1, "a", 1)), shop.write((1, "a", 1))
+    other = shop.write((2, "a", 2))
+    once = _id(shop.ask("DEDUPLICATE", key_cols=["id"]))
+    assert shop.conflicts(first) == shop.conflicts(second) == [once]
+    shop.undo(other)
+    shop.undo(once)
+    shop.undo(first)
+    assert shop.rows() == [(1, "a", 1)]
+
+
+def test_a_restore_of_other_rows_is_no_conflict(shop: Shop) -> None:
+    shop.write((1, "a", 1), (2, "a", 2))
+    wrong = shop.delete(id=1)
+    backup = shop.ask("DELETE", filter={"id": 2}, create_backup=True)["backup"]
+    shop.ask("RESTORE_BACKUP", name=backup)
+    shop.undo(wrong)
+    assert shop.rows() == [(1, "a", 1), (2, "a", 2)]
 
 
 def test_rows_another_program_deleted_are_a_conflict(shop: Shop) -> None:

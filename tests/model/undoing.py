@@ -2,7 +2,8 @@
 
 The model knows rows by what they hold; Firn also knows in which files they lie, and so may tell two apart that hold the
 same. Where the model sees a conflict that files may have kept apart, both answers are right; what each must come to is
-certain.
+certain. A restore brings back the very rows, and of equal ones a DEDUPLICATE may have left any: files tell nothing of
+those.
 """
 
 from collections import Counter
@@ -26,7 +27,7 @@ class Expected:
     gone: list[Row]
     back: list[Row]
     rows: list[Row] | None
-    """Without a value, some of the rows are not there: it must be refused."""
+    """Without a value it must be refused: some of the rows are not there, are back already, or went by chance."""
     conflicts: frozenset[str]
     """The requests that may be named as having touched the same rows."""
 
@@ -106,10 +107,14 @@ class Undoing(Machine):
         idle = {m for by, of in undos.items() if by > n and of > n for m in (by, of)}
         later = [m for m in range(n + 1, len(self.mutations)) if m not in idle]
         keys = {PRIMARY_KEY, *(self.mutations[m].keys for m in [n, *later])} - {()}
-        conflicts = set()
+        conflicts, is_certain = set(), False
         touchable = Counter(came)
         for m in later:
             brought, took = delta(self.mutations[m])
+            if m >= self.expired_before:
+                same_back = self.mutations[m].operation == "RESTORE_BACKUP" and brought & went
+                by_chance = self.mutations[m].operation == "DEDUPLICATE" and took & came
+                is_certain = is_certain or bool(same_back or by_chance)
             if took & touchable or any(
                 _key(dict(b), k) == _key(dict(w), k) for k in keys for b in brought for w in went
             ):
@@ -125,7 +130,7 @@ class Undoing(Machine):
             else:
                 left.append(row)
         back = [dict(row) for row in went.elements()]
-        rows = None if +missing else left + back
+        rows = None if +missing or is_certain else left + back
         return Expected([dict(row) for row in came.elements()], back, rows, frozenset(conflicts))
 
 

@@ -1,8 +1,26 @@
-"""How many examples a property is tried with here: few, again and again; `make test-all` takes its time."""
+"""How the tests here are run: a property with few examples, again and again; `make test-all` takes its time over it."""
 
+import gc
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes to make says how busy the machine is.
 settings.register_profile("unit", max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", settings.get_profile("unit"), max_examples=200)
 settings.load_profile("unit")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported for the tests stays: nobody need look through it for garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Neighbours stay together, as they share fixtures, until a process has nothing left to do."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)

@@ -7,18 +7,26 @@ from pyiceberg.typedef import Record
 
 from service.catalog.connect import connect
 from service.catalog.tables import Catalog, Table
-from service.names import BATCH_PROPERTY, TableName
+from service.names import BATCH_PROPERTY, CATALOG, TableName
 from service.partition import parse_partition
 from service.schema import parse_schema
 from service.settings import load
+from tests.memory_catalog import MemoryCatalog
 
 ORDERS = TableName("acme", "shop", "orders")
 SCHEMA = {"fields": {"id": {"type": "long"}, "country": {"type": "string"}}}
 BY_COUNTRY = {"partitions": [{"field": "country", "transform": "identity"}]}
 
 
-def open_catalog(home: Path) -> Catalog:
+def connected(home: Path) -> Catalog:
+    """The service's own, in a database."""
     return connect(load({"FIRN_HOME": str(home)}))
+
+
+def open_catalog(home: Path) -> Catalog:
+    """One that nobody else sees; its files lie where the service would have them."""
+    warehouse = load({"FIRN_HOME": str(home)}).catalog.warehouse or ""
+    return Catalog(MemoryCatalog(CATALOG, warehouse=warehouse), warehouse)
 
 
 def make_table(catalog: Catalog, *, partitioned: bool = False, **properties: str) -> Table:

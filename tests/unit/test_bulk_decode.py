@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.bulk import fit, ipc, lines
 from service.bulk.body import Body, Gone
 from service.bulk.decode import ARROW, CSV, DECODERS, NDJSON, decoder
-from service.bulk.ipc import MOST_BYTES
 from service.bulk.target import target_schema
 from service.engine.rows import to_arrow
 from service.errors import BodyTooLarge, FirnError, InvalidRecord, InvalidRequest
@@ -261,9 +261,10 @@ def test_csv_has_no_form_for_nested_columns() -> None:
     assert read(CSV, "id\n1\n", schema).to_pylist() == [{"id": 1, "tags": None}]
 
 
-def test_a_record_of_any_length_is_not_waited_for() -> None:
-    assert "longer than 16 MiB" in refused(NDJSON, b'{"id": 1, "name": "' + b"x" * (18 << 20)).message
-    assert "longer than 16 MiB" in refused(CSV, b'id,name\n1,"' + b"\n" * (18 << 20)).message
+def test_a_record_of_any_length_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_LONGEST", 2 << 20)
+    assert "longer than 2 MiB" in refused(NDJSON, b'{"id": 1, "name": "' + b"x" * (3 << 20)).message
+    assert "longer than 2 MiB" in refused(CSV, b'id,name\n1,"' + b"\n" * (3 << 20)).message
 
 
 @pytest.mark.parametrize(
@@ -438,19 +439,21 @@ def test_no_byte_of_an_arrow_stream_can_do_harm() -> None:
     holds()
 
 
-def test_a_batch_that_takes_or_unpacks_to_too_much_is_refused() -> None:
-    large = pa.table({"id": pa.repeat(1, 1 + (MOST_BYTES >> 3))})
+def test_a_batch_that_takes_or_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ipc, "MOST_BYTES", 4 << 20)
+    large = pa.table({"id": pa.repeat(1, 1 + (ipc.MOST_BYTES >> 3))})
     assert "may have" in refused(ARROW, stream(large, rows=1 << 30)).message
     assert "unpacks to" in refused(ARROW, stream(large, rows=1 << 30, compression="zstd")).message
 
 
-def test_what_a_dictionary_unpacks_to_is_held_a_little_at_a_time() -> None:
-    long_text = pa.array(["z" * 1_000_000])
+def test_what_a_dictionary_unpacks_to_is_held_a_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "_MOST_BYTES", 4 << 20)
+    long_text = pa.array(["z" * 30_000])
     values = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), 3000), long_text)
     raw = stream(pa.table({"id": pa.array(range(3000)), "name": values}))
     rows = 0
     for batch in DECODERS[ARROW](body(raw), PERSON):
-        assert batch.nbytes < 200 << 20
+        assert batch.nbytes < 6 << 20
         rows += batch.num_rows
     assert rows == 3000
 

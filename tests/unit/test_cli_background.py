@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from service import presence
-from service.cli import background
+from service.cli import background, doors
 from service.cli.doors import AtHome, Wanted, open_door
 from service.cli.remote import Door, Unreachable
 from service.http_idle import Idle
 from service.settings import ROOT, SettingsError
 from tests.cli import Called, call
+from tests.harness import wait_until
 
 LIST = {"operation": "LIST_TABLES", "tenant_id": "t", "namespace": "n"}
 
@@ -35,6 +36,9 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
         return started([sys.executable, "-m", "tests.standin", *command[3:]], **options)
 
     monkeypatch.setattr(background.subprocess, "Popen", standin)
+    # It is there much sooner than a service.
+    monkeypatch.setattr(background, "_LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(doors, "_PAUSE_S", 0.02)
     made = {"FIRN_HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
     yield made
     for pid in starts(tmp_path):
@@ -97,9 +101,9 @@ def test_a_request_before_one_that_ends_goes_to_the_next_with_the_same_key(envir
         def __init__(self, inner: Door) -> None:
             self._inner = inner
 
-        def ask(self, request: Any, key: str | None = None) -> Any:
+        def ask(self, request: Any, key: str | None = None, text: bytes | None = None) -> Any:
             asked.append(key)
-            answer = self._inner.ask(request, key)
+            answer = self._inner.ask(request, key, text)
             request["namespace"] = "n"
             return answer
 
@@ -161,7 +165,12 @@ def test_who_owns_the_home_and_listens_to_nobody_is_waited_for(
         assert (done.code, done.out) == (0, f"no service of FIRN_HOME {tmp_path} is running\n")
         assert done.err.startswith("firn: waiting for") or done.err.startswith("waiting for")
         fcntl.flock(lock, fcntl.LOCK_EX)
-        threading.Timer(1, lambda: fcntl.flock(lock, fcntl.LOCK_UN)).start()
+
+        def release() -> None:
+            wait_until(lambda: said, 20, every=0.01)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+        threading.Thread(target=release).start()
         assert answerer(door(environ, said).ask(LIST)) in starts(tmp_path)
     assert said[0].startswith(f"waiting: FIRN_HOME {tmp_path} is in use by another process")
 

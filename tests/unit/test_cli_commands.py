@@ -40,8 +40,8 @@ class Service:
         self.answer = {"success": True, **answer}
         self.asked: list[Any] = []
 
-    def ask(self, request: Any, key: str | None = None) -> dict[str, Any]:
-        self.asked.append(request)
+    def ask(self, request: Any, key: str | None = None, text: bytes | None = None) -> dict[str, Any]:
+        self.asked.append(text or request)
         return self.answer
 
     def job(self, job_id: str) -> dict[str, Any]:
@@ -332,12 +332,17 @@ def test_every_destructive_command_is_among_those_tested() -> None:
     assert {f"{a} {b}" for a, b, *_ in DESTRUCTIVE} == {each.name for each in COMMANDS if each.question}
 
 
+def written(text: str) -> io.TextIOWrapper:
+    """Text on stdin."""
+    return io.TextIOWrapper(io.BytesIO(text.encode()))
+
+
 class TestCall:
     """`firn call`."""
 
     def sent(self, text: str, *more: str, **environ: str) -> Any:
         service = Service()
-        done = firn(["call", "-", *more], service, io.StringIO(text), **environ)
+        done = firn(["call", "-", *more], service, written(text), **environ)
         assert done.code == 0, done.err
         [body] = service.asked
         return body
@@ -362,7 +367,7 @@ class TestCall:
     )
     def test_what_is_no_request_is_not_sent(self, text: str, more: list[str], says: str) -> None:
         service = Service()
-        done = firn(["call", "-", *more], service, io.StringIO(text))
+        done = firn(["call", "-", *more], service, written(text))
         assert (done.code, service.asked) == (2, [])
         assert says in done.err
 
@@ -424,7 +429,7 @@ def test_a_bad_setting_is_told_in_one_line(tmp_path: Path) -> None:
 
 def test_a_service_that_goes_away_meanwhile_is_told() -> None:
     class Gone(Service):
-        def ask(self, request: Any, key: str | None = None) -> dict[str, Any]:
+        def ask(self, request: Any, key: str | None = None, text: bytes | None = None) -> dict[str, Any]:
             raise Unreachable("no service answers at x: gone")
 
     assert firn(["table", "list"], Gone()) == Called(3, "", "firn: no service answers at x: gone\n")

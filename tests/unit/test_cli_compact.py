@@ -351,7 +351,8 @@ class TestScript:
         service.answers = {"t": [b"<html>"]}
         done = self.run("t")
         assert (done.returncode, "is not Firn" in done.stderr) == (3, True)
-        assert self.run("t", FIRN_URL="http://127.0.0.1:1").returncode == 3
+        done = self.run("t", FIRN_URL="http://ann:secret@127.0.0.1:1")
+        assert (done.returncode, "at http://127.0.0.1:1\n" in done.stderr, "secret" in done.stderr) == (3, True, False)
 
     def test_lint_finds_nothing(self) -> None:
         lint = Path(sys.executable).with_name("shellcheck")

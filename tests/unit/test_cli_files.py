@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.cli.command import Misused
-from service.cli.files import address, read, read_table, table_of
+from service.cli.files import address, read, read_table, scalar, table_of
 from service.cli.values import assignments, partition_of, tenant_of
 
 
@@ -44,6 +44,103 @@ def test_a_time_stays_the_text_that_was_written(tmp_path: Path) -> None:
     }
 
 
+WRITTEN = [
+    "01234",
+    "-01",
+    "+41791234567",
+    "12:30",
+    "1:02:03",
+    "NO",
+    "yes",
+    "on",
+    "Off",
+    "1_000",
+    "0x1F",
+    "0b11",
+    "0o17",
+    "2024-05-01",
+    ".inf",
+    "1e999",
+    "<<",
+    "=",
+]
+READ: list[tuple[str, Any]] = [
+    ("0", 0),
+    ("-7", -7),
+    ("12345678901234567890", 12345678901234567890),
+    ("1.50", 1.5),
+    ("-.5", -0.5),
+    ("1e3", 1000.0),
+    ("true", True),
+    ("False", False),
+    ("null", None),
+    ("~", None),
+]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_what_is_no_number_and_not_true_false_or_null_stays_the_text_that_was_written(
+    text: str, tmp_path: Path
+) -> None:
+    assert read(written(tmp_path, "t.yaml", f"a: {text}\nb: [{text}]\n{text}: 1\n")) == {
+        "a": text,
+        "b": [text],
+        text: 1,
+    }
+    assert scalar(text, "x") == text
+
+
+@pytest.mark.parametrize(("text", "value"), READ)
+def test_numbers_true_false_and_null_are_read_as_what_they_are(text: str, value: Any, tmp_path: Path) -> None:
+    found = read(written(tmp_path, "t.yaml", f"a: {text}\n"))["a"]
+    assert (type(found), found) == (type(value), value)
+    found = scalar(text, "x")
+    assert (type(found), found) == (type(value), value)
+
+
+UNREADABLE = ["[ERROR] x", "[a", "{a", "'tis", "'a' or 'b'", '"a" # b', "[" * 5000]
+PLAIN = [
+    "a #b",
+    "5 # five",
+    "a: b",
+    "- a",
+    "*x",
+    "&a b",
+    "@x",
+    "!x",
+    "%x",
+    "`x`",
+    "| a",
+    "? a",
+    "--- a",
+    " 5",
+    "9" * 5000,
+]
+
+
+@pytest.mark.parametrize("text", [*UNREADABLE, *PLAIN])
+def test_a_value_of_the_command_line_that_is_no_yaml_stays_the_text_that_was_written(text: str) -> None:
+    assert scalar(text, "x") == text
+
+
+def test_lists_objects_and_quoted_texts_of_the_command_line_are_read() -> None:
+    assert scalar("[a, 01, 2]", "x") == ["a", "01", 2]
+    assert scalar(" {keep_last: 3}", "x") == {"keep_last": 3}
+    assert scalar("'01'", "x") == "01"
+    assert scalar('"5"', "x") == "5"
+
+
+@pytest.mark.parametrize(
+    "text", ["{1: a}", "{a: 1, a: 2}", "[!!binary aGk=]", "[!!bool maybe]", "&a [*a]", "[!!int x]"]
+)
+def test_values_that_no_request_can_hold_are_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(Misused, match=r"t\.yaml is not YAML|t\.yaml must hold"):
+        read(written(tmp_path, "t.yaml", f"a: {text}"))
+    if text.startswith(("[", "{")):
+        with pytest.raises(Misused, match="--set x is not YAML"):
+            scalar(text, "--set x")
+
+
 def test_properties_are_lines_whose_dots_lead_into_objects(tmp_path: Path) -> None:
     text = "# how\n\ncompression = zstd\ncompaction.enabled=false\ncompaction.sort_by = [a, b]\n"
     assert read(written(tmp_path, "t.properties", text)) == {
@@ -60,7 +157,10 @@ def test_properties_are_lines_whose_dots_lead_into_objects(tmp_path: Path) -> No
         ("t.yaml", "table: 5\n", "table is missing"),
         ("t.yaml", "table: t\nnamespace: 5\n", "namespace must be text, not 5; put it in quotes"),
         ("t.yaml", "table: a\ntable: b\n", "'table' stands there twice"),
-        ("t.yaml", "table: a\non: b\n", "the key True is not text; put it in quotes"),
+        ("t.yaml", "table: a\non: b\n", "'on' is not known of a table"),
+        ("t.yaml", "table: a\n1: b\n", "the key 1 is not text; put it in quotes"),
+        ("t.yaml", f"a: {'9' * 5000}", "is not YAML"),
+        ("t.yaml", f"a: {'[' * 5000}", "is not YAML"),
         ("t.yaml", "- a\n", "must hold one object, not list"),
         ("t.yaml", "", "must hold one object"),
         ("t.yaml", "a: [", "is not YAML"),
@@ -108,7 +208,7 @@ def test_partition_fields_are_read_with_transform_and_number() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["", "a:bucket:x", "a:month:3", "a:bucket:1:2", ":month"])
+@pytest.mark.parametrize("text", ["", "a:bucket:x", f"a:bucket:{'9' * 5000}", "a:month:3", "a:bucket:1:2", ":month"])
 def test_a_bad_partition_field_is_refused(text: str) -> None:
     with pytest.raises(Misused, match="--partition-by"):
         partition_of([text])

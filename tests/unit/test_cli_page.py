@@ -1,7 +1,9 @@
 """What commands print: aligned, within the terminal's width, and nothing that steers a terminal."""
 
 import io
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,13 @@ COLUMNS = st.lists(
     max_size=12,
 )
 CELLS = st.one_of(st.text(max_size=60), st.integers(), st.none(), st.booleans(), st.lists(st.integers(), max_size=5))
+
+
+def numbered(lines: int, pager: str, **environ: str) -> Page:
+    page = page_for(Terminal(), {"TERM": "xterm", "PAGER": pager, **environ})
+    for i in range(lines):
+        page.line(str(i))
+    return page
 
 
 def printed(page: Page) -> list[str]:
@@ -155,11 +164,31 @@ def test_more_than_a_terminal_holds_goes_through_the_pager(tmp_path: Path, monke
     monkeypatch.setenv("LINES", "10")
     monkeypatch.setenv("COLUMNS", "80")
     for lines, paged in ((5, False), (10, True)):
-        page = page_for(Terminal(), {"PAGER": f"cat > {tmp_path}/paged"})
-        for i in range(lines):
-            page.line(str(i))
-        assert bool(printed(page)) != paged
+        assert bool(printed(numbered(lines, f"cat > {tmp_path}/paged"))) != paged
     assert (tmp_path / "paged").read_text() == "".join(f"{i}\n" for i in range(10))
+
+
+def test_ctrl_c_is_for_the_pager_which_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "10")
+    before = signal.getsignal(signal.SIGINT)
+    pager = f"kill -INT {os.getpid()}; sleep 0.2; cat > {tmp_path}/paged; trap - INT; kill -INT $$"
+    assert printed(numbered(10, pager)) == []
+    assert len((tmp_path / "paged").read_text().splitlines()) == 10
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("pager", ["no-such-pager-is-installed", "/dev/null"])
+def test_where_the_pager_cannot_be_started_nothing_is_lost(pager: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "10")
+    assert len(printed(numbered(10, pager))) == 10
+
+
+@pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"TERM": ""}])
+def test_a_terminal_that_can_do_nothing_has_no_pager(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINES", "10")
+    assert len(printed(numbered(10, f"cat > {tmp_path}/paged", **environ))) == 10
 
 
 def test_a_terminal_that_knows_no_dots_gets_another_sign() -> None:

@@ -67,6 +67,16 @@ def test_history_asks_for_the_page_that_is_wanted() -> None:
     assert (service.asked[0]["limit"], service.asked[0]["offset"]) == (0, 5)
 
 
+def test_a_state_is_a_snapshot_by_its_number_and_else_a_name_however_many_digits_that_has() -> None:
+    for said, sent in (("4113542698571253187", 4113542698571253187), ("9" * 5000, "9" * 5000), ("eve", "eve")):
+        service = Service(changes=[], records_inserted=0, records_deleted=0, records_updated=0, has_more=False)
+        assert firn(["table", "diff", "t", said, said], service).code == 0
+        assert (service.asked[0]["from_snapshot"], service.asked[0]["to_snapshot"]) == (sent, sent)
+    service = Service(rolled_back=True, records_before=1, records_after=1)
+    assert firn(["table", "rollback", "t", "9" * 5000, "--force"], service).code == 0
+    assert service.asked[0]["tag"] == "9" * 5000
+
+
 def test_backups_have_their_whole_names_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"name": BACKUP, "operation": "REINITIALISE_TABLE", "records": 123456, "bytes": 2**30}
     lines = at_eighty(
@@ -145,6 +155,8 @@ def test_jobs_have_their_whole_ids_at_eighty_columns(monkeypatch: pytest.MonkeyP
         [REQUEST, "interrupted"],
     ]
     assert lines[-1] == "180 jobs; there are older ones, which --limit shows"
+    assert [line.split()[3] for line in lines[1:3]] == ["shop.order~since_2019"] * 2, "a name can be told from others"
+    assert lines[-2] == "2 more columns (--json has all): BEGUN, ENDED"
 
 
 def test_jobs_are_those_of_the_namespace_that_is_named() -> None:

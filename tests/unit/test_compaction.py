@@ -177,8 +177,7 @@ class House:
         return self.catalog.load(ORDERS)
 
     def fill(self, *countries: str | None) -> None:
-        for country in countries:
-            append(self.table, country)
+        append(self.table, *countries)
 
     def compact(self, ask: Ask | None = None, **wish: Any) -> Outcome:
         call = Call(ask or Ask("r1"))
@@ -387,7 +386,10 @@ def counted(house: House, **figures: int) -> None:
     assert {name: stats.get(name) for name in figures} == figures
 
 
-def test_a_spark_job_that_begins_just_when_it_is_called_off_is_cancelled_too(house: House) -> None:
+def test_a_spark_job_that_begins_just_when_it_is_called_off_is_cancelled_too(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.upkeep.merge._LOOK_EVERY_S", 0.01)
     house.fill(*"AAA")
     call = CallOff()
 
@@ -415,7 +417,10 @@ def test_whatever_a_compaction_meets_that_was_called_off_is_told_as_that(house: 
     assert house.noted() == [("cancelled", "request r1")]
 
 
-def test_one_that_waits_for_another_of_its_table_can_be_called_off(house: House) -> None:
+def test_one_that_waits_for_another_of_its_table_can_be_called_off(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.commits.order._CHECK_EVERY_S", 0.01)
     house.fill(*"AAA")
     call = CallOff()
     call.off()

@@ -16,14 +16,14 @@ from service.commits.holds import AWAITED, BUILT_ON, READ, Holds, awaited
 from service.engine.engine import Engine
 from service.engine.expire import remove, unneeded
 from service.errors import CommitConflict, StorageUnavailable
-from service.ledger.ledger import Begun, Ledger
+from service.ledger.ledger import Begun
 from service.ledger.writers import Writer, Writers
 from service.settings import SnapshotSettings
 from service.upkeep.elsewhere import built_on_elsewhere
 from service.upkeep.expirer import TRIES, Expired, Expirer
 from service.upkeep.orphans import SLACK_MS
 from service.upkeep.retention import Kept
-from tests.fakes import FakeOwners
+from tests.fakes import FakeOwners, QuickLedger
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 KEEP_TWO = SnapshotSettings(keep_last=2, hourly_for_hours=0)
@@ -82,7 +82,7 @@ class Shop:
     def __init__(self, home: Path, **properties: str) -> None:
         self.catalog = open_catalog(home)
         self.table = make_table(self.catalog, **properties)
-        self.ledger = Ledger(f"sqlite:///{home}/ledger.db")
+        self.ledger = QuickLedger(f"sqlite:///{home}/ledger.db")
         self.writers = Writers(self.ledger)
         self.holds = Holds()
         self.commits = Commits(self.catalog, self.ledger)

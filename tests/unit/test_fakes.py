@@ -1,4 +1,4 @@
-"""One behaviour suite for the catalog in memory and the real one, PyIceberg on SQLite; and instances in memory."""
+"""One behaviour suite for the catalogs in memory and the real one, PyIceberg on SQLite; and instances in memory."""
 
 import itertools
 from collections.abc import Callable
@@ -9,14 +9,13 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table as IcebergTable
 
-from service.catalog.connect import connect
 from service.catalog.tables import Catalog
 from service.errors import CommitConflict, SnapshotNotFound, TableExists, TableNotFound
 from service.ledger.owners import Alone
 from service.names import TableName
 from service.schema import parse_schema
-from service.settings import load
 from tests.fakes import FakeCatalog, FakeOwners
+from tests.unit.iceberg_tables import connected, open_catalog
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
 ORDERS = TableName("acme", "shop", "orders")
@@ -26,13 +25,13 @@ Append = Callable[[TableName, str], int]
 _batches = itertools.count(1)
 
 
-@pytest.fixture(params=["fake", "real"])
+@pytest.fixture(params=["fake", "memory", "real"])
 def both(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Catalog, Append]:
     """A catalog, and how a stamped commit is made in it."""
     if request.param == "fake":
         fake = FakeCatalog()
         return fake.as_catalog, fake.append
-    real = connect(load({"FIRN_HOME": str(tmp_path)}))
+    real = connected(tmp_path) if request.param == "real" else open_catalog(tmp_path)
 
     def append(name: TableName, batch: str) -> int:
         table = real.load(name).iceberg
@@ -127,6 +126,20 @@ def test_a_table_keeps_the_properties_it_was_made_with(both: tuple[Catalog, Appe
     assert (properties["firn-batch"], properties["comment"]) == ("b1", "one")
 
 
+def test_a_renamed_table_is_the_same_one_and_takes_nobodys_address(both: tuple[Catalog, Append]) -> None:
+    catalog, _ = both
+    made, other = catalog.create(ORDERS, SCHEMA, (), {}), TableName("acme", "shop", "others")
+    catalog.create(other, SCHEMA, (), {})
+    with pytest.raises(TableExists):
+        catalog.rename(made, other)
+    to = TableName("acme", "elsewhere", "orders")
+    assert catalog.rename(made, to).uuid == catalog.load(to).uuid == made.uuid
+    with pytest.raises(TableNotFound):
+        catalog.load(ORDERS)
+    with pytest.raises(TableNotFound):
+        catalog.rename(made, to)
+
+
 def test_tables_have_names_in_sql_of_their_own(both: tuple[Catalog, Append]) -> None:
     catalog, _ = both
     names = [TableName("acme", "shop", "a"), TableName("acme", "b", "a"), TableName("b", "shop", "a")]
@@ -174,11 +187,12 @@ class TestFence:
         with pytest.raises(TableNotFound):
             catalog.fence(old, "b1")
 
+    @pytest.mark.parametrize("opened", [open_catalog, connected])
     def test_what_was_built_on_the_table_before_is_refused_and_what_is_built_on_it_now_is_not(
-        self, tmp_path: Path
+        self, tmp_path: Path, opened: Callable[[Path], Catalog]
     ) -> None:
-        """Of the real catalog only: what Iceberg commits names the snapshot that it was built on."""
-        catalog = connect(load({"FIRN_HOME": str(tmp_path)}))
+        """Where Iceberg commits, which names the snapshot that it was built on."""
+        catalog = opened(tmp_path)
         catalog.create(ORDERS, SCHEMA, (), ONE_TRY)
         row = pa.table({"id": [1]})
         for _ in range(2):  # a table without snapshots, and one with some
@@ -192,7 +206,7 @@ class TestFence:
     def test_writers_who_are_quicker_do_not_keep_it_from_being_made(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real, others = (connect(load({"FIRN_HOME": str(tmp_path)})) for _ in range(2))
+        real, others = (connected(tmp_path) for _ in range(2))
         table = real.create(ORDERS, SCHEMA, (), ONE_TRY)
         beaten = 0
         load_table = real._catalog.load_table

@@ -13,6 +13,7 @@ from service.history.snapshots import Rows, entries, newest_first, rows_of, same
 from service.ledger.ledger import Begun, Ledger
 from service.moments import Moment, moment
 from service.schema import TableSchema
+from tests.fakes import QuickLedger
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 NO_COLUMNS = TableSchema(())
@@ -25,7 +26,7 @@ def table(tmp_path: Path) -> Table:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    return QuickLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
 
 
 @pytest.mark.parametrize(

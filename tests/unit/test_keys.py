@@ -92,6 +92,28 @@ def test_a_key_that_stood_for_another_request_is_refused(state: str, keys: Keys[
     assert (claim.under_way is not None) == (state == "under way")
 
 
+@pytest.mark.parametrize(("snapshot_id", "mute", "known"), [(5, "", "r0"), (None, "", "r9"), (5, "key", "r9")])
+def test_a_request_is_known_by_the_id_that_its_effect_is_noted_under(
+    snapshot_id: int | None, mute: str, known: str, keys: Keys[str], ledger: MuteLedger
+) -> None:
+    """Its own, where an attempt before came to nothing or the ledger cannot tell."""
+    ledger.begin(Begun("b1", ORDERS, "uuid", "WRITE", ["r0"], keys={key().id: "print"}))
+    ledger.end("b1", snapshot_id)
+    ask = keys.claim(key(), "r9").ask
+    ledger.mute = frozenset({mute})
+    assert keys.id_of(ask) == known
+
+
+def test_a_request_that_was_tried_anew_is_known_by_its_own_id(keys: Keys[str], ledger: MuteLedger) -> None:
+    ledger.begin(Begun("b1", ORDERS, "uuid", "WRITE", ["r0"], keys={key().id: "print"}))
+    ledger.end("b1", None)
+    ask = keys.claim(key(), "r9").ask
+    ledger.begin(Begun("b2", ORDERS, "uuid", "WRITE", ["r8", "r9"], keys={key().id: "print"}, whose={key().id: "r9"}))
+    ledger.end("b2", 5)
+    assert keys.id_of(ask) == "r9"
+    assert keys.id_of(Ask("r10", key(), "b2")) == "r9"
+
+
 def test_a_long_key_is_quoted_shortly(keys: Keys[str]) -> None:
     keys.claim(key("k" * 200), "r1")
     with pytest.raises(KeyReused) as refused:

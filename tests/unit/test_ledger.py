@@ -10,8 +10,10 @@ import pytest
 
 from service.errors import LedgerUnavailable
 from service.ledger.ledger import Batch, Begun, KeyNote, Ledger, open_ledger, tidy
+from service.ledger.undos import UndoNotes
 from service.names import TableName
 from service.settings import Settings, load
+from tests.fakes import QuickLedger
 
 ORDERS = TableName("acme", "shop", "orders")
 HOUR_MS = 3_600_000
@@ -28,7 +30,7 @@ def ledger(path: Path) -> Ledger:
 
 
 def opened(path: Path) -> Ledger:
-    return Ledger(f"sqlite:///{path}")
+    return QuickLedger(f"sqlite:///{path}")
 
 
 def begun(batch: str, table_uuid: str = "uuid-1", **said: Any) -> Begun:
@@ -302,6 +304,12 @@ def test_notes_made_side_by_side_are_all_kept(path: Path) -> None:
     assert ledgers[0].unfinished() == []
 
 
+def test_changes_of_one_kind_are_found_among_others(ledger: Ledger) -> None:
+    for batch, operation in (("one", "WRITE"), ("two", "DEDUPLICATE"), ("three", "DEDUPLICATE")):
+        ledger.begin(Begun(batch, ORDERS, "uuid-1", operation, ["r"]))
+    assert UndoNotes(ledger).among("DEDUPLICATE", ["one", "two", "gone"]) == {"two"}
+
+
 def test_a_reader_does_not_wait_for_a_writer(ledger: Ledger) -> None:
     ledger.begin(begun("one", keys={"k": "p"}))
     with ledger._writing() as connection:
@@ -310,8 +318,9 @@ def test_a_reader_does_not_wait_for_a_writer(ledger: Ledger) -> None:
     assert ledger.key("k") is None
 
 
-def test_notes_are_safe_on_disk_when_a_call_returns(ledger: Ledger, path: Path) -> None:
+def test_notes_are_safe_on_disk_when_a_call_returns(path: Path) -> None:
     """WAL and synchronous=FULL: another process sees the note, and a crash of the machine does not lose it."""
+    ledger = Ledger(f"sqlite:///{path}")
     ledger.begin(begun("one"))
     assert noted(path, "one") == ("begun", None)
     with ledger._engine.connect() as connection:
@@ -322,13 +331,13 @@ def test_notes_are_safe_on_disk_when_a_call_returns(ledger: Ledger, path: Path) 
 
 def test_a_ledger_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
     with pytest.raises(LedgerUnavailable, match="unable to open database file"):
-        opened(tmp_path / "nowhere" / "ledger.db")
+        Ledger(f"sqlite:///{tmp_path}/nowhere/ledger.db")
 
 
 def test_a_ledger_that_is_no_database_says_so(path: Path) -> None:
     path.write_text("this is no database, whatever its name says" * 100)
     with pytest.raises(LedgerUnavailable, match="not a database"):
-        opened(path)
+        Ledger(f"sqlite:///{path}")
 
 
 def test_by_default_it_lies_under_home_and_opening_it_tidies_it(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from service.errors import (
     TableNotFound,
 )
 from service.ledger.compactions import CompactionNote, CompactionNotes
+from service.ledger.jobs import JobNote, JobNotes
 from service.ledger.schedules import Schedule, ScheduleNotes
 from service.names import CHANGES_PROPERTY, DROPPED_PLACE, TableName
 from tests.fakes import FakeCatalog
@@ -93,12 +94,17 @@ class TestRename:
         with pytest.raises(InvalidRequest):
             desk.life.rename(ORDERS, "orders", ASK)
 
-    def test_schedules_and_the_compaction_log_follow_and_those_of_other_tables_stay(self, desk: Desk) -> None:
-        notes, log = ScheduleNotes(desk.ledger), CompactionNotes(desk.ledger)
+    def test_schedules_jobs_and_the_compaction_log_follow_and_those_of_other_tables_stay(self, desk: Desk) -> None:
+        notes, log, jobs = ScheduleNotes(desk.ledger), CompactionNotes(desk.ledger), JobNotes(desk.ledger)
         for table in ("orders", "others"):
             notes.put(schedule(table), replacing=False)
             log.begin(compaction(named(table), desk.catalog.tables[named(table)].uuid))
+            jobs.begin(job(named(table), desk.catalog.tables[named(table)].uuid))
         desk.life.rename(ORDERS, "new", ASK)
+        assert {note.id: note.table.table for note in jobs.latest("acme", "shop", 9)} == {
+            "j-orders": "new",
+            "j-others": "others",
+        }
         assert {one.name: one.table for one in notes.of_tenant("acme")} == {"of-orders": "new", "of-others": "others"}
         assert {note.table.table for note in log.unfinished()} == {"new", "others"}
 
@@ -435,6 +441,10 @@ def schedule(table: str) -> Schedule:
     return Schedule(
         f"id-{table}", "acme", f"of-{table}", "0 2 * * *", "UTC", 0, "table", "shop", table, "{}", True, True, 1, 2
     )
+
+
+def job(name: TableName, uuid: str) -> JobNote:
+    return JobNote(f"j-{name.table}", "COMPACT", name, uuid, "done", None, "{}", b"{}", 1, 2)
 
 
 def compaction(name: TableName, uuid: str) -> CompactionNote:

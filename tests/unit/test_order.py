@@ -51,7 +51,8 @@ def test_changes_of_one_table_run_one_after_another_in_the_order_they_came() -> 
     assert crowd.end() == [f"{name} {what}" for name in names for what in ("in", "out")]
 
 
-def test_whoever_gives_up_waiting_leaves_the_line_to_the_others() -> None:
+def test_whoever_gives_up_waiting_leaves_the_line_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.commits.order._CHECK_EVERY_S", 0.01)
     crowd = Crowd(Order())
 
     def no_longer() -> None:

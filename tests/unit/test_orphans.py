@@ -23,7 +23,7 @@ from service.errors import CommitConflict, InvalidRequest, TableNotFound
 from service.ledger.ledger import Begun, Ledger
 from service.ledger.writers import Writers
 from service.upkeep.orphans import HOUR_MS, TRIES, Cleaned, Orphans, now_ms
-from tests.fakes import FakeOwners
+from tests.fakes import FakeOwners, QuickLedger
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 
@@ -62,7 +62,7 @@ class Shop:
 
     def __init__(self, home: Path) -> None:
         self.catalog = open_catalog(home)
-        self.ledger = Ledger(f"sqlite:///{home}/ledger.db")
+        self.ledger = QuickLedger(f"sqlite:///{home}/ledger.db")
         self.commits = Commits(self.catalog, self.ledger, pauses_s=(0, 0))
         self.writers = Writers(self.ledger)
         self.engine = FakeEngine(self.catalog)
@@ -181,7 +181,7 @@ def test_of_any_age_only_while_nobody_is_at_work(shop: Shop) -> None:
 def test_writers_of_other_tables_and_of_instances_that_are_gone_keep_nothing(shop: Shop) -> None:
     young = shop.plant("data/young.parquet", hours=0)
     Ledger.begin(shop.ledger, Begun("b", ORDERS, "another", "UPSERT", ["r"]))
-    others = Ledger(str(shop.ledger._engine.url))
+    others = QuickLedger(str(shop.ledger._engine.url))
     others.begin(Begun("c", ORDERS, shop.table.uuid, "UPSERT", ["r"]))
     with shop.writers.writing("another", "a bulk load"), Writers(others).writing(shop.table.uuid, "a bulk load"):
         assert paths(shop.clean_now()) == young

@@ -11,7 +11,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table as IcebergTable
 
 from handlers.set_compaction import SetCompaction, set_compaction
-from service.catalog.tables import Table
+from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.context import Context
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableNotFound, UnknownField
@@ -21,7 +21,7 @@ from service.schema import parse_schema
 from service.settings import IcebergSettings, Settings
 from service.upkeep.policy import SNAPSHOTS, TARGET, CompactionInForce, SnapshotsInForce, check_policy, in_force
 from tests.fakes import MuteLedger
-from tests.unit.iceberg_tables import ORDERS, SCHEMA, append, make_table, open_catalog
+from tests.unit.iceberg_tables import ORDERS, SCHEMA, append, connected, make_table, open_catalog
 
 SETTINGS = IcebergSettings()
 
@@ -39,8 +39,8 @@ class Listening:
 class House:
     """As much of the service as SET_COMPACTION needs, over a real catalog."""
 
-    def __init__(self, home: Path) -> None:
-        self.catalog = open_catalog(home)
+    def __init__(self, home: Path, opened: Callable[[Path], Catalog] = open_catalog) -> None:
+        self.catalog = opened(home)
         self.ledger = MuteLedger(f"sqlite:///{home / 'ledger.db'}")
         self.commits = Commits(self.catalog, self.ledger, pauses_s=(0, 0))
         self.settings = Settings(home=home)
@@ -248,9 +248,10 @@ class TestOtherWriters:
         with pytest.raises(TableNotFound):
             house.catalog.set_properties(table, {"a": "b"})
 
-    def test_commits_and_settings_at_once_lose_nothing(self, house: House) -> None:
+    def test_commits_and_settings_at_once_lose_nothing(self, tmp_path: Path) -> None:
         """Through a catalog of its own, as another process: only the compare-and-swap keeps them apart."""
-        others = House(house.settings.home)
+        house, others = House(tmp_path, connected), House(tmp_path, connected)
+        make_table(house.catalog)
         stop = threading.Event()
 
         def write() -> int:

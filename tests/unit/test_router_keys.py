@@ -17,6 +17,7 @@ from service.errors import CatalogUnavailable, TableNotFound
 from service.jobs.job import Progress
 from service.jobs.jobs import Jobs
 from service.ledger.jobs import JobNotes
+from service.ledger.ledger import Begun
 from service.names import TableName
 from service.operation import ChangeRequest, Result, TableRequest, operation
 from service.router import Answer, Router
@@ -47,6 +48,11 @@ class Begin(ChangeRequest):
     number: int = 0
 
 
+class Note(ChangeRequest):
+    operation: Literal["NOTE"]
+    happens: bool = True
+
+
 class Look(TableRequest):
     operation: Literal["LOOK"]
 
@@ -55,7 +61,7 @@ class Done(Result):
     run: int
 
 
-class Begun(Result):
+class Accepted(Result):
     job_id: str
 
 
@@ -94,11 +100,28 @@ def promise(request: Promise, context: Context) -> "Done | Future[bytes]":
     return promised[-1]
 
 
-@operation(Begin, Begun, pool="upkeep")
-def begin(request: Begin, context: Context) -> Begun:
+@operation(Begin, Accepted, pool="upkeep")
+def begin(request: Begin, context: Context) -> Accepted:
     """Begin a job, and answer with its id."""
     runs.append(context)
-    return Begun(job_id=context.jobs.begin("COMPACT", TABLE, Progress()))
+    return Accepted(job_id=context.jobs.begin("COMPACT", TABLE, Progress()))
+
+
+@operation(Note, Done, pool="edits")
+def note(request: Note, context: Context) -> Done:
+    """Commit something with somebody else, unless an attempt before has."""
+    runs.append(context)
+    ask, ledger = context.ask, context.ledger
+    before = ledger.find(ask.earlier) if ask.earlier else None
+    if before is None or before.state != "done":
+        assert ask.key
+        batch, key = f"b{len(runs)}", ask.key
+        whose = {key.id: ask.request_id}
+        ledger.begin(
+            Begun(batch, key.table, "uuid", "NOTE", ["r0", ask.request_id], 0, {key.id: key.fingerprint}, whose)
+        )
+        ledger.end(batch, 5 if request.happens or ask.earlier else None)
+    return Done(run=len(runs))
 
 
 @operation(Look, Done, pool="queries")
@@ -108,7 +131,7 @@ def look(request: Look, context: Context) -> Done:
     return Done(run=len(runs))
 
 
-OPERATIONS = [add, take, promise, begin, look]
+OPERATIONS = [add, take, promise, begin, note, look]
 ADDRESS = {"tenant_id": "acme", "table": "orders"}
 ADD = {"operation": "ADD", **ADDRESS, "number": 1}
 KEYED = {**ADD, "idempotency_key": "k1"}
@@ -185,6 +208,18 @@ def test_it_is_the_same_after_a_restart(router: Router, again: Router) -> None:
     first = send(router, KEYED)
     assert send(again, KEYED) == first
     assert len(runs) == 1
+
+
+@pytest.mark.parametrize(("happens", "answered"), [(True, "r1"), (False, "r2")])
+def test_an_answer_that_was_lost_is_made_anew_with_the_id_that_the_effect_is_noted_under(
+    happens: bool, answered: str, router: Router, again: Router, ledger: MuteLedger
+) -> None:
+    body = {"operation": "NOTE", **ADDRESS, "idempotency_key": "k1", "happens": happens}
+    ledger.mute = frozenset({"answer"})
+    assert wire.parse(send(router, body, "r1").body)["metadata"]["request_id"] == "r1"
+    for request_id in ("r2", "r3"):
+        assert wire.parse(send(again, body, request_id).body)["metadata"]["request_id"] == answered
+    assert len(runs) == 2
 
 
 def test_the_handler_is_told_the_key_and_what_is_known_of_it(router: Router) -> None:

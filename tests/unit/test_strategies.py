@@ -1,9 +1,10 @@
 """The strategies are tested too: what they never draw, no property test tries."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -27,17 +28,10 @@ from tests.strategies import DEPTH, json_text, keys, partitions, records, schema
 T = TypeVar("T")
 
 
-def sample(strategy: SearchStrategy[T], count: int = 500) -> list[T]:
-    """That many draws, the same at every run."""
-    seen: list[T] = []
-
-    @settings(max_examples=count, database=None, deadline=None, derandomize=True)
-    @given(strategy)
-    def draw(value: T) -> None:
-        seen.append(value)
-
-    draw()
-    return seen
+def drawn(strategy: SearchStrategy[T], wanted: Callable[[T], bool]) -> None:
+    """Draw, the same at every run, until something is wanted; NoSuchExample where nothing is."""
+    how = settings(max_examples=500, database=None, deadline=None, derandomize=True, phases=[Phase.generate])
+    find(strategy, wanted, settings=how)
 
 
 def depth(kind: ColumnType) -> int:
@@ -62,10 +56,13 @@ def test_types_nest_no_deeper_than_said(kind: ColumnType) -> None:
 
 
 def test_types_of_every_name_and_depth_are_drawn() -> None:
-    seen = sample(types())
-    assert {Primitive(name) for name in PRIMITIVES} <= set(seen)
-    assert {Array, Map, Struct, DecimalType} <= {type(t) for t in seen}
-    assert {depth(t) for t in seen} == set(range(DEPTH + 1))
+    wanted = {*map(Primitive, PRIMITIVES), Array, Map, Struct, DecimalType, *range(DEPTH + 1)}
+
+    def the_last(kind: ColumnType) -> bool:
+        wanted.difference_update((kind, type(kind), depth(kind)))
+        return not wanted
+
+    drawn(types(), the_last)
 
 
 @given(keys())
@@ -94,17 +91,23 @@ def test_every_list_of_records_drawn_fits_also_after_the_wire(data: st.DataObjec
     ],
 )
 def test_values_hold_the_edges(kind: str, value: Any) -> None:
-    assert value in sample(values(parse_schema({"fields": {"c": {"type": kind}}}).fields[0].type))
+    of_this_kind = values(parse_schema({"fields": {"c": {"type": kind}}}).fields[0].type)
+    drawn(of_this_kind, lambda one: bool(one == value))
 
 
 def test_null_and_absent_are_both_drawn() -> None:
-    rows = sample(records(parse_schema({"fields": {"c": {"type": "long"}}})), 100)
-    assert any({} in r and {"c": None} in r for r in rows)
+    rows = records(parse_schema({"fields": {"c": {"type": "long"}}}))
+    drawn(rows, lambda some: {} in some and {"c": None} in some)
 
 
 def test_every_transform_is_drawn() -> None:
     fields: dict[str, Any] = {"t": {"type": "timestamp"}, "n": {"type": "long"}}
     table = parse_schema({"fields": {**fields, "s": {"type": "struct", "fields": fields}}})
-    seen = [f for p in sample(partitions(table), 200) for f in parse_partition(p, table)]
-    assert {f.transform for f in seen} == set(TRANSFORMS)
-    assert any("." in f.field for f in seen)
+    wanted = {*TRANSFORMS, "nested"}
+
+    def the_last(partitioning: dict[str, Any]) -> bool:
+        for field in parse_partition(partitioning, table):
+            wanted.difference_update((field.transform, "nested" if "." in field.field else ""))
+        return not wanted
+
+    drawn(partitions(table), the_last)

@@ -376,6 +376,7 @@ class TestAgain:
         known = shop.ledger.key(self.key.id)
         assert known
         assert json.loads(known.answer or b"") == [2, 2, 2, 3]
+        assert known.request_id == "r1"
 
     def test_also_when_the_table_has_changed_since_or_is_gone(self, shop: Shop) -> None:
         self.lost(shop, 1)

@@ -1,0 +1,97 @@
+"""`firn schedule run`: a run is followed to its end, and its exit code says how it went."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli import Called
+from tests.unit.test_cli_commands import firn
+
+FAILURE = {"namespace": "shop", "table": "b", "state": "failed", "reason": None, "error": {"message": "no luck"}}
+
+
+def run(state: str = "running", **more: Any) -> dict[str, Any]:
+    figures = {"tables": 2, "done": 0, "failed": 0, "skipped": 0, "outcomes": [], "error": None}
+    ended = None if state in ("running", "interrupted") else "2026-03-01T10:00:00Z"
+    return {"run_id": "r1", "state": state, "ended_at": ended, **figures, **more}
+
+
+class Service:
+    """Begins a run, or has one under way, and tells at each look how it stands then; None: the schedule is gone."""
+
+    def __init__(self, *looks: Any, started: bool = True) -> None:
+        self.looks = list(looks)
+        self.started = started
+        self.asked: list[dict[str, Any]] = []
+
+    def ask(self, request: dict[str, Any], key: str | None = None, text: bytes | None = None) -> dict[str, Any]:
+        self.asked.append(request)
+        if request["operation"] == "RUN_SCHEDULE":
+            return {"success": True, "started": self.started, "run": run(), "tables": []}
+        look = self.looks.pop(0)
+        if isinstance(look, BaseException):
+            raise look
+        if look is None:
+            return {"success": True, "schedules": []}
+        if look["ended_at"] is None:
+            return {"success": True, "schedules": [{"running": look, "last_run": None, "runs": [look]}]}
+        later = run("done", run_id="r2")
+        return {"success": True, "schedules": [{"running": None, "last_run": later, "runs": [later, look]}]}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.cli.work._FIRST_LOOK_S", 0)
+
+
+def ran(service: Service, *options: str) -> Called:
+    return firn(["schedule", "run", "nightly", *options], service)
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_run_is_followed_to_its_end_whoever_began_it_and_no_connection_waits_for_it(started: bool) -> None:
+    service = Service(run(), run("interrupted"), run("done", done=2), started=started)
+    assert ran(service) == Called(0, "done: 2 done, 0 failed, 0 skipped\n", "")
+    begin, *looks = service.asked
+    assert begin == {"operation": "RUN_SCHEDULE", "tenant_id": "default", "name": "nightly", "wait": False}
+    assert [(look["operation"], look["name"]) for look in looks] == [("LIST_SCHEDULES", "nightly")] * 3
+
+
+@pytest.mark.parametrize(
+    ("ended", "shown"),
+    [
+        (
+            run("partly", done=1, failed=1, outcomes=[FAILURE]),
+            "partly: 1 done, 1 failed, 0 skipped\n  shop.b: failed: no luck\n",
+        ),
+        (run("failed", failed=2), "failed: 0 done, 2 failed, 0 skipped\n"),
+        (run("failed", error="no catalog"), "failed: 0 done, 0 failed, 0 skipped\n  no catalog\n"),
+    ],
+)
+def test_a_run_that_did_not_go_well_exits_with_1_and_says_why(ended: dict[str, Any], shown: str) -> None:
+    assert ran(Service(ended)) == Called(1, shown, "")
+    done = ran(Service(ended), "--json")
+    assert (done.code, json.loads(done.out)["run"]) == (1, ended)
+
+
+def test_a_run_whose_schedule_is_deleted_meanwhile_has_failed() -> None:
+    assert ran(Service(run(), None)) == Called(
+        1, "", "firn: SCHEDULE_NOT_FOUND: the schedule nightly was deleted while this run of it was under way\n"
+    )
+
+
+@pytest.mark.parametrize(("started", "shown"), [(True, "began: 2 tables\n"), (False, "was at it already: 2 tables\n")])
+def test_who_does_not_wait_is_told_that_it_began(started: bool, shown: str) -> None:
+    service = Service(started=started)
+    assert ran(service, "--no-wait") == Called(0, shown, "")
+    assert len(service.asked) == 1
+
+
+def test_who_is_interrupted_is_told_that_the_run_goes_on() -> None:
+    done = ran(Service(run(), KeyboardInterrupt()))
+    assert (done.code, done.out) == (130, "")
+    assert done.err == "firn: the run goes on where a service runs; `firn schedule list` shows how it ended\n"
