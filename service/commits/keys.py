@@ -107,7 +107,8 @@ class Keys(Generic[A]):
         noted = self._ledger.key(key.id)
         if noted is None:
             return Claim(Ask(request_id, key))
-        _check(key, noted.fingerprint)
+        if not noted.is_free:
+            _check(key, noted.fingerprint)
         claim: Claim[A] = Claim(Ask(request_id, key, noted.batch), answer=noted.answer)
         if noted.answer is not None or noted.owner is None or noted.state not in UNFINISHED:
             return claim

@@ -70,6 +70,11 @@ class KeyNote:
     request_id: str | None = field(default=None, compare=False)
     """Which of the batch's requests had it."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether what it stood for came to nothing, so that it may stand for another request."""
+        return self.answer is None and self.state == "void"
+
 
 @dataclass(frozen=True)
 class Begun:
@@ -220,7 +225,7 @@ class Ledger:
             noted = connection.execute(select(batches).where(batches.c.batch == known.batch)).one_or_none()
             if self._is_anothers(noted) and noted.state in UNFINISHED:
                 raise KeyBusy(keys=frozenset({key_id}))
-            connection.execute(update(keys).where(this).values(answer=body))
+            connection.execute(update(keys).where(this).values(answer=body, fingerprint=fingerprint))
             return body
 
     def forget_answer(self, key_id: str, body: bytes) -> None:

@@ -51,6 +51,8 @@ class Begin(ChangeRequest):
 class Note(ChangeRequest):
     operation: Literal["NOTE"]
     happens: bool = True
+    fails: bool = False
+    idle: bool = False
 
 
 class Look(TableRequest):
@@ -113,7 +115,7 @@ def note(request: Note, context: Context) -> Done:
     runs.append(context)
     ask, ledger = context.ask, context.ledger
     before = ledger.find(ask.earlier) if ask.earlier else None
-    if before is None or before.state != "done":
+    if not request.idle and (before is None or before.state != "done"):
         assert ask.key
         batch, key = f"b{len(runs)}", ask.key
         whose = {key.id: ask.request_id}
@@ -121,6 +123,8 @@ def note(request: Note, context: Context) -> Done:
             Begun(batch, key.table, "uuid", "NOTE", ["r0", ask.request_id], 0, {key.id: key.fingerprint}, whose)
         )
         ledger.end(batch, 5 if request.happens or ask.earlier else None)
+    if request.fails:
+        raise CatalogUnavailable("no answer")
     return Done(run=len(runs))
 
 
@@ -136,6 +140,7 @@ ADDRESS = {"tenant_id": "acme", "table": "orders"}
 ADD = {"operation": "ADD", **ADDRESS, "number": 1}
 KEYED = {**ADD, "idempotency_key": "k1"}
 PROMISE = {"operation": "PROMISE", **ADDRESS, "idempotency_key": "k1"}
+NOTE = {"operation": "NOTE", **ADDRESS, "idempotency_key": "k1"}
 BEGIN = {"operation": "BEGIN", **ADDRESS, "idempotency_key": "k1"}
 TABLE = FakeCatalog().create(TableName("acme", "default", "orders"), TableSchema(()), (), {})
 
@@ -395,6 +400,29 @@ class TestFailures:
     def test_what_cannot_be_meant_uses_no_key_up(self, router: Router) -> None:
         assert error(send(router, {**KEYED, "numer": 1}))[1] == "UNKNOWN_FIELD"
         assert send(router, KEYED).status == 200
+
+    def test_a_key_whose_change_came_to_nothing_may_stand_for_another_request(
+        self, router: Router, ledger: MuteLedger
+    ) -> None:
+        """As one that was refused before anything was noted may: for the same edit by a new plan, above all."""
+        send(router, {**NOTE, "happens": False, "fails": True})
+        [context] = runs
+        assert context.ask.key
+        noted = ledger.key(context.ask.key.id)
+        assert noted is not None
+        assert (noted.state, noted.answer) == ("void", None)
+        first = send(router, NOTE)
+        assert (first.status, send(router, NOTE)) == (200, first)
+        assert error(send(router, {**NOTE, "happens": False}))[1] == "KEY_REUSED"
+
+    def test_that_other_request_s_answer_is_kept_as_its_own_though_it_changed_nothing(
+        self, router: Router, ledger: MuteLedger
+    ) -> None:
+        failed = {**NOTE, "happens": False, "fails": True}
+        send(router, failed)
+        first = send(router, {**NOTE, "idle": True})
+        assert (first.status, send(router, {**NOTE, "idle": True})) == (200, first)
+        assert error(send(router, failed))[1] == "KEY_REUSED"
 
     def test_a_key_that_cannot_be_looked_up_is_refused_and_nothing_is_run(
         self, router: Router, ledger: MuteLedger
