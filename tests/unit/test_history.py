@@ -3,12 +3,17 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
+from service.catalog.lineage import changes_since
 from service.catalog.tables import Snapshot, Table
-from service.errors import SnapshotNotFound
+from service.errors import PlanStale, SnapshotNotFound
+from service.history.rollback import Wanted, aimed
 from service.history.snapshots import Rows, entries, newest_first, rows_of, same_rows
 from service.ledger.ledger import Begun, Ledger
 from service.moments import Moment, moment
@@ -93,6 +98,43 @@ def test_a_snapshot_that_the_table_was_taken_back_behind_is_no_ancestor(table: T
     ]
 
 
+class TestWhereSnapshotsHaveExpired:
+    """One of four snapshots is gone, and the table is built on all of them."""
+
+    @pytest.fixture
+    def made(self, table: Table) -> list[int]:
+        made = [append(table, None) for _ in range(4)]
+        # As the JVM's Iceberg lets one go: the next still names it.
+        gone = made.pop(1)
+        metadata = table.iceberg.metadata
+        left = [s for s in metadata.snapshots if s.snapshot_id != gone]
+        table.iceberg.metadata = metadata.model_copy(update={"snapshots": left})
+        return made
+
+    def test_what_is_older_is_an_ancestor_still(self, table: Table, ledger: Ledger, made: list[int]) -> None:
+        found = entries(table, ledger, 10, 0)
+        assert [entry.snapshot.snapshot_id for entry in found if entry.is_ancestor] == made[::-1]
+
+    def test_how_many_changes_there_were_is_known_up_to_them(self, table: Table, made: list[int]) -> None:
+        assert [changes_since(table, one) for one in made] == [None, 1, 0]
+
+    def test_a_plan_from_before_them_is_stale_because_nobody_knows(self, table: Table, made: list[int]) -> None:
+        assert "is unknown, as snapshots between have expired" in stale(table, made[0])
+
+    def test_one_from_after_them_is_so_because_of_what_came(self, table: Table, made: list[int]) -> None:
+        assert "rows were changed since" in stale(table, made[1])
+
+    def test_one_that_is_gone_is_so_because_the_table_is_not_built_on_it(self, table: Table, made: list[int]) -> None:
+        assert "not built on" in stale(table, 5)
+
+
+def stale(table: Table, expected_id: int) -> str:
+    """Why a rollback that was thought out at a snapshot is refused."""
+    with pytest.raises(PlanStale) as refused:
+        aimed(Wanted(0, "snapshot_id", expected_id)).check(table)
+    return refused.value.message
+
+
 def snapshot(number: int = 1, parent: int | None = None, schema_id: int = 0, **summary: Any) -> Snapshot:
     said = {key.replace("_", "-"): str(value) for key, value in summary.items()}
     return Snapshot(number, parent, number, NO_COLUMNS, said, schema_id, number)
@@ -132,10 +174,18 @@ class Past:
     """As much of a table as `same_rows` looks at."""
 
     def __init__(self, *snapshots: Snapshot) -> None:
-        self._snapshots = list(snapshots)
-
-    def snapshots(self) -> list[Snapshot]:
-        return self._snapshots
+        made = [
+            IcebergSnapshot(
+                snapshot_id=s.snapshot_id,
+                parent_snapshot_id=s.parent_id,
+                sequence_number=s.sequence_number,
+                timestamp_ms=s.timestamp_ms,
+                manifest_list="",
+                summary=Summary(Operation(s.summary["operation"])),
+            )
+            for s in snapshots
+        ]
+        self.iceberg = SimpleNamespace(metadata=SimpleNamespace(snapshots=made, current_snapshot_id=None))
 
 
 @pytest.mark.parametrize(
@@ -166,5 +216,6 @@ def test_rows_are_not_known_to_be_the_same_across_what_has_expired_or_branched()
     past: Any = Past(one, two, three)
     assert same_rows(past, one, three)
     assert not same_rows(past, two, three)
-    gone: Any = Past(one, snapshot(4, 3, operation="replace"))
-    assert not same_rows(gone, one, gone.snapshots()[1])
+    four = snapshot(4, 3, operation="replace")
+    gone: Any = Past(one, four)
+    assert not same_rows(gone, one, four)
