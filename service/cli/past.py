@@ -118,7 +118,8 @@ def _tell_backup(answer: Answer, page: Page) -> None:
 
 
 def _snapshot(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
+    """An id, if it can be one: they have no more digits."""
+    return int(text) if text.isdecimal() and len(text) <= 19 else text
 
 
 def _backups(answer: Answer, args: Args, page: Page) -> None:

@@ -38,6 +38,9 @@ def ledger(tmp_path: Path) -> Ledger:
     [
         (7, 7),
         ("7", 7),
+        ("9223372036854775807", 2**63 - 1),
+        ("1" * 20, "1" * 20),
+        ("1" * 5000, "1" * 5000),
         ("2024-01-31", datetime(2024, 1, 31, tzinfo=UTC)),
         ("2024-01-31T12:00:00Z", datetime(2024, 1, 31, 12, tzinfo=UTC)),
         ("2024-01-31T12:00:00+02:00", datetime(2024, 1, 31, 10, tzinfo=UTC)),
@@ -61,6 +64,8 @@ def test_a_tag_names_its_snapshot_and_a_branch_names_none(table: Table) -> None:
     assert (refused.value.field, refused.value.suggestion) == ("from_snapshot", "one")
     with pytest.raises(SnapshotNotFound, match=r"'side'; it has one$"):
         table.snapshot_as_of("side")
+    with pytest.raises(SnapshotNotFound, match="has no tag or backup '111"):
+        table.snapshot_as_of(moment("1" * 5000))
 
 
 def test_what_is_not_there_is_told_with_the_oldest_that_is(table: Table) -> None:
