@@ -7,12 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.types import LongType, NestedField
 
 from service.catalog.lineage import changes_since
 from service.catalog.tables import Snapshot, Table
 from service.errors import PlanStale, SnapshotNotFound
+from service.history.diff import Differences, Page
 from service.history.rollback import Wanted, aimed
 from service.history.snapshots import Rows, entries, newest_first, rows_of, same_rows
 from service.ledger.ledger import Begun, Ledger
@@ -224,3 +227,50 @@ def test_rows_are_not_known_to_be_the_same_across_what_has_expired_or_branched()
     four = snapshot(4, 3, operation="replace")
     gone: Any = Past(one, four)
     assert not same_rows(gone, one, four)
+
+
+class TestTheKeyOfADiff:
+    FIELDS = Schema(
+        NestedField(1, "a", LongType(), required=True),
+        NestedField(2, "b", LongType(), required=True),
+        identifier_field_ids=[1],
+    )
+
+    @pytest.fixture
+    def table(self, tmp_path: Path) -> Table:
+        catalog = open_catalog(tmp_path)
+        catalog.ensure_namespace(ORDERS.identifier[0])
+        catalog.iceberg.create_table(ORDERS.identifier, self.FIELDS)
+        table = catalog.load(ORDERS)
+        append(table, None)
+        return table
+
+    def keys(self, table: Table, key_cols: list[str] | None = None) -> tuple[str, ...]:
+        """What pairs the rows of a table's only snapshot."""
+        nothing: Any = None  # rows that are the same are not compared
+        [one] = table.snapshots()
+        fresh = Table(table.name, table.iceberg.refresh())
+        return Differences(nothing, nothing, nothing).between(fresh, one, one, key_cols, Page(1)).keys
+
+    def test_is_the_tables_also_where_it_came_after_the_snapshot(self, table: Table) -> None:
+        with table.iceberg.update_schema() as change:
+            change.set_identifier_fields("b")
+        assert self.keys(table) == ("b",)
+        assert self.keys(table, ["a"]) == ("a",)
+        assert self.keys(table, []) == ()
+
+    def test_is_called_as_its_columns_were_then(self, table: Table) -> None:
+        with table.iceberg.update_schema() as change:
+            change.rename_column("a", "c")
+        assert self.keys(table) == ("a",)
+
+    def test_is_none_where_the_table_has_none(self, table: Table) -> None:
+        with table.iceberg.update_schema() as change:
+            change.set_identifier_fields()
+        assert self.keys(table) == ()
+
+    def test_is_the_snapshots_own_where_that_lacks_a_column_of_the_tables(self, table: Table) -> None:
+        with table.iceberg.update_schema(allow_incompatible_changes=True) as change:
+            change.add_column("c", LongType(), required=True)
+            change.set_identifier_fields("b", "c")
+        assert self.keys(table) == ("a",)
