@@ -97,7 +97,7 @@ class RollbackResult(Result):
 def rollback(request: Rollback, context: Context) -> RollbackResult:
     """Make a table hold exactly the rows of an earlier snapshot, as one more change of it."""
     wanted = _wanted(request)
-    table = context.catalog.load(request.table_name)
+    table = context.commits.table(request.table_name, context.ask)
     tag = request.backup(context, table)
     return _result(context.rollbacks.run(table, wanted, tag, context.ask, dry_run=request.dry_run))
 
