@@ -18,7 +18,7 @@ RUN python -m venv .venv \
 COPY config/jars.lock config/
 COPY service/__init__.py service/__main__.py service/jars.py service/preflight.py service/settings.py service/
 COPY service/cli service/cli/
-RUN .venv/bin/python -m service jars
+RUN .venv/bin/python -m service jars --fetch-only
 
 FROM base
 RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin firn \
@@ -28,7 +28,9 @@ COPY --from=build /opt/firn/jars jars
 COPY config config
 COPY service service
 COPY handlers handlers
-RUN .venv/bin/python -m compileall -q service handlers
+# As the last of what is installed: Java takes the prepared classes only where no file under them changed.
+RUN .venv/bin/python -m compileall -q service handlers \
+    && .venv/bin/python -m service jars
 ENV FIRN_ENV=production \
     FIRN_HOST=0.0.0.0 \
     FIRN_PORT=8080 \

@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest
 help:  ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-serve: .venv/serve  ## Install what is missing and serve on FIRN_PORT (8080), data under FIRN_HOME (./.firn)
+serve: .venv/serve jars  ## Install what is missing and serve on FIRN_PORT (8080), data under FIRN_HOME (./.firn)
 	@exec $(BIN)/python -m service serve
 
 test: check unit harness  ## Install what is missing and run the checks and the tests
@@ -39,7 +39,7 @@ harness: .venv/dev jars postman/node_modules/.installed  ## The tests on a real 
 bench: .venv/serve jars bench/.venv/installed  ## Measure beside other tools, into bench/results; PART=2 for one part
 	@$(BIN)/python -m bench.run $(PART)
 
-jars: .venv/serve  ## Fetch the Java libraries that Spark needs
+jars: .venv/serve  ## Fetch the Java libraries that Spark needs, and prepare their classes for quick starts
 	@$(BIN)/python -m service jars
 
 postman: .venv/serve  ## Write the Postman collection anew from the handlers' examples

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pkgutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import handlers
-from service import jars, presence, warm
+from service import classes, jars, presence, warm
 from service.catalog.connect import connect
 from service.catalog.staging import sweep
 from service.context import compose
@@ -29,13 +30,17 @@ from service.settings import ROOT, HomeInUse, Settings, SettingsError, load
 log = logging.getLogger("firn")
 _LOOK_EVERY_S = 10
 _TIDY_EVERY = 360  # looks
+_REHEARSAL_S = 120
 
 
 class App:
     """The service, whole: started in the background, asked through its router, stopped once."""
 
-    def __init__(self, settings: Settings, jar_paths: list[Path]) -> None:
+    def __init__(self, settings: Settings, jar_paths: list[Path], java_options: classes.Options | None = None) -> None:
+        """With jars, since without them there is no Spark; `java_options` instead of those that make a start quick."""
         settings.home.mkdir(parents=True, exist_ok=True)
+        if java_options is None:
+            java_options = classes.to_read(jar_paths, os.environ) if jar_paths else ()
         self.settings = settings
         self._lock = _own(settings.home)
         try:
@@ -44,7 +49,7 @@ class App:
         except FirnError as e:
             raise SettingsError(f"{e.message} (FIRN_CATALOG__…, FIRN_LEDGER__URL and FIRN_HOME say where it is)") from e
         self.engine = Engine(
-            spark_conf(settings, jar_paths),
+            spark_conf(settings, jar_paths, java_options),
             settings.spark.sessions,
             start_wait_s=settings.limits.start_wait_s,
             held=(self._lock.fileno(),),
@@ -140,7 +145,17 @@ class App:
         self.context.compactions.recover()
         self.context.repartitions.recover()
         self.context.life.remove_overdue()
-        warm.warm(self.router, self.engine, self.context.catalog)
+        if self.settings.spark.warm_up:
+            warm.warm(self.router, self.engine, self.context.catalog)
+
+    def rehearse(self) -> None:
+        """Start and warm Spark, and end it with patience: as it ends, its JVM may have something to write."""
+        try:
+            self._start_engine()
+            self._warm_up()
+            self.engine.stop(_REHEARSAL_S)
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         """Refuse new requests, finish those under way, end Spark; takes less than 30 s, whatever hangs."""
@@ -173,6 +188,12 @@ def build(settings: Settings | None = None, jar_paths: list[Path] | None = None)
     settings = settings or load(os.environ)
     found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
     return App(settings, found)
+
+
+def rehearse(jar_paths: list[Path], java_options: classes.Options) -> None:
+    """A start, with a home of its own that goes with it."""
+    with tempfile.TemporaryDirectory(prefix="firn-rehearsal-") as home:
+        App(load({"FIRN_HOME": home}), jar_paths, java_options).rehearse()
 
 
 def discover() -> list[Operation]:
@@ -247,8 +268,8 @@ def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = Non
     from service import http  # FastAPI and uvicorn are needed by this door only
 
     configure_logging(settings)
-    app = App(settings, jar_paths)
     background = log_file is not None
+    app = App(settings.for_commands() if background else settings, jar_paths)
     try:
         local = presence.announce(settings, background=background, log=str(log_file) if background else None)
     except SettingsError as e:

@@ -103,7 +103,7 @@ def fetch(
         return paths
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _exclusive(cache, report):
+        with exclusive(cache, report):
             for number, jar in enumerate(jars, start=1):
                 if not _is_stamped(jar, cache) and not _adopt(jar, cache):
                     report(f"fetching {jar.file_name} ({number} of {len(jars)}) …")
@@ -183,12 +183,13 @@ def _stamp(jar: Jar, cache: Path) -> Path:
 
 
 @contextmanager
-def _exclusive(cache: Path, report: Callable[[str], None]) -> Iterator[None]:
+def exclusive(cache: Path, report: Callable[[str], None]) -> Iterator[None]:
+    """One process at a time adds to the cache."""
     with (cache / ".lock").open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report("waiting for another process that fetches the jars …")
+            report("waiting for another process that fills the cache …")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -118,6 +118,7 @@ class SparkSettings(_Section):
     master: str = "local[*]"
     driver_memory: str = Field(default="2g", pattern=r"^[1-9][0-9]*[kmgKMG]$")
     sessions: Annotated[int, Field(ge=2, le=64)] = 4
+    warm_up: bool = True
     conf: dict[str, str] = Field(default_factory=dict, description="further Spark settings, as they are")
 
 
@@ -193,6 +194,10 @@ class Settings(_Section):
     limits: LimitSettings = LimitSettings()
     metrics: MetricsSettings = MetricsSettings()
     background: BackgroundSettings = BackgroundSettings()
+
+    def for_commands(self) -> Self:
+        """The same without a warm-up: who waits for a command's answer need not wait for other kinds of job."""
+        return self.model_copy(update={"spark": self.spark.model_copy(update={"warm_up": False})})
 
 
 def load(environ: Mapping[str, str]) -> Settings:

@@ -31,7 +31,7 @@ class InProcess:
         if not (settings.home / "catalog.db").exists() and settings.catalog.type == "sqlite":
             say(f"FIRN_HOME {settings.home} has no data yet")
         found = jars.fetch(jars.LOCK, jars.cache_dir(os.environ), say) if spark else []
-        app = App(settings, found)
+        app = App(settings.for_commands(), found)
         made = cls(app, ours=True)
         try:
             if spark:

@@ -1,5 +1,6 @@
 """`firn serve`, `stop` and what else has to do with this machine rather than with tables."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from service.cli.call import Call
@@ -43,8 +44,19 @@ def _jars(call: Call) -> int:
 
     preflight.check_java(call.environ)
     cache = jars.cache_dir(call.environ)
-    say(f"{len(jars.fetch(jars.LOCK, cache, say))} jars are in {cache}")
+    fetched = jars.fetch(jars.LOCK, cache, say)
+    say(f"{len(fetched)} jars are in {cache}")
+    if not call.args.fetch_only:
+        from service import classes
+
+        classes.prepare(fetched, call.environ, lambda options: _rehearse(fetched, options), say)
     return WELL
+
+
+def _rehearse(jars: list[Path], java_options: Sequence[str]) -> None:
+    from service import app  # seconds, of which most calls need none
+
+    app.rehearse(jars, java_options)
 
 
 def _doctor(call: Call) -> int:
@@ -96,7 +108,14 @@ STOP = Command(
 )
 COMMANDS = (
     Command("doctor", "Say whether the service could start here.", (), examples.DOCTOR, run=_doctor, local=True),
-    Command("jars", "Fetch the jars Spark needs into the cache.", (), examples.JARS, run=_jars, local=True),
+    Command(
+        "jars",
+        "Fetch the jars Spark needs, and prepare its classes for quick starts.",
+        (flag("--fetch-only", "leave the classes as they are: a start works, and takes longer"),),
+        examples.JARS,
+        run=_jars,
+        local=True,
+    ),
     Command("openapi", "Print the service's OpenAPI document.", (), examples.OPENAPI, run=_openapi, local=True),
     Command(
         "completion",

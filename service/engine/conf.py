@@ -1,7 +1,9 @@
 """Spark's configuration, from the service's. Pure: the tests read it without a JVM."""
 
 import hashlib
+import shlex
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from service import postgres
@@ -21,8 +23,9 @@ def spool(home: Path) -> Path:
     return Path(tempfile.gettempdir()) / f"firn-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
 
 
-def spark_conf(settings: Settings, jars: list[Path]) -> dict[str, str]:
+def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str] = ()) -> dict[str, str]:
     """Everything a session is started with; `spark.conf` of the settings has the last word."""
+    log_conf = ROOT / "config" / "log4j2.properties"
     class_path = ":".join(str(jar) for jar in jars)
     conf = {
         "spark.master": settings.spark.master,
@@ -30,8 +33,8 @@ def spark_conf(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.extraClassPath": class_path,
         # A JVM that ran out of memory loses threads that others wait for; a new one serves better.
-        "spark.driver.extraJavaOptions": (
-            f"-XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={ROOT / 'config' / 'log4j2.properties'}"
+        "spark.driver.extraJavaOptions": shlex.join(
+            ("-XX:+ExitOnOutOfMemoryError", f"-Dlog4j2.configurationFile={log_conf}", *java_options)
         ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -16,7 +16,10 @@ from tests.harness import Firn, free_port, wait_until
 
 
 class Process:
-    """`python -m service serve` with its data under `home`; `settings` are FIRN_… variables without the prefix."""
+    """`python -m service serve` with its data under `home`; `settings` are FIRN_… variables without the prefix.
+
+    It is not warmed unless they say so: most tests end it before that would be worth its while.
+    """
 
     def __init__(self, home: Path, port: int | None = None, **settings: str) -> None:
         self.home = home
@@ -25,6 +28,7 @@ class Process:
         self.firn = Firn(f"http://127.0.0.1:{self.port}")
         env = {k: v for k, v in os.environ.items() if not k.startswith("FIRN_") or k == "FIRN_CACHE"}
         env |= {"FIRN_HOME": str(home), "FIRN_PORT": str(self.port), "FIRN_LOG_LEVEL": "info"}
+        env["FIRN_SPARK__WARM_UP"] = "false"
         env |= {f"FIRN_{key}": value for key, value in settings.items()}
         with self.log_file.open("ab") as log:
             self._popen = subprocess.Popen([sys.executable, "-m", "service", "serve"], cwd=ROOT, env=env, stderr=log)

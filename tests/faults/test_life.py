@@ -29,7 +29,7 @@ def test_acknowledged_rows_survive_every_end_and_no_jvm_is_left(tmp_path: Path) 
     home = tmp_path / "home"
     everything = Told()
 
-    with Process(home) as first:
+    with Process(home, SPARK__WARM_UP="true") as first:
         answers_while_it_warms(first)
         refuses_a_second_owner(home)
         first.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
@@ -42,7 +42,7 @@ def test_acknowledged_rows_survive_every_end_and_no_jvm_is_left(tmp_path: Path) 
         everything.check(ids(second.firn))
         everything.add(leaves_no_jvm_when_killed_at_work(second))
 
-    with Process(home) as third:
+    with Process(home, SPARK__WARM_UP="true") as third:
         leaves_no_jvm_when_killed_while_starting(third)
 
     with Process(home) as fourth:

@@ -82,6 +82,7 @@ def test_a_loop_over_files_starts_spark_once_and_a_kill_loses_nothing(shell: She
             shell.firn("call", f"{i}.json")
         assert ids(shell) == list(range(FILES))
         assert (shell.pid, shell.starts) == (first, 1)
+        assert "_firn.warm" not in (shell.home / "service.log").read_text(), "who waits was made to wait for a warm-up"
         assert first is not None
         os.kill(first, signal.SIGKILL)
         said = shell.firn("table", "describe", "orders.yaml")

@@ -1,15 +1,18 @@
 """What the engine takes for granted of the JVM it talks to."""
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from service.engine import translate
+from service import classes, jars
+from service.engine import jvm, translate
 from service.engine.tags import cancellable
 from tests.harness import Firn, wait_until
 
@@ -60,3 +63,14 @@ def test_a_cancel_ends_the_jobs_of_its_block_and_no_others(firn: Firn) -> None:
             long.result(60)
         assert short.result(60) == 1_500
     cancels[0]()  # it has ended; nothing is left to cancel
+
+
+def test_the_jvm_has_mapped_the_classes_that_were_prepared(firn: Firn) -> None:
+    [file] = [
+        line
+        for line in classes.to_read(jars.locate(jars.LOCK, jars.cache_dir(os.environ)), os.environ)
+        if "SharedArchiveFile" in line
+    ]
+    jvm_process = jvm.process()
+    assert jvm_process is not None
+    assert file.partition("=")[2] in Path(f"/proc/{jvm_process.pid}/maps").read_text()

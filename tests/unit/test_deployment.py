@@ -43,7 +43,12 @@ def test_the_layer_that_fetches_the_jars_holds_all_that_fetching_imports(tmp_pat
     java.chmod(0o755)
     environ = {**os.environ, "JAVA_HOME": str(tmp_path / "jdk"), "FIRN_CACHE": str(tmp_path / "jars")}
     done = subprocess.run(
-        [sys.executable, "-m", "service", "jars"], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "service", "jars", "--fetch-only"],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, f"0 jars are in {tmp_path / 'jars'}\n")
 

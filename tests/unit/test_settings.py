@@ -49,6 +49,7 @@ VALUES = {
     "log_level": "debug",
     "compression_codec": "snappy",
     "enabled": "false",
+    "warm_up": "false",
     "create_backup": "true",
     "group_commit": "false",
     "mode": "auto",
