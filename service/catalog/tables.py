@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -256,7 +256,8 @@ class Catalog:
                     properties=properties,
                 )
             except IcebergTableExists as e:  # somebody else was faster
-                self.remove_folder(location)
+                with suppress(Exception):  # an orphan, at worst
+                    self.remove_folder(location)
                 raise _exists(name) from e
         return Table(name, created)
 
