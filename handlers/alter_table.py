@@ -126,7 +126,7 @@ def alter_table(request: AlterTable, context: Context) -> AlterTableResult:
     if not changes.any and not properties:
         wanted = [*_COLUMNS, "set_properties", "unset_properties", "description", "primary_key"]
         raise InvalidRequest(f"there is nothing to change; send one or more of {', '.join(wanted)}")
-    table = context.catalog.load(request.table_name)
+    table = context.commits.table(request.table_name, context.ask)
 
     def decide(current: Table) -> Alteration:
         return _decided(request, current, changes, properties, settings)

@@ -84,8 +84,8 @@ class Diff(Confirmable, TableRequest):
     )
     key_cols: list[str] | None = Field(
         default=None,
-        description="what pairs a row that went with one that came, as an update; default: the primary key; [] for "
-        "no pairs",
+        description="what pairs a row that went with one that came, as an update; default: the primary key, or that of "
+        "the later snapshot where it lacks a column of it; [] for no pairs",
     )
     limit: Annotated[int, Field(ge=0, le=10_000)] = Field(
         default=1000, description="at most so many changes; 0 only counts them"

@@ -96,7 +96,7 @@ def reinitialise_table(request: ReinitialiseTable, context: Context) -> Reinitia
     if request.split_points is None and request.split_points_base64:
         raise InvalidRequest("split_points_base64 says how split_points are sent; send them too", field="split_points")
     schema = None if request.schema_ is None else parse_schema(request.schema_)
-    table = context.catalog.load(request.table_name)
+    table = context.commits.table(request.table_name, context.ask)
 
     def decide(current: Table) -> Wanted:
         return wanted(
@@ -107,7 +107,8 @@ def reinitialise_table(request: ReinitialiseTable, context: Context) -> Reinitia
             settings=context.settings.iceberg.compaction,
         )
 
-    decide(table)  # what cannot be is refused before anybody waits
+    if context.ask.earlier is None:  # what was done is not decided again
+        decide(table)  # what cannot be is refused before anybody waits
     tag = request.backup(context, table)
     effect = context.reinitialisations.run(table, decide, tag, context.ask)
     context.auto.policy_changed(table.name)

@@ -76,8 +76,9 @@ class RollbackResult(Result):
     from_snapshot: int | None = Field(description="the state that was left, which `as_of` still reads")
     to_snapshot: int = Field(description="the snapshot whose rows the table holds now")
     changes_undone: int | None = Field(
-        description="commits that changed rows between the two, compactions not among them; null where the table was "
-        "not built on that snapshot, as after another program's rollback"
+        description="commits that changed rows between the two, compactions not among them; null where nobody "
+        "knows, as snapshots between have expired, or the table was not built on that snapshot, as after another "
+        "program's rollback"
     )
     records_before: int = Field(description="rows the table had")
     records_after: int = Field(description="rows it had then, and has again")
@@ -96,7 +97,7 @@ class RollbackResult(Result):
 def rollback(request: Rollback, context: Context) -> RollbackResult:
     """Make a table hold exactly the rows of an earlier snapshot, as one more change of it."""
     wanted = _wanted(request)
-    table = context.catalog.load(request.table_name)
+    table = context.commits.table(request.table_name, context.ask)
     tag = request.backup(context, table)
     return _result(context.rollbacks.run(table, wanted, tag, context.ask, dry_run=request.dry_run))
 

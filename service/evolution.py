@@ -56,9 +56,14 @@ def parse_added(value: Mapping[str, Any], path: str = "add_columns") -> dict[str
     """New columns as `fields` has them; dots reach into structs."""
     found = {}
     for name, definition in value.items():
-        _, dot, last = name.rpartition(".")
+        *above, last = name.split(".")
         at = f"{path}.{name[:80]}"
-        made = parse_field(last, definition, path, at, nested=bool(dot))
+        if "" in above:
+            raise InvalidSchema(
+                f"{at}: there is no name before a dot; write `column`, or `struct.field` for a field of a struct",
+                field=at,
+            )
+        made = parse_field(last, definition, path, at, nested=bool(above))
         if made.required:
             raise InvalidSchema(
                 f"{at} is required, but rows that are there have no value for it; leave required out", field=at
@@ -86,13 +91,19 @@ def evolved(schema: TableSchema, changes: Changes, partition: Sequence[Partition
     if not fields:
         raise InvalidSchema("drop_columns names every column; a table has at least one", field="drop_columns")
     _check_partition_names(fields, schema, changes, partition)
-    key = tuple(changes.rename.get(name, name) for name in schema.primary_key)
+    key = tuple(renamed(name, changes) for name in schema.primary_key)
     if changes.key is not None:
         key = check_key(list(changes.key), fields, "primary_key")
     after = TableSchema(fields, key)
     for move in changes.moves:
         resolve(after, move.column, error=UnknownField, path=move.path)
+        _check_not_new(move, changes)
     return after
+
+
+def renamed(name: str, changes: Changes) -> str:
+    """What a column is called after the changes, by its dotted name before."""
+    return _after(f"{name}.", changes)[:-1]
 
 
 def _check_named(schema: TableSchema, changes: Changes) -> None:
@@ -172,8 +183,8 @@ def _check_nullable(schema: TableSchema, changes: Changes, name: str, nullable: 
         raise InvalidSchema(
             f"{at}: it may hold nulls, and rows that are there may have some, so it cannot become required", field=at
         )
-    key = schema.primary_key if changes.key is None else changes.key
-    if nullable and changes.rename.get(name, name) in (changes.rename.get(k, k) for k in key):
+    key = [renamed(k, changes) for k in schema.primary_key] if changes.key is None else changes.key
+    if nullable and renamed(name, changes) in key:
         raise InvalidSchema(
             f"{at}: it belongs to the primary key, which is never null; send primary_key without it too", field=at
         )
@@ -246,6 +257,18 @@ def _moved(fields: list[Field], parent: str, changes: Changes) -> list[Field]:
         rest = [f for f in fields if f is not one]
         fields = [*rest[: (at := _index(move, rest, above + dot))], one, *rest[at:]]
     return fields
+
+
+def _check_not_new(move: Move, changes: Changes) -> None:
+    """What is inside a struct that is added stands where its definition has it."""
+    for path in changes.add:
+        struct = renamed(path, changes)
+        if move.column.startswith(f"{struct}."):
+            raise InvalidSchema(
+                f"{move.path}: {move.column!r} is inside {struct!r}, which add_columns adds; list its fields there in "
+                "the order that they are to have",
+                field=move.path,
+            )
 
 
 def _index(move: Move, rest: list[Field], parent: str) -> int:

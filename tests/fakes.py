@@ -18,6 +18,7 @@ from typing import Any, Self, cast
 import pyarrow as pa
 from sqlalchemy import Dialect, event
 
+from service.catalog.folders import remove_folder
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.derived import Derived
 from service.engine.append import append
@@ -116,6 +117,9 @@ class FakeCatalog:
             if table.name not in self.tables:
                 raise TableNotFound(f"there is no table {table.name.table!r}", field="table")
             del self.tables[table.name]
+
+    def remove_folder(self, location: str) -> None:
+        remove_folder(location, {})
 
     def rename(self, table: Table, to: TableName) -> Table:
         with self._lock:

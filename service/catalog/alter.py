@@ -2,21 +2,26 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table import Transaction
 from pyiceberg.table.update import AssertRefSnapshotId
 from pyiceberg.table.update.schema import UpdateSchema
 
 from service.catalog import types
 from service.catalog.tables import Catalog, Table
 from service.errors import InvalidSchema
-from service.evolution import Changes
+from service.evolution import Changes, renamed
 from service.names import CHANGES_PROPERTY
 from service.schema import Field, Struct, TableSchema, visible
 
 # The table says of so many of its last changes that they happened.
 _REMEMBERED = 20
+_APART = "these changes do not go together; send them one after the other"
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,7 @@ def alter(
             head = current.metadata.current_snapshot_id
             transaction._apply((), (AssertRefSnapshotId(ref="main", snapshot_id=head),))
             if wanted.changes.any:
-                update = transaction.update_schema()
-                _stage(update, wanted, visible(types.from_iceberg(current.schema())))
-                if visible(types.from_iceberg(update._apply())) != wanted.after:
-                    raise InvalidSchema("these changes do not go together; send them one after the other")
-                update.commit()
+                _update(transaction, wanted, current.schema()).commit()
             transaction.set_properties(new).remove_properties(*gone)
 
     return catalog.patiently(table, change)
@@ -71,7 +72,42 @@ def _remembered(current: IcebergTable, batch: str) -> str:
     return ",".join([*known, batch][-_REMEMBERED:])
 
 
-def _stage(update: UpdateSchema, wanted: Alteration, before: TableSchema) -> None:
+class _Update(UpdateSchema):
+    """A change of columns that keeps the order of the key's, which to PyIceberg is a set."""
+
+    _key: tuple[str, ...] = ()
+
+    def set_identifier_fields(self, *fields: str) -> None:
+        self._key = fields
+        super().set_identifier_fields(*fields)
+
+    def _apply(self) -> Schema:
+        made = super()._apply()
+        ids = [made.find_field(name).field_id for name in self._key]
+        return Schema(*made.fields, schema_id=made.schema_id, identifier_field_ids=ids)
+
+
+def _update(transaction: Transaction, wanted: Alteration, before: Schema) -> _Update:
+    """The change of columns, not yet committed; InvalidSchema where PyIceberg makes of it another than was wanted."""
+    with _refused():
+        update = _Update(transaction, name_mapping=transaction.table_metadata.name_mapping())
+        _stage(update, wanted, before)
+        made = visible(types.from_iceberg(update._apply()))
+    if made != wanted.after:
+        raise InvalidSchema(_APART)
+    return update
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """What PyIceberg says of changes that it cannot make, as the refusal a caller sees."""
+    try:
+        yield
+    except (ValueError, ValidationError, StopIteration) as e:
+        raise InvalidSchema(_APART) from e
+
+
+def _stage(update: UpdateSchema, wanted: Alteration, before: Schema) -> None:
     changes = wanted.changes
     for name in changes.drop:
         update.delete_column(_steps(name))
@@ -85,19 +121,25 @@ def _stage(update: UpdateSchema, wanted: Alteration, before: TableSchema) -> Non
     for name, field in changes.add.items():
         update.add_column(_steps(name), types.to_type(field.type))
     if changes.moves:
-        for names in _levels(before.fields, wanted.after.fields, "", changes):
+        columns = visible(types.from_iceberg(before)).fields
+        for names in _levels(columns, wanted.after.fields, "", changes):
             update.move_first(names[0])
             for one, following in itertools.pairwise(names):
                 update.move_after(following, one)
-    if changes.key is not None:
-        update.set_identifier_fields(*changes.key)
+    update.set_identifier_fields(*(_key(before, changes) if changes.key is None else changes.key))
+
+
+def _key(before: Schema, changes: Changes) -> Iterator[str]:
+    """What the columns of the key are called after the changes, also those inside structs."""
+    for field_id in before.identifier_field_ids:
+        yield renamed(before.find_column_name(field_id) or "", changes)
 
 
 def _levels(before: tuple[Field, ...], after: tuple[Field, ...], parent: str, changes: Changes) -> Iterator[list[str]]:
     """The columns of the table, and the fields of each struct, in their new order by their old names."""
     paths = [parent + one.name for one in before]
-    old = {changes.rename.get(path, one.name): (path, one) for path, one in zip(paths, before, strict=True)}
-    old = {name: found for name, found in old.items() if found[0] not in changes.drop}
+    kept = ((path, one) for path, one in zip(paths, before, strict=True) if path not in changes.drop)
+    old = {changes.rename.get(path, one.name): (path, one) for path, one in kept}
     yield [old[one.name][0] if one.name in old else parent + one.name for one in after]
     for one in after:
         if one.name in old:

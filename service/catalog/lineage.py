@@ -69,35 +69,47 @@ class Moved:
 
 def line(table: Table) -> list[Commit]:
     """The commits that led to what the table is, oldest first; those whose snapshots have expired are left out."""
-    metadata = table.iceberg.metadata
-    by_id = {s.snapshot_id: s for s in metadata.snapshots}
-    oldest_first = sorted(metadata.snapshots, key=lambda s: s.sequence_number or 0)
-    found: list[Commit] = []
-    at = metadata.current_snapshot_id
-    while at is not None:
-        snapshot = by_id[at]
-        found.append(_commit(snapshot))
-        parent = snapshot.parent_snapshot_id
-        if parent is not None and parent not in by_id:
-            # Expired in between: it goes on with the newest before.
-            before = [s for s in oldest_first if (s.sequence_number or 0) < (snapshot.sequence_number or 0)]
-            parent = before[-1].snapshot_id if before else None
-        at = parent
-    return found[::-1]
+    return [step.commit for step in _back(table, table.iceberg.metadata.current_snapshot_id)][::-1]
+
+
+def ancestors(table: Table) -> frozenset[int]:
+    """The present snapshot, and those that it was built on and that are still there."""
+    return frozenset(commit.snapshot_id for commit in line(table))
 
 
 def changes_since(table: Table, since: int, until: int | None = None) -> int | None:
     """How many commits changed rows between a snapshot and the present or a later one; None where the one was not
-    built on the other."""
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
-    found, at = 0, table.current_snapshot_id if until is None else until
-    while at is not None and at != since:
-        snapshot = by_id.get(at)
-        if snapshot is None:
+    built on the other, and where nobody knows, as snapshots between have expired."""
+    found = 0
+    for step in _back(table, table.iceberg.metadata.current_snapshot_id if until is None else until):
+        if step.commit.snapshot_id == since:
+            return found
+        if step.parent_expired:
             return None
-        found += not snapshot.leaves_rows
-        at = snapshot.parent_id
-    return found if at is not None else None
+        found += not step.commit.leaves_rows
+    return None
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A commit on the way back, and whether the snapshot that it was built on has expired."""
+
+    commit: Commit
+    parent_expired: bool
+
+
+def _back(table: Table, at: int | None) -> Iterator[_Step]:
+    """The commit of a snapshot and those that it was built on, newest first. Where some have expired it goes on with
+    the newest before them."""
+    newest_first = sorted(table.iceberg.metadata.snapshots, key=lambda s: s.sequence_number or 0, reverse=True)
+    by_id = {s.snapshot_id: s for s in newest_first}
+    while at is not None:
+        snapshot = by_id[at]
+        parent, number = snapshot.parent_snapshot_id, snapshot.sequence_number or 0
+        expired = parent is not None and parent not in by_id
+        yield _Step(_commit(snapshot), expired)
+        before = (s.snapshot_id for s in newest_first if (s.sequence_number or 0) < number)
+        at = next(before, None) if expired else parent
 
 
 def oldest(table: Table) -> int | None:

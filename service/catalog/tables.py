@@ -2,15 +2,13 @@
 
 import hashlib
 import random
-import shutil
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
@@ -20,6 +18,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from service.catalog import types
+from service.catalog.folders import remove_folder
 from service.catalog.states import oldest, tagged
 from service.catalog.translate import translated
 from service.derived import Derived, derived_of
@@ -257,7 +256,8 @@ class Catalog:
                     properties=properties,
                 )
             except IcebergTableExists as e:  # somebody else was faster
-                remove_folder(location)
+                with suppress(Exception):  # an orphan, at worst
+                    self.remove_folder(location)
                 raise _exists(name) from e
         return Table(name, created)
 
@@ -292,7 +292,12 @@ class Catalog:
                 self._catalog.drop_table(table.name.identifier)
                 return
             self._catalog.purge_table(table.name.identifier)
-        remove_folder(table.location)
+            remove_folder(table.location, table.iceberg.io.properties)
+
+    def remove_folder(self, location: str) -> None:
+        """Remove the folder of a table that is in the catalog no more."""
+        with translated():
+            remove_folder(location, self._catalog.properties)
 
     def rename(self, table: Table, to: TableName) -> Table:
         """Give a table another address, in one step of the catalog; TableExists where that one is taken."""
@@ -387,12 +392,6 @@ def _exists(name: TableName) -> TableExists:
         "choose another name, drop it, or send if_not_exists: true",
         field="table",
     )
-
-
-def remove_folder(location: str) -> None:
-    """Remove a local table's folder, which is that table's alone, with the checksums and failed files in it."""
-    if location.startswith("file://"):
-        shutil.rmtree(Path(location.removeprefix("file://")), ignore_errors=True)
 
 
 def _folder(namespace: str) -> str:

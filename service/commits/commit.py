@@ -159,6 +159,12 @@ class Commits:
         """Note a batch and the keys in it, and whose its rows are; before this, nothing of it may be committed."""
         self._begin(batch, table.name, table.uuid, operation, asks, records, shares)
 
+    def table(self, name: TableName, ask: Ask) -> Table:
+        """The table that a request is about; where an earlier attempt with the same key had its effect, the one it had
+        it on, wherever that is by now."""
+        happened = self.happened(ask)
+        return self.find(happened.table, happened.table_uuid) if happened else self._catalog.load(name)
+
     def find(self, name: TableName, table_uuid: str) -> Table:
         """The table of this UUID, wherever it is by now: renamed, or dropped and kept."""
         return self._whereabouts.find(name, table_uuid)

@@ -7,6 +7,7 @@ made. Whoever asks for the second has the last word, once more each time that an
 import uuid as uuids
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from service.engine.ranges import ranged
 from service.engine.rows import frame
 from service.engine.swap import Staged, Target, append_files, swap
 from service.engine.tables import current
+from service.ranges import RANGES
 
 # Where Iceberg's compaction finds the tables it rewrites: a write there leaves its files for someone else to commit.
 STAGING = "default_rewrite_catalog"
@@ -41,7 +43,8 @@ def append(
     derived: Sequence[Derived] = (),
     before_commit: Callable[[], object] = lambda: None,
 ) -> int:
-    """Add rows in one commit; the snapshot it made. Moved when the table is another one, or its schema is, by now.
+    """Add rows in one commit; the snapshot it made. Moved when the table is another one, or its schema is, or the
+    ranges that it is split by, by now.
 
     Where a derived column of a row is null, it is worked out.
 
@@ -54,6 +57,7 @@ def append(
     if derived:
         jdf = fill(session, DataFrame(jdf, session), derived)._jdf
     staged = write_staged(session, iceberg, jdf)
+    target = replace(target, ranges=staged.ranges)
     update = append_files(iceberg, staged, batch)
     return swap(target, iceberg, update, lambda _: before_commit(), lambda: discard(session, table, staged))
 
@@ -77,9 +81,9 @@ def commit(
     before_commit: Callable[[], object] = lambda: None,
 ) -> int:
     """Add staged files in one commit, as `append` does; if it fails, they stay. Moved when the table is another one by
-    now.
+    now, or is split by other points.
     """
-    target = Target(session, table, uuid, schema_id)
+    target = Target(session, table, uuid, schema_id, staged.ranges)
     iceberg = target.load()
     return swap(target, iceberg, append_files(iceberg, staged, batch), lambda _: before_commit())
 
@@ -120,7 +124,8 @@ def staging(iceberg: Any, tasks: Any) -> Iterator[str]:
 
 def write_staged(session: SparkSession, iceberg: Any, jdf: Any, options: Mapping[str, str] | None = None) -> Staged:
     """Write the rows of the JVM's frame, whose columns are the table's, into data files that no snapshot holds."""
-    jdf = ranged(session, iceberg, jdf)
+    ranges = str(iceberg.properties().get(RANGES) or "")
+    jdf = ranged(session, iceberg, ranges, jdf)
     name = uuids.uuid4().hex
     tables = java_class(f"{_SPARK}.SparkTableCache").get()
     staging = java_class(f"{_SPARK}.FileRewriteCoordinator").get()
@@ -130,7 +135,7 @@ def write_staged(session: SparkSession, iceberg: Any, jdf: Any, options: Mapping
         for option, value in (options or {}).items():
             writer = writer.option(option, value)
         writer.append()
-        return Staged(iceberg.io(), tuple(each(staging.fetchNewFiles(iceberg, name))))
+        return Staged(iceberg.io(), tuple(each(staging.fetchNewFiles(iceberg, name))), ranges)
     finally:
         tables.remove(name)
         staging.clearRewrite(iceberg, name)

@@ -6,16 +6,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from service.engine.frames import over
 from service.engine.sql import Parameters, identifier, literal
-from service.ranges import RANGE_FIELD, RANGES, Ranges, loads
+from service.ranges import RANGE_FIELD, Ranges, loads
 
 
-def ranged(session: SparkSession, iceberg: Any, jdf: Any) -> Any:
-    """The JVM's frame of rows for a table, with their ranges where the table is split by some.
+def ranged(session: SparkSession, iceberg: Any, text: str, jdf: Any) -> Any:
+    """The JVM's frame of rows for a table, with their ranges where it is split by some: `text` is what its property
+    says of them.
 
     What the rows have in that column is not looked at: it may have been worked out for another key.
     """
-    text = iceberg.properties().get(RANGES)
-    if text is None or iceberg.schema().findField(RANGE_FIELD.name) is None:
+    if not text or iceberg.schema().findField(RANGE_FIELD.name) is None:
         return jdf
     rows, parameters = DataFrame(jdf, session), Parameters()
     listed = [identifier(name) for name in rows.columns if name != RANGE_FIELD.name]

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from service.engine.jvm import java_class
 from service.engine.tables import current, load_table, same_thread
 from service.names import BACKUP_PROPERTY, BATCH_PROPERTY
+from service.ranges import RANGES
 
 _ICEBERG = "org.apache.iceberg"
 _BEATEN = f"{_ICEBERG}.exceptions.CommitFailedException"
@@ -31,7 +32,8 @@ log = logging.getLogger("firn.engine")
 
 
 class Moved(Exception):
-    """The table is not the one, or not of the schema, that the rows were made for; nothing was committed."""
+    """The table is not the one, or not of the schema or the ranges, that the rows were made for; nothing was
+    committed."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Staged:
 
     io: Any
     files: tuple[Any, ...]
+    ranges: str = ""
+    """The ranges that the table was split by when they were written, as its property has them."""
 
     @property
     def paths(self) -> list[str]:
@@ -66,6 +70,8 @@ class Target:
     name: str
     uuid: str
     schema_id: int | None
+    ranges: str | None = None
+    """Those that the rows' files are laid out by, where that may have been in another turn of the table."""
 
     def load(self) -> Any:
         """The table as it is now; Moved when it is not the one."""
@@ -83,6 +89,8 @@ class Target:
             raise Moved(f"{self.name} was dropped and created anew meanwhile")
         if self.schema_id is not None and metadata.currentSchemaId() != self.schema_id:
             raise Moved(f"the schema of {self.name} has changed meanwhile")
+        if self.ranges is not None and metadata.property(RANGES, "") != self.ranges:
+            raise Moved(f"{self.name} was split by other points meanwhile")
 
 
 def append_files(iceberg: Any, staged: Staged, batch: str) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.catalog.files import has_deletes, list_files
+from service.catalog.lineage import columns_then
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.holds import Holds
 from service.edits.upsert import keys_of
@@ -12,7 +13,6 @@ from service.engine.engine import Engine
 from service.engine.pick import Files
 from service.engine.restore import apart
 from service.history.snapshots import newest_first, same_rows
-from service.schema import TableSchema
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Differences:
     ) -> Difference:
         """The difference of two snapshots, whichever is older, under the columns of the later one."""
         later = newest_first((before, after))[0]
-        keys = _keys(later.schema, key_cols)
+        keys = _keys(table, later, key_cols)
         if same_rows(table, before, after):
             return Difference(keys, Compared(), 0, len(list_files(table, after.snapshot_id).data))
         with (
@@ -84,8 +84,17 @@ class Differences:
         return Files(before_id, frozenset(had - has)), Files(after_id, frozenset(has - had))
 
 
-def _keys(schema: TableSchema, key_cols: Sequence[str] | None) -> tuple[str, ...]:
+def _keys(table: Table, later: Snapshot, key_cols: Sequence[str] | None) -> tuple[str, ...]:
     """The columns that rows are paired by: those asked for, else the primary key; where they are none, none are."""
     if key_cols is None:
-        return schema.primary_key
-    return keys_of(schema, key_cols) if key_cols else ()
+        return _primary_key(table, later)
+    return keys_of(later.schema, key_cols) if key_cols else ()
+
+
+def _primary_key(table: Table, later: Snapshot) -> tuple[str, ...]:
+    """The table's key by what its columns were called in a snapshot; the snapshot's own where it lacks one of them."""
+    names = columns_then(table, table.schema_id if later.schema_id is None else later.schema_id) or {}
+    then = {now: name for name, now in names.items()}
+    if all(name in then for name in table.schema.primary_key):
+        return tuple(then[name] for name in table.schema.primary_key)
+    return later.schema.primary_key

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from service.catalog.lineage import changes_since
+from service.catalog.lineage import ancestors, changes_since
 from service.catalog.tables import Table
 from service.commits.ask import Ask
 from service.commits.holds import Holds
@@ -36,7 +36,8 @@ class RolledBack:
     from_id: int | None
     """The state that was left."""
     changes: int | None
-    """How many commits that changed rows lie between the two; None where the one was not built on the other."""
+    """How many commits that changed rows lie between the two; None where the one was not built on the other, or nobody
+    knows."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Rollbacks:
 
     def run(self, table: Table, wanted: Wanted, tag: Tag | None, ask: Ask, *, dry_run: bool) -> RolledBack:
         """Make the table hold what it held at a snapshot, unless it does; or see what that would do."""
-        aim = _aim(wanted)
+        aim = aimed(wanted)
         # An attempt before, with the same key, may be all there is to tell of a snapshot that has expired since.
         target = None if ask.earlier else aim.state(table)
         with self.holds.reading(table.uuid, target):
@@ -58,17 +59,20 @@ class Rollbacks:
             return _told(table, self.restores.make(table, aim, tag, ask), aim)
 
 
-def _aim(wanted: Wanted) -> Aim:
+def aimed(wanted: Wanted) -> Aim:
+    """The state that a rollback goes back to, and what is looked at before."""
+
     def state(current: Table) -> int:
         return current.snapshot_as_of(wanted.state, wanted.field).snapshot_id
 
     def check(current: Table) -> None:
-        changes = 0 if wanted.expected_id is None else changes_since(current, wanted.expected_id)
+        if wanted.expected_id is None:
+            return
+        changes = changes_since(current, wanted.expected_id)
         if changes != 0:
-            what = "the table is not built on" if changes is None else "rows were changed since"
             raise PlanStale(
-                f"{what} snapshot {wanted.expected_id}; nothing was rolled back; look at what came since, and send "
-                f"expected_snapshot_id: {current.current_snapshot_id}",
+                f"{_stale(current, wanted.expected_id, changes)}; nothing was rolled back; look at what came since, "
+                f"and send expected_snapshot_id: {current.current_snapshot_id}",
                 field="expected_snapshot_id",
             )
 
@@ -77,6 +81,15 @@ def _aim(wanted: Wanted) -> Aim:
         return {_TO: str(state(current))} | ({} if changes is None else {_UNDONE: str(changes)})
 
     return Aim(OPERATION, state, check, said, NOT_DONE)
+
+
+def _stale(table: Table, expected_id: int, changes: int | None) -> str:
+    """Why a snapshot that was looked at says no more what a rollback would leave."""
+    if changes is not None:
+        return f"rows were changed since snapshot {expected_id}"
+    if expected_id in ancestors(table):
+        return f"whether rows were changed since snapshot {expected_id} is unknown, as snapshots between have expired"
+    return f"the table is not built on snapshot {expected_id}"
 
 
 def _told(table: Table, restored: Restored, aim: Aim) -> RolledBack:

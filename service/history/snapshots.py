@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from service.catalog.history import history
-from service.catalog.lineage import changes_since
+from service.catalog.lineage import ancestors, changes_since
 from service.catalog.tables import Snapshot, Table
 from service.ledger.asked import Asked, asked_for
 from service.ledger.ledger import Ledger
@@ -32,7 +32,8 @@ class Entry:
     tags: tuple[str, ...]
     is_current: bool
     is_ancestor: bool
-    """Whether the table's present state was built on it; not so, where somebody went back behind it."""
+    """Whether the table's present state was built on it, as far as snapshots that are left tell; not so, where somebody
+    went back behind it."""
 
 
 def entries(table: Table, ledger: Ledger, limit: int, offset: int) -> list[Entry]:
@@ -41,7 +42,7 @@ def entries(table: Table, ledger: Ledger, limit: int, offset: int) -> list[Entry
     batches = [s.summary[BATCH_PROPERTY] for s in page if BATCH_PROPERTY in s.summary]
     asked = asked_for(ledger, batches)
     tags = _tags(table)
-    line = _line(table)
+    line = ancestors(table)
     return [
         Entry(
             snapshot,
@@ -87,15 +88,4 @@ def _tags(table: Table) -> dict[int, list[str]]:
     for ref in history(table).refs:
         if ref.is_tag:
             found[ref.snapshot_id].append(ref.name)
-    return found
-
-
-def _line(table: Table) -> set[int]:
-    """The present snapshot and all that it was built on."""
-    parents = {version.snapshot_id: version.parent_id for version in history(table).versions}
-    found: set[int] = set()
-    at = table.current_snapshot_id
-    while at is not None and at in parents:
-        found.add(at)
-        at = parents[at]
     return found

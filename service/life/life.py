@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from service.catalog.tables import Catalog, Table, remove_folder
+from service.catalog.tables import Catalog, Table
 from service.commits.ask import Ask
 from service.commits.commit import Commits
 from service.commits.whereabouts import STEPS, Whereabouts
@@ -222,7 +222,7 @@ class TableLife:
                 table = self._catalog.load(place_of_dropped(life.uuid))
             except TableNotFound:  # an earlier removal got as far as this
                 if life.folder is not None:
-                    remove_folder(life.folder)
+                    self._catalog.remove_folder(life.folder)
             else:
                 self._catalog.drop(table, purge=owns_its_files(table))
             self._lives.forget(life.uuid)

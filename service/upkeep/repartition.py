@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 
 from service.catalog.files import TableFiles, list_files
-from service.catalog.tables import Catalog, Table, remove_folder
+from service.catalog.tables import Catalog, Table
 from service.commits.ask import Ask
 from service.commits.commit import TRIES, Commits, Effect
 from service.commits.holds import Holds
@@ -133,7 +133,7 @@ class Repartitions:
     def _clear_up(self, note: RepartitionNote) -> None:
         if note.target is not None:
             if not self._is_at(note.target, note.folder):
-                remove_folder(note.folder)
+                self.catalog.remove_folder(note.folder)
                 table = self.commits.find(note.table, note.table_uuid)  # it has access to the same storage
                 self.engine.run(sweep, table.spark_name, note.folder, frozenset())
             return

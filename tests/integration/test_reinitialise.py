@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from service.catalog.files import list_files
 from service.catalog.tables import Table
+from service.engine import append as appends
+from service.engine.rows import arrow_schema
+from service.engine.swap import Moved, Staged
 from service.names import TableName
 from tests.harness import Firn, wait_until
 
@@ -52,6 +56,13 @@ class Shop:
 
     def write(self, *keys: str) -> None:
         self.ask("WRITE", records=[{"key": key, "n": 1, "day": "2024-01-31"} for key in keys])
+
+    def load(self, *keys: str) -> None:
+        """Write by a bulk load."""
+        body = "\n".join(json.dumps({"key": key, "n": 1, "day": "2024-01-31"}) for key in keys)
+        url = f"/tables/{self.tenant}/default/t/records"
+        sent = self.firn.client.post(url, content=body, headers={"Content-Type": "application/x-ndjson"})
+        assert sent.status_code == 200, sent.text
 
     def keys(self, **query: Any) -> list[str]:
         return sorted(row["key"] for row in self.firn.rows(self.tenant, "t", **query))
@@ -170,10 +181,7 @@ class TestEveryWay:
 
     def test_bulk_loads_compactions_and_repartitions(self, split: Shop) -> None:
         for _ in range(3):
-            body = "\n".join(json.dumps({"key": key, "n": 1, "day": "2024-01-31"}) for key in "ahozbipy")
-            url = f"/tables/{split.tenant}/default/t/records"
-            sent = split.firn.client.post(url, content=body, headers={"Content-Type": "application/x-ndjson"})
-            assert sent.status_code == 200, sent.text
+            split.load(*"ahozbipy")
         split.check_ranges()
         planned = split.ask("COMPACT", force=True, dry_run=True)
         assert planned["plan"]
@@ -205,6 +213,53 @@ class TestEveryWay:
         split.ask("DESCRIBE_TABLE")
         preview = split.ask("UPDATE", updates={"n": 5}, filter={"key": "a"}, dry_run=True)
         assert preview["sample"]
+
+
+def test_records_of_a_write_that_the_table_is_split_anew_under_land_in_its_new_ranges(shop: Shop) -> None:
+    """As by another instance, between the writing of its files and its commit."""
+    shop.afresh(split_points=POINTS)
+    table, other = shop.table, ["c", "k", "x"]
+    rows = pa.table([["a", "h"], [1, 1], [None, None]], schema=arrow_schema(table.schema))
+    again = iter([lambda: shop.afresh(split_points=other)])
+
+    def append() -> int:
+        return shop.firn.app.engine.run(
+            appends.append,
+            table.spark_name,
+            rows,
+            "b",
+            uuid=table.uuid,
+            schema_id=table.schema_id,
+            before_commit=lambda: next(again, lambda: None)(),
+        )
+
+    with pytest.raises(Moved, match="other points"):
+        append()
+    assert shop.keys() == []
+    append()
+    shop.check_ranges(other)
+
+
+def test_a_bulk_load_that_the_table_is_split_anew_under_lands_in_its_new_ranges(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.afresh(split_points=POINTS)
+    other, moves = ["c", "k", "x"], []
+    bulk = shop.firn.app.context.bulk
+    move = bulk._move
+
+    def moved_late(*args: Any) -> Staged:
+        staged = move(*args)
+        if not moves:
+            shop.afresh(split_points=other)
+        moves.append(staged)
+        return staged
+
+    monkeypatch.setattr(bulk, "_move", moved_late)
+    shop.load(*"ahozbipy")
+    shop.check_ranges(other)
+    assert len(moves) == 2
+    assert not any(Path(urlparse(path).path).exists() for path in moves[0].paths)
 
 
 def test_the_key_may_be_renamed_and_widened_and_not_dropped(shop: Shop) -> None:

@@ -7,12 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import httpx
 import pytest
 from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
+from service.catalog.connect import connect
+from service.commits.ask import Ask
+from service.commits.commit import Commits
+from service.ledger.ledger import Ledger
+from service.ledger.lives import Lives
+from service.life.life import TableLife
+from service.settings import DroppedSettings, load
 from tests.faults.process import Process
 from tests.harness import Firn, free_port
+from tests.unit.iceberg_tables import append, make_table
 
 REGION = "eu-central-1"
 FOLDER = "warehouse/_41cme_2d1__shop/"
@@ -40,6 +49,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.start()
     host, port = server.get_host_and_port()
     address = f"http://{host}:{port}"
+    httpx.post(f"{address}/moto-api/reset").raise_for_status()  # of what another test left in this process
     s3(address).create_bucket(Bucket="lake", CreateBucketConfiguration={"LocationConstraint": REGION})
     yield address
     server.stop()
@@ -49,8 +59,8 @@ def s3(address: str) -> Any:
     return boto3.client("s3", endpoint_url=address)
 
 
-def objects(address: str, ending: str) -> list[str]:
-    pages = s3(address).get_paginator("list_objects_v2").paginate(Bucket="lake", Prefix=FOLDER)
+def objects(address: str, ending: str, folder: str = FOLDER) -> list[str]:
+    pages = s3(address).get_paginator("list_objects_v2").paginate(Bucket="lake", Prefix=folder)
     keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
     # Arrow leaves an empty object where a folder was.
     return [key for key in keys if key.endswith(ending) and not key.endswith("/")]
@@ -60,6 +70,63 @@ def made_days_ago(key: str, days: int) -> None:
     """Have the S3, which is in this process, say that an object is older than it is."""
     [lake] = [backend["global"].buckets["lake"] for backend in s3_backends.values() if backend["global"].buckets]
     lake.keys[key].last_modified -= timedelta(days=days)
+
+
+class Lake:
+    """A table on S3 with a file that nothing refers to, and what else is there whose name begins likewise."""
+
+    def __init__(self, address: str, home: Path) -> None:
+        self.address = address
+        properties = {"s3.endpoint": address, "s3.path-style-access": "true", "s3.region": REGION}
+        settings = {"CATALOG__WAREHOUSE": "s3://lake/warehouse", "CATALOG__PROPERTIES": json.dumps(properties)}
+        self.catalog = connect(load({"FIRN_HOME": str(home), **{f"FIRN_{key}": v for key, v in settings.items()}}))
+        self.table = make_table(self.catalog)
+        append(self.table, None)
+        self.folder = self.table.location.removeprefix("s3://lake/")
+        self.others = [f"{self.folder}0/data/a.parquet", f"{self.folder}.parquet"]
+        for key in (f"{self.folder}/data/nobodys.parquet", *self.others):
+            s3(address).put_object(Bucket="lake", Key=key, Body=b"junk")
+        ledger = Ledger(f"sqlite:///{home / 'ledger.db'}")
+        commits, lives = Commits(self.catalog, ledger), Lives(ledger)
+        self.life = TableLife(DroppedSettings(), self.catalog, commits, lives)
+
+    def left(self) -> list[str]:
+        """What there is where the table was, and beside it."""
+        return objects(self.address, "", self.folder)
+
+
+@pytest.fixture
+def lake(aws: str, tmp_path: Path) -> Lake:
+    return Lake(aws, tmp_path)
+
+
+def test_a_purge_leaves_nothing_of_the_tables_and_all_of_others(lake: Lake) -> None:
+    assert len(lake.left()) > len(lake.others)
+    assert lake.life.drop(lake.table.name, Ask("r"), purge=True).purged
+    assert lake.left() == sorted(lake.others)
+
+
+def test_a_purge_that_ended_right_after_the_catalog_forgot_the_table_is_finished_later(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_short(identifier: Any) -> None:
+        lake.catalog.iceberg.drop_table(identifier)
+        raise ConnectionError("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lake.catalog.iceberg, "purge_table", cut_short)
+        assert not lake.life.drop(lake.table.name, Ask("r"), purge=True).purged
+    assert len(lake.left()) > len(lake.others)
+    assert lake.life.remove_overdue() == 1
+    assert lake.left() == sorted(lake.others)
+    assert lake.life.remove_overdue() == 0
+
+
+def test_a_folder_that_may_be_others_too_keeps_what_no_metadata_names(lake: Lake) -> None:
+    before = lake.left()
+    for location in ("s3://lake", "s3://lake/", "s3://lake/warehouse", f"s3://lake/{lake.folder}/data"):
+        lake.catalog.remove_folder(location)
+    assert lake.left() == before
 
 
 def rows(firn: Firn, **query: Any) -> list[dict[str, Any]]:

@@ -9,6 +9,8 @@ from urllib.parse import urlparse
 import pytest
 
 from service.catalog.tables import Table
+from service.commits.keys import Keys
+from service.errors import InternalError
 from service.names import TableName
 from tests.harness import Firn, wait_until
 
@@ -60,6 +62,36 @@ def test_a_renamed_table_takes_every_operation_under_its_new_name_and_none_under
     ):
         firn.fail({"operation": operation, "tenant_id": tenant, "table": "old", **fields}, "TABLE_NOT_FOUND", 404)
     assert ids(firn, tenant, "new") == [1, 3]
+
+
+@pytest.mark.parametrize("operation", ["ALTER_TABLE", "REINITIALISE_TABLE", "ROLLBACK"])
+def test_a_change_whose_answer_was_lost_is_found_on_the_table_that_was_renamed_since(
+    firn: Firn, tenant: str, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> bytes:
+        raise InternalError("the answer was lost")
+
+    create(firn, tenant, "t")
+    first = write(firn, tenant, "t", 1)["metadata"]["snapshot_id"]
+    write(firn, tenant, "t", 2)
+    fields: dict[str, dict[str, Any]] = {
+        "ALTER_TABLE": {"rename_columns": {"page": "sheet"}},
+        "REINITIALISE_TABLE": {"confirm": True, "schema": {"fields": {"n": {"type": "long"}}}},
+        "ROLLBACK": {"snapshot_id": first},
+    }
+    request = {"operation": operation, "tenant_id": tenant, "table": "t", "idempotency_key": "k", **fields[operation]}
+    with monkeypatch.context() as patched:
+        patched.setattr(Keys, "store", lost)
+        firn.fail(request, "INTERNAL_ERROR", 500)
+    ask(firn, "RENAME_TABLE", tenant, "t", new_name="new")
+    before = kept(firn, tenant, "new").metadata_location
+    answer = firn.ok(request)
+    assert kept(firn, tenant, "new").metadata_location == before
+    if operation == "ALTER_TABLE":
+        assert list(answer["schema"]["fields"]) == ["id", "sheet"]
+    else:
+        assert answer["metadata"]["snapshot_id"] == kept(firn, tenant, "new").current_snapshot_id
+    assert firn.ok(request) == answer
 
 
 @pytest.mark.parametrize("purged", ["renamed", "recreated"])

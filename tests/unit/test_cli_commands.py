@@ -478,3 +478,19 @@ class TestCompletion:
         assert firn(["completion", "tcsh"], None).code == 2
         for shell, script in SCRIPTS.items():
             assert firn(["completion", shell], None) == Called(0, script, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("7", {"snapshot_id": 7}),
+        ("9" * 19, {"snapshot_id": 10**19 - 1}),
+        ("9" * 20, {"tag": "9" * 20}),
+        ("9" * 5000, {"tag": "9" * 5000}),
+        ("release-7", {"tag": "release-7"}),
+    ],
+)
+def test_digits_are_a_snapshots_id_unless_they_are_too_many(text: str, named: dict[str, Any]) -> None:
+    service = Service(**ANSWER)
+    assert firn(["table", "rollback", "t", text, "--force"], service).code == 0
+    assert named.items() <= service.asked[0].items()

@@ -135,6 +135,40 @@ def test_what_happened_to_a_table_that_was_replaced_since_is_not_looked_for_in_t
     assert desk.history() == 0
 
 
+class TestTheTableOfARequest:
+    """Where an earlier attempt had its effect it is the one that it had it on."""
+
+    key = key_of("WRITE")
+
+    @pytest.fixture
+    def uuid(self, desk: Desk) -> str:
+        return desk.catalog.tables[ORDERS].uuid
+
+    def test_is_the_one_of_its_name_where_there_was_none(self, desk: Desk, uuid: str) -> None:
+        assert desk.commits.table(ORDERS, desk.retry(self.key)).uuid == uuid
+        with pytest.raises(TableNotFound):
+            desk.commits.table(NEW, ASK)
+
+    @pytest.mark.parametrize("crashed", [False, True])
+    def test_is_found_under_the_name_that_it_has_by_now(self, desk: Desk, uuid: str, crashed: bool) -> None:
+        first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", self.key), desk.append)
+        desk.life.rename(ORDERS, "new", ASK)
+        desk.catalog.create(ORDERS, SCHEMA, (), {})
+        desk = desk.restarted() if crashed else desk
+        ask = desk.retry(self.key)
+        table = desk.commits.table(ORDERS, ask)
+        assert (table.uuid, table.name) == (uuid, NEW)
+        assert desk.commits.commit(table, "WRITE", ask, desk.append).snapshot == first.snapshot
+        assert desk.history(NEW) == 1
+
+    def test_is_the_one_of_its_name_where_the_attempt_had_no_effect(self, desk: Desk) -> None:
+        uuid = desk.catalog.tables[ORDERS].uuid
+        desk.ledger.begin(Begun("b1", ORDERS, uuid, "WRITE", ["r"], keys={self.key.id: self.key.fingerprint}))
+        desk.life.rename(ORDERS, "new", ASK)
+        with pytest.raises(TableNotFound):
+            desk.commits.table(ORDERS, desk.retry(self.key))
+
+
 class TestCreate:
     """Making a table: once under a key, and never the table of another."""
 

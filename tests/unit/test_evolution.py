@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StructType
 
 from service.catalog.alter import Alteration, alter, happened
 from service.catalog.connect import connect
@@ -27,6 +29,7 @@ FIELDS: dict[str, Any] = {
     "tags": {"type": "array", "items": "string"},
     "day": {"type": "date"},
 }
+WORK = {"type": "struct", "fields": {"desk": {"type": "long"}, "pay": {"type": "long"}}}
 SCHEMA = parse_schema({"fields": FIELDS, "primary_key": ["id"]})
 PARTITION = parse_partition({"partitions": [{"field": "day", "transform": "month"}]}, SCHEMA)
 
@@ -90,6 +93,11 @@ class TestWhatMayBe:
         assert list(made) == ["who", "email", "price", "ratio", "home", "id", "day"]
         assert list(made["home"]["fields"]) == ["floor", "city"]
 
+    def test_a_column_that_takes_the_name_of_a_keys_may_be_null(self) -> None:
+        made = after(rename={"id": "ratio", "ratio": "id"}, nullable={"ratio": True}, key=("ratio",))
+        assert made["primary_key"] == ["ratio"]
+        assert made["fields"]["id"]["required"] is False
+
     def test_the_key_can_be_another_or_none(self) -> None:
         assert "primary_key" not in after(key=())
         assert "primary_key" not in after(key=(), drop=["id"])
@@ -130,6 +138,14 @@ class TestWhatIsRefused:
             ({"key": ("ratio",)}, "cannot be a key"),
             ({"key": ("id", "id")}, "twice"),
             ({"moves": [("id", "after", "id")]}, "beside itself"),
+            ({"add": {".a": {"type": "long"}}}, "before a dot"),
+            ({"add": {"home..a": {"type": "long"}}}, "before a dot"),
+            ({"add": {"work": WORK}, "moves": [("work.pay", "first")]}, "which add_columns adds"),
+            ({"add": {"home.work": WORK}, "moves": [("home.work.pay", "after", "x")]}, "which add_columns adds"),
+            (
+                {"add": {"home.work": WORK}, "rename": {"home": "at"}, "moves": [("at.work.pay", "first")]},
+                "which add_columns adds",
+            ),
         ],
         ids=str,
     )
@@ -173,7 +189,7 @@ def test_a_table_becomes_what_was_said_and_its_columns_stay_the_same_ones(catalo
     luck = random.Random(seed)
     table = catalog.create(TableName("acme", "shop", f"t{seed}"), SCHEMA, PARTITION, {})
     made = 0
-    for number in range(12):
+    for number in range(40):
         wanted = anything(table.schema, luck)
         try:
             expected = evolved(table.schema, wanted, table.past_partition)
@@ -186,6 +202,63 @@ def test_a_table_becomes_what_was_said_and_its_columns_stay_the_same_ones(catalo
         assert happened(table, f"b{number}")
         made += 1
     assert made
+
+
+PAIR = {"id": {"type": "long", "required": True}, "code": {"type": "long", "required": True}, "s": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("said", "columns", "key"),
+    [
+        ({"rename": {"id": "code", "code": "old"}}, ["code", "old", "s"], ["code"]),
+        ({"rename": {"code": "old", "id": "code"}}, ["code", "old", "s"], ["code"]),
+        ({"rename": {"id": "code", "code": "id"}}, ["code", "id", "s"], ["code"]),
+        ({"rename": {"id": "code", "code": "id"}, "key": ("id", "code")}, ["code", "id", "s"], ["id", "code"]),
+        ({"rename": {"id": "code"}, "drop": ["code"], "moves": [("s", "first")]}, ["s", "code"], ["code"]),
+    ],
+    ids=str,
+)
+def test_a_name_that_becomes_free_can_be_anothers_in_the_same_request(
+    tmp_path: Path, said: dict[str, Any], columns: list[str], key: list[str]
+) -> None:
+    made = altered(tmp_path, parse_schema({"fields": PAIR, "primary_key": ["id"]}), **said)
+    assert (list(made["fields"]), made["primary_key"]) == (columns, key)
+
+
+def test_a_key_keeps_its_order(tmp_path: Path) -> None:
+    schema = parse_schema({"fields": PAIR, "primary_key": ["code", "id"]})
+    assert altered(tmp_path, schema, rename={"code": "name"})["primary_key"] == ["name", "id"]
+
+
+def altered(home: Path, schema: TableSchema, **said: Any) -> dict[str, Any]:
+    """What the columns of a table that has these are after changes."""
+    catalog = connect(load({"FIRN_HOME": str(home)}))
+    table = catalog.create(NAME, schema, (), {})
+    wanted = changes(**said)
+    alteration = Alteration(wanted, evolved(schema, wanted, ()), {})
+    alter(catalog, table, "batch", lambda _: alteration)
+    return describe_schema(catalog.load(NAME).schema)
+
+
+def test_a_key_inside_a_struct_which_others_made_stays(tmp_path: Path) -> None:
+    catalog = connect(load({"FIRN_HOME": str(tmp_path)}))
+    catalog.ensure_namespace(NAME.identifier[0])
+    home = NestedField(2, "home", StructType(NestedField(3, "zip", LongType(), required=True)), required=True)
+    catalog.iceberg.create_table(NAME.identifier, Schema(home, identifier_field_ids=[3]))
+    table = catalog.load(NAME)
+    wanted = changes(rename={"home": "at", "home.zip": "code"})
+    alteration = Alteration(wanted, evolved(table.schema, wanted, ()), {})
+    schema = alter(catalog, table, "batch", lambda _: alteration).iceberg.schema()
+    assert [schema.find_column_name(i) for i in schema.identifier_field_ids] == ["at.code"]
+
+
+def test_what_the_library_cannot_do_is_a_refusal(tmp_path: Path) -> None:
+    catalog = connect(load({"FIRN_HOME": str(tmp_path)}))
+    table = catalog.create(NAME, SCHEMA, (), {})
+    alteration = Alteration(Changes(rename={"nowhere": "n"}), SCHEMA, {})
+    with pytest.raises(InvalidSchema, match="one after the other"):
+        alter(catalog, table, "batch", lambda _: alteration)
+    assert catalog.load(NAME).schema == SCHEMA
 
 
 def ids(table: Table) -> frozenset[tuple[int, str]]:
@@ -206,7 +279,7 @@ def anything(schema: TableSchema, luck: random.Random) -> Changes:
     def some(most: int) -> list[str]:
         return luck.sample(paths, min(len(paths), luck.randint(0, most)))
 
-    rename = {name: luck.choice(new) for name in some(2)}
+    rename = {name: luck.choice([*new, *schema.names]) for name in some(3)}
     add = {luck.choice(["", "home."]) + luck.choice(new): {"type": luck.choice(["long", "string"])} for _ in some(2)}
     grows = {"integer": "long", "float": "double", "decimal(10,2)": "decimal(11,2)"}
     plain = {f.name: str(f.type) for f in schema.fields}
@@ -214,8 +287,10 @@ def anything(schema: TableSchema, luck: random.Random) -> Changes:
     names = [*paths, *new]
     moves = [(luck.choice(names), luck.choice(["before", "after"]), luck.choice(names)) for _ in some(2)]
     nullable = dict.fromkeys(some(1), True)
+    required = [rename.get(f.name, f.name) for f in schema.fields if f.required and plain[f.name] != "double"]
+    key = luck.choice([None, None, (), tuple(luck.sample(required, len(required)))])
     try:
-        return changes(rename=rename, add=add, types=types, moves=moves, drop=some(1), nullable=nullable)
+        return changes(rename=rename, add=add, types=types, moves=moves, drop=some(1), nullable=nullable, key=key)
     except FirnError:
         return Changes()
 

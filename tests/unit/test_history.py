@@ -3,12 +3,20 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.types import LongType, NestedField
 
+from service.catalog.lineage import changes_since
 from service.catalog.tables import Snapshot, Table
-from service.errors import SnapshotNotFound
+from service.errors import PlanStale, SnapshotNotFound
+from service.history.diff import Differences, Page
+from service.history.rollback import Wanted, aimed
 from service.history.snapshots import Rows, entries, newest_first, rows_of, same_rows
 from service.ledger.ledger import Begun, Ledger
 from service.moments import Moment, moment
@@ -34,6 +42,9 @@ def ledger(tmp_path: Path) -> Ledger:
     [
         (7, 7),
         ("7", 7),
+        ("9223372036854775807", 2**63 - 1),
+        ("1" * 20, "1" * 20),
+        ("1" * 5000, "1" * 5000),
         ("2024-01-31", datetime(2024, 1, 31, tzinfo=UTC)),
         ("2024-01-31T12:00:00Z", datetime(2024, 1, 31, 12, tzinfo=UTC)),
         ("2024-01-31T12:00:00+02:00", datetime(2024, 1, 31, 10, tzinfo=UTC)),
@@ -57,6 +68,8 @@ def test_a_tag_names_its_snapshot_and_a_branch_names_none(table: Table) -> None:
     assert (refused.value.field, refused.value.suggestion) == ("from_snapshot", "one")
     with pytest.raises(SnapshotNotFound, match=r"'side'; it has one$"):
         table.snapshot_as_of("side")
+    with pytest.raises(SnapshotNotFound, match="has no tag or backup '111"):
+        table.snapshot_as_of(moment("1" * 5000))
 
 
 def test_what_is_not_there_is_told_with_the_oldest_that_is(table: Table) -> None:
@@ -92,6 +105,43 @@ def test_a_snapshot_that_the_table_was_taken_back_behind_is_no_ancestor(table: T
         (second, False, False),
         (first, True, True),
     ]
+
+
+class TestWhereSnapshotsHaveExpired:
+    """One of four snapshots is gone, and the table is built on all of them."""
+
+    @pytest.fixture
+    def made(self, table: Table) -> list[int]:
+        made = [append(table, None) for _ in range(4)]
+        # As the JVM's Iceberg lets one go: the next still names it.
+        gone = made.pop(1)
+        metadata = table.iceberg.metadata
+        left = [s for s in metadata.snapshots if s.snapshot_id != gone]
+        table.iceberg.metadata = metadata.model_copy(update={"snapshots": left})
+        return made
+
+    def test_what_is_older_is_an_ancestor_still(self, table: Table, ledger: Ledger, made: list[int]) -> None:
+        found = entries(table, ledger, 10, 0)
+        assert [entry.snapshot.snapshot_id for entry in found if entry.is_ancestor] == made[::-1]
+
+    def test_how_many_changes_there_were_is_known_up_to_them(self, table: Table, made: list[int]) -> None:
+        assert [changes_since(table, one) for one in made] == [None, 1, 0]
+
+    def test_a_plan_from_before_them_is_stale_because_nobody_knows(self, table: Table, made: list[int]) -> None:
+        assert "is unknown, as snapshots between have expired" in stale(table, made[0])
+
+    def test_one_from_after_them_is_so_because_of_what_came(self, table: Table, made: list[int]) -> None:
+        assert "rows were changed since" in stale(table, made[1])
+
+    def test_one_that_is_gone_is_so_because_the_table_is_not_built_on_it(self, table: Table, made: list[int]) -> None:
+        assert "not built on" in stale(table, 5)
+
+
+def stale(table: Table, expected_id: int) -> str:
+    """Why a rollback that was thought out at a snapshot is refused."""
+    with pytest.raises(PlanStale) as refused:
+        aimed(Wanted(0, "snapshot_id", expected_id)).check(table)
+    return refused.value.message
 
 
 def snapshot(number: int = 1, parent: int | None = None, schema_id: int = 0, **summary: Any) -> Snapshot:
@@ -133,10 +183,18 @@ class Past:
     """As much of a table as `same_rows` looks at."""
 
     def __init__(self, *snapshots: Snapshot) -> None:
-        self._snapshots = list(snapshots)
-
-    def snapshots(self) -> list[Snapshot]:
-        return self._snapshots
+        made = [
+            IcebergSnapshot(
+                snapshot_id=s.snapshot_id,
+                parent_snapshot_id=s.parent_id,
+                sequence_number=s.sequence_number,
+                timestamp_ms=s.timestamp_ms,
+                manifest_list="",
+                summary=Summary(Operation(s.summary["operation"])),
+            )
+            for s in snapshots
+        ]
+        self.iceberg = SimpleNamespace(metadata=SimpleNamespace(snapshots=made, current_snapshot_id=None))
 
 
 @pytest.mark.parametrize(
@@ -167,5 +225,53 @@ def test_rows_are_not_known_to_be_the_same_across_what_has_expired_or_branched()
     past: Any = Past(one, two, three)
     assert same_rows(past, one, three)
     assert not same_rows(past, two, three)
-    gone: Any = Past(one, snapshot(4, 3, operation="replace"))
-    assert not same_rows(gone, one, gone.snapshots()[1])
+    four = snapshot(4, 3, operation="replace")
+    gone: Any = Past(one, four)
+    assert not same_rows(gone, one, four)
+
+
+class TestTheKeyOfADiff:
+    FIELDS = Schema(
+        NestedField(1, "a", LongType(), required=True),
+        NestedField(2, "b", LongType(), required=True),
+        identifier_field_ids=[1],
+    )
+
+    @pytest.fixture
+    def table(self, tmp_path: Path) -> Table:
+        catalog = open_catalog(tmp_path)
+        catalog.ensure_namespace(ORDERS.identifier[0])
+        catalog.iceberg.create_table(ORDERS.identifier, self.FIELDS)
+        table = catalog.load(ORDERS)
+        append(table, None)
+        return table
+
+    def keys(self, table: Table, key_cols: list[str] | None = None) -> tuple[str, ...]:
+        """What pairs the rows of a table's only snapshot."""
+        nothing: Any = None  # rows that are the same are not compared
+        [one] = table.snapshots()
+        fresh = Table(table.name, table.iceberg.refresh())
+        return Differences(nothing, nothing, nothing).between(fresh, one, one, key_cols, Page(1)).keys
+
+    def test_is_the_tables_also_where_it_came_after_the_snapshot(self, table: Table) -> None:
+        with table.iceberg.update_schema() as change:
+            change.set_identifier_fields("b")
+        assert self.keys(table) == ("b",)
+        assert self.keys(table, ["a"]) == ("a",)
+        assert self.keys(table, []) == ()
+
+    def test_is_called_as_its_columns_were_then(self, table: Table) -> None:
+        with table.iceberg.update_schema() as change:
+            change.rename_column("a", "c")
+        assert self.keys(table) == ("a",)
+
+    def test_is_none_where_the_table_has_none(self, table: Table) -> None:
+        with table.iceberg.update_schema() as change:
+            change.set_identifier_fields()
+        assert self.keys(table) == ()
+
+    def test_is_the_snapshots_own_where_that_lacks_a_column_of_the_tables(self, table: Table) -> None:
+        with table.iceberg.update_schema(allow_incompatible_changes=True) as change:
+            change.add_column("c", LongType(), required=True)
+            change.set_identifier_fields("b", "c")
+        assert self.keys(table) == ("a",)

@@ -15,6 +15,7 @@ from service.errors import (
     FirnError,
     InvalidRequest,
     LedgerUnavailable,
+    StorageUnavailable,
     TableExists,
     TableNotFound,
 )
@@ -217,6 +218,25 @@ class TestRestore:
         del desk.catalog.tables[kept]
         desk.now_ms += KEPT_MS
         desk.life.remove_overdue()
+        assert not folder.exists()
+
+    def test_a_removed_table_is_forgotten_once_its_folder_is_gone_and_not_before(
+        self, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(_: str) -> None:
+            raise StorageUnavailable("silent")
+
+        folder = tmp_path / "orders-1"
+        folder.mkdir()
+        desk.catalog.tables[ORDERS] = replace(desk.catalog.tables[ORDERS], location=f"file://{folder}")
+        desk.life.drop(ORDERS, ASK, purge=False)
+        [kept] = [name for name in desk.catalog.tables if (name.tenant, name.namespace) == DROPPED_PLACE]
+        del desk.catalog.tables[kept]
+        desk.now_ms += KEPT_MS
+        with monkeypatch.context() as patched:
+            patched.setattr(desk.catalog, "remove_folder", fails)
+            assert desk.life.remove_overdue() == 0
+        assert desk.life.remove_overdue() == 1
         assert not folder.exists()
 
     def test_a_table_that_is_kept_as_dropped_and_of_which_nobody_says_so_is_taken_for_dropped(self, desk: Desk) -> None:
