@@ -37,6 +37,10 @@ class MemoryCatalog(MetastoreCatalog, NoopCatalog):
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         return Catalog.identifier_to_tuple(namespace) in self._namespaces
 
+    def load_namespace_properties(self, namespace: str | Identifier) -> dict[str, str]:
+        self._need(Catalog.identifier_to_tuple(namespace))
+        return {}
+
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         return sorted(self._namespaces)
 
