@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pkgutil
+import shutil
 import tempfile
 import threading
 import time
@@ -19,7 +20,7 @@ from service import classes, jars, presence, warm
 from service.catalog.connect import connect
 from service.catalog.staging import sweep
 from service.context import compose
-from service.engine.conf import spark_conf
+from service.engine.conf import spark_conf, spool
 from service.engine.engine import Engine
 from service.errors import FirnError
 from service.ledger.ledger import open_ledger, tidy
@@ -193,7 +194,11 @@ def build(settings: Settings | None = None, jar_paths: list[Path] | None = None)
 def rehearse(jar_paths: list[Path], java_options: classes.Options) -> None:
     """A start, with a home of its own that goes with it."""
     with tempfile.TemporaryDirectory(prefix="firn-rehearsal-") as home:
-        App(load({"FIRN_HOME": home}), jar_paths, java_options).rehearse()
+        settings = load({"FIRN_HOME": home})
+        try:
+            App(settings, jar_paths, java_options).rehearse()
+        finally:
+            shutil.rmtree(spool(settings.home), ignore_errors=True)
 
 
 def discover() -> list[Operation]:
