@@ -80,7 +80,7 @@ class DeduplicateResult(EditResult, Deduplicated):
 @operation(Deduplicate, DeduplicateResult, pool="edits", examples=EXAMPLES)
 def deduplicate(request: Deduplicate, context: Context) -> DeduplicateResult:
     """Remove all rows of each key but one, in one commit."""
-    table = context.catalog.load(request.table_name)
+    table = context.commits.table(request.table_name, context.ask)
     outcome = context.edits.run(table, "DEDUPLICATE", partial(_edit, request), request.wish(context), context.ask)
     return DeduplicateResult(records_removed=outcome.counts.deleted, **told(outcome))
 

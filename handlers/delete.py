@@ -85,7 +85,7 @@ class DeleteResult(EditResult, Deleted):
 @operation(Delete, DeleteResult, pool="edits", examples=EXAMPLES)
 def delete(request: Delete, context: Context) -> DeleteResult:
     """Delete every row that a filter finds, or all of them with `all: true`."""
-    table = context.catalog.load(request.table_name)
+    table = context.commits.table(request.table_name, context.ask)
     outcome = context.edits.run(table, "DELETE", partial(_edit, request), request.wish(context), context.ask)
     return DeleteResult(records_deleted=outcome.counts.deleted, **told(outcome))
 

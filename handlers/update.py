@@ -107,7 +107,7 @@ class UpdateResult(EditResult, Updated):
 @operation(Update, UpdateResult, pool="edits", examples=EXAMPLES)
 def update(request: Update, context: Context) -> UpdateResult:
     """Set columns to values in every row that a filter finds."""
-    table = context.catalog.load(request.table_name)
+    table = context.commits.table(request.table_name, context.ask)
     outcome = context.edits.run(table, "UPDATE", partial(_edit, request), request.wish(context), context.ask)
     return UpdateResult(records_updated=outcome.counts.updated, **told(outcome))
 

@@ -105,7 +105,7 @@ class UpsertResult(EditResult, Upserted):
 @operation(Upsert, UpsertResult, pool="edits", examples=EXAMPLES)
 def upsert(request: Upsert, context: Context) -> UpsertResult:
     """Update the rows whose keys the records have, and insert the others, in one commit."""
-    table = context.catalog.load(request.table_name)
+    table = context.commits.table(request.table_name, context.ask)
     wish, check = request.wish(context), partial(_refuse_incomplete, request)
     return _result(context.edits.run(table, "UPSERT", partial(_edit, request), wish, context.ask, check))
 

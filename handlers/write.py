@@ -156,7 +156,7 @@ def write(request: Write, context: Context) -> "WriteResult | Future[bytes]":
 
 
 def _overwrite(request: Write, context: Context) -> WriteResult:
-    table = context.catalog.load(request.table_name)
+    table = context.commits.table(request.table_name, context.ask)
     wish = request.wish(context)
     outcome = context.edits.run(table, "WRITE", partial(_edit, request), wish, context.ask)
     effect, said = outcome.effect, told(outcome)

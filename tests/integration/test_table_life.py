@@ -64,7 +64,10 @@ def test_a_renamed_table_takes_every_operation_under_its_new_name_and_none_under
     assert ids(firn, tenant, "new") == [1, 3]
 
 
-@pytest.mark.parametrize("operation", ["ALTER_TABLE", "REINITIALISE_TABLE", "ROLLBACK"])
+@pytest.mark.parametrize(
+    "operation",
+    ["ALTER_TABLE", "REINITIALISE_TABLE", "ROLLBACK", "UPDATE", "DELETE", "UPSERT", "DEDUPLICATE", "WRITE"],
+)
 def test_a_change_whose_answer_was_lost_is_found_on_the_table_that_was_renamed_since(
     firn: Firn, tenant: str, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,11 +76,16 @@ def test_a_change_whose_answer_was_lost_is_found_on_the_table_that_was_renamed_s
 
     create(firn, tenant, "t")
     first = write(firn, tenant, "t", 1)["metadata"]["snapshot_id"]
-    write(firn, tenant, "t", 2)
+    write(firn, tenant, "t", 2, 2)
     fields: dict[str, dict[str, Any]] = {
         "ALTER_TABLE": {"rename_columns": {"page": "sheet"}},
         "REINITIALISE_TABLE": {"confirm": True, "schema": {"fields": {"n": {"type": "long"}}}},
         "ROLLBACK": {"snapshot_id": first},
+        "UPDATE": {"updates": {"page": "x"}, "filter": {"id": 1}},
+        "DELETE": {"filter": {"id": 1}},
+        "UPSERT": {"records": [{"id": 1, "page": "x"}], "key_cols": ["id"]},
+        "DEDUPLICATE": {"key_cols": ["page"]},
+        "WRITE": {"mode": "overwrite", "records": [{"id": 3}]},
     }
     request = {"operation": operation, "tenant_id": tenant, "table": "t", "idempotency_key": "k", **fields[operation]}
     with monkeypatch.context() as patched:
