@@ -208,8 +208,7 @@ class _Work:
         suspects = self._of.suspects
         found = self.changed(enumerate(suspects), self._gone, "< 0") if came else []
         if went:
-            restores = ((n, did) for n, did in enumerate(suspects) if did.restores)
-            found += self.changed(restores, self._back, "> 0")
+            found += self._brought_back()
         if not found:
             return ()
         nets = []
@@ -218,6 +217,14 @@ class _Work:
             sides = [(n, view, sign) for n, did in some for view, sign in self._sides(did)]
             nets.append(self._persisted(chain.net(sides, self._of.schema)))
         return chain.reached(found, chain.follow(self._session, nets, self._of.schema))
+
+    def _brought_back(self) -> list[int]:
+        """Which restores brought back rows that went, unless others took all of these away again."""
+        restores = [(n, did) for n, did in enumerate(self._of.suspects) if did.restores]
+        as_one = [(0, did) for _, did in restores]
+        if len(restores) <= _AT_ONCE and not self._changed(as_one, self._back, "> 0"):
+            return []
+        return self.changed(restores, self._back, "> 0")
 
     def _changes(self) -> tuple[int, int]:
         """See what the change did as two views: rows that came and rows that went, each with how many of it."""

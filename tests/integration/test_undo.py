@@ -480,6 +480,16 @@ def test_rows_that_a_restore_brought_back_do_not_come_back_twice(shop: Shop, how
     assert shop.rows() == [(1, "a", 1), (2, "a", 2)]
 
 
+def test_rows_that_a_restore_brought_back_and_another_took_away_come_back(shop: Shop) -> None:
+    shop.write((1, "a", 1))
+    wrong = shop.ask("DELETE", filter={"id": 1}, create_backup=True)
+    gone = shop.load().current_snapshot_id
+    shop.ask("RESTORE_BACKUP", name=wrong["backup"])
+    shop.ask("ROLLBACK", snapshot_id=gone)
+    shop.undo(_id(wrong))
+    assert shop.rows() == [(1, "a", 1)]
+
+
 def test_a_deduplicate_is_not_undone_once_a_restore_brought_its_rows_back(shop: Shop) -> None:
     shop.write((1, "a", 1), (1, "a", 1))
     answer = shop.ask("DEDUPLICATE", key_cols=["id"], create_backup=True)

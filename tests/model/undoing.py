@@ -107,14 +107,15 @@ class Undoing(Machine):
         idle = {m for by, of in undos.items() if by > n and of > n for m in (by, of)}
         later = [m for m in range(n + 1, len(self.mutations)) if m not in idle]
         keys = {PRIMARY_KEY, *(self.mutations[m].keys for m in [n, *later])} - {()}
-        conflicts, is_certain = set(), False
+        conflicts, is_certain, returned = set(), False, Counter[Any]()
         touchable = Counter(came)
         for m in later:
             brought, took = delta(self.mutations[m])
             if m >= self.expired_before:
-                same_back = self.mutations[m].operation == "RESTORE_BACKUP" and brought & went
-                by_chance = self.mutations[m].operation == "DEDUPLICATE" and took & came
-                is_certain = is_certain or bool(same_back or by_chance)
+                if self.mutations[m].operation == "RESTORE_BACKUP":
+                    returned.update(brought)
+                    returned.subtract(took)
+                is_certain = is_certain or bool(self.mutations[m].operation == "DEDUPLICATE" and took & came)
             if took & touchable or any(
                 _key(dict(b), k) == _key(dict(w), k) for k in keys for b in brought for w in went
             ):
@@ -130,7 +131,7 @@ class Undoing(Machine):
             else:
                 left.append(row)
         back = [dict(row) for row in went.elements()]
-        rows = None if +missing or is_certain else left + back
+        rows = None if +missing or returned & went or is_certain else left + back
         return Expected([dict(row) for row in came.elements()], back, rows, frozenset(conflicts))
 
 
