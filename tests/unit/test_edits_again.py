@@ -1,7 +1,6 @@
 """An edit that has happened is answered from its snapshot, whatever has become of the table since."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from service.edits.edits import Counts, Edits
 from service.errors import FirnError
 from service.names import EDIT_PROPERTY
 from service.operation import Operation
-from service.settings import load
 from tests.unit.desk import ORDERS, Desk
 
 ADDRESS = {"tenant_id": ORDERS.tenant, "namespace": ORDERS.namespace, "table": ORDERS.table}
@@ -36,14 +34,6 @@ EDITS: list[tuple[Operation, dict[str, Any]]] = [
     (deduplicate, {"key_cols": ["gone"]}),
     (write, {"mode": "overwrite", "records": [{"gone": 1}]}),
 ]
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """The real parts of a service whose Spark was never started."""
-    app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home"))}), [])
-    yield app
-    app.stop()
 
 
 @pytest.fixture

@@ -70,6 +70,18 @@ def users_tables(desk: Desk) -> set[str]:
     return {name.table for name in desk.catalog.tables if name.tenant == ORDERS.tenant}
 
 
+def folder_of_one_half_removed(desk: Desk, tmp_path: Path) -> Path:
+    """The folder of an overdue table whose removal took it out of the catalog, and then was cut short."""
+    folder = tmp_path / "orders-1"
+    folder.mkdir()
+    desk.catalog.tables[ORDERS] = replace(desk.catalog.tables[ORDERS], location=f"file://{folder}")
+    desk.life.drop(ORDERS, ASK, purge=False)
+    [kept] = [name for name in desk.catalog.tables if (name.tenant, name.namespace) == DROPPED_PLACE]
+    del desk.catalog.tables[kept]
+    desk.now_ms += KEPT_MS
+    return folder
+
+
 class TestRename:
     def test_the_table_is_the_same_one_under_its_new_name(self, desk: Desk) -> None:
         uuid = desk.catalog.tables[ORDERS].uuid
@@ -210,13 +222,7 @@ class TestRestore:
     def test_a_folder_that_a_crash_left_of_a_removed_table_goes_with_the_next_removal(
         self, desk: Desk, tmp_path: Path
     ) -> None:
-        folder = tmp_path / "orders-1"
-        folder.mkdir()
-        desk.catalog.tables[ORDERS] = replace(desk.catalog.tables[ORDERS], location=f"file://{folder}")
-        desk.life.drop(ORDERS, ASK, purge=False)
-        [kept] = [name for name in desk.catalog.tables if (name.tenant, name.namespace) == DROPPED_PLACE]
-        del desk.catalog.tables[kept]
-        desk.now_ms += KEPT_MS
+        folder = folder_of_one_half_removed(desk, tmp_path)
         desk.life.remove_overdue()
         assert not folder.exists()
 
@@ -226,13 +232,7 @@ class TestRestore:
         def fails(_: str) -> None:
             raise StorageUnavailable("silent")
 
-        folder = tmp_path / "orders-1"
-        folder.mkdir()
-        desk.catalog.tables[ORDERS] = replace(desk.catalog.tables[ORDERS], location=f"file://{folder}")
-        desk.life.drop(ORDERS, ASK, purge=False)
-        [kept] = [name for name in desk.catalog.tables if (name.tenant, name.namespace) == DROPPED_PLACE]
-        del desk.catalog.tables[kept]
-        desk.now_ms += KEPT_MS
+        folder = folder_of_one_half_removed(desk, tmp_path)
         with monkeypatch.context() as patched:
             patched.setattr(desk.catalog, "remove_folder", fails)
             assert desk.life.remove_overdue() == 0

@@ -18,7 +18,6 @@ from service.errors import KeyBusy, StorageUnavailable, TableExists
 from service.ledger.ledger import Begun
 from service.operation import ChangeRequest, Result, operation
 from service.router import Answer, Router
-from service.settings import load
 from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
 from tests.unit.desk import ORDERS, SCHEMA
 
@@ -88,14 +87,6 @@ def promise(request: Promise, context: Context) -> "Done | Future[bytes]":
 OPERATIONS = [add, make, promise]
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders", "idempotency_key": "k1"}
 ADD = {"operation": "ADD", **ADDRESS}
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """The real parts of a service whose Spark was never started."""
-    app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home"))}), [])
-    yield app
-    app.stop()
 
 
 class Town:

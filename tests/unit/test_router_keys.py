@@ -22,7 +22,6 @@ from service.names import TableName
 from service.operation import ChangeRequest, Result, TableRequest, operation
 from service.router import Answer, Router
 from service.schema import TableSchema
-from service.settings import load
 from tests.fakes import FakeCatalog, MuteLedger
 
 
@@ -143,14 +142,6 @@ PROMISE = {"operation": "PROMISE", **ADDRESS, "idempotency_key": "k1"}
 NOTE = {"operation": "NOTE", **ADDRESS, "idempotency_key": "k1"}
 BEGIN = {"operation": "BEGIN", **ADDRESS, "idempotency_key": "k1"}
 TABLE = FakeCatalog().create(TableName("acme", "default", "orders"), TableSchema(()), (), {})
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """The real parts of a service whose Spark was never started."""
-    app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home"))}), [])
-    yield app
-    app.stop()
 
 
 @pytest.fixture
