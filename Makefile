@@ -6,10 +6,10 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --require-hashes
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-header
-PYTEST := $(BIN)/python -m pytest
+RUN := $(BIN)/python -m tests.run
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all check unit harness bench jars postman format lock clean moved
+.PHONY: help serve test test-all check unit bench jars postman format lock clean moved
 .NOTPARALLEL:
 
 help:  ## Show this
@@ -18,23 +18,20 @@ help:  ## Show this
 serve: .venv/serve jars  ## Install what is missing and serve on FIRN_PORT (8080), data under FIRN_HOME (./.firn)
 	@exec $(BIN)/python -m service serve
 
-test: check unit harness  ## Install what is missing and run the checks and the tests
+# What the tests of everything but pure values need.
+SERVICE := .venv/dev jars postman/node_modules/.installed
 
-test-all: check  ## The same with the large sizes
-	@$(MAKE) --no-print-directory unit harness LARGE=1
+test: $(SERVICE)  ## Install what is missing and run the checks and the tests; GROUP=faults for one group of them
+	@$(RUN) $(GROUP)
+
+test-all: $(SERVICE)  ## Every variant, more examples and large sizes too; LARGE=0 leaves out the sizes that take hours
+	@$(RUN) --all $(if $(filter 0,$(LARGE)),--without-large)
 
 check: .venv/dev  ## Format, lint, strict types, import arrows
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy service handlers
-	$(BIN)/lint-imports --no-logo
+	@$(RUN) checks
 
 unit: .venv/dev  ## The tests that need no JVM
-	$(PYTEST) tests/unit -n 2 $(if $(LARGE),--hypothesis-profile thorough)
-
-# One process, so that Spark starts once.
-harness: .venv/dev jars postman/node_modules/.installed  ## The tests on a real Spark, catalog and service
-	$(PYTEST) tests/contract tests/integration tests/faults --durations 20 $(if $(LARGE),,-m "not large")
+	@$(RUN) unit
 
 bench: .venv/serve jars bench/.venv/installed  ## Measure beside other tools, into bench/results; PART=2 for one part
 	@$(BIN)/python -m bench.run $(PART)

@@ -8,15 +8,15 @@ docs/expressions.md from the functions' table, in docs/cli.md from the commands'
 import re
 from pathlib import Path
 
-from service.app import discover
+from handlers import discover
+from service.api.docs_page import FieldRow, common_rows, pretty, request_rows, result_rows
 from service.cli.catalogue import COMMANDS
-from service.cli.command import CODES, Argument, Command
-from service.cli.command import Example as Call
+from service.cli.command import EXIT_CODES, Argument, Command
+from service.cli.command import CommandExample as Call
 from service.cli.parser import SHARED
-from service.docs_page import FieldRow, common_rows, pretty, request_rows, result_rows
-from service.expressions.functions import TABLE, Function
-from service.metrics.catalogue import HAPPENED, PROCESS, READ, TABLES, Described
-from service.operation import Operation
+from service.metrics.catalogue import GAUGES, PER_TABLE, PROCESS, RECORDED, MetricSpec
+from service.model.expressions.functions import TABLE, Function
+from service.operations.operation import Operation
 
 OPERATIONS = Path(__file__).with_name("operations.md")
 METRICS = Path(__file__).with_name("metrics.md")
@@ -34,7 +34,7 @@ def generated(text: str, operations: list[Operation]) -> str:
 
 def generated_metrics(text: str) -> str:
     """The document of the metrics with its tables made anew."""
-    parts = {"happened": HAPPENED, "tables": TABLES, "read": READ, "process": PROCESS}
+    parts = {"events": RECORDED, "tables": PER_TABLE, "gauges": GAUGES, "process": PROCESS}
     return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{_metrics(parts[found[1]])}\n<!-- end -->", text)
 
 
@@ -47,7 +47,8 @@ def generated_expressions(text: str) -> str:
 def generated_cli(text: str) -> str:
     """The document of the `firn` command with its tables and its commands made anew."""
     parts = {
-        "codes": "| code | when |\n|---|---|\n" + "\n".join(f"| {code} | {text} |" for code, text in CODES.items()),
+        "codes": "| code | when |\n|---|---|\n"
+        + "\n".join(f"| {code} | {text} |" for code, text in EXIT_CODES.items()),
         "options": _options(SHARED),
         "commands": "\n\n".join(map(_command, COMMANDS)),
     }
@@ -78,7 +79,7 @@ def _table(rows: list[FieldRow], *, needed: bool) -> str:
     return head + "\n".join(_row(row, needed) for row in rows)
 
 
-def _metrics(kinds: tuple[Described, ...]) -> str:
+def _metrics(kinds: tuple[MetricSpec, ...]) -> str:
     rows = [f"| `{m.name}` | {m.kind} | {', '.join(f'`{label}`' for label in m.labels)} | {m.help} |" for m in kinds]
     return "\n".join(["| metric | type | labels | |", "|---|---|---|---|", *rows])
 
@@ -105,7 +106,7 @@ def _call(example: Call) -> str:
     # The one that most examples have stands at the top of the document.
     own = {name: text for name, text in example.files.items() if name in example.line and name != "orders.yaml"}
     files = "".join(f"`{name}`:\n\n```{Path(name).suffix[1:]}\n{text}```\n\n" for name, text in own.items())
-    return f"**{example.title}:**\n\n{files}```console\n$ {line}\n{example.shows}```"
+    return f"**{example.title}:**\n\n{files}```console\n$ {line}\n{example.output}```"
 
 
 def _functions(name: str, group: tuple[Function, ...]) -> str:

@@ -6,25 +6,28 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.catalog.alter import Alteration, alter
-from service.catalog.tables import Table
-from service.columns import known_names
-from service.context import Context
-from service.derived import PREFIX, check_evolved
+from service.catalog.tables import Catalog, Table
+from service.commits.commit import Commits
 from service.errors import InvalidRequest, InvalidSchema, nearest
-from service.evolution import Changes, Move, evolved, parse_added, parse_types
-from service.operation import ChangeRequest, Confirmable, Example, Result, operation
-from service.properties import (
+from service.maintenance.advise.auto import Auto
+from service.maintenance.policy import TARGET, check_policy
+from service.model.call import Call
+from service.model.properties import (
     COMMENT,
     TableProperties,
+    changed_properties,
     compaction_policy,
     property_names,
-    unset_changes,
-    written_changes,
+    unset_properties,
 )
-from service.ranges import RANGES, ranges_of
-from service.schema import TableSchema, describe_schema
+from service.model.schema.columns import known_names
+from service.model.schema.definition import describe_schema
+from service.model.schema.derived import DERIVED_PREFIX, check_evolved
+from service.model.schema.evolution import ColumnMove, SchemaChanges, evolve, parse_added_columns, parse_type_changes
+from service.model.schema.ranges import RANGES_PROPERTY, ranges_of
+from service.model.schema.types import TableSchema
+from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.settings import IcebergSettings
-from service.upkeep.policy import TARGET, check_policy
 
 OPERATION = "ALTER_TABLE"
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "customers"}
@@ -118,53 +121,53 @@ class AlterTableResult(Result):
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="the table's columns now")
 
 
-@operation(AlterTable, AlterTableResult, pool="edits", examples=EXAMPLES)
-def alter_table(request: AlterTable, context: Context) -> AlterTableResult:
+@operation(AlterTable, AlterTableResult, pool="tables", examples=EXAMPLES)
+def alter_table(
+    request: AlterTable, call: Call, settings: IcebergSettings, catalog: Catalog, commits: Commits, auto: Auto
+) -> AlterTableResult:
     """Change a table's columns, types, properties and key in one commit; no file is written anew."""
-    settings = context.settings.iceberg
     changes, properties = _changes(request), _properties(request, settings)
     if not changes.any and not properties:
         wanted = [*_COLUMNS, "set_properties", "unset_properties", "description", "primary_key"]
         raise InvalidRequest(f"there is nothing to change; send one or more of {', '.join(wanted)}")
-    table = context.commits.table(request.table_name, context.ask)
+    table = commits.table(request.table_name, call)
 
     def decide(current: Table) -> Alteration:
         return _decided(request, current, changes, properties, settings)
 
     def change(current: Table, batch: str) -> Table:
-        leave = context.commits.must_be_ours
-        return alter(context.catalog, current, batch, decide, lambda: leave(batch))
+        return alter(catalog, current, batch, decide, lambda: commits.must_be_ours(batch))
 
-    after = context.commits.reshape(table, OPERATION, context.ask, change)
-    context.auto.policy_changed(table.name)
+    after = commits.alter(table, OPERATION, call, change)
+    auto.policy_changed(table.name)
     return AlterTableResult(table_altered=True, schema_=describe_schema(after.schema))
 
 
-def _changes(request: AlterTable) -> Changes:
-    return Changes(
-        parse_added(request.add_columns or {}),
+def _changes(request: AlterTable) -> SchemaChanges:
+    return SchemaChanges(
+        parse_added_columns(request.add_columns or {}),
         request.rename_columns or {},
         request.drop_columns or (),
-        parse_types(request.change_types or {}),
+        parse_type_changes(request.change_types or {}),
         request.set_nullable or {},
         [_move(move, f"move_columns[{i}]") for i, move in enumerate(request.move_columns or ())],
         None if request.primary_key is None else tuple(request.primary_key),
     )
 
 
-def _move(move: MoveColumn, path: str) -> Move:
+def _move(move: MoveColumn, path: str) -> ColumnMove:
     places = {"first": move.first or None, "before": move.before, "after": move.after}
     given = [place for place, value in places.items() if value is not None]
     if len(given) != 1:
         raise InvalidRequest(f"{path} needs one of first: true, before and after", field=path)
     place = given[0]
-    return Move(move.column, place, None if place == "first" else str(places[place]), path)  # type: ignore[arg-type]  # a key of places
+    return ColumnMove(move.column, place, None if place == "first" else str(places[place]), path)  # type: ignore[arg-type]  # a key of places
 
 
 def _properties(request: AlterTable, settings: IcebergSettings) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for i, name in enumerate(request.unset_properties or ()):
-        gone = unset_changes(name, settings)
+        gone = unset_properties(name, settings)
         if gone is None:
             near = nearest(name, property_names())
             hint = f"did you mean {near!r}?" if near else f"known are {', '.join(property_names())}"
@@ -172,7 +175,7 @@ def _properties(request: AlterTable, settings: IcebergSettings) -> dict[str, str
             raise InvalidRequest(f"{path}: {name[:80]!r} is not a property; {hint}", field=path, suggestion=near)
         found |= gone
     if request.set_properties is not None:
-        wanted = written_changes(request.set_properties, settings)
+        wanted = changed_properties(request.set_properties, settings)
         both = next(iter(wanted.keys() & found.keys()), None)
         if both is not None:
             raise InvalidRequest("unset_properties and set_properties name the same property", field="unset_properties")
@@ -189,11 +192,11 @@ def _properties(request: AlterTable, settings: IcebergSettings) -> dict[str, str
 def _decided(
     request: AlterTable,
     table: Table,
-    changes: Changes,
+    changes: SchemaChanges,
     properties: Mapping[str, str | None],
     settings: IcebergSettings,
 ) -> Alteration:
-    after = evolved(table.schema, changes, table.past_partition) if changes.any else table.schema
+    after = evolve(table.schema, changes, table.past_partition) if changes.any else table.schema
     check_evolved(table.properties, table.schema, after)
     changed = {**properties, **_derived(table, changes), **_ranges(table, changes, after)}
     kept = {name: value for name, value in {**table.properties, **changed}.items() if value is not None}
@@ -204,19 +207,19 @@ def _decided(
     return Alteration(changes, after, changed)
 
 
-def _derived(table: Table, changes: Changes) -> dict[str, str | None]:
+def _derived(table: Table, changes: SchemaChanges) -> dict[str, str | None]:
     """What becomes of the expressions of derived columns that are dropped or renamed."""
     found: dict[str, str | None] = {}
     for name in (*changes.drop, *changes.rename):
-        if PREFIX + name in table.properties:
-            found[PREFIX + name] = None
+        if DERIVED_PREFIX + name in table.properties:
+            found[DERIVED_PREFIX + name] = None
     for name, new in changes.rename.items():
-        if PREFIX + name in table.properties:
-            found[PREFIX + new] = table.properties[PREFIX + name]
+        if DERIVED_PREFIX + name in table.properties:
+            found[DERIVED_PREFIX + new] = table.properties[DERIVED_PREFIX + name]
     return found
 
 
-def _ranges(table: Table, changes: Changes, after: TableSchema) -> dict[str, str | None]:
+def _ranges(table: Table, changes: SchemaChanges, after: TableSchema) -> dict[str, str | None]:
     """What becomes of the ranges that the table is split by, where their column is renamed or widened."""
     ranges = ranges_of(table.properties)
     if ranges is None:
@@ -229,7 +232,7 @@ def _ranges(table: Table, changes: Changes, after: TableSchema) -> dict[str, str
         )
     column = after.field(changes.rename.get(ranges.column, ranges.column))
     same = (column.name, column.type) == (ranges.column, ranges.type)
-    return {} if same else {RANGES: ranges.of(column.name, column.type).text}
+    return {} if same else {RANGES_PROPERTY: ranges.of(column.name, column.type).text}
 
 
 def _check_sorted(table: Table, after: TableSchema, kept: Mapping[str, str], settings: IcebergSettings) -> None:

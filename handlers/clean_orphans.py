@@ -4,9 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from service.context import Context
-from service.operation import ChangeRequest, Example, Result, operation
-from service.upkeep.orphans import HOUR_MS, SAFE_HOURS, now_ms, said
+from service.catalog.tables import Catalog
+from service.maintenance.orphans.orphans import HOUR_MS, SAFE_HOURS, Orphans, now_ms, said
+from service.model.call import Call
+from service.operations.operation import ChangeRequest, Example, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -61,17 +62,17 @@ class CleanOrphansResult(Result):
     )
 
 
-@operation(CleanOrphans, CleanOrphansResult, pool="upkeep", examples=EXAMPLES, schedulable=True)
-def clean_orphans(request: CleanOrphans, context: Context) -> CleanOrphansResult:
+@operation(CleanOrphans, CleanOrphansResult, pool="maintenance", examples=EXAMPLES, schedulable=True)
+def clean_orphans(request: CleanOrphans, call: Call, catalog: Catalog, orphans: Orphans) -> CleanOrphansResult:
     """Remove files that failed or killed work left in a table's folder."""
-    table = context.catalog.load(request.table_name)
+    table = catalog.load(request.table_name)
     short = request.older_than_hours < SAFE_HOURS
-    clean = context.orphans.clean_now if short else context.orphans.clean
+    clean = orphans.clean_now if short else orphans.clean
     cleaned = clean(
         table,
         now_ms() - request.older_than_hours * HOUR_MS,
         dry_run=request.dry_run,
-        still_ours=context.ask.still_ours,
+        still_ours=call.commit_gate,
     )
     return CleanOrphansResult(
         dry_run=request.dry_run,

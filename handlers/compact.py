@@ -1,22 +1,23 @@
 """COMPACT: small files merged, old snapshots let go, and what that came to."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.catalog.tables import Table
-from service.context import Context
+from service.catalog.tables import Catalog, Table
+from service.commits.small_files import SmallFileChecks
 from service.errors import InvalidRequest
-from service.jobs.running import Running
-from service.operation import ChangeRequest, Example, Metadata, Result, operation
-from service.properties import target_file_size_mb
-from service.pruning import partition_expression
+from service.jobs.background import Background
+from service.maintenance.compact.compaction import Compactions
+from service.maintenance.compact.report import CompactionOptions, CompactionOutcome, CompactionProgress, PlannedGroup
+from service.maintenance.compact.sorting import check_order
+from service.model.call import Call
+from service.model.filters.pruning import partition_expression
+from service.model.properties import target_file_size_mb
+from service.operations.operation import ChangeRequest, Example, Metadata, Result, operation
 from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
-from service.upkeep.compaction import Call
-from service.upkeep.report import Outcome, PlannedGroup, Progress, Wish
-from service.upkeep.sorting import check_order
 
 _SHOWN = 1000
 OMITTED: Any = {"omit_when_null": True}
@@ -211,32 +212,36 @@ class CompactResult(Result):
     )
 
 
-@operation(Compact, CompactResult, pool="upkeep", examples=EXAMPLES, schedulable=True)
-def compact(request: Compact, context: Context) -> CompactResult:
+@operation(Compact, CompactResult, pool="maintenance", examples=EXAMPLES, schedulable=True)
+def compact(
+    request: Compact,
+    call: Call,
+    catalog: Catalog,
+    background: Background,
+    compactions: Compactions,
+    small_files: SmallFileChecks,
+) -> CompactResult:
     """Merge a table's small files and expire its old snapshots."""
-    table = context.catalog.load(request.table_name)
-    wish = _wish(request, context, table)
+    table = catalog.load(request.table_name)
+    wish = _wish(request, small_files, table)
     if not request.async_:
-        return _result(context.compactions.compact(table, wish, Call(context.ask)))
-    progress = Progress()
-    # The key, if there is one, stands for the job: its answer is the job's id.
-    ask = replace(context.ask, key=None, earlier=None)
+        return _result(compactions.compact(table, wish, call))
 
-    def work(running: Running) -> bytes:
-        outcome = context.compactions.compact(table, wish, Call(ask, control=running, progress=progress))
-        return context.reply(_result(outcome))
+    def work(job: Call) -> bytes:
+        return job.respond(_result(compactions.compact(table, wish, job)))
 
-    job_id = context.background.start("COMPACT", table, progress, work)
+    # An idempotency key stands for the job: its answer is the job's id.
+    job_id = background.start("COMPACT", table, CompactionProgress(), call, work)
     return CompactResult(job_id=job_id)
 
 
-def _wish(request: Compact, context: Context, table: Table) -> Wish:
-    policy = context.upkeep.policy(table)
+def _wish(request: Compact, small_files: SmallFileChecks, table: Table) -> CompactionOptions:
+    policy = small_files.policy(table)
     sort_by = None if request.sort_by is None else tuple(request.sort_by)
     if request.strategy == "binpack" and sort_by is not None:
         raise InvalidRequest("sort_by has no meaning with strategy: binpack; send sort or zorder", field="sort_by")
     strategy = request.strategy or ("sort" if sort_by and policy.strategy == "binpack" else policy.strategy)
-    target = request.target_file_size_mb or target_file_size_mb(table.properties, context.upkeep.settings)
+    target = request.target_file_size_mb or target_file_size_mb(table.properties, small_files.settings)
     if request.max_file_size_mb is not None and request.max_file_size_mb >= target:
         raise InvalidRequest(
             f"max_file_size_mb: {request.max_file_size_mb} must be below the size of merged files, {target}, or each "
@@ -245,7 +250,7 @@ def _wish(request: Compact, context: Context, table: Table) -> Wish:
         )
     columns = policy.sort_by if sort_by is None else sort_by
     check_order(strategy, columns, table.schema, "sort_by", table.partition)
-    return Wish(
+    return CompactionOptions(
         force=request.force,
         target_file_size_mb=request.target_file_size_mb,
         max_file_size_mb=request.max_file_size_mb,
@@ -262,7 +267,7 @@ def _wish(request: Compact, context: Context, table: Table) -> Wish:
     )
 
 
-def _result(outcome: Outcome) -> CompactResult:
+def _result(outcome: CompactionOutcome) -> CompactResult:
     return CompactResult(
         compacted=outcome.compacted,
         reason=outcome.reason,

@@ -1,16 +1,15 @@
 """COMPACTION_LOG: what compactions there were, and what came of them."""
 
-import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.context import Context
+from service.catalog.tables import Catalog
 from service.errors import InvalidRequest
-from service.ledger.compactions import CompactionNote, CompactionNotes, Place
-from service.names import TableName
-from service.operation import Example, Request, Result, operation
+from service.ledger.jobs import JobRecord, JobRecords, Place
+from service.model.names import TableName
+from service.operations.operation import Example, Request, Result, operation
 
 EXAMPLES = (
     Example(
@@ -70,52 +69,47 @@ class CompactionLogResult(Result):
     truncated: bool = Field(description="whether there are more")
 
 
-@operation(CompactionLog, CompactionLogResult, pool="queries", examples=EXAMPLES)
-def compaction_log(request: CompactionLog, context: Context) -> CompactionLogResult:
+@operation(CompactionLog, CompactionLogResult, pool="metadata", examples=EXAMPLES)
+def compaction_log(request: CompactionLog, catalog: Catalog, records: JobRecords) -> CompactionLogResult:
     """List past and running compactions: when, who asked, what was counted before and after."""
-    notes, before = context.compaction_notes, _place(request.before, context.compaction_notes)
-    if request.table is not None:
-        name = TableName(request.tenant_id, request.namespace, request.table)
-        found = notes.of_table(name, request.limit + 1, before)
-        if not found:
-            context.catalog.load(name)  # a name that was misspelt has no history either
-    else:
-        namespace = request.namespace if "namespace" in request.model_fields_set else None
-        found = notes.of_tenant(request.tenant_id, request.limit + 1, before, namespace)
+    before = _place(request.before, records)
+    # Without a table, those of the namespace if one is named.
+    namespace = request.namespace if request.table or "namespace" in request.model_fields_set else None
+    found = records.log(
+        "COMPACT",
+        request.limit + 1,
+        tenant=request.tenant_id,
+        namespace=namespace,
+        table=request.table,
+        before=before,
+    )
+    if request.table is not None and not found:
+        # A name that was misspelt has no history either.
+        catalog.load(TableName(request.tenant_id, request.namespace, request.table))
     return CompactionLogResult(
-        compactions=[_logged(note) for note in found[: request.limit]], truncated=len(found) > request.limit
+        compactions=[_logged(job) for job in found[: request.limit]], truncated=len(found) > request.limit
     )
 
 
-def _logged(note: CompactionNote) -> LoggedCompaction:
+def _logged(job: JobRecord) -> LoggedCompaction:
+    told = {name: job.details.get(name) for name in ("request", "stats", "predicted", "error")}
     return LoggedCompaction(
-        id=note.id,
-        namespace=note.table.namespace,
-        table=note.table.table,
-        asked_by=note.asked_by,
-        state=note.state,
-        started_at=_moment(note.begun_ms),
-        ended_at=None if note.ended_ms is None else _moment(note.ended_ms),
-        request=_value(note.request),
-        stats=_value(note.stats),
-        predicted=_value(note.predicted),
-        error=_value(note.error),
+        id=job.id,
+        namespace=job.table.namespace,
+        table=job.table.table,
+        asked_by=job.requested_by,
+        state=job.state,
+        started_at=_moment(job.started_ms or 0),
+        ended_at=None if job.ended_ms is None else _moment(job.ended_ms),
+        **told,
     )
-
-
-def _value(text: str | None) -> Any:
-    """What JSON says, or the text itself where it is none."""
-    try:
-        return None if text is None else json.loads(text)
-    except ValueError:
-        return text
 
 
 def _moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
 
 
-def _place(before: str | None, notes: CompactionNotes) -> Place | None:
+def _place(before: str | None, records: JobRecords) -> Place | None:
     if before is None:
         return None
     try:
@@ -123,12 +117,12 @@ def _place(before: str | None, notes: CompactionNotes) -> Place | None:
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         since = moment - datetime.fromtimestamp(0, UTC)
     except (ValueError, OverflowError) as e:
-        place = notes.place(before)
-        if place is None:
+        job = records.find(before)
+        if job is None or job.started_ms is None:
             raise InvalidRequest(
                 f"before: {before[:80]!r} is no time and no compaction's id; write it as 2024-01-31T12:00:00Z",
                 field="before",
             ) from e
-        return place
+        return job.started_ms, job.id
     # A time between two milliseconds is after the earlier one.
     return -(-(since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1000), None

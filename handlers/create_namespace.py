@@ -5,9 +5,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.catalog.namespaces import create_namespace as create
-from service.context import Context
+from service.catalog.tables import Catalog
 from service.errors import NamespaceExists
-from service.operation import Confirmable, Example, Request, Result, operation
+from service.operations.operation import Confirmable, Example, Request, Result, operation
 
 REQUEST = {"operation": "CREATE_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 
@@ -40,10 +40,10 @@ class CreateNamespaceResult(Result):
     namespace_existed: bool = Field(description="whether it was there already")
 
 
-@operation(CreateNamespace, CreateNamespaceResult, pool="edits", examples=EXAMPLES)
-def create_namespace(request: CreateNamespace, context: Context) -> CreateNamespaceResult:
+@operation(CreateNamespace, CreateNamespaceResult, pool="tables", examples=EXAMPLES)
+def create_namespace(request: CreateNamespace, catalog: Catalog) -> CreateNamespaceResult:
     """Make a namespace; CREATE_TABLE makes the one that it names by itself."""
-    created = create(context.catalog, request.tenant_id, request.namespace)
+    created = create(catalog, request.tenant_id, request.namespace)
     if not created and not request.if_not_exists:
         raise NamespaceExists(
             f"namespace {request.namespace!r} exists already; choose another name, or send if_not_exists: true",

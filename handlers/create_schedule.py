@@ -5,13 +5,12 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from service.context import Context
 from service.errors import InvalidRequest
-from service.names import check_name
-from service.operation import Example, Request, Result, operation
-from service.scheduling import moment
-from service.upkeep.schedules import Plan, Scope
-from service.upkeep.times import Timing, check_delay
+from service.jobs.schedules.schedules import SchedulePlan, Schedules, Scope
+from service.jobs.schedules.times import ScheduleTiming, check_delay
+from service.model.names import check_name
+from service.operations.operation import Example, Request, Result, operation
+from service.operations.schedule_results import moment
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 GIVEN = ({"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}},)
@@ -99,27 +98,27 @@ class CreateScheduleResult(Result):
     next_run: datetime | None = Field(description="when it is due next; null where it is not enabled")
 
 
-@operation(CreateSchedule, CreateScheduleResult, pool="edits", examples=EXAMPLES)
-def create_schedule(request: CreateSchedule, context: Context) -> CreateScheduleResult:
+@operation(CreateSchedule, CreateScheduleResult, pool="tables", examples=EXAMPLES)
+def create_schedule(request: CreateSchedule, schedules: Schedules) -> CreateScheduleResult:
     """Run an operation again and again, at the times of a cron expression, by the clock of a place."""
     scope = _scope(request)
     delay_s = check_delay(request.delay) if request.delay is not None else 0
-    plan = Plan(
+    plan = SchedulePlan(
         request.tenant_id,
         request.name,
-        Timing(request.cron, request.timezone, delay_s, request.catch_up),
+        ScheduleTiming(request.cron, request.timezone, delay_s, request.catch_up),
         scope,
         None if scope == "all" else request.namespace,
         request.table,
         request.task,
         request.enabled,
     )
-    made, replaced = context.schedules.create(plan, replace=request.replace)
+    made, replaced = schedules.create(plan, replace=request.replace)
     return CreateScheduleResult(
         schedule_created=not replaced,
         schedule_replaced=replaced,
         scope=scope,
-        tables=len(context.schedules.scheduler.tables_of(made)),
+        tables=len(schedules.scheduler.tables_of(made)),
         next_run=moment(made.next_ms),
     )
 

@@ -4,13 +4,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.context import Context
+from service.commits.commit import Commits
 from service.errors import TableExists
-from service.operation import ChangeRequest, Confirmable, Example, Metadata, Result, operation
-from service.partition import parse_partition
-from service.properties import TableProperties, to_iceberg
-from service.schema import parse_schema
-from service.upkeep.policy import TARGET, check_policy
+from service.maintenance.policy import TARGET, check_policy
+from service.model.call import Call
+from service.model.properties import TableProperties, to_iceberg
+from service.model.schema.definition import parse_schema
+from service.model.schema.partition import parse_partition
+from service.operations.operation import ChangeRequest, Confirmable, Example, Metadata, Result, operation
+from service.settings import IcebergSettings
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 REQUEST = {
@@ -77,17 +79,16 @@ class CreateTableResult(Result):
     metadata: Metadata = Field(default_factory=Metadata)
 
 
-@operation(CreateTable, CreateTableResult, pool="edits", examples=EXAMPLES)
-def create_table(request: CreateTable, context: Context) -> CreateTableResult:
+@operation(CreateTable, CreateTableResult, pool="tables", examples=EXAMPLES)
+def create_table(request: CreateTable, call: Call, settings: IcebergSettings, commits: Commits) -> CreateTableResult:
     """Create a table with a schema, a partitioning and properties."""
     schema = parse_schema(request.schema_)
     partition = parse_partition(request.partition, schema)
-    settings = context.settings.iceberg
     properties = to_iceberg(request.properties, settings)
     given = request.properties.model_fields_set | request.properties.compaction.model_fields_set
     check_policy(properties, settings, schema, given, _where, partition)
     try:
-        context.commits.create(request.table_name, schema, partition, properties, context.ask)
+        commits.create(request.table_name, schema, partition, properties, call)
     except TableExists:
         if not request.if_not_exists:
             raise

@@ -6,15 +6,18 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.changes import Edit, Repeats, SortKey
-from service.columns import columns_of
-from service.context import Context
-from service.edits.upsert import keys_of
+from service.commits.backups import Backups
+from service.commits.commit import Commits
+from service.edits.edits import Edits
 from service.errors import InvalidRequest
-from service.operation import Example, operation
-from service.query.items import Sorts
-from service.requests import EditRequest, EditResult, told
-from service.schema import DecimalType, Primitive, TableSchema
+from service.model.call import Call
+from service.model.edits import Duplicates, Edit, SortKey
+from service.model.query.items import Sorts
+from service.model.schema.columns import columns_of
+from service.model.schema.key_columns import key_columns
+from service.model.schema.types import DecimalType, Primitive, TableSchema
+from service.operations.edit_requests import EditRequest, EditResult, edit_fields
+from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
 GIVEN = (
@@ -78,17 +81,19 @@ class DeduplicateResult(EditResult, Deduplicated):
 
 
 @operation(Deduplicate, DeduplicateResult, pool="edits", examples=EXAMPLES)
-def deduplicate(request: Deduplicate, context: Context) -> DeduplicateResult:
+def deduplicate(
+    request: Deduplicate, call: Call, commits: Commits, backups: Backups, edits: Edits
+) -> DeduplicateResult:
     """Remove all rows of each key but one, in one commit."""
-    table = context.commits.table(request.table_name, context.ask)
-    outcome = context.edits.run(table, "DEDUPLICATE", partial(_edit, request), request.wish(context), context.ask)
-    return DeduplicateResult(records_removed=outcome.counts.deleted, **told(outcome))
+    table = commits.table(request.table_name, call)
+    outcome = edits.run(table, "DEDUPLICATE", partial(_edit, request), request.wish(backups), call)
+    return DeduplicateResult(records_removed=outcome.counts.deleted, **edit_fields(outcome))
 
 
 def _edit(request: Deduplicate, table: Table) -> Edit:
     schema = table.schema
-    keys, order = keys_of(schema, request.key_cols), _order(request, schema)
-    return Edit(schema, Repeats(keys, order, request.keep == "last", request.within(schema, table.partition)))
+    keys, order = key_columns(schema, request.key_cols), _order(request, schema)
+    return Edit(schema, Duplicates(keys, order, request.keep == "last", request.within(schema, table.partition)))
 
 
 def _order(request: Deduplicate, schema: TableSchema) -> tuple[SortKey, ...]:

@@ -6,10 +6,13 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.changes import ByFilter, Edit
-from service.context import Context
-from service.operation import Example, operation
-from service.requests import EditResult, RowsRequest, told
+from service.commits.backups import Backups
+from service.commits.commit import Commits
+from service.edits.edits import Edits
+from service.model.call import Call
+from service.model.edits import ByFilter, Edit
+from service.operations.edit_requests import EditResult, RowsRequest, edit_fields
+from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "baskets"}
 GIVEN = (
@@ -83,11 +86,11 @@ class DeleteResult(EditResult, Deleted):
 
 
 @operation(Delete, DeleteResult, pool="edits", examples=EXAMPLES)
-def delete(request: Delete, context: Context) -> DeleteResult:
+def delete(request: Delete, call: Call, commits: Commits, backups: Backups, edits: Edits) -> DeleteResult:
     """Delete every row that a filter finds, or all of them with `all: true`."""
-    table = context.commits.table(request.table_name, context.ask)
-    outcome = context.edits.run(table, "DELETE", partial(_edit, request), request.wish(context), context.ask)
-    return DeleteResult(records_deleted=outcome.counts.deleted, **told(outcome))
+    table = commits.table(request.table_name, call)
+    outcome = edits.run(table, "DELETE", partial(_edit, request), request.wish(backups), call)
+    return DeleteResult(records_deleted=outcome.counts.deleted, **edit_fields(outcome))
 
 
 def _edit(request: Delete, table: Table) -> Edit:

@@ -4,8 +4,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.context import Context
-from service.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.catalog.tables import Catalog
+from service.commits.backups import Backups
+from service.model.call import Call
+from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "drafts"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -37,8 +39,8 @@ class DeleteBackupResult(Result):
     backup_deleted: bool = Field(description="true: it cannot be restored any more")
 
 
-@operation(DeleteBackup, DeleteBackupResult, pool="edits", examples=EXAMPLES)
-def delete_backup(request: DeleteBackup, context: Context) -> DeleteBackupResult:
+@operation(DeleteBackup, DeleteBackupResult, pool="tables", examples=EXAMPLES)
+def delete_backup(request: DeleteBackup, call: Call, catalog: Catalog, backups: Backups) -> DeleteBackupResult:
     """Let go of a backup; the files that nothing else needs are deleted with the table's next old snapshots."""
-    context.backups.delete(context.catalog.load(request.table_name), request.name, context.ask)
+    backups.delete(catalog.load(request.table_name), request.name, call)
     return DeleteBackupResult(backup_deleted=True)

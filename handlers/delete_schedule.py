@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.context import Context
-from service.operation import Example, Request, Result, operation
+from service.jobs.schedules.schedules import Schedules
+from service.operations.operation import Example, Request, Result, operation
 
 
 def _answer(*, there: bool) -> dict[str, Any]:
@@ -51,10 +51,10 @@ class DeleteScheduleResult(Result):
     schedule_existed: bool = Field(description="whether it was there")
 
 
-@operation(DeleteSchedule, DeleteScheduleResult, pool="edits", examples=EXAMPLES)
-def delete_schedule(request: DeleteSchedule, context: Context) -> DeleteScheduleResult:
+@operation(DeleteSchedule, DeleteScheduleResult, pool="tables", examples=EXAMPLES)
+def delete_schedule(request: DeleteSchedule, schedules: Schedules) -> DeleteScheduleResult:
     """Delete a schedule and what is known of its runs; one that is under way commits nothing more."""
     if not request.if_exists:
-        context.schedules.find(request.tenant_id, request.name)
-    deleted = context.schedules.delete(request.tenant_id, request.name)
+        schedules.find(request.tenant_id, request.name)
+    deleted = schedules.delete(request.tenant_id, request.name)
     return DeleteScheduleResult(schedule_deleted=deleted, schedule_existed=deleted)

@@ -4,16 +4,18 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.catalog.files import count_rows, list_files
-from service.context import Context
-from service.derived import described
-from service.operation import Example, Metadata, Result, TableRequest, operation
-from service.partition import describe_partition
-from service.properties import describe, is_online
-from service.ranges import ranges_of
-from service.schema import describe_schema
-from service.upkeep.policy import CompactionInForce, in_force
-from service.upkeep.small import is_small
+from service.catalog.files.data_files import count_rows, list_files
+from service.catalog.files.small import is_small
+from service.catalog.tables import Catalog
+from service.commits.small_files import SmallFileChecks
+from service.maintenance.policy import CompactionInForce, in_force
+from service.model.properties import describe, is_online
+from service.model.schema.definition import describe_schema
+from service.model.schema.derived import derived_expressions
+from service.model.schema.partition import describe_partition
+from service.model.schema.ranges import ranges_of
+from service.operations.operation import Example, Metadata, Result, TableRequest, operation
+from service.settings import IcebergSettings
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
 SCHEMA = {"fields": {"page": {"type": "string", "required": True}, "at": {"type": "timestamp", "required": False}}}
@@ -111,22 +113,24 @@ class DescribeTableResult(Result):
     description: Description = Field(description="what the table is made of")
 
 
-@operation(DescribeTable, DescribeTableResult, pool="queries", examples=EXAMPLES)
-def describe_table(request: DescribeTable, context: Context) -> DescribeTableResult:
+@operation(DescribeTable, DescribeTableResult, pool="metadata", examples=EXAMPLES)
+def describe_table(
+    request: DescribeTable, settings: IcebergSettings, catalog: Catalog, small_files: SmallFileChecks
+) -> DescribeTableResult:
     """Describe a table: schema, partitioning, properties, compaction policy, snapshot, rows, files and bytes."""
-    table = context.catalog.load(request.table_name)
+    table = catalog.load(request.table_name)
     files = list_files(table)
-    small = context.upkeep.small_bytes(table)
+    small = small_files.small_bytes(table)
     ranges = ranges_of(table.properties)
     return DescribeTableResult(
         description=Description(
             schema_=describe_schema(table.schema),
             partition=describe_partition(table.partition),
             properties=describe(table.properties),
-            derived=described(table.properties) or None,
+            derived=derived_expressions(table.properties) or None,
             split_points=list(ranges.points) if ranges else None,
             online=is_online(table.properties),
-            compaction=in_force(table.properties, context.settings.iceberg),
+            compaction=in_force(table.properties, settings),
             current_snapshot_id=table.current_snapshot_id,
             metadata_location=table.metadata_location,
             row_count=count_rows(table),

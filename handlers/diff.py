@@ -4,11 +4,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.catalog.tables import Snapshot, Table
-from service.context import Context
-from service.history.diff import Page
-from service.moments import moment
-from service.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
+from service.catalog.tables import Catalog, Snapshot, Table
+from service.model.as_of import moment
+from service.model.call import Call
+from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
+from service.queries.diff import Differences, DiffPage
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "menu"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -115,12 +115,12 @@ class DiffResult(Result):
 
 
 @operation(Diff, DiffResult, pool="queries", examples=EXAMPLES)
-def diff(request: Diff, context: Context) -> DiffResult:
+def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) -> DiffResult:
     """Tell which rows were inserted, deleted and updated between any two states of a table."""
-    table = context.catalog.load(request.table_name)
+    table = catalog.load(request.table_name)
     before = table.snapshot_as_of(moment(request.from_snapshot), "from_snapshot")
     after = _after(request, table) or before
-    found = context.differences.between(table, before, after, request.key_cols, Page(request.limit, request.offset))
+    found = differences.between(call, table, before, after, request.key_cols, DiffPage(request.limit, request.offset))
     counts = found.compared
     total = counts.inserted + counts.deleted + counts.updated
     return DiffResult(

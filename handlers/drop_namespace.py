@@ -5,9 +5,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.catalog.namespaces import drop_namespace as drop
-from service.context import Context
+from service.catalog.tables import Catalog
 from service.errors import NamespaceNotFound
-from service.operation import Confirmable, Example, Request, Result, operation
+from service.operations.operation import Confirmable, Example, Request, Result, operation
 
 REQUEST = {"operation": "DROP_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 
@@ -43,11 +43,11 @@ class DropNamespaceResult(Result):
     namespace_existed: bool = Field(description="whether it was there")
 
 
-@operation(DropNamespace, DropNamespaceResult, pool="edits", examples=EXAMPLES)
-def drop_namespace(request: DropNamespace, context: Context) -> DropNamespaceResult:
+@operation(DropNamespace, DropNamespaceResult, pool="tables", examples=EXAMPLES)
+def drop_namespace(request: DropNamespace, catalog: Catalog) -> DropNamespaceResult:
     """Drop a namespace that holds no tables."""
     try:
-        drop(context.catalog, request.tenant_id, request.namespace)
+        drop(catalog, request.tenant_id, request.namespace)
     except NamespaceNotFound:
         if not request.if_exists:
             raise

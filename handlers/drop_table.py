@@ -5,11 +5,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.context import Context
 from service.errors import ConfirmationRequired, TableNotFound
-from service.operation import ChangeRequest, Confirmable, Example, Result, operation
-from service.requests import OMITTED
-from service.scheduling import moment
+from service.model.call import Call
+from service.operations.edit_requests import OMITTED
+from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.operations.schedule_results import moment
+from service.tables.life import TableLife
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "scratch"}
 CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}}
@@ -64,8 +65,8 @@ class DropTableResult(Result):
     )
 
 
-@operation(DropTable, DropTableResult, pool="edits", examples=EXAMPLES)
-def drop_table(request: DropTable, context: Context) -> DropTableResult:
+@operation(DropTable, DropTableResult, pool="tables", examples=EXAMPLES)
+def drop_table(request: DropTable, call: Call, life: TableLife) -> DropTableResult:
     """Drop a table, which RESTORE_TABLE brings back; with `purge` its files are deleted for good."""
     if request.purge and not request.confirm:
         raise ConfirmationRequired(
@@ -74,7 +75,7 @@ def drop_table(request: DropTable, context: Context) -> DropTableResult:
             field="confirm",
         )
     try:
-        dropped = context.life.drop(request.table_name, context.ask, purge=request.purge)
+        dropped = life.drop(request.table_name, call, purge=request.purge)
     except TableNotFound:
         if not request.if_exists:
             raise

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.context import Context
-from service.history.snapshots import Entry, entries
-from service.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
+from service.catalog.tables import Catalog
+from service.ledger.ledger import Ledger
+from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
+from service.queries.history import HistoryEntry, history_entries
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -107,11 +108,11 @@ class HistoryResult(Result):
     has_more: bool = Field(description="whether there are older ones than these")
 
 
-@operation(History, HistoryResult, pool="queries", examples=EXAMPLES)
-def history(request: History, context: Context) -> HistoryResult:
+@operation(History, HistoryResult, pool="metadata", examples=EXAMPLES)
+def history(request: History, catalog: Catalog, ledger: Ledger) -> HistoryResult:
     """List the commits of a table: when, which operation, for which requests, what came and what went."""
-    table = context.catalog.load(request.table_name)
-    page = entries(table, context.ledger, request.limit, request.offset)
+    table = catalog.load(request.table_name)
+    page = history_entries(table, ledger, request.limit, request.offset)
     return HistoryResult(
         snapshots=[_committed(entry) for entry in page],
         total=table.snapshot_count,
@@ -120,7 +121,7 @@ def history(request: History, context: Context) -> HistoryResult:
     )
 
 
-def _committed(entry: Entry) -> Committed:
+def _committed(entry: HistoryEntry) -> Committed:
     snapshot = entry.snapshot
     kind = snapshot.summary.get("operation", "unknown")
     return Committed(

@@ -5,10 +5,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.catalog.tables import Table
-from service.context import Context
-from service.edits.backups import Backup, backups_of, figures
-from service.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
+from service.catalog.tables import Catalog, Table
+from service.commits.backups import Backup, backups_of, figures
+from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -62,10 +61,10 @@ class ListBackupsResult(Result):
     backups: list[KeptBackup] = Field(description="newest first")
 
 
-@operation(ListBackups, ListBackupsResult, pool="queries", examples=EXAMPLES)
-def list_backups(request: ListBackups, context: Context) -> ListBackupsResult:
+@operation(ListBackups, ListBackupsResult, pool="metadata", examples=EXAMPLES)
+def list_backups(request: ListBackups, catalog: Catalog) -> ListBackupsResult:
     """List the backups of a table: what each holds, before what it was made, how long it is kept."""
-    table = context.catalog.load(request.table_name)
+    table = catalog.load(request.table_name)
     return ListBackupsResult(
         backups=[_kept(table, backup) for backup in backups_of(table)],
         metadata=Metadata(snapshot_id=table.current_snapshot_id),

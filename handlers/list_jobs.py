@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.context import Context
 from service.jobs.job import State
-from service.operation import Example, Result, WideRequest, operation
+from service.jobs.jobs import Jobs
+from service.operations.operation import Example, Result, WideRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "letters"}
 EXAMPLES = (
@@ -63,8 +63,8 @@ class ListJobsResult(Result):
     has_more: bool = Field(description="whether there are older ones than these")
 
 
-@operation(ListJobs, ListJobsResult, pool="queries", examples=EXAMPLES)
-def list_jobs(request: ListJobs, context: Context) -> ListJobsResult:
+@operation(ListJobs, ListJobsResult, pool="metadata", examples=EXAMPLES)
+def list_jobs(request: ListJobs, jobs: Jobs) -> ListJobsResult:
     """List a tenant's jobs, the latest first: what each does, how far it is, how it ended."""
-    found = context.jobs.latest(request.tenant_id, request.namespace, request.limit + 1)
+    found = jobs.latest(request.tenant_id, request.namespace, request.limit + 1)
     return ListJobsResult(jobs=[JobTold(**job) for job in found[: request.limit]], has_more=len(found) > request.limit)

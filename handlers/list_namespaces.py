@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from service.context import Context
-from service.operation import Confirmable, Example, Result, WideRequest, operation
+from service.catalog.tables import Catalog
+from service.operations.operation import Confirmable, Example, Result, WideRequest, operation
 
 TENANT = {"tenant_id": "acme"}
 EXAMPLES = (
@@ -30,8 +30,8 @@ class ListNamespacesResult(Result):
     namespaces: list[str] = Field(description="names, in order")
 
 
-@operation(ListNamespaces, ListNamespacesResult, pool="queries", examples=EXAMPLES)
-def list_namespaces(request: ListNamespaces, context: Context) -> ListNamespacesResult:
+@operation(ListNamespaces, ListNamespacesResult, pool="metadata", examples=EXAMPLES)
+def list_namespaces(request: ListNamespaces, catalog: Catalog) -> ListNamespacesResult:
     """List a tenant's namespaces by name."""
-    found = (name for _, name in context.catalog.list_namespaces(request.tenant_id))
+    found = (name for _, name in catalog.list_namespaces(request.tenant_id))
     return ListNamespacesResult(namespaces=[name for name in found if request.namespace in (None, name)])

@@ -4,15 +4,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.catalog.files import matching_files
+from service.catalog.files.data_files import matching_files
 from service.catalog.partitions import partition_range, partition_values
-from service.catalog.tables import Table
-from service.context import Context
-from service.operation import Example, Metadata, Result, TableRequest, operation
-from service.pruning import partition_expression
-from service.ranges import ranges_of
-from service.requests import OMITTED
-from service.upkeep.partitions import by_partition
+from service.catalog.tables import Catalog, Table
+from service.commits.small_files import SmallFileChecks
+from service.maintenance.advise.partitions import by_partition
+from service.model.filters.pruning import partition_expression
+from service.model.schema.ranges import ranges_of
+from service.operations.edit_requests import OMITTED
+from service.operations.operation import Example, Metadata, Result, TableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "sales"}
 CREATE = {
@@ -117,12 +117,12 @@ class ListPartitionsResult(Result):
     truncated: bool = Field(description="whether there are more than `limit`")
 
 
-@operation(ListPartitions, ListPartitionsResult, pool="queries", examples=EXAMPLES)
-def list_partitions(request: ListPartitions, context: Context) -> ListPartitionsResult:
+@operation(ListPartitions, ListPartitionsResult, pool="metadata", examples=EXAMPLES)
+def list_partitions(request: ListPartitions, catalog: Catalog, small_files: SmallFileChecks) -> ListPartitionsResult:
     """List a table's partitions with their rows, files, bytes and small files, the most fragmented first."""
-    table = context.catalog.load(request.table_name)
+    table = catalog.load(request.table_name)
     pruning = partition_expression(request.partition_filter, table.schema, table.partition)
-    found = by_partition(matching_files(table, pruning), context.upkeep.small_bytes(table))
+    found = by_partition(matching_files(table, pruning), small_files.small_bytes(table))
     return ListPartitionsResult(
         partitions=[
             Partition(

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from service.context import Context
+from service.jobs.schedules.schedules import Schedules
 from service.ledger.schedules import Schedule
-from service.operation import Example, Request, Result, operation
-from service.scheduling import ScheduleTold, tell_schedule
+from service.operations.operation import Example, Request, Result, operation
+from service.operations.schedule_results import ScheduleResult, schedule_result
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "parcels"}
 TASK = {"operation": "COMPACT", "force": True}
@@ -58,15 +58,15 @@ class ListSchedules(Request):
 
 
 class ListSchedulesResult(Result):
-    schedules: list[ScheduleTold] = Field(description="in the order of their names")
+    schedules: list[ScheduleResult] = Field(description="in the order of their names")
 
 
-@operation(ListSchedules, ListSchedulesResult, pool="queries", examples=EXAMPLES)
-def list_schedules(request: ListSchedules, context: Context) -> ListSchedulesResult:
+@operation(ListSchedules, ListSchedulesResult, pool="metadata", examples=EXAMPLES)
+def list_schedules(request: ListSchedules, schedules: Schedules) -> ListSchedulesResult:
     """List a tenant's schedules: when each is due, what it does, how its last run ended."""
-    found = [s for s in context.schedules.of_tenant(request.tenant_id) if _meant(request, s)]
-    runs = context.schedules.runs(found, max(2, request.runs))
-    return ListSchedulesResult(schedules=[tell_schedule(s, runs[s.id], request.runs) for s in found])
+    found = [s for s in schedules.of_tenant(request.tenant_id) if _meant(request, s)]
+    runs = schedules.runs(found, max(2, request.runs))
+    return ListSchedulesResult(schedules=[schedule_result(s, runs[s.id], request.runs) for s in found])
 
 
 def _meant(request: ListSchedules, schedule: Schedule) -> bool:

@@ -5,10 +5,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.context import Context
-from service.operation import Example, Request, Result, operation
-from service.requests import OMITTED
-from service.scheduling import moment
+from service.catalog.tables import Catalog
+from service.operations.edit_requests import OMITTED
+from service.operations.operation import Example, Request, Result, operation
+from service.operations.schedule_results import moment
+from service.tables.life import TableLife
 
 ADDRESS = {"tenant_id": "acme", "namespace": "listed"}
 
@@ -73,19 +74,19 @@ class ListTablesResult(Result):
     )
 
 
-@operation(ListTables, ListTablesResult, pool="queries", examples=EXAMPLES)
-def list_tables(request: ListTables, context: Context) -> ListTablesResult:
+@operation(ListTables, ListTablesResult, pool="metadata", examples=EXAMPLES)
+def list_tables(request: ListTables, catalog: Catalog, life: TableLife) -> ListTablesResult:
     """List the tables of a tenant's namespace by name."""
-    tables = context.catalog.list_tables(request.tenant_id, request.namespace)
-    offline = context.life.offline(request.tenant_id, request.namespace)
+    tables = catalog.list_tables(request.tenant_id, request.namespace)
+    offline = life.offline(request.tenant_id, request.namespace)
     return ListTablesResult(
         tables=[t for t in tables if request.table in (None, t)],
         offline=[t for t in offline if request.table in (None, t)],
-        dropped=_dropped(request, context) if request.include_dropped else None,
+        dropped=_dropped(request, life) if request.include_dropped else None,
     )
 
 
-def _dropped(request: ListTables, context: Context) -> list[DroppedTold]:
+def _dropped(request: ListTables, life: TableLife) -> list[DroppedTold]:
     return [
         DroppedTold(
             table=life.name.table,
@@ -93,6 +94,6 @@ def _dropped(request: ListTables, context: Context) -> list[DroppedTold]:
             dropped_at=moment(life.dropped_ms),
             restorable_until=moment(life.keep_until_ms),
         )
-        for life in context.life.dropped(request.tenant_id, request.namespace)
+        for life in life.dropped(request.tenant_id, request.namespace)
         if request.table in (None, life.name.table)
     ]

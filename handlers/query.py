@@ -1,36 +1,31 @@
 """QUERY: rows out, by the JSON dialect or by one SELECT, as JSON or as a stream."""
 
-import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from service.catalog.tables import Table
-from service.context import Context
-from service.engine import select, stream, tenant_sql
-from service.engine.scans import Scan
-from service.engine.select import Selected
-from service.engine.stream import Batches
-from service.engine.tenant_sql import Statement, View
-from service.engine.window import Window
-from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound, TableNotFound, nearest
-from service.guard.sql import Reads, check_analysed, check_parsed
-from service.guard.views import name_views
-from service.moments import Moment, moment
-from service.names import TableName, check_name
-from service.operation import Example, Metadata, Request, Result, operation
-from service.query.items import Aggregations, JoinItem, Joins, Projection, Sorts
-from service.query.model import Source
-from service.query.plan import Asked, plan
-from service.schema import MAX_DEPTH
-from service.streams.accept import Form, wanted
-from service.streams.streams import Stream
+from service.catalog.tables import Catalog
+from service.commits.holds import SnapshotHolds
+from service.engine.jobs.select import Selected
+from service.engine.jobs.stream import ArrowBatches
+from service.engine.session.engine import Engine
+from service.engine.session.scans import Scan
+from service.engine.sql.window import Window
+from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound
+from service.maintenance.advise.query_log import QueryLog
+from service.metrics.metrics import Metrics
+from service.model.as_of import moment
+from service.model.call import Call
+from service.model.query.items import Aggregations, Joins, Projection, Sorts
+from service.model.query.plan import QueryParts
+from service.operations.operation import Example, Metadata, Request, Result, operation
+from service.queries.reading import Reading, ReadOptions, read_parts, read_sql
+from service.queries.streaming.accept import Form, accepted_format
+from service.queries.streaming.streams import Stream, Streams
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 GIVEN = (
@@ -104,11 +99,9 @@ EXAMPLES = (
     ),
 )
 _WITH_SQL = ("sql", "params", "limit", "offset", "as_of", "explain")
-_MAX_SQL = 100_000
 _MAX_JSON_ROWS = 100_000
 _TRIES = 5
 A = TypeVar("A")
-_OPTIONS = re.compile(r"(?i)\bwith\s*\(")
 
 
 class Query(Request):
@@ -153,27 +146,28 @@ class QueryResult(Result):
     metadata: QueryMetadata
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """What a query reads, and the jobs that read it: of a window of its rows as objects, or as batches."""
-
-    rows: Callable[..., Selected]
-    batches: Callable[..., Batches]
-    tables: list[tuple[Table, int | None]]
-    snapshot_id: int | None
-
-
 @operation(Query, QueryResult, pool="queries", examples=EXAMPLES)
-def query(request: Query, context: Context) -> "QueryResult | Stream":
+def query(
+    request: Query,
+    call: Call,
+    engine: Engine,
+    catalog: Catalog,
+    holds: SnapshotHolds,
+    metrics: Metrics,
+    query_log: QueryLog,
+    streams: Streams,
+) -> "QueryResult | Stream":
     """Read rows: filtered, joined, grouped, sorted, as of now or of a moment in the past."""
-    form = _form(request, context)
+    form = _form(request, call)
     if form != "json":
-        return _read(request, context, partial(_streamed, form, request, context))
-    return _read(request, context, partial(_collected, request, context))
+        return _read(
+            request, call, engine, catalog, metrics, partial(_streamed, form, request, call, query_log, streams)
+        )
+    return _read(request, call, engine, catalog, metrics, partial(_collected, request, call, engine, holds, query_log))
 
 
-def _form(request: Query, context: Context) -> Form:
-    form = wanted(context.caller.accept)
+def _form(request: Query, call: Call) -> Form:
+    form = accepted_format(call.accept)
     if form == "json" or request.explain:
         if request.limit > _MAX_JSON_ROWS:
             raise InvalidRequest(
@@ -182,7 +176,7 @@ def _form(request: Query, context: Context) -> Form:
                 field="limit",
             )
         return "json"
-    if not context.caller.streams:
+    if not call.streams:
         raise InvalidRequest(
             "Accept: CSV and Arrow answers need HTTP/1.1, which tells a broken answer from a whole one; "
             "send the request so, or ask for application/json",
@@ -191,25 +185,29 @@ def _form(request: Query, context: Context) -> Form:
     return form
 
 
-def _streamed(form: Form, request: Query, context: Context, reading: _Reading) -> Stream:
+def _streamed(
+    form: Form, request: Query, call: Call, query_log: QueryLog, streams: Streams, reading: Reading
+) -> Stream:
     tables = [table for table, _ in reading.tables]
-    measured = context.queries.due(tables)
+    measured = query_log.due(tables)
     found: list[Scan] = []
 
-    def job(session: Any, **how: Any) -> Batches:
+    def job(session: Any, **how: Any) -> ArrowBatches:
         batches = reading.batches(session, measured=measured, **how)
         found.extend(batches.scans)
         return batches
 
-    opened = context.streams.open(job, form, context.caller, context.ask.request_id, reading.tables)
+    opened = streams.open(job, form, call, call.id, reading.tables)
     opened.snapshot_id = reading.snapshot_id
-    context.queries.answered(tables, None, found if measured else None)
+    query_log.answered(tables, None, found if measured else None)
     return opened
 
 
-def _collected(request: Query, context: Context, reading: _Reading) -> QueryResult:
+def _collected(
+    request: Query, call: Call, engine: Engine, holds: SnapshotHolds, query_log: QueryLog, reading: Reading
+) -> QueryResult:
     tables = [table for table, _ in reading.tables]
-    measured = not request.explain and context.queries.due(tables)
+    measured = not request.explain and query_log.due(tables)
 
     def job(session: Any) -> tuple[Selected, float]:
         # Without the time that it waited for a session: that is nobody's files' doing.
@@ -218,10 +216,10 @@ def _collected(request: Query, context: Context, reading: _Reading) -> QueryResu
 
     with ExitStack() as held:
         for table, snapshot_id in reading.tables:
-            held.enter_context(context.holds.reading(table.uuid, snapshot_id))
-        found, elapsed_ms = context.engine.run(job)
+            held.enter_context(holds.reading(table.uuid, snapshot_id))
+        found, elapsed_ms = engine.run_for(call, job)
     if not request.explain:
-        context.queries.answered(tables, elapsed_ms, found.scans if measured else None)
+        query_log.answered(tables, elapsed_ms, found.scans if measured else None)
     return QueryResult(
         data=found.rows,
         plan=found.plan,
@@ -235,14 +233,18 @@ def _collected(request: Query, context: Context, reading: _Reading) -> QueryResu
     )
 
 
-def _read(request: Query, context: Context, answer: Callable[[_Reading], A]) -> A:
+def _read(
+    request: Query, call: Call, engine: Engine, catalog: Catalog, metrics: Metrics, answer: Callable[[Reading], A]
+) -> A:
     started = time.monotonic()
     for attempt in range(1, _TRIES + 1):
         try:
             found = answer(
-                _by_parts(request, context) if request.sql is None else _by_sql(request, request.sql, context)
+                _by_parts(request, catalog)
+                if request.sql is None
+                else _by_sql(request, request.sql, call, engine, catalog)
             )
-            context.metrics.queried(time.monotonic() - started)
+            metrics.queried(time.monotonic() - started)
             return found
         except InvalidQuery as e:
             field = e.field or ("sql" if request.sql else None)
@@ -254,22 +256,12 @@ def _read(request: Query, context: Context, answer: Callable[[_Reading], A]) -> 
     raise AssertionError("unreachable")
 
 
-def _by_parts(request: Query, context: Context) -> _Reading:
+def _by_parts(request: Query, catalog: Catalog) -> Reading:
     if request.table is None:
         raise InvalidRequest("table is missing; name the table to read, or send sql", field="table")
     if request.params is not None:
         raise InvalidQuery("params belong to sql; send values in the filter itself", field="params")
-    as_of = _moment(request.as_of)
-    table = context.catalog.load(TableName(request.tenant_id, request.namespace, request.table))
-    source = _source(table, request.table, as_of)
-    tables = [(table, _snapshot_of(source, table))]
-    joined = []
-    for i, item in enumerate(request.join):
-        # A snapshot id or a tag is one table's own; only a time means something to the others.
-        other, found = _joined(item, i, request, context, as_of if isinstance(as_of, datetime) else None)
-        joined.append(found)
-        tables.append((other, _snapshot_of(found, other)))
-    asked = Asked(
+    parts = QueryParts(
         projection=request.projection,
         filter=request.filter,
         filters=request.filters,
@@ -282,117 +274,21 @@ def _by_parts(request: Query, context: Context) -> _Reading:
         limit=request.limit,
         offset=request.offset,
     )
-    planned = plan(asked, source, joined)
-    return _Reading(
-        partial(select.select, query=planned, explain=request.explain),
-        partial(stream.select, query=planned, window=_window(request)),
-        tables,
-        tables[0][1],
-    )
+    return read_parts(catalog, request.table, parts, _options(request))
 
 
-def _window(request: Query) -> Window:
-    """What a stream holds of the rows: all, unless the request says otherwise."""
-    return Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
-
-
-def _joined(item: JoinItem, i: int, request: Query, context: Context, as_of: datetime | None) -> tuple[Table, Source]:
-    namespace = check_name(item.namespace or request.namespace, f"join[{i}].namespace")
-    name = TableName(request.tenant_id, namespace, check_name(item.table, f"join[{i}].table"))
-    alias = check_name(item.alias or item.table, f"join[{i}].alias")
-    table = _load(name, f"join[{i}].table", context)
-    return table, _source(table, alias, as_of)
-
-
-def _load(name: TableName, field: str, context: Context) -> Table:
-    try:
-        return context.catalog.load(name)
-    except TableNotFound as e:
-        raise TableNotFound(e.message, field=field, suggestion=e.suggestion) from e
-
-
-def _source(table: Table, alias: str, as_of: Moment | None) -> Source:
-    if as_of is None:
-        return Source(table.spark_name, alias, table.schema, _head(table))
-    try:
-        snapshot = table.snapshot_as_of(as_of)
-    except SnapshotNotFound as e:
-        if not isinstance(as_of, str):
-            raise
-        # What is no tag may as well be a time, misspelt.
-        raise InvalidQuery(
-            f"as_of: {as_of[:80]!r} is neither a time, such as 2024-01-31T12:00:00Z, nor a snapshot id; {e.message}",
-            field="as_of",
-            suggestion=e.suggestion,
-        ) from e
-    return Source(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
-
-
-def _snapshot_of(source: Source, table: Table) -> int | None:
-    return source.snapshot_id or table.current_snapshot_id
-
-
-def _head(table: Table) -> int | None:
-    # Read by its id a snapshot shows the columns it was written with, which may not be the table's any more.
-    return table.current_snapshot_id if table.head_has_table_schema else None
-
-
-def _by_sql(request: Query, sql: str, context: Context) -> _Reading:
-    _refuse_parts(request)
-    if len(sql) > _MAX_SQL:
-        raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")
-    reads = check_parsed(context.engine.run(tenant_sql.parse, sql))
-    params = _params(reads, request.params or {})
-    # Only the plan itself shows options, and where a name with a namespace stands; asking it takes a while.
-    look = any(reference.namespace for reference in reads.tables) or _OPTIONS.search(sql)
-    mentions = context.engine.run(tenant_sql.mentions, sql) if look else []
-    named = name_views(sql, reads, request.namespace, mentions)
-    as_of = _moment(request.as_of)
-    if isinstance(as_of, int | str) and len(named.views) != 1:
-        raise InvalidQuery("as_of: a snapshot id or tag needs sql over exactly one table; send a time", field="as_of")
-    views, tables = [], []
-    for view, reference in named.views.items():
-        namespace = check_name(reference.namespace or request.namespace, "sql")
-        table = _load(TableName(request.tenant_id, namespace, check_name(reference.table, "sql")), "sql", context)
-        source = _source(table, view, as_of)
-        views.append(View(view, source.spark_name, source.snapshot_id, source.schema))
-        tables.append((table, _snapshot_of(source, table)))
-    statement = Statement(named.text, params, views, request.limit, request.offset, request.explain)
-    return _Reading(
-        partial(tenant_sql.run, statement=statement, check=check_analysed),
-        partial(stream.select_sql, statement=statement, check=check_analysed, window=_window(request)),
-        tables,
-        tables[0][1] if len(tables) == 1 else None,
-    )
-
-
-def _refuse_parts(request: Query) -> None:
+def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catalog) -> Reading:
     parts = set(Query.model_fields) - set(Request.model_fields) - {"table", *_WITH_SQL}
     for name in sorted(parts & request.model_fields_set):
         if getattr(request, name) not in (None, False, []):
-            raise InvalidQuery(f"{name} cannot stand beside sql; say it in the SELECT, or leave sql out", field=name)
+            raise InvalidQuery(f"{name} does not go with sql; put it into the SELECT, or leave sql out", field=name)
+    return read_sql(call, engine, catalog, sql, request.params or {}, _options(request))
 
 
-def _params(reads: Reads, params: dict[str, Any]) -> dict[str, Any]:
-    for name in sorted(reads.parameters - params.keys()):
-        raise InvalidQuery(f"params.{name} is missing; sql uses :{name}", field=f"params.{name}")
-    for name, value in params.items():
-        if name not in reads.parameters:
-            near = nearest(name, reads.parameters)
-            raise InvalidQuery(f"params.{name} is not used by sql", field=f"params.{name}", suggestion=near)
-        _check_param(value, f"params.{name}")
-    return params
-
-
-def _check_param(value: Any, field: str, depth: int = 0) -> None:
-    if isinstance(value, dict):
-        raise InvalidQuery(f"{field} cannot be an object; send plain values or lists", field=field)
-    if isinstance(value, list):
-        if depth == MAX_DEPTH:
-            raise InvalidQuery(f"{field} is nested more than {MAX_DEPTH} deep; flatten it", field=field)
-        for item in value:
-            _check_param(item, field, depth + 1)
-
-
-def _moment(as_of: str | int | None) -> Moment | None:
-    return None if as_of is None else moment(as_of)
+def _options(request: Query) -> ReadOptions:
+    as_of = None if request.as_of is None else moment(request.as_of)
+    # A stream has all rows unless the request limits them.
+    window = Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
+    return ReadOptions(
+        request.tenant_id, request.namespace, as_of, request.limit, request.offset, request.explain, window
+    )

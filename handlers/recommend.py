@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from service.context import Context
-from service.operation import Example, Result, WideRequest, operation
+from service.maintenance.advise.advice import Advice, Adviser, why
+from service.operations.operation import Example, Result, WideRequest, operation
 from service.settings import Mode
-from service.upkeep.advice import Advice, why
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop"}
 EXAMPLES = (
@@ -120,10 +119,10 @@ class RecommendResult(Result):
     truncated: bool = Field(description="whether there are more tables than `limit`")
 
 
-@operation(Recommend, RecommendResult, pool="queries", examples=EXAMPLES)
-def recommend(request: Recommend, context: Context) -> RecommendResult:
+@operation(Recommend, RecommendResult, pool="metadata", examples=EXAMPLES)
+def recommend(request: Recommend, adviser: Adviser) -> RecommendResult:
     """Rank tables by what compacting them would save queries, from metadata and measurements; no job is run."""
-    ranked = context.adviser.ranked(request.tenant_id, request.namespace)
+    ranked = adviser.ranked(request.tenant_id, request.namespace)
     return RecommendResult(
         recommendations=[_recommendation(advice) for advice in ranked[: request.limit]],
         truncated=len(ranked) > request.limit,

@@ -5,15 +5,19 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.catalog.tables import Table
-from service.context import Context
-from service.edits.backups import backup_of
+from service.commits.backups import Backups, backup_of
+from service.commits.commit import Commits
 from service.errors import ConfirmationRequired, InvalidRequest
-from service.life.afresh import OPERATION, Wanted, wanted
-from service.operation import Confirmable, Example, Metadata, Result, operation
-from service.partition import describe_partition
-from service.ranges import Ranges, parse_split_points, ranges_of
-from service.requests import OMITTED, BackedUpRequest
-from service.schema import TableSchema, describe_schema, parse_schema
+from service.maintenance.advise.auto import Auto
+from service.model.call import Call
+from service.model.schema.definition import describe_schema, parse_schema
+from service.model.schema.partition import describe_partition
+from service.model.schema.ranges import Ranges, parse_split_points, ranges_of
+from service.model.schema.types import TableSchema
+from service.operations.edit_requests import OMITTED, BackedUpRequest
+from service.operations.operation import Confirmable, Example, Metadata, Result, operation
+from service.settings import IcebergSettings
+from service.tables.reinitialise import OPERATION, Reinitialisations, ReinitialiseOptions, reinitialise_options
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "readings"}
 SCHEMA = {"fields": {"sensor": {"type": "string", "required": True}, "value": {"type": "double"}}}
@@ -87,7 +91,15 @@ class ReinitialiseTableResult(Result):
 
 
 @operation(ReinitialiseTable, ReinitialiseTableResult, pool="edits", examples=EXAMPLES)
-def reinitialise_table(request: ReinitialiseTable, context: Context) -> ReinitialiseTableResult:
+def reinitialise_table(
+    request: ReinitialiseTable,
+    call: Call,
+    settings: IcebergSettings,
+    commits: Commits,
+    auto: Auto,
+    backups: Backups,
+    reinitialisations: Reinitialisations,
+) -> ReinitialiseTableResult:
     """Delete all of a table's contents in one commit, which can replace its columns, partitioning and split points."""
     if not request.confirm:
         raise ConfirmationRequired(
@@ -96,22 +108,22 @@ def reinitialise_table(request: ReinitialiseTable, context: Context) -> Reinitia
     if request.split_points is None and request.split_points_base64:
         raise InvalidRequest("split_points_base64 says how split_points are sent; send them too", field="split_points")
     schema = None if request.schema_ is None else parse_schema(request.schema_)
-    table = context.commits.table(request.table_name, context.ask)
+    table = commits.table(request.table_name, call)
 
-    def decide(current: Table) -> Wanted:
-        return wanted(
+    def decide(current: Table) -> ReinitialiseOptions:
+        return reinitialise_options(
             current,
             schema,
             _split(request) if request.split_points is not None else None,
             delete_partitions=request.delete_partitions,
-            settings=context.settings.iceberg.compaction,
+            settings=settings.compaction,
         )
 
-    if context.ask.earlier is None:  # what was done is not decided again
+    if call.earlier is None:  # what was done is not decided again
         decide(table)  # what cannot be is refused before anybody waits
-    tag = request.backup(context, table)
-    effect = context.reinitialisations.run(table, decide, tag, context.ask)
-    context.auto.policy_changed(table.name)
+    tag = request.backup(backups, table)
+    effect = reinitialisations.run(table, decide, tag, call)
+    auto.policy_changed(table.name)
     after, snapshot = effect.after, effect.snapshot
     ranges = ranges_of(after.properties)
     return ReinitialiseTableResult(

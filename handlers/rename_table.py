@@ -4,9 +4,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from service.context import Context
-from service.names import check_name
-from service.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.model.call import Call
+from service.model.names import check_name
+from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.tables.life import TableLife
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders_new"}
 EXAMPLES = (
@@ -41,8 +42,8 @@ class RenameTableResult(Result):
     new_name: str = Field(description="what it is called now")
 
 
-@operation(RenameTable, RenameTableResult, pool="edits", examples=EXAMPLES)
-def rename_table(request: RenameTable, context: Context) -> RenameTableResult:
+@operation(RenameTable, RenameTableResult, pool="tables", examples=EXAMPLES)
+def rename_table(request: RenameTable, call: Call, life: TableLife) -> RenameTableResult:
     """Rename a table: its rows, history, backups, policies and schedules go with it."""
-    context.life.rename(request.table_name, request.new_name, context.ask)
+    life.rename(request.table_name, request.new_name, call)
     return RenameTableResult(table_renamed=True, old_name=request.table, new_name=request.new_name)

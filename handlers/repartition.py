@@ -4,22 +4,33 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field, field_validator
 
-from service.catalog.tables import Table
-from service.commits.ask import Ask
-from service.context import Context
-from service.derived import parse_transform, with_derived
+from service.catalog.tables import Catalog, Table
 from service.errors import InvalidRequest, TableExists
-from service.jobs.running import Running
-from service.names import TableName, check_name
-from service.operation import ChangeRequest, Example, Metadata, Pool, Result, operation
-from service.partition import describe_partition
-from service.properties import codec_of
+from service.jobs.background import Background
+from service.maintenance.repartition.estimate import LayoutEstimates
+from service.maintenance.repartition.layout import parse_layout, refuse_partition_names
+from service.maintenance.repartition.repartition import Repartitions
+from service.maintenance.repartition.report import (
+    LayoutEstimate,
+    LayoutOptions,
+    RepartitionOutcome,
+    RepartitionProgress,
+)
+from service.model.call import Call
+from service.model.names import TableName, check_name
+from service.model.properties import codec_of
+from service.model.schema.derived import add_derived, parse_transform
+from service.model.schema.partition import describe_partition
+from service.operations.operation import ChangeRequest, Example, Metadata, Pool, Result, operation
+from service.operations.repartition_fields import (
+    EstimatedPartition,
+    RepartitionEstimate,
+    RepartitionFigures,
+    RepartitionPlan,
+)
 from service.settings import Codec, KeptHours
-from service.upkeep.repartition import Call
-from service.upkeep.repartition_report import Estimated, Outcome, Planned, RepartitionProgress, Wanted
-from service.upkeep.wanted import parse_layout, refuse_partition_names
 
 _SHOWN = 1000
 OMITTED: Any = {"omit_when_null": True}
@@ -65,19 +76,12 @@ STATS = {
     "duration_ms": "<any>",
 }
 META = {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"}
+DONE = {"success": True, "repartitioned": True, "reason": None}
 EXAMPLES = (
     Example(
         "Partition a table otherwise, and keep the old layout as a backup",
         {"operation": "REPARTITION", **ADDRESS, "partition": NEW, "delete_source": False},
-        {
-            "success": True,
-            "repartitioned": True,
-            "reason": None,
-            "partition": NAMED,
-            "stats": STATS,
-            "backup": "<any>",
-            "metadata": META,
-        },
+        {**DONE, "partition": NAMED, "stats": STATS, "backup": "<any>", "metadata": META},
         given=GIVEN,
     ),
     Example(
@@ -124,9 +128,7 @@ EXAMPLES = (
             "partition": {"partitions": [{"field": "initial"}]},
         },
         {
-            "success": True,
-            "repartitioned": True,
-            "reason": None,
+            **DONE,
             "partition": {"partitions": [{"field": "initial", "transform": "identity", "name": "initial"}]},
             "stats": STATS,
             "metadata": META,
@@ -198,48 +200,6 @@ class Repartition(ChangeRequest):
         return None if value is None else check_name(value, "target_table")
 
 
-class RepartitionFigures(BaseModel):
-    records: int = Field(description="rows in the new layout")
-    files_before: int = Field(description="data files just before")
-    files_after: int = Field(description="data files just after")
-    bytes_before: int = Field(description="their size before")
-    bytes_after: int = Field(description="and after")
-    partitions_before: int = Field(description="partitions that held files before; a table without is one")
-    partitions_after: int = Field(description="and after")
-    rounds: int = Field(
-        description="how often it went through the table: what others changed meanwhile takes further ones"
-    )
-    batches: int = Field(description="batches of files that were rewritten")
-    spark_jobs: int = Field(description="jobs that Spark ran for them")
-    validated: bool = Field(description="whether rows and checksum were compared")
-    checksum: str | None = Field(
-        description="of all rows over the columns there were before, whatever their order; null without `validate`"
-    )
-    duration_ms: int = Field(description="how long it took, up to the commit")
-
-
-class EstimatedPartition(BaseModel):
-    partition: dict[str, Any] = Field(description="each partition field's value, as LIST_PARTITIONS has it")
-    rows: int = Field(description="the rows that would lie there, counted")
-    bytes: int = Field(description="about their size, if rows are as large as the table's are on average")
-
-
-class RepartitionEstimate(BaseModel):
-    partitions: list[EstimatedPartition] = Field(description="most rows first, then by value; at most 1,000")
-    partition_count: int = Field(description="how many there would be")
-    truncated: bool = Field(description="whether there are more than are listed")
-    rows: int = Field(description="all rows")
-    bytes: int = Field(description="the size of the data files that hold them now")
-
-
-class RepartitionPlan(BaseModel):
-    files: int = Field(description="data files that would be rewritten")
-    bytes: int = Field(description="their size")
-    rows: int = Field(description="their rows; where a program left delete files, deleted ones too")
-    batches: int = Field(description="how many batches that makes")
-    partitions: int = Field(description="how many partitions there would be")
-
-
 class RepartitionResult(Result):
     repartitioned: bool | None = Field(
         default=None, description="whether the table, or the new one, was made", json_schema_extra=OMITTED
@@ -270,41 +230,54 @@ class RepartitionResult(Result):
 
 
 def _pool(request: Repartition) -> Pool:
-    return "queries" if (request.estimate or request.dry_run) and not request.async_ else "upkeep"
+    return "queries" if (request.estimate or request.dry_run) and not request.async_ else "maintenance"
 
 
 @operation(Repartition, RepartitionResult, pool=_pool, examples=EXAMPLES)
-def repartition(request: Repartition, context: Context) -> RepartitionResult:
+def repartition(
+    request: Repartition,
+    call: Call,
+    catalog: Catalog,
+    background: Background,
+    estimates: LayoutEstimates,
+    repartitions: Repartitions,
+) -> RepartitionResult:
     """Partition a table otherwise, and derive columns, in one commit that no reader or writer waits for."""
     _check_together(request)
-    table = context.catalog.load(request.table_name)
+    table = catalog.load(request.table_name)
     if not request.async_:
-        return _done(request, context, table, Call(context.ask))
-    partition = describe_partition(_wanted(request, context, table).partition)  # what cannot be is refused at once
-    progress = RepartitionProgress()
-    # The key, if there is one, stands for the job: its answer is the job's id.
-    ask = Ask(context.ask.request_id)
+        return _done(request, call, catalog, estimates, repartitions, table)
+    # An impossible partitioning is refused now, not by the job.
+    partition = describe_partition(_wanted(request, catalog, repartitions, table).partition)
 
-    def work(running: Running) -> bytes:
-        return context.reply(_done(request, context, table, Call(ask, running, progress)))
+    def work(job: Call) -> bytes:
+        return job.respond(_done(request, job, catalog, estimates, repartitions, table))
 
-    job_id = context.background.start("REPARTITION", table, progress, work)
+    # An idempotency key stands for the job: its answer is the job's id.
+    job_id = background.start("REPARTITION", table, RepartitionProgress(), call, work)
     return RepartitionResult(partition=partition, job_id=job_id)
 
 
-def _done(request: Repartition, context: Context, table: Table, call: Call) -> RepartitionResult:
+def _done(
+    request: Repartition,
+    job: Call,
+    catalog: Catalog,
+    estimates: LayoutEstimates,
+    repartitions: Repartitions,
+    table: Table,
+) -> RepartitionResult:
     if not (request.estimate or request.dry_run):
-        decide = partial(_wanted, request, context)
-        outcome = context.repartitions.repartition(table, decide, call, _target(request))
+        decide = partial(_wanted, request, catalog, repartitions)
+        outcome = repartitions.repartition(table, decide, job, _target(request))
         return _result(request, outcome)
-    wanted = _wanted(request, context, table)
+    wanted = _wanted(request, catalog, repartitions, table)
     reason = "this was an estimate" if request.estimate else "this was a dry run"
     return RepartitionResult(
         repartitioned=False,
         reason=reason,
         partition=describe_partition(wanted.partition),
-        estimate=_estimate(context.estimates.estimate(table, wanted, _SHOWN)) if request.estimate else None,
-        plan=_plan(context.estimates.plan(table, wanted)) if request.dry_run else None,
+        estimate=_estimate(estimates.estimate(job, table, wanted, _SHOWN)) if request.estimate else None,
+        plan=RepartitionPlan(**asdict(estimates.plan(job, table, wanted))) if request.dry_run else None,
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
 
@@ -327,20 +300,24 @@ def _check_together(request: Repartition) -> None:
         )
 
 
-def _wanted(request: Repartition, context: Context, table: Table) -> Wanted:
+def _wanted(request: Repartition, catalog: Catalog, repartitions: Repartitions, table: Table) -> LayoutOptions:
     """What the request means for the table as it is."""
     target = _target(request)
-    if target is not None:
-        _refuse_taken(target, context)
+    if target is not None and target.table in catalog.list_tables(target.tenant, target.namespace):
+        raise TableExists(
+            f"target_table: {target.table!r} exists already in namespace {target.namespace!r}; choose another name, or "
+            "drop it",
+            field="target_table",
+        )
     derived = parse_transform(request.transform or {}, table.schema, table.properties)
     refuse_partition_names(derived, table.past_partition)
-    derived = context.repartitions.typed(table, derived)
-    schema = with_derived(table.schema, derived)
+    derived = repartitions.typed(table, derived)
+    schema = add_derived(table.schema, derived)
     past = () if target else table.past_partition
     codec = request.compression
     if codec == codec_of(table.properties) and not derived and target is None:
         codec = None
-    return Wanted(
+    return LayoutOptions(
         partition=parse_layout(request.partition, schema, table.partition, past),
         derived=derived,
         compression=codec,
@@ -357,16 +334,7 @@ def _target(request: Repartition) -> TableName | None:
     return None if name is None else TableName(request.tenant_id, request.namespace, name)
 
 
-def _refuse_taken(target: TableName, context: Context) -> None:
-    if target.table in context.catalog.list_tables(target.tenant, target.namespace):
-        raise TableExists(
-            f"target_table: {target.table!r} exists already in namespace {target.namespace!r}; choose another name, or "
-            "drop it",
-            field="target_table",
-        )
-
-
-def _result(request: Repartition, outcome: Outcome) -> RepartitionResult:
+def _result(request: Repartition, outcome: RepartitionOutcome) -> RepartitionResult:
     return RepartitionResult(
         repartitioned=outcome.repartitioned,
         reason=outcome.reason,
@@ -379,7 +347,7 @@ def _result(request: Repartition, outcome: Outcome) -> RepartitionResult:
     )
 
 
-def _estimate(found: Estimated) -> RepartitionEstimate:
+def _estimate(found: LayoutEstimate) -> RepartitionEstimate:
     return RepartitionEstimate(
         partitions=[EstimatedPartition(**asdict(share)) for share in found.shares],
         partition_count=found.partitions,
@@ -387,7 +355,3 @@ def _estimate(found: Estimated) -> RepartitionEstimate:
         rows=found.rows,
         bytes=found.bytes,
     )
-
-
-def _plan(found: Planned) -> RepartitionPlan:
-    return RepartitionPlan(**asdict(found))

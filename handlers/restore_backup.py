@@ -4,10 +4,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.context import Context
-from service.edits.restore import Restored
-from service.operation import Confirmable, Example, Metadata, Result, operation
-from service.requests import OMITTED, BackedUpRequest
+from service.catalog.tables import Catalog
+from service.commits.backups import Backups
+from service.edits.restore import RestoreOutcome, Restores
+from service.model.call import Call
+from service.operations.edit_requests import OMITTED, BackedUpRequest
+from service.operations.operation import Confirmable, Example, Metadata, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "wines"}
 NAME = "backup-20240501T101112045Z-delete-1f0c9a7e"
@@ -77,16 +79,18 @@ class RestoreBackupResult(Result):
 
 
 @operation(RestoreBackup, RestoreBackupResult, pool="edits", examples=EXAMPLES)
-def restore_backup(request: RestoreBackup, context: Context) -> RestoreBackupResult:
+def restore_backup(
+    request: RestoreBackup, call: Call, catalog: Catalog, backups: Backups, restores: Restores
+) -> RestoreBackupResult:
     """Make a table hold exactly the rows that a backup holds, as one more change of it."""
-    table = context.catalog.load(request.table_name)
-    tag = request.backup(context, table)
+    table = catalog.load(request.table_name)
+    tag = request.backup(backups, table)
     if request.dry_run:
-        return _result(context.restores.preview(table, request.name))
-    return _result(context.restores.run(table, request.name, tag, context.ask))
+        return _result(restores.preview(table, request.name))
+    return _result(restores.run(table, request.name, tag, call))
 
 
-def _result(made: Restored) -> RestoreBackupResult:
+def _result(made: RestoreOutcome) -> RestoreBackupResult:
     return RestoreBackupResult(
         restored=made.restored,
         reason=made.reason,

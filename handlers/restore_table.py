@@ -4,9 +4,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from service.context import Context
-from service.names import check_name
-from service.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.model.call import Call
+from service.model.names import check_name
+from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.tables.life import TableLife
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "dropped_by_mistake"}
 GIVEN = (
@@ -62,8 +63,8 @@ class RestoreTableResult(Result):
     table: str = Field(description="what it is called now")
 
 
-@operation(RestoreTable, RestoreTableResult, pool="edits", examples=EXAMPLES)
-def restore_table(request: RestoreTable, context: Context) -> RestoreTableResult:
+@operation(RestoreTable, RestoreTableResult, pool="tables", examples=EXAMPLES)
+def restore_table(request: RestoreTable, call: Call, life: TableLife) -> RestoreTableResult:
     """Bring back a table that was dropped without `purge`, as it was: rows, history, backups, policies."""
-    name = context.life.restore(request.table_name, request.new_name, request.table_id, context.ask)
+    name = life.restore(request.table_name, request.new_name, request.table_id, call)
     return RestoreTableResult(table_restored=True, table=name.table)

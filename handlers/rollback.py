@@ -4,12 +4,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.context import Context
+from service.commits.backups import Backups
+from service.commits.commit import Commits
+from service.edits.rollback import RollbackOutcome, Rollbacks, RollbackTarget
 from service.errors import InvalidRequest
-from service.history.rollback import RolledBack, Wanted
-from service.moments import moment
-from service.operation import Confirmable, Example, Metadata, Result, operation
-from service.requests import OMITTED, BackedUpRequest
+from service.model.as_of import moment
+from service.model.call import Call
+from service.operations.edit_requests import OMITTED, BackedUpRequest
+from service.operations.operation import Confirmable, Example, Metadata, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "cellar"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -94,20 +96,20 @@ class RollbackResult(Result):
 
 
 @operation(Rollback, RollbackResult, pool="edits", examples=EXAMPLES)
-def rollback(request: Rollback, context: Context) -> RollbackResult:
+def rollback(request: Rollback, call: Call, commits: Commits, backups: Backups, rollbacks: Rollbacks) -> RollbackResult:
     """Make a table hold exactly the rows of an earlier snapshot, as one more change of it."""
     wanted = _wanted(request)
-    table = context.commits.table(request.table_name, context.ask)
-    tag = request.backup(context, table)
-    return _result(context.rollbacks.run(table, wanted, tag, context.ask, dry_run=request.dry_run))
+    table = commits.table(request.table_name, call)
+    tag = request.backup(backups, table)
+    return _result(rollbacks.run(table, wanted, tag, call, dry_run=request.dry_run))
 
 
-def _wanted(request: Rollback) -> Wanted:
+def _wanted(request: Rollback) -> RollbackTarget:
     if (request.snapshot_id is None) == (request.tag is None):
         said = "both are there" if request.tag is not None else "neither is there"
         raise InvalidRequest(f"send snapshot_id or tag, one of them; {said}", field="snapshot_id")
     if request.tag is not None:
-        return Wanted(request.tag, "tag", request.expected_snapshot_id)
+        return RollbackTarget(request.tag, "tag", request.expected_snapshot_id)
     assert request.snapshot_id is not None
     state = moment(request.snapshot_id)
     if not isinstance(state, int):
@@ -116,10 +118,10 @@ def _wanted(request: Rollback) -> Wanted:
             "of a tag or backup as tag",
             field="snapshot_id",
         )
-    return Wanted(state, "snapshot_id", request.expected_snapshot_id)
+    return RollbackTarget(state, "snapshot_id", request.expected_snapshot_id)
 
 
-def _result(made: RolledBack) -> RollbackResult:
+def _result(made: RollbackOutcome) -> RollbackResult:
     restored = made.restored
     return RollbackResult(
         rolled_back=restored.restored,

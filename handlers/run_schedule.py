@@ -6,12 +6,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.context import Context
 from service.errors import CommitConflict
-from service.ledger.schedules import Run
-from service.names import TableName
-from service.operation import Example, Request, Result, operation
-from service.scheduling import RunTold, tell_run
+from service.jobs.schedules.schedules import Schedules
+from service.ledger.jobs import JobRecord
+from service.model.call import Call
+from service.model.names import TableName
+from service.operations.operation import Example, Request, Result, operation
+from service.operations.schedule_results import RunResult, run_result
 
 SHOWN = 1000
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "baskets"}
@@ -81,27 +82,27 @@ class RunScheduleResult(Result):
     started: bool = Field(
         description="whether this request began the run; false where one was under way, which is told"
     )
-    run: RunTold = Field(description="the run, as LIST_SCHEDULES shows it later")
+    run: RunResult = Field(description="the run, as LIST_SCHEDULES shows it later")
     tables: list[TableTold] = Field(description="the tables it concerns, in order; the first thousand")
 
 
-@operation(RunSchedule, RunScheduleResult, pool="queries", examples=EXAMPLES)
-def run_schedule(request: RunSchedule, context: Context) -> "RunScheduleResult | Future[bytes]":
+@operation(RunSchedule, RunScheduleResult, pool="metadata", examples=EXAMPLES)
+def run_schedule(request: RunSchedule, call: Call, schedules: Schedules) -> "RunScheduleResult | Future[bytes]":
     """Run a schedule now, enabled or not and whatever the hour; when it is due next does not change."""
-    schedules = context.schedules
+    schedules = schedules
     found = schedules.find(request.tenant_id, request.name)
     tables = sorted(schedules.scheduler.tables_of(found), key=lambda name: (name.namespace, name.table))
-    live = schedules.run(found, context.ask.request_id)
+    live = schedules.run(found, call.id)
     if live is None:
-        return _result(_under_way(request, context), tables, started=False)
+        return _result(_under_way(request, schedules), tables, started=False)
     if not request.wait:
-        return _result(live.claim.run, tables, started=True)
+        return _result(live.run, tables, started=True)
     answer: Future[bytes] = Future()
 
-    def told(over: "Future[Run | None]") -> None:
+    def told(over: "Future[JobRecord | None]") -> None:
         try:
-            run = over.result() or schedules.found_run(live.claim.run.id) or replace(live.claim.run, state="cancelled")
-            answer.set_result(context.reply(_result(run, tables, started=True)))
+            run = over.result() or schedules.found_run(live.run.id) or replace(live.run, state="cancelled")
+            answer.set_result(call.respond(_result(run, tables, started=True)))
         except BaseException as e:
             answer.set_exception(e)
 
@@ -109,16 +110,15 @@ def run_schedule(request: RunSchedule, context: Context) -> "RunScheduleResult |
     return answer
 
 
-def _under_way(request: RunSchedule, context: Context) -> Run:
-    now = context.schedules.find(request.tenant_id, request.name)
-    run = context.schedules.found_run(now.run) if now.run else None
-    if run is None:
+def _under_way(request: RunSchedule, schedules: Schedules) -> JobRecord:
+    now = schedules.find(request.tenant_id, request.name)
+    if now.run is None:
         raise CommitConflict("another run of this schedule began and ended this moment; send the request again")
-    return run
+    return now.run
 
 
-def _result(run: Run, tables: list[TableName], *, started: bool) -> RunScheduleResult:
-    told = tell_run(run)
+def _result(run: JobRecord, tables: list[TableName], *, started: bool) -> RunScheduleResult:
+    told = run_result(run)
     told.tables = told.tables or len(tables)
     shown = [TableTold(namespace=name.namespace, table=name.table) for name in tables[:SHOWN]]
     return RunScheduleResult(started=started, run=told, tables=shown)

@@ -1,23 +1,24 @@
 """SET_COMPACTION: what one table wants of its upkeep, kept in its properties."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
-from service.catalog.tables import Table
-from service.context import Context
+from service.catalog.tables import Catalog, Table
+from service.commits.commit import Commits
 from service.errors import InvalidRequest
-from service.operation import ChangeRequest, Example, Result, operation
-from service.properties import (
+from service.maintenance.advise.auto import Auto
+from service.maintenance.policy import SNAPSHOTS, TARGET, CompactionInForce, check_policy, in_force
+from service.model.call import Call
+from service.model.properties import (
     CompactionOverrides,
     SnapshotOverrides,
-    written_compaction,
-    written_snapshots,
-    written_target,
+    compaction_properties,
+    snapshot_properties,
+    target_size_property,
 )
-from service.settings import Megabytes
-from service.upkeep.policy import SNAPSHOTS, TARGET, CompactionInForce, check_policy, in_force
+from service.operations.operation import ChangeRequest, Example, Result, operation
+from service.settings import IcebergSettings, Megabytes
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "logs"}
 CREATE = {
@@ -108,28 +109,29 @@ class SetCompactionResult(Result):
     compaction: CompactionInForce = Field(description="the policy that holds for the table now")
 
 
-@operation(SetCompaction, SetCompactionResult, pool="edits", examples=EXAMPLES)
-def set_compaction(request: SetCompaction, context: Context) -> SetCompactionResult:
+@operation(SetCompaction, SetCompactionResult, pool="tables", examples=EXAMPLES)
+def set_compaction(
+    request: SetCompaction, call: Call, settings: IcebergSettings, catalog: Catalog, commits: Commits, auto: Auto
+) -> SetCompactionResult:
     """Set a table's compaction policy. What is left out stays as it is; null goes back to the service's setting."""
     own = {*CompactionOverrides.model_fields, TARGET, SNAPSHOTS}
     given = request.model_fields_set & own
     if not given:
         raise InvalidRequest(f"there is nothing to set; send one or more of {', '.join(sorted(own))}")
-    settings = context.settings.iceberg
     values = {name: getattr(request, name) for name in given - {TARGET, SNAPSHOTS}}
-    wanted: dict[str, str | None] = written_compaction(CompactionOverrides(**values))
+    wanted: dict[str, str | None] = compaction_properties(CompactionOverrides(**values))
     if TARGET in given:
-        wanted |= written_target(request.target_file_size_mb, settings)
+        wanted |= target_size_property(request.target_file_size_mb, settings)
     if SNAPSHOTS in given:
-        wanted |= written_snapshots(request.snapshots)
+        wanted |= snapshot_properties(request.snapshots)
 
-    def decide(table: Table) -> Mapping[str, str | None]:
-        after: dict[str, Any] = {**table.properties, **wanted}
+    def change(current: Table, batch: str) -> Table:
+        after: dict[str, Any] = {**current.properties, **wanted}
         kept = {name: value for name, value in after.items() if value is not None}
-        check_policy(kept, settings, table.schema, given, partition=table.partition)
-        return wanted
+        check_policy(kept, settings, current.schema, given, partition=current.partition)
+        return catalog.set_properties(current, wanted)
 
-    table = context.catalog.load(request.table_name)
-    after = context.commits.set_properties(table, decide)
-    context.auto.policy_changed(table.name)
+    table = commits.table(request.table_name, call)
+    after = commits.alter(table, "SET_COMPACTION", call, change)
+    auto.policy_changed(table.name)
     return SetCompactionResult(compaction=in_force(after.properties, settings))

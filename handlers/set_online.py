@@ -4,8 +4,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.context import Context
-from service.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.catalog.tables import Catalog
+from service.maintenance.advise.auto import Auto
+from service.model.call import Call
+from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.tables.life import TableLife
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "imports"}
 CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}}
@@ -35,10 +38,10 @@ class SetOnlineResult(Result):
     online: bool = Field(description="how it is now")
 
 
-@operation(SetOnline, SetOnlineResult, pool="edits", examples=EXAMPLES)
-def set_online(request: SetOnline, context: Context) -> SetOnlineResult:
+@operation(SetOnline, SetOnlineResult, pool="tables", examples=EXAMPLES)
+def set_online(request: SetOnline, call: Call, catalog: Catalog, auto: Auto, life: TableLife) -> SetOnlineResult:
     """Take a table offline, so that scheduled upkeep leaves it alone, or online again; requests work either way."""
-    table = context.catalog.load(request.table_name)
-    context.life.set_online(table, request.online)
-    context.auto.policy_changed(table.name)
+    table = catalog.load(request.table_name)
+    life.set_online(table, request.online, call)
+    auto.policy_changed(table.name)
     return SetOnlineResult(online=request.online)

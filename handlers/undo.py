@@ -5,9 +5,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.context import Context
-from service.operation import Confirmable, Example, Metadata, Result, operation
-from service.requests import OMITTED, BackedUpRequest, Sampled
+from service.catalog.tables import Catalog
+from service.commits.backups import Backups
+from service.edits.undo import Undos
+from service.model.call import Call
+from service.operations.edit_requests import OMITTED, BackedUpRequest, SampledRow
+from service.operations.operation import Confirmable, Example, Metadata, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "coffees"}
 FIELDS = {"fields": {"name": {"type": "string"}, "price": {"type": "integer"}}}
@@ -80,33 +83,31 @@ class UndoResult(Result):
     dry_run: bool | None = Field(
         default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
     )
-    sample: list[Sampled] | None = Field(
+    sample: list[SampledRow] | None = Field(
         default=None, description="for a dry run: up to 20 of the rows, before and after", json_schema_extra=OMITTED
     )
 
 
 @operation(Undo, UndoResult, pool="edits", examples=EXAMPLES)
-def undo(request: Undo, context: Context) -> UndoResult:
+def undo(request: Undo, call: Call, catalog: Catalog, backups: Backups, undos: Undos) -> UndoResult:
     """Take the rows of one earlier change back, and keep what came later. Where later changes touched the same rows
     it is refused, with their request ids."""
-    table = context.catalog.load(request.table_name)
-    request.backup(context, table)  # what the request says of backups is checked first
+    table = catalog.load(request.table_name)
+    request.backup(backups, table)  # what the request says of backups is checked first
     if request.dry_run:
-        outcome = context.undos.preview(table, request.request_id, request.snapshot_id)
+        outcome = undos.preview(table, request.request_id, request.snapshot_id)
     else:
-        outcome = context.undos.run(
-            table, request.request_id, request.snapshot_id, partial(request.backup, context), context.ask
-        )
+        outcome = undos.run(table, request.request_id, request.snapshot_id, partial(request.backup, backups), call)
     counts, samples = outcome.counts, outcome.samples
     shown: dict[str, Any] = {}
     if samples is not None:
-        shown = {"dry_run": True, "sample": [Sampled.of(s) for s in samples]}
+        shown = {"dry_run": True, "sample": [SampledRow.of(s) for s in samples]}
     return UndoResult(
         undone_operation=counts.operation,
         records_removed=counts.removed,
         records_restored=counts.restored,
         files_affected=counts.files,
         backup=outcome.backup,
-        metadata=Metadata(snapshot_id=outcome.effect.snapshot_id),
+        metadata=Metadata(snapshot_id=outcome.commit.snapshot_id),
         **shown,
     )

@@ -6,14 +6,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.changes import Assignment, ByFilter, Edit
-from service.columns import columns_of
-from service.context import Context
+from service.commits.backups import Backups
+from service.commits.commit import Commits
+from service.edits.edits import Edits
 from service.errors import InvalidRequest
-from service.expressions.assigned import read_assigned
-from service.operation import Example, operation
-from service.requests import EditResult, RowsRequest, told
-from service.schema import TableSchema
+from service.model.call import Call
+from service.model.edits import Assignment, ByFilter, Edit
+from service.model.expressions.assigned import read_assigned
+from service.model.schema.columns import columns_of
+from service.model.schema.types import TableSchema
+from service.operations.edit_requests import EditResult, RowsRequest, edit_fields
+from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
 GIVEN = (
@@ -105,11 +108,11 @@ class UpdateResult(EditResult, Updated):
 
 
 @operation(Update, UpdateResult, pool="edits", examples=EXAMPLES)
-def update(request: Update, context: Context) -> UpdateResult:
+def update(request: Update, call: Call, commits: Commits, backups: Backups, edits: Edits) -> UpdateResult:
     """Set columns to values in every row that a filter finds."""
-    table = context.commits.table(request.table_name, context.ask)
-    outcome = context.edits.run(table, "UPDATE", partial(_edit, request), request.wish(context), context.ask)
-    return UpdateResult(records_updated=outcome.counts.updated, **told(outcome))
+    table = commits.table(request.table_name, call)
+    outcome = edits.run(table, "UPDATE", partial(_edit, request), request.wish(backups), call)
+    return UpdateResult(records_updated=outcome.counts.updated, **edit_fields(outcome))
 
 
 def _edit(request: Update, table: Table) -> Edit:

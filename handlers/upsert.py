@@ -6,13 +6,16 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.changes import ByKey, Edit
-from service.context import Context
-from service.edits.edits import Outcome
-from service.edits.upsert import keys_of, prepare, refuse_incomplete, updatable
-from service.engine.edit import Found
-from service.operation import Example, operation
-from service.requests import EditRequest, EditResult, told
+from service.commits.backups import Backups
+from service.commits.commit import Commits
+from service.edits.edits import EditOutcome, Edits
+from service.edits.upsert import prepare, refuse_incomplete, updatable
+from service.engine.jobs.edit import FoundRows
+from service.model.call import Call
+from service.model.edits import ByKey, Edit
+from service.model.schema.key_columns import key_columns
+from service.operations.edit_requests import EditRequest, EditResult, edit_fields
+from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 GIVEN = (
@@ -103,31 +106,31 @@ class UpsertResult(EditResult, Upserted):
 
 
 @operation(Upsert, UpsertResult, pool="edits", examples=EXAMPLES)
-def upsert(request: Upsert, context: Context) -> UpsertResult:
+def upsert(request: Upsert, call: Call, commits: Commits, backups: Backups, edits: Edits) -> UpsertResult:
     """Update the rows whose keys the records have, and insert the others, in one commit."""
-    table = context.commits.table(request.table_name, context.ask)
-    wish, check = request.wish(context), partial(_refuse_incomplete, request)
-    return _result(context.edits.run(table, "UPSERT", partial(_edit, request), wish, context.ask, check))
+    table = commits.table(request.table_name, call)
+    wish, check = request.wish(backups), partial(_refuse_incomplete, request)
+    return _result(edits.run(table, "UPSERT", partial(_edit, request), wish, call, check))
 
 
 def _edit(request: Upsert, table: Table) -> Edit:
     schema = table.schema
-    keys = keys_of(schema, request.key_cols)
+    keys = key_columns(schema, request.key_cols)
     may_change = updatable(schema, request.update_cols, keys)
     rows, how = prepare(schema, request.records, keys, may_change, request.on_duplicate)
     return Edit(schema, ByKey(rows, how, request.within(schema, table.partition)), derived=table.derived)
 
 
-def _refuse_incomplete(request: Upsert, edit: Edit, found: Found) -> None:
+def _refuse_incomplete(request: Upsert, edit: Edit, found: FoundRows) -> None:
     assert isinstance(edit.which, ByKey)
     refuse_incomplete(found, request.records, edit.which.how)
 
 
-def _result(outcome: Outcome) -> UpsertResult:
+def _result(outcome: EditOutcome) -> UpsertResult:
     counts = outcome.counts
     return UpsertResult(
         records_inserted=counts.inserted,
         records_updated=counts.updated,
         records_unchanged=counts.unchanged,
-        **told(outcome),
+        **edit_fields(outcome),
     )

@@ -7,15 +7,19 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.catalog.tables import Table
-from service.changes import ByFilter, Edit
-from service.context import Context
-from service.engine.rows import to_arrow
+from service.commits.backups import Backups
+from service.commits.commit import Commits
+from service.commits.small_files import NOT_CHECKED, SmallFileChecks
+from service.edits.edits import Edits
+from service.engine.session.rows import to_arrow
 from service.errors import InvalidRequest
-from service.operation import Example, Metadata, Result, operation
-from service.records import read_records
-from service.requests import OMITTED, EditRequest, Sampled, told
-from service.upkeep.upkeep import NOT_CHECKED
-from service.writes.entry import Written
+from service.model.call import Call
+from service.model.edits import ByFilter, Edit
+from service.model.records import read_records
+from service.operations.edit_requests import OMITTED, EditRequest, SampledRow, edit_fields
+from service.operations.operation import Example, Metadata, Result, operation
+from service.writes.entry import WriteOutcome
+from service.writes.writes import Writes
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "customers"}
 CREATE = {
@@ -129,7 +133,7 @@ class WriteResult(Result):
     dry_run: bool | None = Field(
         default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
     )
-    sample: list[Sampled] | None = Field(
+    sample: list[SampledRow] | None = Field(
         default=None, description="for a dry run: up to 20 of the rows, before and after", json_schema_extra=OMITTED
     )
     plan_token: str | None = Field(
@@ -145,30 +149,38 @@ class WriteResult(Result):
 @operation(
     Write, WriteResult, pool=lambda request: "inline" if request.mode == "append" else "edits", examples=EXAMPLES
 )
-def write(request: Write, context: Context) -> "WriteResult | Future[bytes]":
+def write(
+    request: Write,
+    call: Call,
+    commits: Commits,
+    backups: Backups,
+    edits: Edits,
+    small_files: SmallFileChecks,
+    writes: Writes,
+) -> "WriteResult | Future[bytes]":
     """Append records to a table, or replace its contents; all of them or none."""
     if request.mode == "append":
         _refuse_for_append(request)
-        return context.writes.append(
-            request.table_name, request.records, context.size, context.ask, lambda w: context.reply(_result(w))
-        )
-    return _overwrite(request, context)
+        return writes.append(request.table_name, request.records, call.size, call, lambda w: call.respond(_result(w)))
+    return _overwrite(request, call, commits, backups, edits, small_files)
 
 
-def _overwrite(request: Write, context: Context) -> WriteResult:
-    table = context.commits.table(request.table_name, context.ask)
-    wish = request.wish(context)
-    outcome = context.edits.run(table, "WRITE", partial(_edit, request), wish, context.ask)
-    effect, said = outcome.effect, told(outcome)
-    check = context.upkeep.check_after_write(effect.after) if effect.snapshot else NOT_CHECKED
-    count = 0 if wish.dry_run else len(request.records)
-    written = _result(Written(count, effect.snapshot_id, 1, count, check))
-    if wish.dry_run:
-        said["metadata"] = WriteMetadata(snapshot_id=effect.snapshot_id)
+def _overwrite(
+    request: Write, call: Call, commits: Commits, backups: Backups, edits: Edits, small_files: SmallFileChecks
+) -> WriteResult:
+    table = commits.table(request.table_name, call)
+    options = request.wish(backups)
+    outcome = edits.run(table, "WRITE", partial(_edit, request), options, call)
+    commit, fields = outcome.commit, edit_fields(outcome)
+    check = small_files.check_after_write(commit.after) if commit.snapshot else NOT_CHECKED
+    count = 0 if options.dry_run else len(request.records)
+    written = _result(WriteOutcome(count, commit.snapshot_id, 1, count, check))
+    if options.dry_run:
+        fields["metadata"] = WriteMetadata(snapshot_id=commit.snapshot_id)
     else:
-        del said["metadata"]
+        del fields["metadata"]
     counted = {"records_inserted": outcome.counts.inserted, "records_deleted": outcome.counts.deleted}
-    return written.model_copy(update={**counted, **said})
+    return written.model_copy(update={**counted, **fields})
 
 
 def _edit(request: Write, table: Table) -> Edit:
@@ -184,7 +196,7 @@ def _refuse_for_append(request: Write) -> None:
             raise InvalidRequest(f"{name} goes with mode: overwrite; an append changes no row there is", field=name)
 
 
-def _result(written: Written) -> WriteResult:
+def _result(written: WriteOutcome) -> WriteResult:
     batch = Batch(requests=written.requests_in_batch, records=written.records_in_batch)
     return WriteResult(
         records_written=written.records,

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from handlers import discover
 from postman.session import TABLE, session
-from service.app import discover
-from service.events import HEALTHY
-from service.operation import Example, Operation
+from service.api.events import HEALTHY
+from service.operations.operation import Example, Operation
 
 HERE = Path(__file__).parent
 COLLECTION = "S3_ACID_Database.postman_collection.json"
@@ -22,7 +22,7 @@ ENVIRONMENTS = {
     "Staging": ("https://firn.staging.example.com", "demo-staging"),
     "Production": ("https://firn.example.com", "demo-production"),
 }
-# A tenant of their own for the examples, new in each run: they are approved for tables that were not there before.
+# The examples have a tenant of their own, new in each run, because they expect that their tables do not exist.
 EXAMPLES_TENANT = "examples-{{run}}"
 ANY = "<any>"
 
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 def files() -> dict[Path, str]:
-    """Every file this writes, and what stands in it."""
+    """Every file that this writes, with its content."""
     contents = {HERE / COLLECTION: collection()}
     for name, (base_url, tenant) in ENVIRONMENTS.items():
         contents[HERE / "environments" / f"{name}.postman_environment.json"] = environment(name, base_url, tenant)
@@ -125,7 +125,7 @@ def _example(operation: Operation, example: Example, place: int) -> list[Json]:
 
 
 def _keep(place: int, path: str) -> str:
-    """Keep what an answer has for the example that takes it: a number as its text, which JavaScript would round."""
+    """Keep a value of a response for the example that uses it; a number as text, because JavaScript would round it."""
     digits = f"pm.response.text().match(/{json.dumps(path.split('.')[-1])}:\\s*(\\d+)/)[1]"
     value = f"typeof {_at(path)} === 'number' ? {digits} : {_at(path)}"
     return f"pm.collectionVariables.set({json.dumps(_kept(place, path))}, {value});"
@@ -136,7 +136,7 @@ def _kept(place: int, path: str) -> str:
 
 
 def _item(name: str, request: Json, answer: Json, more: Sequence[str] = (), numbers: Sequence[str] = ()) -> Json:
-    """One request; of its values, `numbers` are variables that stand for such."""
+    """One request. `numbers` are those of its values that are variables for numbers."""
     raw = json.dumps(request, indent=2, ensure_ascii=False)
     for variable in numbers:
         raw = raw.replace(json.dumps(variable), variable)
@@ -170,9 +170,9 @@ def _status() -> str:
 
 
 def _compare(approved: Json, path: str) -> list[str]:
-    """One test for each field of an approved answer.
+    """One test for each field of an approved response.
 
-    What may be any value only has to be there: a snapshot id is wider than the numbers of JavaScript.
+    Where any value is right, it only has to exist: a snapshot id is larger than the numbers of JavaScript.
     """
     tests: list[str] = []
     for key, value in approved.items():

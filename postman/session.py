@@ -15,7 +15,7 @@ class Step(NamedTuple):
 
 
 def session() -> list[Step]:
-    """From an empty service to a compacted table, and what a query says of it afterwards."""
+    """From an empty service to a compacted table, and a query of it."""
     return [_create(), *_writes(), *_queries(), *_edits(), *_looks(), *_upkeep()]
 
 
@@ -39,7 +39,7 @@ def _create() -> Step:
             },
             "primary_key": ["id"],
         },
-        # The same in every environment, so that the fifth write recommends compaction in each.
+        # So that the fifth write recommends compaction, whatever the settings of the environment.
         "properties": {"opportunistic_check_interval": 5, "min_files_to_compact": 3},
         "if_not_exists": True,
     }

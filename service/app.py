@@ -1,32 +1,74 @@
-"""The composition root: settings → engine, catalog, ledger → router → HTTP. Nothing is built at import."""
+"""The composition root: settings → engine, catalog, ledger → pipeline → HTTP. Nothing is built at import."""
 
-import fcntl
-import importlib
+import asyncio
 import itertools
 import json
 import logging
 import os
-import pkgutil
 import shutil
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import Any, cast
 
-import handlers
-from service import classes, jars, presence, warm
+from handlers import discover
+from service import VERSION
 from service.catalog.connect import connect
-from service.catalog.staging import sweep
-from service.context import compose
-from service.engine.conf import spark_conf, spool
-from service.engine.engine import Engine
+from service.catalog.files.staging import remove_leftovers
+from service.catalog.tables import Catalog
+from service.commits.backups import Backups
+from service.commits.commit import Commits
+from service.commits.holds import SnapshotHolds, awaited_snapshots
+from service.commits.small_files import SmallFileChecks
+from service.commits.write_counts import WriteCounts
+from service.edits.edits import Edits
+from service.edits.restore import Restores
+from service.edits.retention import UndoStates
+from service.edits.rollback import Rollbacks
+from service.edits.undo import Undos
+from service.engine.session.conf import spark_conf, spool
+from service.engine.session.engine import Engine
 from service.errors import FirnError
-from service.ledger.ledger import open_ledger, tidy
-from service.operation import Operation
-from service.router import Router
-from service.settings import ROOT, HomeInUse, Settings, SettingsError, load
+from service.host import class_archive, home_lock, jars, presence
+from service.host.logs import configure_logging
+from service.jobs.background import Background
+from service.jobs.jobs import Jobs, Kind
+from service.jobs.schedules.scheduler import Scheduler, now_ms
+from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
+from service.ledger.jobs import JobRecords
+from service.ledger.ledger import Ledger, open_ledger, tidy
+from service.ledger.places import TableRecords
+from service.ledger.schedules import RUN, ScheduleNotes
+from service.ledger.undos import UndoNotes
+from service.maintenance.advise.advice import Adviser
+from service.maintenance.advise.auto import Auto
+from service.maintenance.advise.query_log import QueryLog
+from service.maintenance.compact.compaction import Compactions
+from service.maintenance.compact.report import CompactionOptions
+from service.maintenance.expire.expirer import Expirer
+from service.maintenance.expire.expiry import Expiry
+from service.maintenance.expire.other_instances import built_on_elsewhere
+from service.maintenance.orphans.orphans import Orphans
+from service.maintenance.repartition.estimate import LayoutEstimates
+from service.maintenance.repartition.repartition import Repartitions
+from service.metrics.metrics import Metrics
+from service.model import wire
+from service.model.call import Call
+from service.model.names import TableName
+from service.operations.operation import Parts
+from service.pipeline import warm_up
+from service.pipeline.pipeline import Pipeline
+from service.queries.diff import Differences
+from service.queries.streaming.streams import Streams
+from service.settings import ROOT, Settings, SettingsError, load
+from service.tables.life import TableLife
+from service.tables.reinitialise import Reinitialisations
+from service.writes.bulk.load import Bulk
+from service.writes.writes import Writes
 
 log = logging.getLogger("firn")
 _LOOK_EVERY_S = 10
@@ -37,13 +79,15 @@ _REHEARSAL_S = 120
 class App:
     """The service, whole: started in the background, asked through its router, stopped once."""
 
-    def __init__(self, settings: Settings, jar_paths: list[Path], java_options: classes.Options | None = None) -> None:
+    def __init__(
+        self, settings: Settings, jar_paths: list[Path], java_options: class_archive.Options | None = None
+    ) -> None:
         """With jars, since without them there is no Spark; `java_options` instead of those that make a start quick."""
         settings.home.mkdir(parents=True, exist_ok=True)
         if java_options is None:
-            java_options = classes.to_read(jar_paths, os.environ) if jar_paths else ()
+            java_options = class_archive.java_options(jar_paths, os.environ) if jar_paths else ()
         self.settings = settings
-        self._lock = _own(settings.home)
+        self._lock = home_lock.acquire(settings.home)
         try:
             catalog = connect(settings)
             ledger = open_ledger(settings)
@@ -55,27 +99,29 @@ class App:
             start_wait_s=settings.limits.start_wait_s,
             held=(self._lock.fileno(),),
         )
-        self.context = compose(settings, self.engine, catalog, ledger)
-        self.router = Router(discover(), self.context)
-        self.context.schedules.open(self.router)
+        self.parts = compose(settings, self.engine, catalog, ledger)
+        self.pipeline = Pipeline(discover(), self.parts, settings.limits)
+        self.parts[Schedules].open(self.pipeline)
         self._warm = threading.Event()
         self._stopping = threading.Event()
-        self.context.metrics.read("firn_ready", lambda: self.ready)
+        self.parts[Metrics].read("firn_ready", lambda: self.ready)
 
     @property
     def ready(self) -> bool:
-        return self._warm.is_set() and self.engine.up and not self._stopping.is_set()
+        return self.state == "ready"
 
     @property
     def state(self) -> str:
         if self._stopping.is_set():
             return "stopping"
-        return "ready" if self.ready else "starting"
+        if not (self._warm.is_set() and self.engine.up):
+            return "starting"
+        return "stalled" if self.engine.stalled_s > self.settings.limits.stalled_after_s else "ready"
 
     @property
     def busy(self) -> bool:
         """Whether anything that somebody waits for is under way."""
-        return self.router.busy or self.context.background.busy or self.context.bulk.under_way > 0
+        return self.pipeline.busy or self.parts[Background].busy or self.parts[Bulk].under_way > 0
 
     def start(self) -> None:
         """Return at once; Spark starts and warms in the background."""
@@ -83,7 +129,7 @@ class App:
 
     def _live(self) -> None:
         self._start()
-        threading.Thread(target=self.context.auto.run, args=(self._stopping,), name="firn-auto", daemon=True).start()
+        threading.Thread(target=self.parts[Auto].run, args=(self._stopping,), name="firn-auto", daemon=True).start()
         self._tidy()
 
     def _start(self) -> None:
@@ -92,7 +138,7 @@ class App:
             self._until_done(step)
         if not self._stopping.is_set():
             self._warm.set()
-            self.context.schedules.scheduler.start()
+            self.parts[Schedules].scheduler.start()
             log.info("ready after %.1f s", time.monotonic() - started)
 
     def _until_done(self, step: Callable[[], None]) -> None:
@@ -115,39 +161,36 @@ class App:
             if self._stopping.wait(_LOOK_EVERY_S):
                 return
             try:
-                self.context.commits.find_out()
-                self.context.jobs.look_for_cancels()
+                self.parts[Commits].resolve()
+                self.parts[Jobs].look()
                 if look % _TIDY_EVERY:
                     continue
-                tidy(self.context.ledger, self.settings)
-                self.context.commits.recover()
-                self.context.jobs.recover()
-                self.context.compactions.recover()
-                self.context.repartitions.recover()
-                self.context.life.remove_overdue()
+                tidy(self.parts[Ledger], self.settings)
+                self.parts[Commits].recover()
+                self.parts[Jobs].recover()
+                self.parts[TableLife].remove_overdue()
             except Exception as e:  # it is tried again: without an end, nothing would be looked after any more
                 log.error("the ledger's notes could not be tidied: %s", e, exc_info=not isinstance(e, FirnError))
 
     def look_back(self) -> None:
         """Finish and remove what earlier processes left; only before Spark is there, so that nothing of ours is met."""
-        left = self.context.commits.recover()
+        left = self.parts[Commits].recover()
         if left:
             log.warning("looked up %d changes that an earlier stop left unfinished", left)
         if self.settings.catalog.type == "sqlite":  # a shared catalog may hold another instance's
-            warm.leftovers(self.context.catalog)
-            sweep(self.context.catalog)
-        self.context.jobs.recover()
+            warm_up.leftovers(self.parts[Catalog])
+            remove_leftovers(self.parts[Catalog])
+        self.parts[Jobs].settle()
 
     def _start_engine(self) -> None:
         if not self.engine.up:
             self.engine.start()
 
     def _warm_up(self) -> None:
-        self.context.compactions.recover()
-        self.context.repartitions.recover()
-        self.context.life.remove_overdue()
+        self.parts[Jobs].recover()
+        self.parts[TableLife].remove_overdue()
         if self.settings.spark.warm_up:
-            warm.warm(self.router, self.engine, self.context.catalog)
+            warm_up.warm_up(self.pipeline, self.engine, self.parts[Catalog])
 
     def rehearse(self) -> None:
         """Start and warm Spark, and end it with patience: as it ends, its JVM may have something to write."""
@@ -164,24 +207,105 @@ class App:
             return
         self._stopping.set()
         presence.withdraw(self.settings.home)
-        self.context.background.stop()
-        scheduler = self.context.schedules.scheduler
+        self.parts[Background].stop()
+        scheduler = self.parts[Schedules].scheduler
         scheduler.stop()
         try:
-            if not self.router.drain(self.settings.limits.stop_wait_s):
+            if not self.pipeline.drain(self.settings.limits.stop_wait_s):
                 log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_wait_s)
-                self.context.jobs.stop()
+                self.parts[Jobs].stop()
                 self.engine.cancel_all(1)
-                self.router.drain(1)
-            self.router.close()
-            self.context.background.close(1)
+                self.pipeline.drain(1)
+            self.pipeline.close()
+            self.parts[Background].close(1)
             scheduler.close(2)
-            self.context.writes.close()
-            self.context.expiry.close()
+            self.parts[Writes].close()
+            self.parts[Commits].close()
+            self.parts[Expiry].close()
         finally:
             self.engine.stop(2)
-            self.context.ledger.close()
+            self.parts[Ledger].close()
             self._lock.close()
+
+
+# With fewer sessions idle, or more WRITEs waiting, automatic compaction waits.
+_SPARE_SESSIONS, _MANY_WRITES = 2, 100
+
+
+def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger) -> Parts:
+    """The parts of the service, put together. A test can pass other engines, catalogs and ledgers."""
+    iceberg = settings.iceberg
+    metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
+    commits = Commits(catalog, ledger, metrics=metrics)
+    small_files = SmallFileChecks(iceberg, catalog, WriteCounts(ledger), metrics)
+    jobs = Jobs(JobRecords(ledger), commits, metrics)
+    backups, restores = Backups(iceberg.edits, catalog, commits), Restores(engine, commits, holds)
+    writes = Writes(settings, engine, catalog, commits, small_files, metrics)
+    bulk = Bulk(settings.limits, engine, catalog, commits, small_files, jobs)
+    keepers = (holds.keeps, partial(awaited_snapshots, ledger), partial(built_on_elsewhere, jobs))
+    expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, UndoStates(iceberg.edits).keeps)
+    expiry = Expiry(expirer.by_policy)
+    commits.when_committed(expiry.after_commit)
+    adviser = Adviser(iceberg, catalog, jobs.records, query_log, metrics)
+    compactions = Compactions(
+        engine, catalog, commits, small_files, holds, expirer, jobs, metrics, predict=adviser.predict
+    )
+    auto = _auto(settings, engine, catalog, adviser, query_log, jobs.records, compactions, writes)
+    commits.when_committed(auto.changed)
+    _watch(metrics, engine, bulk)
+    return Parts(
+        {Engine: engine, Catalog: catalog, Ledger: ledger},
+        *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
+        *(jobs, Background(jobs, settings.limits.upkeep_threads), _schedules(settings, catalog, ledger, jobs, metrics)),
+        *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
+        *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds)),
+        Undos(iceberg.edits, engine, commits, UndoNotes(ledger), holds),
+        TableLife(iceberg.dropped, catalog, commits, TableRecords(ledger), metrics),
+        Reinitialisations(engine, commits, holds),
+        *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
+        Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
+        # Other instances, and other users of a shared catalog, cannot be seen from here.
+        Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),
+    )
+
+
+def _auto(
+    settings: Settings,
+    engine: Engine,
+    catalog: Catalog,
+    adviser: Adviser,
+    query_log: QueryLog,
+    records: JobRecords,
+    compactions: Compactions,
+    writes: Writes,
+) -> Auto:
+    def compact(table: TableName, *, asked_by: str) -> bool:
+        call = Call(f"{asked_by}-{uuid.uuid4().hex}", requested_by=asked_by)
+        return compactions.compact(catalog.load(table), CompactionOptions(), call).compacted
+
+    def is_busy() -> bool:
+        """Whether users would wait for a compaction that could as well come later."""
+        return engine.idle < _SPARE_SESSIONS or writes.waiting > _MANY_WRITES
+
+    every_s = settings.iceberg.compaction.auto_every_s
+    return Auto(catalog, adviser, query_log, records, compact, is_busy, every_s=every_s)
+
+
+def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger, jobs: Jobs, metrics: Metrics) -> Schedules:
+    notes = ScheduleNotes(ledger)
+    jobs.register(RUN, Kind(kept_ms=None, is_resumed=True))  # the scheduler takes runs over, and forgets them
+    windows = skip_reason(catalog, settings.iceberg.compaction, now_ms)
+    return Schedules(notes, catalog, Scheduler(notes, tables_of(catalog), windows, metrics=metrics))
+
+
+def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
+    """How parts that know nothing of metrics are read."""
+    metrics.read("firn_build_info", lambda: {(VERSION,): 1})
+    metrics.read("firn_engine_up", lambda: engine.up)
+    metrics.read("firn_engine_starts_total", lambda: engine.starts)
+    metrics.read("firn_spark_session_wait_seconds", lambda: engine.longest_wait_s)
+    metrics.read("firn_spark_sessions", lambda: {("idle",): engine.idle, ("lent",): engine.lent})
+    metrics.read("firn_bulk_loads", lambda: bulk.under_way)
 
 
 def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
@@ -191,7 +315,7 @@ def build(settings: Settings | None = None, jar_paths: list[Path] | None = None)
     return App(settings, found)
 
 
-def rehearse(jar_paths: list[Path], java_options: classes.Options) -> None:
+def rehearse(jar_paths: list[Path], java_options: class_archive.Options) -> None:
     """A start, with a home of its own that goes with it."""
     with tempfile.TemporaryDirectory(prefix="firn-rehearsal-") as home:
         settings = load({"FIRN_HOME": home})
@@ -201,76 +325,13 @@ def rehearse(jar_paths: list[Path], java_options: classes.Options) -> None:
             shutil.rmtree(spool(settings.home), ignore_errors=True)
 
 
-def discover() -> list[Operation]:
-    """Every handler module's one operation; a module with none or two, or a name used twice, stops start-up."""
-    found: dict[str, Operation] = {}
-    for module_info in pkgutil.iter_modules(handlers.__path__):
-        module = importlib.import_module(f"handlers.{module_info.name}")
-        declared = [value for value in vars(module).values() if isinstance(value, Operation)]
-        if len(declared) != 1:
-            raise RuntimeError(
-                f"handlers/{module_info.name}.py declares {len(declared)} operations; it must declare one"
-            )
-        name = declared[0].name
-        if name in found or name.lower() != module_info.name:
-            raise RuntimeError(f"handlers/{module_info.name}.py declares {name}; file and operation must match, once")
-        found[name] = declared[0]
-    return list(found.values())
-
-
-def _own(home: Path) -> IO[str]:
-    """Be the one process that owns this home: two would not see each other's order of changes.
-
-    The JVM shares the lock. If its process was killed, it may be finishing a commit for a moment longer.
-    """
-    lock = (home / "lock").open("a+")
-    deadline = time.monotonic() + 15
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except OSError as e:
-            lock.seek(0)
-            owner = lock.read().strip()
-            if (owner.isdigit() and _lives(int(owner))) or time.monotonic() > deadline:
-                said = f"process {owner}" if owner else "another process"
-                raise HomeInUse(
-                    f"FIRN_HOME {home} is in use by {said}; stop it (`firn stop`), or set FIRN_HOME to another folder"
-                ) from e
-            time.sleep(0.1)
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def configure_logging(settings: Settings) -> None:
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s  %(message)s", force=True
-    )
-    for noisy in ("py4j", "uvicorn.access", "pyiceberg", "botocore", "boto3", "urllib3"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    # PySpark's own report of every refused query, whole, as JSON.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-
-
 def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = None) -> int:
     """Serve until told to stop; the exit code.
 
     With `log_file`, which is where its output goes, it serves commands of this user in the background: it has no port,
     and ends when nobody has asked for anything for a while.
     """
-    from service import http  # FastAPI and uvicorn are needed by this door only
+    from service.api import http  # only this needs FastAPI and uvicorn
 
     configure_logging(settings)
     background = log_file is not None
@@ -291,6 +352,29 @@ def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = Non
 
 def openapi() -> str:
     """The service's description for tools, without starting it."""
-    from service.openapi import document
+    from service.api import http
 
-    return json.dumps(document(discover()), indent=2)
+    return json.dumps(http.declare(discover()).openapi(), indent=2)
+
+
+_starting = threading.Lock()
+_for_events: App | None = None
+
+
+def lambda_handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    """The entry point for a function runtime. Spark starts with the first event and stays for the next."""
+    from service.api import events
+
+    request_id = str(getattr(context, "aws_request_id", "") or uuid.uuid4().hex)
+    # A runtime has parsed an object body with floats already; their shortest text is what was sent.
+    text = json.dumps(event, default=str)
+    return cast(dict[str, Any], wire.parse(asyncio.run(events.respond(text, _app().pipeline, Call(request_id)))))
+
+
+def _app() -> App:
+    global _for_events
+    with _starting:
+        if _for_events is None:
+            _for_events = build()
+            _for_events.start()
+        return _for_events

@@ -28,6 +28,7 @@ FirnError                      code                    status  retryable
 ├── RowCountMismatch           ROW_COUNT_MISMATCH      409
 ├── ChecksumMismatch           CHECKSUM_MISMATCH       409
 ├── Cancelled                  CANCELLED               409
+│   └── DeadlineExceeded       DEADLINE_EXCEEDED       504
 ├── BodyTooLarge               BODY_TOO_LARGE          413
 ├── KeyReused                  KEY_REUSED              422
 ├── TooManyRequests            TOO_MANY_REQUESTS       429     yes
@@ -41,7 +42,7 @@ FirnError                      code                    status  retryable
 │   └── OutcomeUnknown         OUTCOME_UNKNOWN         503     yes
 └── InternalError              INTERNAL_ERROR          500
 
-What stops start-up is not among them: see `settings.SettingsError`.
+Errors that prevent a start are not among them: see `settings.SettingsError`.
 """
 
 import difflib
@@ -50,7 +51,7 @@ from typing import Any, ClassVar
 
 
 class FirnError(Exception):
-    """A failure with everything its answer needs; rendered in one place, `envelope.py`."""
+    """A failure with everything its response needs; rendered in one place, `operations/envelope.py`."""
 
     code: ClassVar[str]
     status: ClassVar[int]
@@ -156,25 +157,25 @@ class CommitConflict(FirnError):
 
 
 class PlanStale(FirnError):
-    """The rows that a plan was about are not what they were; nothing was changed."""
+    """The rows of a plan have changed since; nothing was changed."""
 
     code, status = "PLAN_STALE", 409
 
 
 class UndoConflict(FirnError):
-    """Later changes touched the rows of the one that was to be undone; nothing was changed."""
+    """Later changes touched the rows of the one to undo; nothing was changed."""
 
     code, status = "UNDO_CONFLICT", 409
 
 
 class UndoTooLate(FirnError):
-    """What is needed to undo a change is not kept any more; nothing was changed."""
+    """What is needed to undo a change is no longer kept; nothing was changed."""
 
     code, status = "UNDO_TOO_LATE", 409
 
 
 class RowCountMismatch(FirnError):
-    """What was about to be published does not have the rows that were counted; nothing was changed."""
+    """The result does not have the expected number of rows; nothing was changed."""
 
     code, status = "ROW_COUNT_MISMATCH", 409
 
@@ -186,24 +187,38 @@ class RowCountMismatch(FirnError):
 
 
 class ChecksumMismatch(FirnError):
-    """What was about to be published does not hold what it was made of; nothing was changed."""
+    """The rows written differ from the rows read; nothing was changed."""
 
     code, status = "CHECKSUM_MISMATCH", 409
 
     def __init__(self, expected: str, found: str) -> None:
         super().__init__(
-            f"Checksum mismatch: the rows read have {expected}, and those written {found}; nothing was changed",
+            f"Checksum mismatch: the rows read have {expected}, those written {found}; nothing was changed",
             details={"expected": expected, "found": found},
         )
 
 
 class Cancelled(FirnError):
-    """Somebody called the work off. What it had committed before stays; `details` may say what that was."""
+    """The work was cancelled. What it had committed before stays; `details` may say what that was."""
 
     code, status = "CANCELLED", 409
 
     def __init__(self, message: str = "the job was cancelled", *, details: dict[str, Any] | None = None) -> None:
         super().__init__(message, details=details)
+
+
+class DeadlineExceeded(Cancelled):
+    """The request took longer than its deadline allows, and was cancelled."""
+
+    code, status = "DEADLINE_EXCEEDED", 504
+
+    def __init__(self, message: str = "", *, details: dict[str, Any] | None = None) -> None:
+        super().__init__(
+            message
+            or "the request was cancelled at its deadline and changed nothing more; send a larger timeout_ms, "
+            "request less, or run it in the background if the operation has `async`",
+            details=details,
+        )
 
 
 class BodyTooLarge(FirnError):
@@ -243,7 +258,7 @@ class ShuttingDown(Unavailable):
 
 
 class KeyBusy(Unavailable):
-    """Another instance works on a request with the same key. Callers wait for its answer; few see this."""
+    """Another instance works on a request with the same key. Callers wait for its response; few see this error."""
 
     code = "KEY_BUSY"
 
@@ -255,12 +270,26 @@ class KeyBusy(Unavailable):
 
 
 class OutcomeUnknown(Unavailable):
-    # Sent again with its idempotency key it happens once; without one whoever sends it looks first.
+    """The change may have happened. Sent again with its idempotency key it happens once; without one, look first."""
+
     code = "OUTCOME_UNKNOWN"
 
 
 class InternalError(FirnError):
     code, status = "INTERNAL_ERROR", 500
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> tuple[str | None, str]:
+    """The known name nearest to a wrong one, if any, and the hint for the message.
+
+    If none is near, the hint is `otherwise`, or a list of the known names.
+    """
+    names = list(known)
+    near = nearest(name, names)
+    if near:
+        return near, f"did you mean {near!r}?"
+    listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    return None, otherwise or f"known are {listed}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

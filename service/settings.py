@@ -1,4 +1,5 @@
-"""Typed, frozen settings: defaults here, `config/config.json` per environment over them, `FIRN_…` variables over both.
+"""Typed, frozen settings. In increasing order of precedence: the defaults here, the environment's section of
+`config/config.json`, and `FIRN_…` variables.
 
 A variable is named after its setting: `FIRN_PORT`, `FIRN_ICEBERG__COMPACTION__SMALL_FILE_THRESHOLD_MB`.
 """
@@ -13,36 +14,36 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 ROOT = Path(__file__).resolve().parent.parent
-# Read by the Makefile, the jar cache, the choice of file and the `firn` command, not by a setting.
+# These variables are no settings: the Makefile, the jar cache, `load` and the `firn` command read them.
 NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE", "FIRN_URL", "FIRN_TENANT"}
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 FileCount = Annotated[int, Field(ge=2, le=1_000_000)]
 Hours = Annotated[int, Field(ge=0, le=1_000_000)]
 KeptHours = Annotated[int, Field(ge=1, le=1_000_000)]
-# The ledger's notes of changes are kept for thirty days.
+# The ledger keeps the records of changes for thirty days.
 UndoHours = Annotated[int, Field(ge=0, le=720)]
 Threads = Annotated[int, Field(ge=1, le=1000)]
 Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
 Mode = Literal["off", "recommend", "auto"]
 Strategy = Literal["binpack", "sort", "zorder"]
-# When scheduled and automatic upkeep may begin, by the clock of a place: "01:00-05:30 Europe/Zurich".
+# When scheduled and automatic maintenance may start, with an IANA time zone: "01:00-05:30 Europe/Zurich".
 WINDOW = r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d( [A-Za-z0-9_+/-]+)?$"
 Window = Annotated[str, Field(pattern=WINDOW)]
 Codec = Literal["zstd", "snappy", "gzip", "uncompressed"]
 
 _POSTGRESQL = re.compile(
     r"postgresql://([^\s:@/?#]+(:[^\s:@/?#]*)?@)?([\w.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?/[^\s/?#]+"
-    # What libpq and the JDBC driver both know by these names.
+    # The parameters that libpq and the JDBC driver have in common.
     r"(\?(sslmode|sslrootcert)=[^\s&#]+(&(sslmode|sslrootcert)=[^\s&#]+)?)?"
 )
 _POSTGRESQL_FORM = (
-    "postgresql://user:password@host:port/database (special characters as %-codes; ?sslmode=… may follow)"
+    "postgresql://user:password@host:port/database (special characters percent-encoded; ?sslmode=… may follow)"
 )
 
 
 class SettingsError(Exception):
-    """A setting that cannot work; its message is one line that names the setting and the way out."""
+    """An invalid setting. The message is one line that names the setting and says how to fix it."""
 
 
 class HomeInUse(SettingsError):
@@ -61,31 +62,31 @@ class WriteSettings(_Section):
 
 class CompactionSettings(_Section):
     enabled: bool = True
-    # "auto" compacts by itself where what queries pay for small files is more than what merging them costs.
+    # "auto" compacts a table when small files cost its queries more than merging the files would.
     mode: Mode = "recommend"
     small_file_threshold_mb: Megabytes = 64
     min_files_to_compact: FileCount = 3
     opportunistic_check_interval: Count = 5
     max_files_per_compaction: FileCount = 100
-    # What bounds the memory of a compaction: so much is read and written at a time, so many times side by side.
+    # These two bound the memory of a compaction: how much it rewrites at a time, and how many times in parallel.
     group_mb: Megabytes = 256
     groups_at_once: Annotated[int, Field(ge=1, le=64)] = 2
     snapshot_retention_hours: Hours = 168
-    # Mode auto compacts where queries are expected to save, over so many hours, so many times what merging costs …
+    # Mode auto compacts if queries are expected to save `auto_worth` times the cost of merging, within so many hours …
     auto_worth: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0
     auto_horizon_hours: Annotated[int, Field(ge=1, le=8760)] = 24
-    # … and, whoever asks or does not, where there are so many times `min_files_to_compact` small files worth merging.
+    # … and, whatever queries save, from `auto_bound` times `min_files_to_compact` small files worth merging on.
     auto_bound: Count = 10
     auto_every_s: Annotated[int, Field(ge=1, le=3600)] = 60
 
     @property
     def active(self) -> bool:
-        """Whether small files are looked for and merged without being told to."""
+        """Whether Firn looks for small files, and merges them, on its own."""
         return self.enabled and self.mode != "off"
 
 
 class SnapshotSettings(_Section):
-    """Which old snapshots stay: the last ones, then the last of each hour; never more than so many in all."""
+    """Which old snapshots are kept: the newest ones, then the last one of each hour, up to a maximum in all."""
 
     keep_last: Count = 100
     hourly_for_hours: Hours = 168
@@ -93,7 +94,7 @@ class SnapshotSettings(_Section):
 
 
 class EditSettings(_Section):
-    """What a change of rows leaves behind, so that it can be taken back."""
+    """What is kept of an edit, so that it can be undone."""
 
     create_backup: bool = False
     backup_retention_hours: KeptHours = 168
@@ -101,7 +102,7 @@ class EditSettings(_Section):
 
 
 class DroppedSettings(_Section):
-    """How long a dropped table can be brought back."""
+    """How long a dropped table can be restored."""
 
     kept_hours: KeptHours = 168
 
@@ -119,17 +120,17 @@ class SparkSettings(_Section):
     driver_memory: str = Field(default="2g", pattern=r"^[1-9][0-9]*[kmgKMG]$")
     sessions: Annotated[int, Field(ge=2, le=64)] = 4
     warm_up: bool = True
-    conf: dict[str, str] = Field(default_factory=dict, description="further Spark settings, as they are")
+    conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings, passed on unchanged")
 
 
 class LedgerSettings(_Section):
-    """Where the ledger is: SQLite under FIRN_HOME unless said otherwise."""
+    """Where the ledger is: in SQLite under FIRN_HOME by default."""
 
     url: str | None = None
 
 
 class CatalogSettings(_Section):
-    """Where tables are registered: SQLite under FIRN_HOME unless said otherwise."""
+    """Where tables are registered: in SQLite under FIRN_HOME by default."""
 
     type: Literal["sqlite", "rest", "glue", "postgresql"] = "sqlite"
     uri: str | None = None
@@ -138,10 +139,10 @@ class CatalogSettings(_Section):
 
 
 class WriteQueueSettings(_Section):
-    """How WRITEs that come at the same time share a commit."""
+    """How concurrent WRITEs share a commit."""
 
     group_commit: bool = True
-    # Clients answered together come back one after the other; a batch waits so long for them.
+    # Clients that were answered together send their next WRITEs one after the other; a batch waits for them.
     linger_ms: Annotated[int, Field(ge=0, le=1000)] = 12
     batch_requests: Count = 2000
     batch_records: Annotated[int, Field(ge=1, le=10_000_000)] = 500_000
@@ -151,32 +152,40 @@ class WriteQueueSettings(_Section):
 class LimitSettings(_Section):
     body_mb: Annotated[int, Field(ge=1, le=2048)] = 64
     bulk_mb: Megabytes = 16_384
-    # Each takes one of the Spark sessions for as long as its rows move.
+    # Each occupies a Spark session while its rows are written.
     bulk_at_once: Annotated[int, Field(ge=1, le=64)] = 2
-    # An estimate of what the requests that are in the house take; the bytes of JSON count eightfold.
+    # Estimated memory of all requests in progress; the bytes of JSON count eightfold.
     memory_mb: Annotated[int, Field(ge=64, le=1_000_000)] = 1024
     keys_kept_hours: Annotated[int, Field(ge=1, le=8760)] = 24
+    # Requests that read metadata, and requests that change nothing but metadata. They need no Spark session.
+    metadata_threads: Threads = 4
+    table_threads: Threads = 8
     query_threads: Threads = 4
-    # Most of them wait for their table's turn.
+    # Most of them wait for the lock of their table.
     edit_threads: Threads = 16
     upkeep_threads: Threads = 1
-    # Answers on their way as CSV or Arrow, and how long a client may take nothing of one.
+    # Streamed responses (CSV or Arrow) at once, and how long a client may stop reading one.
     streams: Annotated[int, Field(ge=1, le=500)] = 16
     stream_stall_s: Annotated[int, Field(ge=1, le=86_400)] = 300
     waiting_requests: Count = 1000
+    # How long a QUERY or another read of rows may take if its request does not say, and the most a request may say.
+    query_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 60
+    timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 3600
+    # `/ready` says `stalled` once requests have waited so long for a Spark session and none was free in the meantime.
+    stalled_after_s: Annotated[int, Field(ge=1, le=3600)] = 15
     start_wait_s: Annotated[int, Field(ge=1, le=3600)] = 120
     stop_wait_s: Annotated[int, Field(ge=1, le=21)] = 20
 
 
 class MetricsSettings(_Section):
-    # So many tables have series of their own in /metrics; those that were heard of least recently go first.
+    # How many tables have series of their own in /metrics; those updated least recently are removed first.
     tables: Annotated[int, Field(ge=0, le=100_000)] = 1000
 
 
 class BackgroundSettings(_Section):
-    """A service that a command has started in the background."""
+    """A service that a command started in the background."""
 
-    # It ends when nobody has asked it for anything for so long.
+    # It stops after this time without a request.
     idle_s: Annotated[int, Field(ge=1, le=86_400)] = 600
 
 
@@ -196,7 +205,7 @@ class Settings(_Section):
     background: BackgroundSettings = BackgroundSettings()
 
     def for_commands(self) -> Self:
-        """The same without a warm-up: who waits for a command's answer need not wait for other kinds of job."""
+        """The same settings without a warm-up, which would delay the command."""
         return self.model_copy(update={"spark": self.spark.model_copy(update={"warm_up": False})})
 
 
@@ -220,7 +229,7 @@ def load(environ: Mapping[str, str]) -> Settings:
     home = settings.home.expanduser().absolute()
     if set("#?%") & set(str(home)):
         raise SettingsError(
-            f"FIRN_HOME {home} has one of # ? % in its path, which file addresses cannot carry; choose another"
+            f"FIRN_HOME {home} has one of # ? % in its path, which file URLs cannot hold; choose another"
         )
     catalog = settings.catalog.model_copy(
         update={"warehouse": settings.catalog.warehouse or f"file://{home}/warehouse"}
@@ -250,7 +259,7 @@ def _leaves(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def variables() -> dict[str, tuple[str, ...]]:
-    """Every environment variable that sets something, and the setting it sets."""
+    """Every environment variable for a setting, and that setting's path."""
     return {"FIRN_" + "__".join(keys).upper(): keys for keys in _leaves(Settings)}
 
 
@@ -272,7 +281,7 @@ def _parse(keys: tuple[str, ...], text: str, variable: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as e:
-        raise SettingsError(f"{variable} must be a JSON object of texts: {e}") from e
+        raise SettingsError(f"{variable} must be a JSON object of strings: {e}") from e
 
 
 def _set(values: dict[str, Any], keys: tuple[str, ...], value: Any, where: str) -> None:
@@ -295,7 +304,7 @@ def _explain(error: ValidationError, environ: Mapping[str, str], path: Path, env
 
 
 def _shown(value: Any) -> str:
-    """A value as an error may quote it: an address without who uses it."""
+    """A value as an error may quote it: a URL without its user and password."""
     return re.sub(r"://\S*@", "://…@", repr(value))
 
 
@@ -305,23 +314,23 @@ def _check_together(settings: Settings) -> None:
     if threshold >= target:
         raise SettingsError(
             f"iceberg.compaction.small_file_threshold_mb ({threshold}) must be below "
-            f"iceberg.write.target_file_size_mb ({target}), or every compacted file would count as small again"
+            f"iceberg.write.target_file_size_mb ({target}), or every compacted file would still count as small"
         )
     if settings.catalog.type != "sqlite" and not settings.catalog.warehouse:
         raise SettingsError(f"catalog.warehouse is not set; a {settings.catalog.type} catalog needs it, as s3://…")
     if settings.catalog.type in ("rest", "postgresql") and not settings.catalog.uri:
         raise SettingsError(f"catalog.uri is not set; a {settings.catalog.type} catalog needs it")
     if settings.catalog.type == "postgresql" and not _POSTGRESQL.fullmatch(settings.catalog.uri or ""):
-        raise SettingsError(f"catalog.uri is no address of a PostgreSQL database; write it as {_POSTGRESQL_FORM}")
+        raise SettingsError(f"catalog.uri is not a PostgreSQL URL; write it as {_POSTGRESQL_FORM}")
     if settings.ledger.url is None:
         return
     if not _POSTGRESQL.fullmatch(settings.ledger.url):
         raise SettingsError(
-            f"ledger.url is no address of a PostgreSQL database; write it as {_POSTGRESQL_FORM}, "
+            f"ledger.url is not a PostgreSQL URL; write it as {_POSTGRESQL_FORM}, "
             "or leave it unset for SQLite under FIRN_HOME"
         )
     if settings.catalog.type == "sqlite":
         raise SettingsError(
-            "ledger.url is set, but catalog.type is sqlite: instances would share a ledger and no tables; "
+            "ledger.url is set, but catalog.type is sqlite: instances would share a ledger but no tables; "
             "set catalog.type to postgresql, rest or glue, or leave ledger.url unset"
         )

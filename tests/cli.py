@@ -8,34 +8,48 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from service.cli.command import Example
+from service.cli.command import CommandExample
+from service.cli.connection.remote import Connection
 from service.cli.main import main
-from service.cli.remote import Door
 from tests.harness import Firn
 
 
 @dataclass(frozen=True)
 class Called:
-    """What came of a call."""
+    """The outcome of a call."""
 
     code: int
     out: str
     err: str
 
 
-def call(arguments: list[str], environ: dict[str, str], door: Door | None = None, stdin: str = "") -> Called:
+def call(
+    arguments: list[str], environ: dict[str, str], connection: Connection | None = None, stdin: str = ""
+) -> Called:
     """Run a command as the shell would, without a terminal."""
     out, err = io.StringIO(), io.StringIO()
     try:
         code = main(
-            arguments, environ, stdin=io.TextIOWrapper(io.BytesIO(stdin.encode())), stdout=out, stderr=err, door=door
+            arguments,
+            environ,
+            stdin=io.TextIOWrapper(io.BytesIO(stdin.encode())),
+            stdout=out,
+            stderr=err,
+            connection=connection,
         )
     except SystemExit as e:  # argparse's own way out
         code = int(e.code or 0)
     return Called(code, out.getvalue(), err.getvalue())
 
 
-def run(example: Example, firn: Firn, tenant: str, folder: Path, environ: dict[str, str], door: Door | None) -> Called:
+def run(
+    example: CommandExample,
+    firn: Firn,
+    tenant: str,
+    folder: Path,
+    environ: dict[str, str],
+    connection: Connection | None,
+) -> Called:
     """Run an example, after what is given, in a folder that is the present one."""
     for name, text in example.files.items():
         (folder / name).write_text(text)
@@ -45,19 +59,19 @@ def run(example: Example, firn: Firn, tenant: str, folder: Path, environ: dict[s
     def words(line: str) -> list[str]:
         program, *rest = shlex.split(line)
         assert program == "firn", line
-        for sample, (back, path) in example.taken.items():
+        for sample, (back, path) in example.placeholders.items():
             if any(sample in word for word in rest):
                 value = reduce(lambda value, key: value[key], path.split("."), answers[-back])
                 rest = [word.replace(sample, str(value)) for word in rest]
         return rest
 
-    for given in example.given:
+    for given in example.setup:
         if isinstance(given, str):
-            done = call(words(given), environ, door)
+            done = call(words(given), environ, connection)
             assert (done.code, done.err) == (0, ""), (given, done)
         else:
             answers.append(firn.ok({**given, "tenant_id": tenant}))
-    return call(words(example.line), environ, door, example.stdin)
+    return call(words(example.line), environ, connection, example.stdin)
 
 
 def shows(approved: str, got: str) -> bool:

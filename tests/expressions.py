@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from service.schema import parse_schema
+from service.model.schema.definition import parse_schema
 
 SCHEMA = parse_schema(
     {

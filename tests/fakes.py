@@ -18,21 +18,20 @@ from typing import Any, Self, cast
 import pyarrow as pa
 from sqlalchemy import Dialect, event
 
-from service.catalog.folders import remove_folder
+from service.catalog.files.folders import remove_folder
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.derived import Derived
-from service.engine.append import append
-from service.engine.engine import Engine
-from service.engine.swap import Moved
+from service.commits.small_files import SmallFileCheck, SmallFileChecks
+from service.engine.iceberg.swap import TableChanged
+from service.engine.jobs.append import append
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
 from service.ledger import database
-from service.ledger.ledger import Batch, Begun, KeyNote, Ledger
-from service.ledger.owners import Alone
-from service.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
-from service.partition import PartitionField
-from service.schema import TableSchema
-from service.upkeep.report import Check
-from service.upkeep.upkeep import Upkeep
+from service.ledger.ledger import Batch, KeyNote, Ledger, NewBatch
+from service.ledger.owners import SingleInstance
+from service.model.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
+from service.model.schema.derived import DerivedColumn
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import TableSchema
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class FakeTable:
     properties: Mapping[str, str] = field(default_factory=dict)
     schema_id: int = 0
     history: tuple[Snapshot, ...] = ()
-    derived: tuple[Derived, ...] = ()
+    derived: tuple[DerivedColumn, ...] = ()
     partition: tuple[PartitionField, ...] = ()
     location: str = "memory://table"
 
@@ -208,9 +207,9 @@ class FakeEngine:
         if found is None:
             raise TableNotFound("the table is gone; it was dropped meanwhile")
         if (found.uuid, found.schema_id) != (how["uuid"], how["schema_id"]):
-            raise Moved(f"{table} has changed meanwhile")
+            raise TableChanged(f"{table} has changed meanwhile")
         self.writing(rows)
-        how["before_commit"]()
+        how["gate"]()
         self.committing(rows)
         snapshot_id = self.catalog.append(found.name, batch)
         self.commits.append(rows)
@@ -226,14 +225,14 @@ class FakeUpkeep:
         self.totals: dict[str, int] = {}
 
     @property
-    def as_upkeep(self) -> Upkeep:
-        return cast(Upkeep, self)
+    def as_upkeep(self) -> SmallFileChecks:
+        return cast(SmallFileChecks, self)
 
-    def check_batch(self, table: Table, writes: int) -> dict[int, Check]:
+    def check_batch(self, table: Table, writes: int) -> dict[int, SmallFileCheck]:
         before = self.totals.get(table.uuid, 0)
         self.totals[table.uuid] = before + writes
         due = [i for i in range(writes) if (before + i + 1) % self.every == 0]
-        return dict.fromkeys(due, Check(True, 2))
+        return dict.fromkeys(due, SmallFileCheck(True, 2))
 
 
 @dataclass
@@ -315,7 +314,7 @@ class QuickLedger(Ledger):
         self._engine.dialect = dialect
         self._engine.update_execution_options(compiled_cache=_COMPILED)
         event.listen(self._engine, "connect", lambda connection, record: connection.execute("PRAGMA synchronous=OFF"))
-        self.owners = Alone()
+        self.owners = SingleInstance()
 
 
 class MuteLedger(QuickLedger):
@@ -327,7 +326,7 @@ class MuteLedger(QuickLedger):
         if method in self.mute:
             raise LedgerUnavailable(f"the ledger does not answer ({method})")
 
-    def begin(self, change: Begun) -> None:
+    def begin(self, change: NewBatch) -> None:
         self._asked("begin")
         super().begin(change)
 

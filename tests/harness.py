@@ -10,9 +10,11 @@ from typing import Any
 import httpx
 import uvicorn
 
-from service import http, jars, wire
+from service.api import http
+from service.api.events import INVOCATIONS
 from service.app import App
-from service.events import INVOCATIONS
+from service.host import jars
+from service.model import wire
 from service.settings import ROOT, Settings
 
 

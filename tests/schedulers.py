@@ -7,15 +7,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from service.commits.ask import Ask
+from service.jobs.schedules.scheduler import Scheduler, to_ms
+from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
+from service.ledger.jobs import JobRecord
 from service.ledger.ledger import Ledger
-from service.ledger.schedules import Run, Schedule, ScheduleNotes
+from service.ledger.schedules import Schedule, ScheduleNotes
 from service.metrics.metrics import Metrics
-from service.names import TableName
-from service.schema import parse_schema
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.schema.definition import parse_schema
 from service.settings import CompactionSettings
-from service.upkeep.scheduler import Scheduler, to_ms
-from service.upkeep.schedules import Schedules, held_off, tables_of
 from tests.fakes import FakeCatalog
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
@@ -48,16 +49,16 @@ class Door:
 
     answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     before: Callable[[str], object] = lambda table: None
-    asked: list[tuple[str, Ask]] = field(default_factory=list)
+    asked: list[tuple[str, Call]] = field(default_factory=list)
 
     operations: tuple[Any, ...] = ()
 
     def parse(self, body: Any, *, trusted: bool = False) -> tuple[Any, Any]:
         raise NotImplementedError
 
-    def submit(self, body: Any, *, ask: Ask) -> "Future[Any]":
+    def submit(self, body: Any, call: Call) -> "Future[Any]":
         assert (body["operation"], body["tenant_id"], body["force"]) == ("COMPACT", "acme", True)
-        self.asked.append((body["table"], ask))
+        self.asked.append((body["table"], call))
         self.before(body["table"])
         said = self.answers.get(body["table"], [OK])
         answer: Future[Said] = Future()
@@ -86,7 +87,7 @@ class Instance:
         self.work: list[Callable[[], None]] = []
         self.metrics = Metrics()
         self.notes = ScheduleNotes(self.ledger)
-        windows = held_off(world.catalog.as_catalog, CompactionSettings(), self.clock.ms)
+        windows = skip_reason(world.catalog.as_catalog, CompactionSettings(), self.clock.ms)
         self.scheduler = Scheduler(
             self.notes,
             tables_of(world.catalog.as_catalog),
@@ -114,7 +115,7 @@ class Instance:
         assert schedule is not None
         return schedule
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[JobRecord]:
         """The newest last."""
         return self.notes.runs([self.found().id], 50)[self.found().id][::-1]
 

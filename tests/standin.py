@@ -15,7 +15,7 @@ from pathlib import Path
 from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import Any
 
-from service import presence
+from service.host import presence
 from service.settings import load
 
 READY_AT = time.monotonic() + (0.5 if os.environ.get("STANDIN") == "slow" else 0)

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from service.schema import (
+from service.model.schema.types import (
     FLOATING,
     PRIMITIVES,
     Array,
@@ -25,7 +25,7 @@ from service.schema import (
     Primitive,
     Struct,
     TableSchema,
-    folded,
+    fold_case,
 )
 
 DEPTH = 3
@@ -170,13 +170,13 @@ def _transforms(kind: str, identity: bool) -> Iterator[dict[str, Any]]:
 
 
 def _with_key(kind: ColumnType, table: TableSchema) -> TableSchema:
-    others = tuple(f for f in table.fields if folded(f.name) != "the_key")
+    others = tuple(f for f in table.fields if fold_case(f.name) != "the_key")
     return TableSchema((Field("the_key", kind, True), *others), ("the_key",))
 
 
 def _fields(kinds: SearchStrategy[ColumnType], max_size: int) -> SearchStrategy[tuple[Field, ...]]:
     field = st.builds(Field, _plain_names | _odd_names, kinds, st.booleans())
-    return st.lists(field, min_size=1, max_size=max_size, unique_by=lambda f: folded(f.name)).map(tuple)
+    return st.lists(field, min_size=1, max_size=max_size, unique_by=lambda f: fold_case(f.name)).map(tuple)
 
 
 @cache

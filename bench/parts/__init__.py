@@ -2,6 +2,16 @@
 
 from types import ModuleType
 
-from bench.parts import age, bulk, clients, compact, query, start, upsert, write
+from bench.parts import age, bulk, clients, compact, neighbours, query, start, upsert, write
 
-PARTS: dict[int, ModuleType] = {1: write, 2: clients, 3: age, 4: query, 5: upsert, 6: bulk, 7: start, 8: compact}
+PARTS: dict[int, ModuleType] = {
+    1: write,
+    2: clients,
+    3: age,
+    4: query,
+    5: upsert,
+    6: bulk,
+    7: start,
+    8: compact,
+    9: neighbours,
+}

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bench.peers.told import obey, timed
-from service import jars
-from service.engine import conf, jvm
-from service.names import CATALOG
+from service.engine.session import conf, jvm
+from service.host import jars
+from service.model.names import CATALOG
 from service.settings import load
 
 _session: SparkSession

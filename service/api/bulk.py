@@ -1,88 +1,92 @@
-"""The HTTP edge of bulk loads: a body of any size, streamed; and what has become of long work."""
+"""POST /tables/{tenant}/{namespace}/{table}/records: append a body of any size, which is staged as it comes."""
 
 import asyncio
 import contextlib
 import hashlib
-import time
-from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
-from pydantic import Field
+from fastapi import APIRouter, Header, Query, Request
+from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect
 
-from service import envelope
-from service.bulk.body import Gone
-from service.bulk.bulk import Bulk, Load
-from service.bulk.decode import Decoder, decoder
-from service.commits.ask import Key
+from handlers.write import WriteResult
+from service.api.exchange import NoResponse, api_of, call_of, disconnected, response_of
+from service.api.failures import failures
+from service.api.loads import AcceptedResult, Loads
 from service.errors import BodyTooLarge, FirnError, InvalidRequest, nearest
-from service.loads import JOB, RECORDS, Asked, Loads
-from service.metrics.catalogue import BULK
-from service.names import TableName, check_name
-from service.operation import Result
-from service.router import Answer, Router
+from service.jobs.jobs import Jobs
+from service.model.call import IdempotencyKey
+from service.model.names import TableName, check_name
+from service.writes.bulk.body import ClientGone
+from service.writes.bulk.decode import DECODERS, Decoder, decoder
+from service.writes.bulk.load import Bulk, Load
 
+RECORDS = "/tables/{tenant}/{namespace}/{table}/records"
+router = APIRouter()
 _PARAMETERS = ("async", "mode")
 _LONGEST_KEY = 200
 # How long the rest of a refused body is read and thrown away, so that its client comes to read the refusal.
 _DRAIN_S = 2.0
+_BODIES: dict[str, Any] = {
+    "application/vnd.apache.arrow.stream": {"schema": {"type": "string", "format": "binary"}},
+    "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"name": "Ann", "age": 31}\n{"name": "Bo"}\n'},
+    "text/csv": {"schema": {"type": "string"}, "example": "name,age\nAnn,31\nBo,\n"},
+}
+# Text to FastAPI, so that our own errors say what is wrong with it.
+_ASYNC = Query(
+    alias="async", description="respond with the id of a job; by default, wait", json_schema_extra={"type": "boolean"}
+)
+_MODE = Query(description="the only one", json_schema_extra={"enum": ["append"]})
+_KEY = Header(
+    alias="Idempotency-Key",
+    description="the same as `idempotency_key` of a WRITE",
+    json_schema_extra={"maxLength": _LONGEST_KEY},
+)
 
 
-class JobResult(Result):
-    job: dict[str, Any] = Field(
-        description="id, kind, table, state, progress, created_at; cancelling; in the end ended_at, result or error"
-    )
-
-
-def register(
-    app: FastAPI,
-    router: Router,
-    request_id: Callable[[Request], str],
-    respond: Callable[[Answer, str], Response],
-) -> None:
-    """Add the routes."""
-    loads = Loads(router)
-
-    @app.post(RECORDS, include_in_schema=False)
-    async def records(request: Request, tenant: str, namespace: str, table: str) -> Response:
-        asked_id, started = request_id(request), time.monotonic()
-        name, decode, in_background = _read(request, tenant, namespace, table)
-        leave = contextlib.ExitStack()
-        leave.enter_context(router.under_way())
-        try:
-            load = await _received(request, router.context.bulk, name, decode)
-        except Gone:
-            leave.close()
-            return Response(status_code=400)  # for nobody
-        except BaseException:
-            leave.close()
-            raise
-        asked = Asked(asked_id, started, in_background, _key(request, name, load))
-        answer = await asyncio.to_thread(loads.answer, load, asked, leave.close)
-        told = await asyncio.shield(asyncio.wrap_future(answer))
-        router.context.metrics.request(BULK, told.code, time.monotonic() - started)
-        return respond(told, asked_id)
-
-    @app.get(JOB, include_in_schema=False)
-    async def job(request: Request, id: str) -> Response:
-        return await answered(request, router.context.jobs.describe, id)
-
-    @app.delete(JOB, include_in_schema=False)
-    async def cancel(request: Request, id: str) -> Response:
-        return await answered(request, router.context.jobs.cancel, id)
-
-    async def answered(request: Request, ask: Callable[[str], dict[str, Any]], job_id: str) -> Response:
-        asked_id, started = request_id(request), time.monotonic()
-        described = await asyncio.to_thread(ask, job_id)
-        elapsed = round((time.monotonic() - started) * 1000)
-        return respond(Answer(200, envelope.success(JobResult(job=described), asked_id, elapsed)), asked_id)
-
-
-def _read(request: Request, tenant: str, namespace: str, table: str) -> tuple[TableName, Decoder, bool]:
-    """What a request says beside its body: into which table, of which form, and whether to wait."""
+@router.post(
+    RECORDS,
+    operation_id="bulk",
+    summary="Append a body of any size to a table, in one commit",
+    response_model=WriteResult,
+    response_description="the records are in the table",
+    responses={
+        202: {"model": AcceptedResult, "description": "with async=true: received and checked"},
+        **failures(400, 404, 409, 413, 422, 429, 500, 503),
+    },
+    openapi_extra={"requestBody": {"required": True, "content": {kind: _BODIES[kind] for kind in DECODERS}}},
+)
+async def bulk(
+    request: Request,
+    tenant: str,
+    namespace: str,
+    table: str,
+    in_background: Annotated[str | SkipJsonSchema[None], _ASYNC] = None,
+    mode: Annotated[str, _MODE] = "append",
+    key: Annotated[str | SkipJsonSchema[None], _KEY] = None,
+) -> Any:
+    api, call = api_of(request), call_of(request)
+    staging, jobs = api.service.parts[Bulk], api.service.parts[Jobs]
     name = TableName(check_name(tenant, "tenant_id"), check_name(namespace, "namespace"), check_name(table, "table"))
     decode = decoder(request.headers.get("content-type"), request.headers.get("content-encoding"))
+    _check_parameters(request, in_background, mode, key)
+    with api.pipeline.admission.admit("inline"):
+        try:
+            load = await _received(request, staging, name, decode)
+        except ClientGone:
+            return NoResponse()
+        try:
+            keyed = None if key is None else IdempotencyKey("WRITE", name, key, _fingerprint(request, load))
+            work = Loads(staging, jobs).work(load, keyed, in_background=in_background == "true")
+            gone = partial(disconnected, request.receive)
+            return response_of(request, await api.pipeline.respond_to_load(call, lambda: work, gone))
+        finally:
+            if not load.handed_over:
+                await asyncio.to_thread(load.close)
+
+
+def _check_parameters(request: Request, in_background: str | None, mode: str, key: str | None) -> None:
     for parameter in request.query_params:
         if parameter not in _PARAMETERS:
             near = nearest(parameter, _PARAMETERS)
@@ -90,38 +94,31 @@ def _read(request: Request, tenant: str, namespace: str, table: str) -> tuple[Ta
             raise InvalidRequest(
                 f"{parameter[:80]!r} is not a parameter; {hint}", field=parameter[:80], suggestion=near
             )
-    mode = request.query_params.get("mode", "append")
     if mode != "append":
         raise InvalidRequest(
             f"mode is {mode[:80]!r}; a bulk load appends: DELETE the rows first, or send WRITE with mode overwrite",
             field="mode",
         )
-    wanted = request.query_params.get("async", "false")
-    if wanted not in ("true", "false"):
-        raise InvalidRequest(f"async is {wanted[:80]!r}; send true or false", field="async")
-    key = request.headers.get("idempotency-key")
+    if in_background not in (None, "true", "false"):
+        raise InvalidRequest(f"async is {in_background[:80]!r}; send true or false", field="async")
     if key is not None and not 1 <= len(key) <= _LONGEST_KEY:
         raise InvalidRequest(
             f"Idempotency-Key has {len(key)} characters; send 1 to {_LONGEST_KEY}", field="idempotency_key"
         )
-    return name, decode, wanted == "true"
 
 
-def _key(request: Request, name: TableName, load: Load) -> Key | None:
-    """The request's idempotency key, with a fingerprint of all it says, its body too."""
-    text = request.headers.get("idempotency-key")
-    if text is None:
-        return None
-    said = [
+def _fingerprint(request: Request, load: Load) -> str:
+    """A digest of all that the request says, its body included."""
+    parts = [
         load.body.digest(),
         request.headers.get("content-type", ""),
         *sorted(map(str, request.query_params.multi_items())),
     ]
-    return Key("WRITE", name, text, hashlib.sha256("\n".join(said).encode()).hexdigest())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 async def _received(request: Request, bulk: Bulk, name: TableName, decode: Decoder) -> Load:
-    """The load of a body that was received, checked and staged; Gone where its client left."""
+    """The load of a body that was received, checked and staged; ClientGone if its client left."""
     try:
         size = request.headers.get("content-length", "")
         if size.isdigit() and int(size) > bulk.most_bytes:
@@ -140,7 +137,7 @@ async def _received(request: Request, bulk: Bulk, name: TableName, decode: Decod
         await asyncio.wait((staged, feeding), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.shield(staged)
     except BaseException as e:
-        load.body.abandon(Gone())
+        load.body.abandon(ClientGone())
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)
         if isinstance(e, FirnError):
@@ -152,23 +149,23 @@ async def _received(request: Request, bulk: Bulk, name: TableName, decode: Decod
 
 
 async def _feed(request: Request, load: Load) -> None:
-    """Give the body to the load as it comes."""
+    """Pass the body to the load as it comes."""
     try:
         async for chunk in request.stream():
             if not await load.body.put(chunk):
                 return
         load.body.end()
     except ClientDisconnect:
-        load.body.abandon(Gone())
+        load.body.abandon(ClientGone())
     except BaseException as e:
-        load.body.abandon(e if isinstance(e, Exception) else Gone())
+        load.body.abandon(e if isinstance(e, Exception) else ClientGone())
         raise
 
 
 async def _drain(request: Request) -> None:
     if "expect" in request.headers:
-        return  # the client has not begun
-    # A RuntimeError says that it was all read already.
+        return  # the client has not begun to send it
+    # A RuntimeError means that it was read to its end.
     with contextlib.suppress(TimeoutError, ClientDisconnect, RuntimeError):
         async with asyncio.timeout(_DRAIN_S):
             async for _ in request.stream():

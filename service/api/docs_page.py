@@ -1,4 +1,4 @@
-"""The page behind GET /docs: every operation, from its own models and examples. It needs no network to be read."""
+"""The page at GET /docs: every operation, from its models and examples. It loads nothing from other servers."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from service import errors
-from service.operation import Example, Metadata, Operation, Request
+from service.operations.operation import Example, Metadata, Operation, Request
 
 _TEMPLATE = Path(__file__).with_suffix(".html")
 _URL = "http://localhost:8080"
@@ -20,7 +20,7 @@ _CODE = re.compile(r"`([^`]+)`")
 
 @dataclass(frozen=True)
 class FieldRow:
-    """One field as a table shows it; `default` is None where the field has to be sent."""
+    """A field as a table shows it; `default` is None if the field is required."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class FieldRow:
 
 
 def request_rows(operation: Operation) -> list[FieldRow]:
-    """An operation's own fields, those inside them with dots; what every request has is left out."""
+    """The fields of a request, nested ones with dots, without those of every request."""
     return list(_rows(operation.request.model_json_schema(), set(Request.model_fields)))
 
 
@@ -39,20 +39,20 @@ def common_rows() -> list[FieldRow]:
 
 
 def result_rows(operation: Operation) -> list[FieldRow]:
-    """What an answer holds beside `success` and the metadata that every answer has."""
+    """The fields of a response, without `success` and the metadata that every response has."""
     schema = operation.result.model_json_schema(mode="serialization")
     rows = sorted(_rows(schema, set()), key=lambda row: row.name.startswith("metadata"))
-    shared = {"metadata", *(f"metadata.{name}" for name in Metadata.model_fields)}
+    shared = {"success", "metadata", *(f"metadata.{name}" for name in Metadata.model_fields)}
     return [row for row in rows if row.name not in shared]
 
 
 def curl(example: Example, url: str = _URL) -> str:
-    """The command line that sends an example."""
+    """The command that sends an example."""
     return f"curl -s {url}/database -d {shlex.quote(pretty(example.request))}"
 
 
 def pretty(value: Any, indent: str = "") -> str:
-    """JSON for people: what fits in a line stands in one."""
+    """JSON for people: what fits in one line is on one."""
     line = json.dumps(value, ensure_ascii=False)
     if len(indent) + len(line) <= 84 or not isinstance(value, dict | list) or not value:
         return line
@@ -64,7 +64,7 @@ def pretty(value: Any, indent: str = "") -> str:
 
 
 def error_classes() -> list[type[errors.FirnError]]:
-    """Every error a caller can see, in the order of the tree."""
+    """Every error that a caller can see, in the order of the tree."""
 
     def below(kind: type[errors.FirnError]) -> Iterator[type[errors.FirnError]]:
         for child in kind.__subclasses__():
@@ -75,7 +75,7 @@ def error_classes() -> list[type[errors.FirnError]]:
 
 
 def page(operations: list[Operation]) -> str:
-    """The whole page as HTML, with nothing in it that a browser would have to fetch."""
+    """The whole page as HTML; a browser has nothing else to fetch."""
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         links="".join(f'<li><a href="#{o.name}">{o.name}</a></li>' for o in operations),
         common=_table(common_rows(), needed=True),
@@ -152,7 +152,7 @@ def _object(
 
 
 def _inside(field: Any) -> str:
-    """The name of the model that a field's value is, or is a list of."""
+    """The name of the model of a field, or of the items of its list."""
     found = re.search(r'"#/\$defs/(\w+)"', json.dumps({k: v for k, v in field.items() if k != "default"}))
     return found[1] if found else ""
 
@@ -160,7 +160,7 @@ def _inside(field: Any) -> str:
 def _kind(field: dict[str, Any]) -> str:
     if "anyOf" in field:
         parts = [_kind(part) for part in field["anyOf"] if part.get("type") != "null"]
-        # A request's field that may be null need not be sent; an answer's has no default, and may be null.
+        # A request's field that may be null is optional; a response's has no default, and may be null.
         nullable = len(parts) < len(field["anyOf"]) and "default" not in field
         return (", or " if "list" in parts[0] else " or ").join([*parts, "null"] if nullable else parts)
     if "const" in field or "enum" in field:

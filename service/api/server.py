@@ -1,4 +1,4 @@
-"""The listening server, and a stop in which nobody who reached it is left without an answer."""
+"""The listening server. When it stops, every client that had connected still gets a response."""
 
 import asyncio
 import logging
@@ -14,18 +14,19 @@ from typing import Any
 import uvicorn
 
 log = logging.getLogger("firn.http")
-_LAST_WORDS_S = 0.5
+# How long open connections may still send a request, once the sockets are closed.
+_LAST_REQUESTS_S = 0.5
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, but a stop first finishes what is under way, answering 503 to what comes meanwhile."""
+    """Uvicorn, but a stop first finishes the requests in progress, and responds with 503 to new ones."""
 
     def __init__(self, config: uvicorn.Config, finish: Callable[[], None], local: socket.socket | None = None) -> None:
-        """`local` is a Unix socket to listen on, too."""
+        """`finish` ends the service. `local` is a Unix socket to listen on as well."""
         super().__init__(config)
         self._finish = finish
         self._local = local
-        self._asked = False
+        self._stopping = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -34,10 +35,10 @@ class Server(uvicorn.Server):
             self.servers.append(await loop.create_unix_server(self._protocol, sock=self._local))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._asked:
+        if self._stopping:
             self.should_exit = self.force_exit = True
             return
-        self._asked = True
+        self._stopping = True
         log.info("stopping on %s", signal.Signals(sig).name)
         threading.Thread(target=self._stop, name="firn-stop").start()
 
@@ -48,26 +49,26 @@ class Server(uvicorn.Server):
             self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the door behind whoever is through it, and hear what they have to say before they are sent away."""
-        doors = [_another(listening) for server in self.servers for listening in server.sockets]
+        """Stop accepting connections, and receive the requests of those that were made."""
+        listening = [_duplicate(s) for server in self.servers for s in server.sockets]
         for server in self.servers:
             server.close()
-        for door in doors:
-            await self._let_in(door)
-        until = time.monotonic() + _LAST_WORDS_S
+        for socket_ in listening:
+            await self._accept_waiting(socket_)
+        until = time.monotonic() + _LAST_REQUESTS_S
         while self.server_state.connections and time.monotonic() < until and not self.force_exit:
             await asyncio.sleep(0.02)
         await super().shutdown(sockets)
 
-    async def _let_in(self, door: socket.socket) -> None:
-        # The system resets connections nobody took by the time the door is closed, with the requests in them.
+    async def _accept_waiting(self, listening: socket.socket) -> None:
+        # When a socket is closed, the system resets the connections that were not accepted, with the requests in them.
         waiting = []
-        with door:
+        with listening:
             try:
                 while True:
-                    waiting.append(door.accept()[0])
+                    waiting.append(listening.accept()[0])
             except OSError:
-                pass  # nobody is left at it
+                pass  # none is left
         for connection in waiting:
             await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
 
@@ -79,8 +80,8 @@ class Server(uvicorn.Server):
         return protocol
 
 
-def _another(listening: Any) -> socket.socket:
-    """The same door, held by us: it is closed when both are."""
-    door = socket.socket(fileno=os.dup(listening.fileno()))
-    door.setblocking(False)
-    return door
+def _duplicate(listening: Any) -> socket.socket:
+    """A second handle of a socket, which stays open until both are closed."""
+    duplicate = socket.socket(fileno=os.dup(listening.fileno()))
+    duplicate.setblocking(False)
+    return duplicate

@@ -15,20 +15,20 @@ from pyiceberg.table.update.schema import UpdateSchema
 from service.catalog import types
 from service.catalog.tables import Catalog, Table
 from service.errors import InvalidSchema
-from service.evolution import Changes, renamed
-from service.names import CHANGES_PROPERTY
-from service.schema import Field, Struct, TableSchema, visible
+from service.model.names import CHANGES_PROPERTY
+from service.model.schema.evolution import SchemaChanges, name_after
+from service.model.schema.types import Field, Struct, TableSchema, without_hidden_columns
 
-# The table says of so many of its last changes that they happened.
+# How many of its latest changes a table remembers.
 _REMEMBERED = 20
 _APART = "these changes do not go together; send them one after the other"
 
 
 @dataclass(frozen=True)
 class Alteration:
-    """What is to become of a table: its columns, then as `after` says, and its properties; None removes one."""
+    """A change of a table: of its columns, which are `after` then, and of its properties; None removes one."""
 
-    changes: Changes
+    changes: SchemaChanges
     after: TableSchema
     properties: Mapping[str, str | None]
 
@@ -38,12 +38,12 @@ def alter(
     table: Table,
     batch: str,
     decide: Callable[[Table], Alteration],
-    leave: Callable[[], object] = lambda: None,
+    commit_gate: Callable[[], object] = lambda: None,
 ) -> Table:
-    """Change a table as `decide` says, given its newest metadata, however often others commit meanwhile.
+    """Change a table as `decide` says, given its newest metadata, however often others commit at the same time.
 
-    The commit is built on the newest snapshot, and `leave` is asked after that: whoever takes the batch over gives the
-    table another one.
+    The commit is based on the newest snapshot. `commit_gate` is called after that one was read: an instance that takes
+    over the batch first commits a snapshot, which makes this commit fail.
     """
 
     def change(current: IcebergTable) -> None:
@@ -51,7 +51,7 @@ def alter(
         properties = {**wanted.properties, CHANGES_PROPERTY: _remembered(current, batch)}
         new = {key: value for key, value in properties.items() if value is not None}
         gone = [key for key, value in properties.items() if value is None and key in current.properties]
-        leave()
+        commit_gate()
         with current.transaction() as transaction:
             head = current.metadata.current_snapshot_id
             transaction._apply((), (AssertRefSnapshotId(ref="main", snapshot_id=head),))
@@ -59,11 +59,11 @@ def alter(
                 _update(transaction, wanted, current.schema()).commit()
             transaction.set_properties(new).remove_properties(*gone)
 
-    return catalog.patiently(table, change)
+    return catalog.change_metadata(table, change)
 
 
-def happened(table: Table, batch: str) -> bool:
-    """Whether a table says of a batch that it changed it."""
+def altered_by(table: Table, batch: str) -> bool:
+    """Whether a table's properties name a batch among its last changes."""
     return batch in table.properties.get(CHANGES_PROPERTY, "").split(",")
 
 
@@ -73,7 +73,7 @@ def _remembered(current: IcebergTable, batch: str) -> str:
 
 
 class _Update(UpdateSchema):
-    """A change of columns that keeps the order of the key's, which to PyIceberg is a set."""
+    """A change of columns that keeps the order of the key columns, which PyIceberg treats as a set."""
 
     _key: tuple[str, ...] = ()
 
@@ -88,11 +88,11 @@ class _Update(UpdateSchema):
 
 
 def _update(transaction: Transaction, wanted: Alteration, before: Schema) -> _Update:
-    """The change of columns, not yet committed; InvalidSchema where PyIceberg makes of it another than was wanted."""
+    """The change of columns, not yet committed; InvalidSchema if PyIceberg's result is not the one wanted."""
     with _refused():
         update = _Update(transaction, name_mapping=transaction.table_metadata.name_mapping())
         _stage(update, wanted, before)
-        made = visible(types.from_iceberg(update._apply()))
+        made = without_hidden_columns(types.from_iceberg(update._apply()))
     if made != wanted.after:
         raise InvalidSchema(_APART)
     return update
@@ -100,7 +100,7 @@ def _update(transaction: Transaction, wanted: Alteration, before: Schema) -> _Up
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """What PyIceberg says of changes that it cannot make, as the refusal a caller sees."""
+    """Translate PyIceberg's refusals of a change."""
     try:
         yield
     except (ValueError, ValidationError, StopIteration) as e:
@@ -121,7 +121,7 @@ def _stage(update: UpdateSchema, wanted: Alteration, before: Schema) -> None:
     for name, field in changes.add.items():
         update.add_column(_steps(name), types.to_type(field.type))
     if changes.moves:
-        columns = visible(types.from_iceberg(before)).fields
+        columns = without_hidden_columns(types.from_iceberg(before)).fields
         for names in _levels(columns, wanted.after.fields, "", changes):
             update.move_first(names[0])
             for one, following in itertools.pairwise(names):
@@ -129,14 +129,16 @@ def _stage(update: UpdateSchema, wanted: Alteration, before: Schema) -> None:
     update.set_identifier_fields(*(_key(before, changes) if changes.key is None else changes.key))
 
 
-def _key(before: Schema, changes: Changes) -> Iterator[str]:
-    """What the columns of the key are called after the changes, also those inside structs."""
+def _key(before: Schema, changes: SchemaChanges) -> Iterator[str]:
+    """The names of the key's columns after the changes, those inside structs included."""
     for field_id in before.identifier_field_ids:
-        yield renamed(before.find_column_name(field_id) or "", changes)
+        yield name_after(before.find_column_name(field_id) or "", changes)
 
 
-def _levels(before: tuple[Field, ...], after: tuple[Field, ...], parent: str, changes: Changes) -> Iterator[list[str]]:
-    """The columns of the table, and the fields of each struct, in their new order by their old names."""
+def _levels(
+    before: tuple[Field, ...], after: tuple[Field, ...], parent: str, changes: SchemaChanges
+) -> Iterator[list[str]]:
+    """The old names of the table's columns, and of each struct's fields, in their new order."""
     paths = [parent + one.name for one in before]
     kept = ((path, one) for path, one in zip(paths, before, strict=True) if path not in changes.drop)
     old = {changes.rename.get(path, one.name): (path, one) for path, one in kept}

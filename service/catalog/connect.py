@@ -8,21 +8,22 @@ from typing import Any
 
 import psycopg
 
-# PyIceberg imports this with the first table, which several threads may load at once.
-import pyiceberg.io.pyarrow  # noqa: F401  # so that it is there
+# PyIceberg would import this with the first table, which several threads may load at once.
+import pyiceberg.io.pyarrow  # noqa: F401
+from cachetools import LRUCache
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io import InputFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
-from service import postgres
 from service.catalog.tables import Catalog
 from service.catalog.translate import translated
-from service.names import CATALOG
+from service.model import postgres
+from service.model.names import CATALOG
 from service.settings import Settings
 
-_METADATA_KEPT = 64
-# Names of any length, where PyIceberg's and Iceberg's own tables take 255 characters.
+_TABLES_CACHED = 64
+# PyIceberg's and Iceberg's own tables limit names to 255 characters; these do not.
 _TABLES = """
     SELECT pg_advisory_xact_lock(hashtextextended('firn catalog', 0));
     CREATE TABLE IF NOT EXISTS iceberg_tables (
@@ -49,14 +50,14 @@ _MISSING = """
 
 
 def connect(settings: Settings) -> Catalog:
-    """The catalog that Spark uses too; one in a database of our own is made if it is not there."""
+    """Connect to the catalog, which Spark uses too; create the tables of a SQL catalog if they do not exist."""
     warehouse = settings.catalog.warehouse or ""
     properties: dict[str, Any] = {"type": settings.catalog.type, "warehouse": warehouse, **settings.catalog.properties}
     if settings.catalog.type == "sqlite":
         path = settings.home / "catalog.db"
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
-        # Wait for another writer rather than fail at once.
+        # Wait for another writer instead of failing at once.
         properties |= {"type": "sql", "uri": f"sqlite:///{path}?timeout=30"}
     elif settings.catalog.type == "postgresql":
         url = settings.catalog.uri or ""
@@ -64,44 +65,43 @@ def connect(settings: Settings) -> Catalog:
         properties |= {"type": "sql", "uri": postgres.sqlalchemy(url), "pool_pre_ping": "true"}
     elif settings.catalog.uri:
         properties["uri"] = settings.catalog.uri
-    _keep_metadata()
+    _cache_metadata()
     with translated():
         return Catalog(load_catalog(CATALOG, **properties), warehouse)
 
 
 def _make_tables(url: str) -> None:
-    """Make the catalog's tables if they are not there, also where several instances do at the same moment."""
+    """Create the catalog's tables if they do not exist; safe if several instances do so at once."""
     with translated(), psycopg.connect(postgres.libpq(url)) as connection:
-        # Only who makes tables needs the right to.
+        # Without this check every instance would need the right to create tables.
         if connection.execute(_MISSING).fetchall():
             connection.execute(_TABLES)
 
 
-def _keep_metadata() -> None:
-    """Have PyIceberg parse a table's metadata file once: it never changes, and each commit writes another one."""
+def _cache_metadata() -> None:
+    """Have PyIceberg parse each metadata file once: such a file never changes, and each commit writes a new one."""
     parse = FromInputFile.table_metadata
-    if isinstance(parse, _Kept):
+    if isinstance(parse, _MetadataCache):
         return
-    # The one function by which every catalog but REST's, which is sent the metadata itself, reads it.
-    FromInputFile.table_metadata = _Kept(parse)  # type: ignore[method-assign, assignment]
+    # Every catalog reads metadata through this function, except REST, whose server sends the metadata itself.
+    FromInputFile.table_metadata = _MetadataCache(parse)  # type: ignore[method-assign, assignment]
 
 
-class _Kept:
-    """A function of a file, whose latest answer is kept for each folder."""
+class _MetadataCache:
+    """Keeps the latest metadata of each folder, and so of each table."""
 
     def __init__(self, parse: Callable[..., TableMetadata]) -> None:
         self._parse = parse
         self._lock = threading.Lock()
-        self._answers: dict[str, tuple[str, TableMetadata]] = {}
+        self._latest: LRUCache[str, tuple[str, TableMetadata]] = LRUCache(_TABLES_CACHED)
 
     def __call__(self, file: InputFile, *args: Any, **kwargs: Any) -> TableMetadata:
         folder = file.location.rpartition("/")[0]
         with self._lock:
-            location, answer = self._answers.pop(folder, (None, None))
-        if answer is None or location != file.location:
-            answer = self._parse(file, *args, **kwargs)
+            found = self._latest.get(folder)
+        if found is not None and found[0] == file.location:
+            return found[1]
+        metadata = self._parse(file, *args, **kwargs)
         with self._lock:
-            self._answers[folder] = file.location, answer
-            while len(self._answers) > _METADATA_KEPT:
-                del self._answers[next(iter(self._answers))]
-        return answer
+            self._latest[folder] = file.location, metadata
+        return metadata

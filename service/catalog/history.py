@@ -1,4 +1,4 @@
-"""Which snapshots a table has, and what its branches and tags ask to be kept."""
+"""A table's snapshots, branches and tags, and how long each of these is to be kept."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _MAX_REF_AGE = "history.expire.max-ref-age-ms"
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A snapshot as its age is looked at."""
+    """A snapshot with its age, for the decision whether to keep it."""
 
     snapshot_id: int
     parent_id: int | None
@@ -22,20 +22,20 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A branch or a tag. A branch keeps its newest snapshots: so many, and those that are not older than that."""
+    """A branch or a tag. A branch keeps at least `min_snapshots` and every snapshot younger than its maximum age."""
 
     name: str
     snapshot_id: int
     min_snapshots: int = 1
     max_snapshot_age_ms: int | None = None
     max_age_ms: int | None = None
-    """A branch or tag goes when its snapshot is older than this."""
+    """The branch or tag is removed when its snapshot is older than this."""
     is_tag: bool = False
 
 
 @dataclass(frozen=True)
 class History:
-    """A table's snapshots in the order of their commits, and what refers to them."""
+    """A table's snapshots in the order of their commits, and its branches and tags."""
 
     versions: tuple[Version, ...]
     refs: tuple[Ref, ...]
@@ -43,7 +43,7 @@ class History:
 
 
 def history(table: Table) -> History:
-    """What a table's metadata says; where a branch or tag says nothing, what the table's Iceberg properties say."""
+    """A table's history; the table's Iceberg properties are the defaults of its branches and tags."""
     metadata = table.iceberg.metadata
     in_order = sorted(metadata.snapshots, key=lambda s: s.sequence_number or 0)
     return History(

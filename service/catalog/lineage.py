@@ -1,4 +1,4 @@
-"""Which commits made a table what it is, and which files each of them added and removed."""
+"""The commits that led to a table's current state, and the files that each of them added and removed."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,25 +9,25 @@ from pyiceberg.table.snapshots import Snapshot
 
 from service.catalog.tables import Table, leaves_rows, summary_of
 from service.catalog.translate import translated
-from service.derived import Derived
-from service.names import (
+from service.model.names import (
     BATCH_PROPERTY,
     EDIT_PROPERTY,
     KEYS_PROPERTY,
     RESERVED_COLUMN_PREFIX,
     RESTORED_PROPERTY,
 )
+from service.model.schema.derived import DerivedColumn
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit whose snapshot is still there."""
+    """A commit whose snapshot has not expired."""
 
     snapshot_id: int
     parent_id: int | None
     summary: Mapping[str, str]
     schema_id: int | None = None
-    """The columns that the table had then."""
+    """The table's schema at that time."""
 
     @property
     def batch(self) -> str | None:
@@ -40,46 +40,48 @@ class Commit:
 
     @property
     def removes(self) -> bool:
-        """Whether it may have taken files out of the table."""
+        """Whether it may have removed files from the table."""
         return self.summary.get("operation") != "append" and self.summary.get("deleted-data-files") != "0"
 
     @property
     def is_edit(self) -> bool:
-        """Whether it was more than an append of records, though it may have removed nothing."""
+        """Whether it was an edit and not an append, even if it removed nothing."""
         return any(key in self.summary for key in (EDIT_PROPERTY, RESTORED_PROPERTY))
 
     @property
     def restores(self) -> bool:
-        """Whether it made the table hold an earlier state of it."""
+        """Whether it restored an earlier state of the table."""
         return RESTORED_PROPERTY in self.summary
 
     @property
     def adds_deletes(self) -> bool:
-        """Whether it said of rows that they are gone by files beside them."""
+        """Whether it deleted rows by delete files."""
         return self.summary.get("added-delete-files", "0") != "0"
 
 
 @dataclass(frozen=True)
-class Moved:
-    """The data files that a commit added and removed, with their rows."""
+class FileChanges:
+    """The data files that a commit added and removed, with their row counts."""
 
     added: Mapping[str, int] = field(default_factory=dict)
     removed: Mapping[str, int] = field(default_factory=dict)
 
 
-def line(table: Table) -> list[Commit]:
-    """The commits that led to what the table is, oldest first; those whose snapshots have expired are left out."""
+def lineage(table: Table) -> list[Commit]:
+    """The commits that led to the table's current state, oldest first, without those whose snapshots have expired."""
     return [step.commit for step in _back(table, table.iceberg.metadata.current_snapshot_id)][::-1]
 
 
 def ancestors(table: Table) -> frozenset[int]:
-    """The present snapshot, and those that it was built on and that are still there."""
-    return frozenset(commit.snapshot_id for commit in line(table))
+    """The current snapshot, and its ancestors that have not expired."""
+    return frozenset(commit.snapshot_id for commit in lineage(table))
 
 
-def changes_since(table: Table, since: int, until: int | None = None) -> int | None:
-    """How many commits changed rows between a snapshot and the present or a later one; None where the one was not
-    built on the other, and where nobody knows, as snapshots between have expired."""
+def row_changes_between(table: Table, since: int, until: int | None = None) -> int | None:
+    """How many commits changed rows after a snapshot, up to the current or a later one.
+
+    None if the snapshot is not an ancestor, and if snapshots in between have expired.
+    """
     found = 0
     for step in _back(table, table.iceberg.metadata.current_snapshot_id if until is None else until):
         if step.commit.snapshot_id == since:
@@ -92,15 +94,15 @@ def changes_since(table: Table, since: int, until: int | None = None) -> int | N
 
 @dataclass(frozen=True)
 class _Step:
-    """A commit on the way back, and whether the snapshot that it was built on has expired."""
+    """A commit, and whether its parent snapshot has expired."""
 
     commit: Commit
     parent_expired: bool
 
 
 def _back(table: Table, at: int | None) -> Iterator[_Step]:
-    """The commit of a snapshot and those that it was built on, newest first. Where some have expired it goes on with
-    the newest before them."""
+    """The commits of a snapshot and its ancestors, newest first; after an expired parent, those of the newest snapshot
+    before it."""
     newest_first = sorted(table.iceberg.metadata.snapshots, key=lambda s: s.sequence_number or 0, reverse=True)
     by_id = {s.snapshot_id: s for s in newest_first}
     while at is not None:
@@ -112,14 +114,14 @@ def _back(table: Table, at: int | None) -> Iterator[_Step]:
         at = next(before, None) if expired else parent
 
 
-def oldest(table: Table) -> int | None:
-    """The oldest snapshot that led to what the table is and that is still there."""
-    commits = line(table)
+def oldest_ancestor(table: Table) -> int | None:
+    """The oldest ancestor of the current snapshot that has not expired."""
+    commits = lineage(table)
     return commits[0].snapshot_id if commits else None
 
 
-def moved(table: Table, commit: Commit) -> Moved:
-    """The files that a commit added and removed: its own manifests name both."""
+def file_changes(table: Table, commit: Commit) -> FileChanges:
+    """The files that a commit added and removed; its own manifests list both."""
     added: dict[str, int] = {}
     removed: dict[str, int] = {}
     with translated():
@@ -129,14 +131,15 @@ def moved(table: Table, commit: Commit) -> Moved:
             for path, rows, status, by in _entries(table, manifest):
                 if by == commit.snapshot_id and status != ManifestEntryStatus.EXISTING:
                     (removed if status == ManifestEntryStatus.DELETED else added)[path] = rows
-    return Moved(added, removed)
+    return FileChanges(added, removed)
 
 
-def added_by(table: Table, snapshot_id: int) -> tuple[int, dict[str, int]] | None:
-    """The oldest snapshot that holds files of one that has expired, and those files, with their rows."""
+def surviving_files(table: Table, snapshot_id: int) -> tuple[int, dict[str, int]] | None:
+    """The files of an expired snapshot that are still in the table, with their row counts, and the oldest snapshot that
+    holds some of them."""
     seen: set[str] = set()
     with translated():
-        for commit in line(table):
+        for commit in lineage(table):
             files: dict[str, int] = {}
             for manifest in _data_manifests(table, commit.snapshot_id):
                 if manifest.manifest_path in seen:
@@ -150,8 +153,8 @@ def added_by(table: Table, snapshot_id: int) -> tuple[int, dict[str, int]] | Non
     return None
 
 
-def origins(table: Table, paths: frozenset[str]) -> dict[str, int]:
-    """Of files of the current snapshot, which snapshot added each."""
+def files_by_snapshot(table: Table, paths: frozenset[str]) -> dict[str, int]:
+    """For each of these files of the current snapshot, the snapshot that added it."""
     head = table.iceberg.current_snapshot()
     found: dict[str, int] = {}
     if head is None:
@@ -164,8 +167,8 @@ def origins(table: Table, paths: frozenset[str]) -> dict[str, int]:
     return found
 
 
-def columns_then(table: Table, schema_id: int) -> dict[str, str | None] | None:
-    """What the columns of an earlier schema are called now, None for one that is gone; None if nobody knows it."""
+def current_names(table: Table, schema_id: int) -> dict[str, str | None] | None:
+    """The current name of each column of an earlier schema, None for a dropped one; None if the schema is unknown."""
     then = next((s for s in table.iceberg.metadata.schemas if s.schema_id == schema_id), None)
     if then is None:
         return None
@@ -174,35 +177,34 @@ def columns_then(table: Table, schema_id: int) -> dict[str, str | None] | None:
     return {field.name: now.get(field.field_id) for field in shown}
 
 
-def keys_now(table: Table, commit: Commit) -> tuple[str, ...]:
-    """What the columns by which an UPSERT met rows are called now; none of another commit, or where one is gone."""
-    then = columns_then(table, commit.schema_id) if commit.schema_id is not None else None
+def upsert_keys(table: Table, commit: Commit) -> tuple[str, ...]:
+    """The current names of the key columns of an UPSERT's commit; empty for another commit, or if one was dropped."""
+    then = current_names(table, commit.schema_id) if commit.schema_id is not None else None
     keys = json.loads(commit.summary.get(KEYS_PROPERTY, "[]"))
     now = [then.get(key) for key in keys] if then else []
     return tuple(name for name in now if name is not None) if None not in now else ()
 
 
-def derived_since(table: Table, snapshot_id: int) -> tuple[Derived, ...]:
-    """Columns that are worked out and that the table did not have at a snapshot."""
+def derived_since(table: Table, snapshot_id: int) -> tuple[DerivedColumn, ...]:
+    """The derived columns that the table did not have at a snapshot."""
     snapshot = table.iceberg.snapshot_by_id(snapshot_id)
     schema_id = None if snapshot is None else snapshot.schema_id
-    then = columns_then(table, schema_id) if schema_id is not None else None
+    then = current_names(table, schema_id) if schema_id is not None else None
     return table.derived if then is None else tuple(d for d in table.derived if d.column not in then.values())
 
 
 def required_since(table: Table) -> tuple[str, ...]:
-    """Columns that must have a value and that rows of some earlier time may lack, as they were not there or could be
-    null."""
+    """The required columns that older rows may lack, because they were added later or were nullable."""
     metadata = table.iceberg.metadata
     always = [{field.field_id for field in schema.fields if field.required} for schema in metadata.schemas]
     now = (field for field in table.iceberg.schema().fields if field.required)
     return tuple(field.name for field in now if any(field.field_id not in ids for ids in always))
 
 
-def states_of_edits(table: Table, since_ms: int) -> Iterator[int]:
-    """The snapshots that were more than appends since a time, and the state before each; newest first."""
+def edit_states(table: Table, since_ms: int) -> Iterator[int]:
+    """The snapshots of edits since a time and the snapshot before each, newest first."""
     by_id = {s.snapshot_id: s for s in table.iceberg.metadata.snapshots}
-    for commit in reversed(line(table)):
+    for commit in reversed(lineage(table)):
         if by_id[commit.snapshot_id].timestamp_ms < since_ms:
             return
         if commit.removes or commit.adds_deletes or commit.is_edit:
@@ -223,7 +225,7 @@ def _data_manifests(table: Table, snapshot_id: int) -> list[ManifestFile]:
 
 
 def _entries(table: Table, manifest: ManifestFile) -> Iterator[tuple[str, int, ManifestEntryStatus, int | None]]:
-    """Path, rows and status of each data file, and the snapshot that gave it that status, or added it."""
+    """Path, row count and status of each data file, and the snapshot that set this status."""
     for entry in manifest.fetch_manifest_entry(table.iceberg.io, discard_deleted=False):
         if entry.data_file.content == DataFileContent.DATA:
             yield entry.data_file.file_path, entry.data_file.record_count, entry.status, entry.snapshot_id

@@ -1,4 +1,4 @@
-"""What a partition is called: its fields and their values, as users know them from records and answers."""
+"""A partition's fields and values, in the form of records and responses."""
 
 import math
 from datetime import UTC, date, datetime, time, timedelta
@@ -12,46 +12,47 @@ from pyiceberg.partitioning import PartitionField as IcebergField
 
 from service.catalog import types
 from service.catalog.tables import Table
-from service.names import RESERVED_COLUMN_PREFIX
-from service.partition import PartitionField
-from service.ranges import RANGE_FIELD
+from service.model.names import RESERVED_COLUMN_PREFIX
+from service.model.schema.partition import PartitionField
+from service.model.schema.ranges import RANGE_FIELD
 
 _EPOCH = datetime(1970, 1, 1)
 _TIMES = (t.YearTransform, t.MonthTransform, t.DayTransform, t.HourTransform)
 
 
 def partition_values(table: Table, group: tuple[Any, ...]) -> dict[str, Any]:
-    """The partition that files of a group lie in, by the partitioning they were written with.
+    """The partition of a group of files, by the partitioning they were written with.
 
-    Values are as a QUERY answers them; a year, month, day or hour is text such as `2024-05`; a bucket is its number.
+    Values are as in a QUERY's response; a year, month, day or hour is text such as `2024-05`; a bucket is its number.
     """
     spec_id, *values = group
     fields = table.iceberg.specs()[spec_id].fields
     return {
         field.name: _shown(field, _source(table, field.source_id), value)
         for field, value in zip(fields, values, strict=False)
-        if not isinstance(field.transform, t.VoidTransform)  # what a dropped field leaves behind
+        if not isinstance(field.transform, t.VoidTransform)  # the remains of a dropped field
         and not field.name.startswith(RESERVED_COLUMN_PREFIX)
     }
 
 
 def partition_range(table: Table, group: tuple[Any, ...]) -> int | None:
-    """The number of the range of the first key that files of a group hold, where the table is split by some."""
+    """The number of the key range that a group of files holds; None if the table is not split by ranges."""
     spec_id, *values = group
     fields = table.iceberg.specs()[spec_id].fields
     found = (v for f, v in zip(fields, values, strict=False) if f.name == RANGE_FIELD.name)
     return next((number for number in found if isinstance(number, int)), None)
 
 
-def shown(field: PartitionField, value: Any) -> Any:
-    """A partition's value as Spark's functions give it, in the same form: years, months and hours are numbers there."""
+def format_value(field: PartitionField, value: Any) -> Any:
+    """A partition's value as Spark's functions return it, in the form of `partition_values`: in Spark years, months and
+    hours are numbers."""
     if field.transform in ("year", "month", "hour") and isinstance(value, int):
         return _moment_text(types.to_transform(field), value)
     return value
 
 
 def _source(table: Table, field_id: int) -> i.IcebergType | None:
-    """The type of a column that may have been dropped since."""
+    """The type of a column, which may have been dropped since."""
     for schema in (table.iceberg.schema(), *reversed(table.iceberg.metadata.schemas)):
         try:
             return schema.find_type(field_id)
@@ -80,7 +81,7 @@ def _moment_text(transform: t.Transform[Any, Any], number: int) -> str:
 
 
 def _value(kind: i.IcebergType | None, value: Any) -> Any:
-    """A value of a column, of Iceberg's own form, in the form that JSON answers have."""
+    """A column's value in Iceberg's form, in the form of JSON responses."""
     match value:
         case float():
             if math.isfinite(value):

@@ -18,13 +18,12 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from service.catalog import types
-from service.catalog.folders import remove_folder
-from service.catalog.states import oldest, tagged
+from service.catalog.files.folders import remove_folder
+from service.catalog.refusals import oldest_snapshot, table_exists, table_not_found, table_replaced, tagged_snapshot
 from service.catalog.translate import translated
-from service.derived import Derived, derived_of
-from service.errors import CommitConflict, SnapshotNotFound, TableExists, TableNotFound, nearest
-from service.moments import Moment
-from service.names import (
+from service.errors import CommitConflict, SnapshotNotFound, TableNotFound
+from service.model.as_of import Moment
+from service.model.names import (
     BATCH_PROPERTY,
     CATALOG,
     FENCE_PROPERTY,
@@ -34,18 +33,19 @@ from service.names import (
     decode_namespace,
     namespace_identifier,
 )
-from service.partition import PartitionField
-from service.schema import TableSchema, visible
+from service.model.schema.derived import DerivedColumn, derived_of
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import TableSchema, without_hidden_columns
 
 _TRIES = 5
-# A change of properties builds on nothing that others write: it may be tried until it is quicker than they.
-_PATIENT_TRIES = 200
+# A change of metadata depends on no other writer's commit, so it is tried until it succeeds.
+_METADATA_TRIES = 200
 _PAUSE_S = 0.01
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One state of a table, and what the commit that made it said about itself."""
+    """One state of a table, with the summary of the commit that made it."""
 
     snapshot_id: int
     parent_id: int | None
@@ -54,7 +54,7 @@ class Snapshot:
     summary: dict[str, str]
     schema_id: int | None = None
     sequence_number: int = 0
-    """The place of its commit among the table's: later ones have greater numbers."""
+    """Later commits have greater numbers."""
 
     def counted(self, key: str) -> int:
         return int(self.summary.get(key, 0))
@@ -67,7 +67,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as its metadata stood when it was loaded."""
+    """A table with its metadata as of the time it was loaded."""
 
     name: TableName
     iceberg: IcebergTable
@@ -82,17 +82,17 @@ class Table:
 
     @cached_property
     def schema(self) -> TableSchema:
-        """The columns that requests may name and answers show."""
-        return visible(self.stored_schema)
+        """The columns that requests can name and responses show."""
+        return without_hidden_columns(self.stored_schema)
 
     @cached_property
     def stored_schema(self) -> TableSchema:
-        """All columns, those of Firn's own too."""
+        """All columns, Firn's internal ones included."""
         return types.from_iceberg(self.iceberg.schema())
 
     @cached_property
     def partition(self) -> tuple[PartitionField, ...]:
-        """How it is partitioned by columns that requests may name."""
+        """The partition fields over columns that requests can name."""
         return tuple(p for p in self.stored_partition if not p.field.startswith(RESERVED_COLUMN_PREFIX))
 
     @cached_property
@@ -101,7 +101,7 @@ class Table:
 
     @property
     def hidden_partition(self) -> tuple[PartitionField, ...]:
-        """How it is partitioned by columns of Firn's own."""
+        """The partition fields over Firn's internal columns."""
         return tuple(p for p in self.stored_partition if p.field.startswith(RESERVED_COLUMN_PREFIX))
 
     @property
@@ -110,7 +110,7 @@ class Table:
 
     @property
     def past_partition(self) -> tuple[PartitionField, ...]:
-        """The fields of every partitioning that the table has had, the present one's among them."""
+        """The fields of every partitioning that the table has or had."""
         schema = self.iceberg.schema()
         return tuple(field for spec in self.iceberg.specs().values() for field in types.from_spec(spec, schema))
 
@@ -119,8 +119,8 @@ class Table:
         return dict(self.iceberg.properties)
 
     @cached_property
-    def derived(self) -> tuple[Derived, ...]:
-        """The columns that are worked out where a row has no value for them."""
+    def derived(self) -> tuple[DerivedColumn, ...]:
+        """The columns that are computed for rows without a value."""
         return derived_of(self.iceberg.properties, self.schema)
 
     @property
@@ -133,7 +133,7 @@ class Table:
 
     @property
     def spark_name(self) -> str:
-        """The table in Spark SQL; its parts hold nothing that needs more than backquotes."""
+        """The table's name in Spark SQL. No part of it holds a backquote."""
         return ".".join(f"`{part}`" for part in (CATALOG, *self.name.identifier))
 
     @property
@@ -146,7 +146,7 @@ class Table:
 
     @property
     def head_has_table_schema(self) -> bool:
-        """Whether reading the current snapshot by its id shows the table's present columns."""
+        """Whether reading the current snapshot by its id shows the table's current columns."""
         head = self.iceberg.current_snapshot()
         return head is not None and head.schema_id == self.iceberg.metadata.current_schema_id
 
@@ -154,34 +154,34 @@ class Table:
         return [self._snapshot(s) for s in self.iceberg.metadata.snapshots]
 
     def snapshot(self, snapshot_id: int, field: str = "as_of") -> Snapshot:
-        """The snapshot with this id; where there is none, SnapshotNotFound names the oldest there is."""
+        """The snapshot with this id; SnapshotNotFound names the oldest one if it does not exist."""
         found = self.iceberg.snapshot_by_id(snapshot_id)
         if found is None:
             raise SnapshotNotFound(
                 f"{self.name.table} has no snapshot {snapshot_id}; it may have expired; "
-                f"{oldest(self.iceberg.metadata)}",
+                f"{oldest_snapshot(self.iceberg.metadata)}",
                 field=field,
             )
         return self._snapshot(found)
 
     def snapshot_as_of(self, moment: Moment, field: str = "as_of") -> Snapshot:
-        """The snapshot with this id or this tag, or the one that was current at this time."""
+        """The snapshot with this id or tag, or the one that was current at this time."""
         if isinstance(moment, int):
             return self.snapshot(moment, field)
         if isinstance(moment, str):
-            return self.snapshot(tagged(self.iceberg.metadata, self.name.table, moment, field), field)
+            return self.snapshot(tagged_snapshot(self.iceberg.metadata, self.name.table, moment, field), field)
         millis = int(moment.timestamp() * 1000)
         current = [entry for entry in self.iceberg.metadata.snapshot_log if entry.timestamp_ms <= millis]
         if not current:
             raise SnapshotNotFound(
-                f"{self.name.table} held no data yet, or has expired, at {moment.isoformat()}; "
-                f"{oldest(self.iceberg.metadata)}",
+                f"{self.name.table} has no snapshot from {moment.isoformat()} or before; it held no data yet, or the "
+                f"snapshot has expired; {oldest_snapshot(self.iceberg.metadata)}",
                 field=field,
             )
         return self.snapshot(current[-1].snapshot_id, field)
 
     def committed_by(self, batch: str) -> Snapshot | None:
-        """The snapshot that a batch's commit made: in any branch of history, newest first."""
+        """The newest snapshot committed by a batch, on any branch."""
         stamped = (s for s in reversed(self.iceberg.metadata.snapshots) if summary_of(s).get(BATCH_PROPERTY) == batch)
         found = next(stamped, None)
         return self._snapshot(found) if found else None
@@ -194,7 +194,7 @@ class Table:
             found.snapshot_id,
             found.parent_snapshot_id,
             found.timestamp_ms,
-            visible(types.from_iceberg(schema)),
+            without_hidden_columns(types.from_iceberg(schema)),
             summary_of(found),
             schema.schema_id,
             found.sequence_number or 0,
@@ -202,7 +202,7 @@ class Table:
 
 
 class Catalog:
-    """Every table Firn keeps, by its address."""
+    """All of Firn's tables, by name."""
 
     def __init__(self, catalog: IcebergCatalog, warehouse: str) -> None:
         self._catalog = catalog
@@ -215,7 +215,7 @@ class Catalog:
                 return Table(name, self._catalog.load_table(name.identifier))
             except (NoSuchTableError, NoSuchNamespaceError):
                 pass
-        raise self._missing(name)
+        raise self._not_found(name)
 
     def list_tables(self, tenant: str, namespace: str) -> list[str]:
         with translated():
@@ -226,7 +226,7 @@ class Catalog:
         return sorted(name for name in (decode(identifier[-1]) for identifier in found) if name)
 
     def list_namespaces(self, tenant: str | None = None) -> list[tuple[str, str]]:
-        """Tenants and their namespaces that hold tables, or have held some; of one tenant, or of all."""
+        """The tenant and name of each namespace; of one tenant, or of all."""
         with translated():
             found = self._catalog.list_namespaces()
         parts = (decode_namespace(identifier[-1]) for identifier in found)
@@ -239,13 +239,13 @@ class Catalog:
         partition: tuple[PartitionField, ...],
         properties: dict[str, str],
     ) -> Table:
-        """A new, empty table in a folder that no other table, past or present, has had."""
+        """Create an empty table in a folder that no other table has or had."""
         namespace, _ = name.identifier
         iceberg_schema = types.to_iceberg(schema)
         location = self.new_location(name)
         with translated():
             if self._catalog.table_exists(name.identifier):
-                raise _exists(name)
+                raise table_exists(name)
             self.ensure_namespace(namespace)
             try:
                 created = self._catalog.create_table(
@@ -255,19 +255,19 @@ class Catalog:
                     partition_spec=types.to_spec(partition, iceberg_schema),
                     properties=properties,
                 )
-            except IcebergTableExists as e:  # somebody else was faster
-                with suppress(Exception):  # an orphan, at worst
+            except IcebergTableExists as e:  # another writer was faster
+                with suppress(Exception):  # at worst an orphan stays
                     self.remove_folder(location)
-                raise _exists(name) from e
+                raise table_exists(name) from e
         return Table(name, created)
 
     @property
     def iceberg(self) -> IcebergCatalog:
-        """PyIceberg's own, for this room."""
+        """PyIceberg's catalog, for this package only."""
         return self._catalog
 
     def ensure_namespace(self, namespace: str) -> bool:
-        """See to it that a namespace is there; whether it had to be made."""
+        """Create a namespace if it does not exist; return whether it was created."""
         with self._making_namespace:
             if self._catalog.namespace_exists((namespace,)):
                 return False
@@ -275,19 +275,19 @@ class Catalog:
                 self._catalog.create_namespace((namespace,))
                 return True
             except Exception:
-                # Another process may have been faster; the SQL catalog then fails on its own unique key.
+                # If another process was faster, the SQL catalog fails on its own unique key.
                 if not self._catalog.namespace_exists((namespace,)):
                     raise
                 return False
 
     def new_location(self, name: TableName) -> str:
-        """A folder that no table, past or present, has had."""
+        """A folder that no table has or had."""
         namespace, table = name.identifier
         return f"{self._warehouse}/{_folder(namespace)}/{table}-{uuid.uuid4().hex[:12]}"
 
     def drop(self, table: Table, *, purge: bool) -> None:
-        """Forget a table; with `purge` its files are deleted too."""
-        with translated(), self._gone_is(table.name):
+        """Remove a table from the catalog, and with `purge` delete its files."""
+        with translated(), self._translate_missing(table.name):
             if not purge:
                 self._catalog.drop_table(table.name.identifier)
                 return
@@ -295,23 +295,23 @@ class Catalog:
             remove_folder(table.location, table.iceberg.io.properties)
 
     def remove_folder(self, location: str) -> None:
-        """Remove the folder of a table that is in the catalog no more."""
+        """Remove the folder of a table that is no longer in the catalog."""
         with translated():
             remove_folder(location, self._catalog.properties)
 
     def rename(self, table: Table, to: TableName) -> Table:
-        """Give a table another address, in one step of the catalog; TableExists where that one is taken."""
+        """Rename a table, in one atomic step of the catalog; TableExists if the new name is taken."""
         namespace, _ = to.identifier
-        with translated(), self._gone_is(table.name):
+        with translated(), self._translate_missing(table.name):
             self.ensure_namespace(namespace)
             try:
                 return Table(to, self._catalog.rename_table(table.name.identifier, to.identifier))
             except IcebergTableExists as e:
-                raise _exists(to) from e
+                raise table_exists(to) from e
 
     def fence(self, table: Table, batch: str) -> None:
-        """Give a table a snapshot that adds nothing: what was built on an earlier one can no longer be committed."""
-        with translated(), self._gone_is(table.name):
+        """Commit an empty snapshot, so that no change based on an earlier one can be committed any more."""
+        with translated(), self._translate_missing(table.name):
             for attempt in range(_TRIES):
                 current = self._catalog.load_table(table.name.identifier)
                 if str(current.metadata.table_uuid) != table.uuid:
@@ -325,7 +325,7 @@ class Catalog:
                         raise CommitConflict("other writers changed the table first, several times in a row") from e
 
     def set_properties(self, table: Table, properties: Mapping[str, str | None]) -> Table:
-        """Set a table's properties, and remove those that are None, however often others commit meanwhile."""
+        """Set a table's properties, and remove those that are None, however often others commit at the same time."""
 
         def set_them(current: IcebergTable) -> None:
             kept = current.properties
@@ -335,22 +335,25 @@ class Catalog:
                 with current.transaction() as change:
                     change.set_properties(new).remove_properties(*gone)
 
-        return self.patiently(table, set_them)
+        return self.change_metadata(table, set_them)
 
     def remove_tag(self, table: Table, name: str) -> Table:
-        """Take a tag off a table, if it is there, however often others commit meanwhile."""
+        """Remove a tag if the table has it, however often others commit at the same time."""
 
         def remove(current: IcebergTable) -> None:
             found = current.metadata.refs.get(name)
             if found is not None and found.snapshot_ref_type == SnapshotRefType.TAG:
                 current.manage_snapshots().remove_tag(name).commit()
 
-        return self.patiently(table, remove)
+        return self.change_metadata(table, remove)
 
-    def patiently(self, table: Table, change: Callable[[IcebergTable], None]) -> Table:
-        """Have a change made of a table's newest metadata, again and again while others are quicker."""
-        with translated(), self._gone_is(table.name):
-            for attempt in range(_PATIENT_TRIES):
+    def change_metadata(self, table: Table, change: Callable[[IcebergTable], None]) -> Table:
+        """Apply `change` to a table's newest metadata, again after each commit of another writer.
+
+        TableNotFound if the table was dropped or replaced.
+        """
+        with translated(), self._translate_missing(table.name):
+            for attempt in range(_METADATA_TRIES):
                 current = self._catalog.load_table(table.name.identifier)
                 if str(current.metadata.table_uuid) != table.uuid:
                     break
@@ -358,56 +361,36 @@ class Catalog:
                     change(current)
                     return Table(table.name, current)
                 except CommitFailedException as e:
-                    if attempt + 1 == _PATIENT_TRIES:
+                    if attempt + 1 == _METADATA_TRIES:
                         raise CommitConflict("other writers changed the table first, many times in a row") from e
                     time.sleep(random.uniform(0, _PAUSE_S * min(attempt + 1, 10)))
-        raise TableNotFound(
-            f"table {table.name.table!r} was dropped and created anew meanwhile; send the request again", field="table"
-        )
+        raise table_replaced(table.name)
 
     @contextmanager
-    def _gone_is(self, name: TableName) -> Iterator[None]:
+    def _translate_missing(self, name: TableName) -> Iterator[None]:
         try:
             yield
         except (NoSuchTableError, NoSuchNamespaceError) as e:
-            raise self._missing(name) from e
+            raise self._not_found(name) from e
 
-    def _missing(self, name: TableName) -> TableNotFound:
-        known = self.list_tables(name.tenant, name.namespace)
-        near = nearest(name.table, known)
-        if near:
-            hint = f"did you mean {near!r}?"
-        else:
-            hint = f"it has {', '.join(known[:10])}" if known else "it has no tables yet; create one with CREATE_TABLE"
-        return TableNotFound(
-            f"there is no table {name.table!r} in namespace {name.namespace!r} of tenant {name.tenant!r}; {hint}",
-            field="table",
-            suggestion=near,
-        )
-
-
-def _exists(name: TableName) -> TableExists:
-    return TableExists(
-        f"table {name.table!r} exists already in namespace {name.namespace!r}; "
-        "choose another name, drop it, or send if_not_exists: true",
-        field="table",
-    )
+    def _not_found(self, name: TableName) -> TableNotFound:
+        return table_not_found(name, self.list_tables(name.tenant, name.namespace))
 
 
 def _folder(namespace: str) -> str:
-    """A folder for a namespace: its name, or where that is longer than a file system takes, the best part of it."""
+    """A folder for a namespace: its name, shortened if a file system would refuse it."""
     if len(namespace) <= 200:
         return namespace
     return f"{namespace[:180]}-{hashlib.sha256(namespace.encode()).hexdigest()[:16]}"
 
 
 def leaves_rows(summary: Mapping[str, str]) -> bool:
-    """Whether a commit that says this of itself left all rows as they were."""
+    """Whether a commit with this summary left all rows as they were."""
     return summary.get("operation") == "replace" or FENCE_PROPERTY in summary
 
 
 def summary_of(snapshot: IcebergSnapshot) -> dict[str, str]:
-    """What a commit says of itself, and what kind it was."""
+    """A commit's summary, with its operation."""
     if snapshot.summary is None:
         return {}
     return {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}

@@ -1,4 +1,4 @@
-"""What PyIceberg and its storage throw, as the errors a caller sees."""
+"""Translate the exceptions of PyIceberg and its storage into Firn's errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from requests.exceptions import RequestException
 
 from service.errors import CatalogUnavailable, CommitConflict, FirnError, OutcomeUnknown, StorageUnavailable
 
-_SILENT = (
+_UNREACHABLE = (
     RESTError,
     ServerError,
     ServiceUnavailableError,
@@ -38,7 +38,7 @@ def translated() -> Iterator[None]:
         raise OutcomeUnknown("the catalog did not say whether the change happened; look before trying again") from e
     except CommitFailedException as e:
         raise CommitConflict("another writer changed the table first; try again") from e
-    except _SILENT as e:
+    except _UNREACHABLE as e:
         raise CatalogUnavailable("the catalog does not answer; try again") from e
     except OSError as e:
         raise StorageUnavailable(f"the table's storage failed: {_first_line(e)}") from e

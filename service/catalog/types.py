@@ -1,4 +1,4 @@
-"""Column types and partitioning, ours to PyIceberg's and back."""
+"""Convert column types and partitioning to PyIceberg's and back."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -10,8 +10,8 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.partitioning import PartitionField as IcebergPartitionField
 from pyiceberg.schema import Schema
 
-from service.partition import PartitionField
-from service.schema import Array, ColumnType, DecimalType, Field, Map, Primitive, Struct, TableSchema
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import Array, ColumnType, DecimalType, Field, Map, Primitive, Struct, TableSchema
 
 _PRIMITIVES: dict[str, type[i.PrimitiveType]] = {
     "string": i.StringType,
@@ -26,7 +26,7 @@ _PRIMITIVES: dict[str, type[i.PrimitiveType]] = {
     "binary": i.BinaryType,
     "uuid": i.UUIDType,
 }
-# What other engines' tables may hold besides, as the nearest type that can say its values.
+# Types that only other engines write, and the nearest type of Firn's that can show their values.
 _NEAREST: dict[type[i.IcebergType], str] = {
     i.FixedType: "binary",
     i.GeometryType: "binary",
@@ -54,15 +54,15 @@ def to_iceberg(schema: TableSchema) -> Schema:
 
 
 def from_iceberg(schema: Schema) -> TableSchema:
-    """Our view of any Iceberg schema; a type Firn does not have shows as the nearest one that it has."""
+    """Firn's view of an Iceberg schema; a type that Firn does not have shows as the nearest one."""
     names = {f.field_id: f.name for f in schema.fields}
-    # Keys inside structs are the format's, not ours: they stay out of the view.
+    # Iceberg allows key columns inside structs; Firn does not, and does not show them.
     key = tuple(names[n] for n in schema.identifier_field_ids if n in names)
     return TableSchema(_our_fields(schema.fields), key)
 
 
 def to_type(kind: ColumnType) -> i.IcebergType:
-    """A type whose nested fields have ids of no meaning; adding it to a schema gives them others."""
+    """An Iceberg type whose nested fields have placeholder ids; adding it to a schema assigns the real ones."""
     return _iceberg(kind, count(1))
 
 
@@ -73,7 +73,7 @@ def to_field(field: Field, ids: Iterator[int]) -> i.NestedField:
 
 
 def from_type(kind: i.IcebergType) -> ColumnType:
-    """Our view of a type."""
+    """Firn's view of an Iceberg type."""
     return _ours(kind)
 
 
@@ -93,7 +93,7 @@ def to_spec(partitions: tuple[PartitionField, ...], schema: Schema) -> Partition
 
 
 def from_spec(spec: PartitionSpec, schema: Schema) -> tuple[PartitionField, ...]:
-    """Our view of a partition spec: void fields, which are remains of dropped ones, are left out."""
+    """Firn's view of a partition spec, without void fields, which are the remains of dropped ones."""
     return tuple(
         _our_partition(f, schema.find_column_name(f.source_id) or f"#{f.source_id}")
         for f in spec.fields
@@ -121,7 +121,7 @@ def _our_partition(field: IcebergPartitionField, source: str) -> PartitionField:
 
 
 def _nested_fields(fields: tuple[Field, ...], ids: Iterator[int]) -> list[i.NestedField]:
-    # Siblings are numbered before their children, as catalogs do when they number a new table.
+    # Siblings are numbered before their children, as catalogs number a new table's.
     numbered = [(next(ids), f) for f in fields]
     return [i.NestedField(n, f.name, _iceberg(f.type, ids), required=f.required) for n, f in numbered]
 
@@ -158,5 +158,5 @@ def _ours(kind: i.IcebergType) -> ColumnType:
             return Map(_ours(kind.key_type), _ours(kind.value_type), kind.value_required)
         case i.StructType():
             return Struct(_our_fields(kind.fields))
-    # A time of day and types yet to come read as their text.
+    # A time of day, and types that Iceberg may add, read as text.
     return Primitive(_NAMES.get(type(kind), "string"))

@@ -1,25 +1,23 @@
-"""One call of a command: what it was given, and what comes of it."""
+"""One invocation of a command: its arguments, its streams and its connection."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TextIO
 
-from service.cli.cells import clean
-from service.cli.command import FAILED, INTERRUPTED, UNCONFIRMED, WELL, Answer, Args, Command, Request
-from service.cli.page import Page, page_for
-from service.cli.progress import Progress
-from service.cli.remote import BRISK, Door
-from service.cli.streams import is_utf_8
-from service.cli.work import Left, Watch, have_done
-
-Say = Callable[[str], None]
+from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Response
+from service.cli.connection.jobs import run_as_job
+from service.cli.connection.remote import SHORT_PAUSES_S, Connection
+from service.cli.terminal.cells import escape
+from service.cli.terminal.printer import printer_for
+from service.cli.terminal.progress import OnProgress, progress_line
+from service.cli.terminal.streams import is_utf_8
 
 
 @dataclass(frozen=True)
-class Call:
-    """A command and its arguments, and everything outside that it touches."""
+class Invocation:
+    """A command, its arguments, and everything outside this process that it uses."""
 
     command: Command
     args: Args
@@ -27,106 +25,90 @@ class Call:
     stdin: TextIO
     stdout: TextIO
     stderr: TextIO
-    given: Door | None = None
-    """A way to a service that is there already."""
+    connection: Connection | None = None
+    """Used instead of the service that the arguments name."""
 
-    @property
-    def page(self) -> Page:
-        return page_for(self.stdout, self.environ)
-
-    def say(self, text: str) -> None:
-        """A line that is not the command's result."""
-        print(f"firn: {clean(text)}", file=self.stderr, flush=True)
+    def notify(self, text: str) -> None:
+        """Print a line that is not part of the result, on stderr."""
+        print(f"firn: {escape(text)}", file=self.stderr, flush=True)
 
     @contextmanager
-    def door(self, spark: bool | None = None, pauses_s: tuple[float, ...] | None = None) -> Iterator[Door]:
-        """A way to the service."""
-        if self.given is not None:
-            yield self.given
+    def connect(
+        self, needs_spark: bool | None = None, pauses_s: tuple[float, ...] | None = None
+    ) -> Iterator[Connection]:
+        """A connection to the service that the arguments name, for the duration of a `with` block."""
+        if self.connection is not None:
+            yield self.connection
             return
-        from service.cli.doors import Wanted, open_door
+        from service.cli.connection.targets import ConnectionOptions, open_connection
 
-        url = self.args.url or self.environ.get("FIRN_URL") or None
-        needs = self.command.spark if spark is None else spark
-        pauses = BRISK if pauses_s is None else pauses_s
-        opened = open_door(Wanted(url, needs, not self.args.no_background, pauses), self.environ, self.say)
+        options = ConnectionOptions(
+            url=self.args.url or self.environ.get("FIRN_URL") or None,
+            needs_spark=self.command.needs_spark if needs_spark is None else needs_spark,
+            background=not self.args.no_background,
+            pauses_s=SHORT_PAUSES_S if pauses_s is None else pauses_s,
+        )
+        connection = open_connection(options, self.environ, self.notify)
         try:
-            yield opened
+            yield connection
         finally:
-            opened.close()
+            connection.close()
 
-    def may(self, question: str | None) -> bool:
-        """Whether it may be done: nothing is lost by it, or `--force` was given, or somebody said yes."""
+    def confirms(self, question: str | None) -> bool:
+        """Whether to go on: no data can be lost, or --force was given, or the reply to the question is yes."""
         if question is None or self.args.force:
             return True
         if not self.stdin.isatty():
-            self.say(f"not done: {question} Nobody is there to ask; give --force to do it")
+            self.notify(f"not done: {question} There is no terminal to ask on; use --force")
             return False
         self.stderr.write(f"{question} Type yes to do it: ")
         self.stderr.flush()
-        said = ""
+        reply = ""
         try:
-            said = self.stdin.readline()
+            reply = self.stdin.readline()
         finally:
-            if not said.endswith("\n"):  # Ctrl-C, or Ctrl-D: what comes next stands on a line of its own
+            if not reply.endswith("\n"):  # Ctrl-C or Ctrl-D: end the line of the question
                 self.stderr.write("\n")
-        if said.strip().lower() in ("yes", "y"):
+        if reply.strip().lower() in ("yes", "y"):
             return True
-        self.say("not done")
+        self.notify("not done")
         return False
 
-    def tell(self, answer: Answer) -> int:
-        """Print an answer; the exit code."""
+    def show(self, response: Response) -> int:
+        """Print a response and return the exit code."""
         if self.args.json:
-            text = json.dumps(answer, ensure_ascii=not is_utf_8(self.stdout), separators=(",", ":"))
+            text = json.dumps(response, ensure_ascii=not is_utf_8(self.stdout), separators=(",", ":"))
             print(text, file=self.stdout, flush=True)
-            return WELL if answer["success"] else FAILED
-        if not answer["success"]:
-            return self.refused(answer)
-        page = self.page
-        self.command.show(answer, self.args, page)
-        page.finish()
-        for warning in answer.get("warnings") or ():
-            self.say(warning)
-        return WELL
+            return OK if response["success"] else FAILED
+        if not response["success"]:
+            error = response["error"]
+            self.notify(f"{error['code']}: {error['message']}")
+            return FAILED
+        printer = printer_for(self.stdout, self.environ)
+        self.command.show(response, self.args, printer)
+        printer.finish()
+        for warning in response.get("warnings") or ():
+            self.notify(warning)
+        return OK
 
-    def refused(self, answer: Answer) -> int:
-        error = answer["error"]
-        self.say(f"{error['code']}: {error['message']}")
-        return FAILED
-
-    @contextmanager
-    def watching(self, what: str) -> Iterator[Watch]:
-        """Show how far a job is, where somebody looks."""
-        width = page_for(self.stderr, self.environ).width
-        progress = Progress(self.stderr, what, None if self.args.json else width)
-        try:
-            yield progress
-        finally:
-            progress.end()
+    def progress(self, what: str) -> AbstractContextManager[OnProgress]:
+        """Show a job's progress during a `with` block, if stderr is a terminal."""
+        if self.args.json or not self.stderr.isatty():
+            return nullcontext(lambda job: None)
+        return progress_line(self.stderr, what)
 
 
-def perform(call: Call) -> int:
-    """Make a command's one request and show its answer."""
-    make = call.command.request
-    assert make is not None, f"{call.command.name} makes no request"
-    request = make(call.args)
-    question = call.command.question(request) if call.command.question else None
-    if not call.may(question):
+def make_request(call: Invocation) -> int:
+    """Make a command's one request, show the response and return the exit code."""
+    command = call.command
+    assert command.request is not None, f"{command.name} makes no request"
+    request = command.request(call.args)
+    if not call.confirms(command.question(request) if command.question else None):
         return UNCONFIRMED
-    with call.door() as door:
-        answer = _asked(call, door, request)
-    return INTERRUPTED if answer is None else call.tell(answer)
-
-
-def _asked(call: Call, door: Door, request: Request) -> Answer | None:
-    """The answer; None where somebody did not want to wait for it."""
-    if not call.command.job or request.get("dry_run") or request.get("estimate"):
-        return door.ask(request)
-    what = f"{call.command.words[-1]} {request['namespace']}.{request['table']}"
-    with call.watching(what) as watch:
-        try:
-            return have_done(door, request, watch)
-        except Left as e:
-            call.say(f"job {e.job_id} goes on where a service runs; `firn job cancel {e.job_id}` calls it off")
-            return None
+    with call.connect() as connection:
+        if command.job and not request.get("dry_run") and not request.get("estimate"):
+            with call.progress(f"{command.words[-1]} {request['namespace']}.{request['table']}") as on_progress:
+                response = run_as_job(connection, request, on_progress)
+        else:
+            response = connection.send(request)
+    return call.show(response)

@@ -1,4 +1,4 @@
-"""What a command is: a name, arguments, examples, the request it makes and how its answer is shown."""
+"""What a command is: a name, arguments, examples, the request it makes and how its response is shown."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -6,31 +6,31 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from service.cli.call import Call
-    from service.cli.page import Page
+    from service.cli.call import Invocation
+    from service.cli.terminal.printer import Printer
 
-WELL, FAILED, USAGE, UNREACHABLE, UNCONFIRMED, INTERRUPTED = 0, 1, 2, 3, 4, 130
-CODES = {
-    WELL: "done; what was asked for is so",
-    FAILED: "the request was refused, or it failed, or a part of it did",
-    USAGE: "called wrongly; nothing was sent",
-    UNREACHABLE: "no service answers there, and none could be started",
-    UNCONFIRMED: "not confirmed: the answer was no, or nobody was asked and no --force given",
+OK, FAILED, USAGE, UNREACHABLE, UNCONFIRMED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+EXIT_CODES = {
+    OK: "success",
+    FAILED: "the request was refused, or all or part of it failed",
+    USAGE: "wrong usage; nothing was sent",
+    UNREACHABLE: "no service responds, and none could be started",
+    UNCONFIRMED: "not confirmed: the reply was not yes, or no terminal and no --force",
     INTERRUPTED: "interrupted",
 }
 
 Args = argparse.Namespace
 Request = dict[str, Any]
-Answer = dict[str, Any]
+Response = dict[str, Any]
 
 
-class Misused(Exception):
-    """The command was called wrongly, or a file that it names is; the message is one line with the way out."""
+class UsageError(Exception):
+    """The command line, or a file that it names, is wrong; the message says in one line what and how to fix it."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument as argparse takes it."""
+    """One argument, as argparse takes it."""
 
     flags: tuple[str, ...]
     options: Mapping[str, Any]
@@ -57,46 +57,45 @@ def repeated(name: str, metavar: str, help: str) -> Argument:
 
 
 @dataclass(frozen=True)
-class Example:
-    """A call of a command and what it prints, in help, documents and tests alike.
-
-    `…` in what it prints stands for what differs each time.
-    """
+class CommandExample:
+    """A command line and what it prints. Help and documentation show it, and tests run it."""
 
     title: str
     line: str
-    shows: str
-    given: tuple[str | Request, ...] = ()
-    """Calls and requests that come before it."""
+    output: str
+    """`…` stands for text that differs each time."""
+    setup: tuple[str | Request, ...] = ()
+    """Command lines and requests that run first."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Files beside it, by name."""
+    """The files in the working directory, by name."""
     stdin: str = ""
-    taken: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Texts of the line that in truth are in the answer to the so-manieth last request of `given`, and where there."""
+    placeholders: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """Sample ids in `line`. Each is replaced by a field of the nth last response to `setup`: (n, path of the field)."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command. It makes one request, or it has a `run` of its own."""
+    """One command. It either makes one `request` or has a `run` function of its own."""
 
     name: str
     summary: str
     """The first line of its help."""
     arguments: tuple[Argument, ...] = ()
-    examples: tuple[Example, ...] = ()
+    examples: tuple[CommandExample, ...] = ()
     request: Callable[[Args], Request] | None = None
-    show: Callable[[Answer, Args, "Page"], None] = lambda answer, args, page: None
+    show: Callable[[Response, Args, "Printer"], None] = lambda response, args, printer: None
     question: Callable[[Request], str | None] | None = None
-    """What to ask before the request is sent, where something may be lost by it."""
-    spark: bool = False
-    """Whether it needs Spark; metadata is read and changed without."""
+    """What to ask before the request is sent, if it may lose data."""
+    needs_spark: bool = False
+    """Whether it needs Spark. Metadata is read and changed without."""
     job: bool = False
-    """Whether the operation takes `async`: it is then asked after, and shown how far it is."""
-    run: Callable[["Call"], int] | None = None
+    """Whether the operation can run as a job: then the command polls it and shows its progress."""
+    run: Callable[["Invocation"], int] | None = None
+    """Returns the exit code."""
     local: bool = False
-    """Whether it has nothing to do with a service that others have, so that no address is taken."""
+    """Whether it concerns this machine, and not a service: then it takes no address."""
     details: str = ""
-    """What else its help says."""
+    """What its help says besides."""
 
     @property
     def words(self) -> Sequence[str]:

@@ -1,20 +1,20 @@
-"""What the Tab key offers. The shells ask `firn __complete` for it, so that there is one answer for all of them."""
+"""What the Tab key offers. The shells ask `firn __complete` for it, so that there is one response for all of them."""
 
 from collections.abc import Sequence
 
 from service.cli.catalogue import COMMANDS
 from service.cli.command import Argument, Command
-from service.cli.parser import SHARED, arguments_of, in_order
+from service.cli.parser import SHARED, arguments_of, split_words
 
 FILES = ":files"
-"""Offered alone: any file will do."""
+"""Stands alone for the names of all files."""
 
-# Each asks the very command that is being typed, which need not be on the PATH.
+# Each calls the command as it is typed, which need not be on the PATH.
 SCRIPTS = {
     "bash": """\
 _firn() {
     local found word glued= words=()
-    # Bash parts words at : and =, as in an address.
+    # Bash splits words at : and =, as in an address.
     for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
         if [ ${#words[@]} -gt 0 ] && [ -n "$word" ] && [ -z "${word//[:=]/}" ]; then
             words[${#words[@]}-1]+=$word
@@ -47,7 +47,7 @@ _firn() {
         compadd -- $found
     fi
 }
-# As a file of $fpath this is the function itself, at its first call.
+# In a file of $fpath, this is the body of the function at its first call.
 if [[ "$funcstack[1]" == "_firn" ]]; then
     _firn "$@"
 else
@@ -71,56 +71,57 @@ complete -c firn -f -a '(__firn_complete)'
 
 
 def complete(words: Sequence[str]) -> list[str]:
-    """What may stand in the place of the last word, after the others."""
+    """What can replace the last word, which may be incomplete or empty."""
     *before, last = words or [""]
-    said, options, rest = in_order(before, COMMANDS)
-    command = next((c for c in COMMANDS if list(c.words) == said), None)
+    name, options, rest = split_words(before, COMMANDS)
+    command = next((c for c in COMMANDS if list(c.words) == name), None)
     if command is not None:
-        found = _arguments(command, [*options, *rest], last)
+        found = _argument_words(command, [*options, *rest], last)
     elif rest:
         found = _values_of(rest[-1], SHARED) or []
     else:
-        found = _next_words(said, options, last)
+        found = _command_words(name, options, last)
     return found if found == [FILES] else sorted({word for word in found if word.startswith(last)})
 
 
-def _next_words(said: Sequence[str], options: Sequence[str], last: str) -> list[str]:
-    depth = len(said)
-    found = {c.words[depth] for c in COMMANDS if len(c.words) > depth and list(c.words[:depth]) == list(said)}
-    shared = [name for each in SHARED for name in each.flags if name not in options] if last.startswith("-") else []
-    return [*found, *shared, "--help", *([] if said or options else ["--version"])]
+def _command_words(name: Sequence[str], options: Sequence[str], last: str) -> list[str]:
+    depth = len(name)
+    found = {c.words[depth] for c in COMMANDS if len(c.words) > depth and list(c.words[:depth]) == list(name)}
+    shared = [flag for each in SHARED for flag in each.flags if flag not in options] if last.startswith("-") else []
+    return [*found, *shared, "--help", *([] if name or options else ["--version"])]
 
 
-def _arguments(command: Command, before: Sequence[str], last: str) -> list[str]:
+def _argument_words(command: Command, before: Sequence[str], last: str) -> list[str]:
     known = arguments_of(command)
-    options = {name: each for each in known for name in each.flags if not each.positional}
+    options = {flag: each for each in known for flag in each.flags if not each.positional}
     values = _values_of(before[-1], known) if before else None
     if values is not None:
         return values
     if last.startswith("-"):
-        return [*(name for name, each in options.items() if name not in before or _repeats(each)), "--help"]
+        return [*(flag for flag, each in options.items() if flag not in before or _is_repeatable(each)), "--help"]
     positional = [each for each in known if each.positional]
-    said = [
+    given = [
         word
         for i, word in enumerate(before)
         if not word.startswith("-") and not (i and _values_of(before[i - 1], known) is not None)
     ]
-    if len(said) < len(positional):
-        return _values(positional[len(said)])
-    return [*(name for name in options if name not in before), "--help"]
+    if len(given) < len(positional):
+        return _values(positional[len(given)])
+    return [*(flag for flag in options if flag not in before), "--help"]
 
 
 def _values_of(option: str, known: Sequence[Argument]) -> list[str] | None:
-    """What may stand after an option; None where nothing belongs there."""
-    asked = next((each for each in known if option in each.flags and not each.positional), None)
-    return _values(asked) if asked is not None and asked.takes_value else None
+    """The values that an option can have; None if it takes none."""
+    argument = next((each for each in known if option in each.flags and not each.positional), None)
+    return _values(argument) if argument is not None and argument.takes_value else None
 
 
-def _repeats(each: Argument) -> bool:
-    return each.options.get("action") == "append"
+def _is_repeatable(argument: Argument) -> bool:
+    return argument.options.get("action") == "append"
 
 
-def _values(each: Argument) -> list[str]:
-    if "choices" in each.options:
-        return list(each.options["choices"])
-    return [FILES] if "FILE" in each.options.get("metavar", "") or each.options.get("metavar") == "LOG" else []
+def _values(argument: Argument) -> list[str]:
+    if "choices" in argument.options:
+        return list(argument.options["choices"])
+    metavar = argument.options.get("metavar", "")
+    return [FILES] if "FILE" in metavar or metavar == "LOG" else []

@@ -1,4 +1,4 @@
-"""Files that commands are given: YAML, JSON, properties, and a table in one of them."""
+"""Read the files that commands are given: YAML, JSON, properties, and tables described in one of them."""
 
 import json
 from collections.abc import Iterator
@@ -6,157 +6,149 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.cli.command import Args, Misused
-from service.cli.values import hint, tenant_of
+from service.cli.command import Args, UsageError
+from service.cli.values import single_tenant, suggestion
 
 _YAML, _JSON, _PROPERTIES = (".yaml", ".yml"), (".json",), (".properties",)
-TABLE_KEYS = ("tenant", "namespace", "table", "schema", "partition", "properties", "split_points")
-_ADDRESS = ("tenant", "namespace", "table")
-_OBJECTS = ("schema", "partition", "properties")
+_TABLE_KEYS = ("tenant", "namespace", "table", "schema", "partition", "properties", "split_points")
+_ADDRESS_KEYS = ("tenant", "namespace", "table")
+_OBJECT_KEYS = ("schema", "partition", "properties")
 
 
-def table_of(args: Args) -> dict[str, Any]:
-    """The table that a command is about: a name, or a file that says more. What the command line says comes first."""
-    given: str = args.table
-    said = read_table(given) if is_file(given) else {"table": given}
-    table = {
-        "tenant_id": args.tenant or said.get("tenant") or tenant_of(args),
-        "namespace": args.namespace or said.get("namespace") or "default",
-        "table": said["table"],
+def table_argument(args: Args) -> dict[str, Any]:
+    """The table that the argument TABLE|FILE names or describes. Options override what the file contains."""
+    # A table's name contains no dot.
+    in_file = read_table(args.table) if Path(args.table).suffix in _YAML + _JSON else {"table": args.table}
+    return {
+        "tenant_id": args.tenant or in_file.get("tenant") or single_tenant(args),
+        "namespace": args.namespace or in_file.get("namespace") or "default",
+        "table": in_file["table"],
+        **{key: value for key, value in in_file.items() if key not in _ADDRESS_KEYS},
     }
-    return {**table, **{key: value for key, value in said.items() if key not in _ADDRESS}}
 
 
-def address(args: Args) -> dict[str, Any]:
-    """The table's address alone."""
-    said = table_of(args)
-    return {key: said[key] for key in ("tenant_id", "namespace", "table")}
-
-
-def is_file(given: str) -> bool:
-    """A table's name has no dot."""
-    return Path(given).suffix in _YAML + _JSON
+def table_address(args: Args) -> dict[str, Any]:
+    """The tenant, the namespace and the name of the table that the argument TABLE|FILE names."""
+    table = table_argument(args)
+    return {key: table[key] for key in ("tenant_id", "namespace", "table")}
 
 
 def read_table(path: str) -> dict[str, Any]:
-    """A table's file: its name, and what CREATE_TABLE takes."""
-    value = read(path)
-    unknown = next((key for key in value if key not in TABLE_KEYS), None)
+    """A file that describes a table: its name, and fields of CREATE_TABLE."""
+    table = read_object(path)
+    unknown = next((key for key in table if key not in _TABLE_KEYS), None)
     if unknown is not None:
-        raise Misused(f"{path}: {unknown!r} is not known of a table; {hint(str(unknown), TABLE_KEYS)}")
-    if not isinstance(value.get("table"), str):
-        raise Misused(f"{path}: table is missing; give the table's name")
-    for key in _ADDRESS:
-        if key in value and not isinstance(value[key], str):
-            raise Misused(f"{path}: {key} must be text, not {value[key]!r}; put it in quotes")
-    for key in _OBJECTS:
-        if key in value and not isinstance(value[key], dict):
-            raise Misused(f"{path}: {key} must be an object, not {value[key]!r}")
-    return value
+        raise UsageError(f"{path}: {unknown!r} is not known of a table; {suggestion(str(unknown), _TABLE_KEYS)}")
+    if not isinstance(table.get("table"), str):
+        raise UsageError(f"{path}: table is missing; give the table's name")
+    for key in _ADDRESS_KEYS:
+        if key in table and not isinstance(table[key], str):
+            raise UsageError(f"{path}: {key} must be text, not {table[key]!r}; put it in quotes")
+    for key in _OBJECT_KEYS:
+        if key in table and not isinstance(table[key], dict):
+            raise UsageError(f"{path}: {key} must be an object, not {table[key]!r}")
+    return table
 
 
 def read_schema(path: str) -> Any:
-    """A schema's file holds it alone, or a table's file has it in it."""
-    value = read(path)
+    """The schema of a file that contains nothing else, or that describes a table."""
+    value = read_object(path)
     return value["schema"] if "schema" in value and "fields" not in value else value
 
 
-def read(path: str) -> dict[str, Any]:
-    """The object that a YAML, JSON or properties file holds."""
+def read_object(path: str) -> dict[str, Any]:
+    """The object in a YAML, JSON or properties file."""
     kind = Path(path).suffix
     text = read_text(path)
     if kind in _PROPERTIES:
-        return _properties(text, path)
-    value = _parsed(text, path, is_json=kind in _JSON)
+        return _parse_properties(text, path)
+    value = parse_json(text, path) if kind in _JSON else _parse_yaml(text, path)
     if not isinstance(value, dict):
-        raise Misused(f"{path} must hold one object, not {type(value).__name__}")
+        raise UsageError(f"{path} must hold one object, not {type(value).__name__}")
     return value
 
 
 def read_text(path: str) -> str:
     try:
-        with _as_text(path):
-            return Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise _not_utf_8(path, e) from e
     except OSError as e:
-        raise Misused(f"{path} cannot be read ({e.strerror}); check the path") from e
+        raise UsageError(f"{path} cannot be read ({e.strerror}); check the path") from e
 
 
-def text_of(written: bytes, where: str) -> str:
-    """What stands on a stream, whatever the locale takes it for."""
-    with _as_text(where):
-        return written.decode("utf-8-sig")
+def decode(content: bytes, where: str) -> str:
+    """The text of a stream, which is UTF-8 whatever the locale says."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise _not_utf_8(where, e) from e
 
 
-def from_json(text: str, where: str) -> Any:
+def parse_json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as e:
-        raise Misused(f"{where} is not JSON: {e}") from e
+        raise UsageError(f"{where} is not JSON: {e}") from e
     except RecursionError as e:
-        raise Misused(f"{where} is nested too deeply; it cannot be read") from e
+        raise UsageError(f"{where} is nested too deeply; it cannot be read") from e
 
 
-def scalar(text: str, where: str) -> Any:
-    """A value of the command line: a number, true, a list, and what is none of these as the text it is."""
+def parse_value(text: str, where: str) -> Any:
+    """A value of the command line: a number, true, null, a list or an object; anything else is text."""
     from service.cli.yaml_loader import value_of
 
-    with _as_yaml(where):
+    with _yaml_errors(where):
         return value_of(text)
 
 
-def put(properties: dict[str, Any], name: str, value: Any, where: str) -> None:
-    """A property in its place: a dot in its name leads into an object."""
-    place = properties
-    *parents, last = name.split(".")
-    for parent in parents:
-        place = place.setdefault(parent, {})
-        if not isinstance(place, dict):
-            raise Misused(f"{where}: {parent!r} has a value already; it cannot have parts, too")
-    if last in place:
-        raise Misused(f"{where}: {name!r} stands there twice; leave one out")
-    place[last] = value
+def set_property(properties: dict[str, Any], name: str, value: Any, where: str) -> None:
+    """Set a property. A dot in its name leads into an object."""
+    parent = properties
+    *path, last = name.split(".")
+    for step in path:
+        parent = parent.setdefault(step, {})
+        if not isinstance(parent, dict):
+            raise UsageError(f"{where}: {step!r} has a value already; it cannot have parts, too")
+    if last in parent:
+        raise UsageError(f"{where}: {name!r} is given twice; leave one out")
+    parent[last] = value
 
 
-def _parsed(text: str, path: str, *, is_json: bool) -> Any:
-    if is_json:
-        return from_json(text, path)
+def _not_utf_8(where: str, error: UnicodeDecodeError) -> UsageError:
+    return UsageError(f"{where} is not UTF-8 text: byte {error.start} cannot be read")
+
+
+def _parse_yaml(text: str, path: str) -> Any:
     import yaml
 
     from service.cli.yaml_loader import Loader
 
-    with _as_yaml(path):
-        return yaml.load(text, Loader)  # a safe one, with less than the safe one has
+    with _yaml_errors(path):
+        return yaml.load(text, Loader)  # a safe loader
 
 
 @contextmanager
-def _as_text(where: str) -> Iterator[None]:
-    try:
-        yield
-    except UnicodeDecodeError as e:
-        raise Misused(f"{where} is not UTF-8 text: byte {e.start} cannot be read") from e
-
-
-@contextmanager
-def _as_yaml(where: str) -> Iterator[None]:
+def _yaml_errors(where: str) -> Iterator[None]:
     import yaml
 
     try:
         yield
     except (yaml.YAMLError, ValueError, KeyError, RecursionError) as e:
         problem = " ".join(str(e).split())
-        raise Misused(f"{where} is not YAML: {problem}") from e
+        raise UsageError(f"{where} is not YAML: {problem}") from e
 
 
-def _properties(text: str, path: str) -> dict[str, Any]:
+def _parse_properties(text: str, path: str) -> dict[str, Any]:
     """`name = value` on each line; a dot in a name leads into an object."""
-    found: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
     for i, line in enumerate(text.splitlines(), 1):
         line = line.strip()
         if not line or line.startswith(("#", "!")):
             continue
+        where = f"{path}, line {i}"
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
-            raise Misused(f"{path}, line {i}: {line[:60]!r} is no property; write name = value")
-        where = f"{path}, line {i}"
-        put(found, name.strip(), scalar(value.strip(), where), where)
-    return found
+            raise UsageError(f"{where}: {line[:60]!r} is no property; write name = value")
+        set_property(properties, name.strip(), parse_value(value.strip(), where), where)
+    return properties

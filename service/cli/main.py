@@ -1,4 +1,4 @@
-"""From a command line to an exit code. What goes wrong is one line on stderr."""
+"""From a command line to an exit code. Every error is one line on stderr."""
 
 import os
 import signal
@@ -6,14 +6,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, TextIO
 
-from service.cli.call import Call, perform
+from service.cli.call import Invocation, make_request
 from service.cli.catalogue import COMMANDS, GROUPS
-from service.cli.command import FAILED, INTERRUPTED, UNREACHABLE, USAGE, Misused
-from service.cli.parser import in_order, parser_of, unknown
-from service.cli.remote import Door, Unreachable
-from service.cli.streams import prepare
-
-_TENANT = "default"
+from service.cli.command import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, UsageError
+from service.cli.connection.jobs import WaitInterrupted
+from service.cli.connection.remote import Connection, Unreachable
+from service.cli.parser import build_parser, split_words, unrecognised
+from service.cli.terminal.streams import prepare
 
 
 def main(
@@ -23,9 +22,9 @@ def main(
     stdin: TextIO | None = None,
     stdout: TextIO | None = None,
     stderr: TextIO | None = None,
-    door: Door | None = None,
+    connection: Connection | None = None,
 ) -> int:
-    """Run a command; its exit code. With a `door` it asks that service and no other."""
+    """Run a command and return its exit code; a `connection` is used instead of the service that is named."""
     prepare()
     given = list(sys.argv[1:] if argv is None else argv)
     environ = os.environ if environ is None else environ
@@ -33,65 +32,63 @@ def main(
         from service.cli.complete import complete
 
         print("\n".join(complete(given[1:])))
-        return 0
+        return OK
     from service import VERSION
 
-    words, options, rest = in_order(given, COMMANDS)
+    words, options, rest = split_words(given, COMMANDS)
     given = [*words, *options, *rest]
-    args, left = parser_of(COMMANDS, GROUPS, VERSION, given).parse_known_args(given)
-    if left:
-        args.refuse(unknown(left, args.command))
+    args, unknown = build_parser(COMMANDS, GROUPS, VERSION, given).parse_known_args(given)
+    if unknown:
+        args.error(unrecognised(unknown, args.command))
     if args.command is None:
-        args.asked.print_help(sys.stderr)
+        args.parser.print_help(sys.stderr)
         return USAGE
-    args.usual_tenant = environ.get("FIRN_TENANT", "").strip() or _TENANT
-    call = Call(args.command, args, environ, stdin or sys.stdin, stdout or sys.stdout, stderr or sys.stderr, door)
-    if door is None:
-        signal.signal(signal.SIGTERM, _terminated)
-    return _run(call)
+    args.default_tenant = environ.get("FIRN_TENANT", "").strip() or "default"
+    streams = (stdin or sys.stdin, stdout or sys.stdout, stderr or sys.stderr)
+    if connection is None:
+        signal.signal(signal.SIGTERM, _exit_on_signal)
+    return _run(Invocation(args.command, args, environ, *streams, connection))
 
 
-def _run(call: Call) -> int:
+def _run(call: Invocation) -> int:
     try:
-        return (call.command.run or perform)(call)
-    except Misused as e:
-        call.say(str(e))
+        return (call.command.run or make_request)(call)
+    except UsageError as e:
+        call.notify(str(e))
         return USAGE
     except Unreachable as e:
-        call.say(str(e))
+        call.notify(str(e))
         return UNREACHABLE
+    except WaitInterrupted as e:
+        call.notify(str(e))
+        return INTERRUPTED
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read along has enough.
-        _leave_stdout()
-        return 0
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        _discard_stdout()
+        return OK
     except OSError as e:
-        call.say(f"cannot go on: {e.strerror or e}{f': {e.filename}' if e.filename else ''}")
-        _leave_stdout()
+        call.notify(f"cannot go on: {e.strerror or e}{f': {e.filename}' if e.filename else ''}")
+        _discard_stdout()
         return FAILED
     except Exception as e:
-        code = _unable(e)
-        if code is None:
+        if not _is_settings_error(e):
             raise
-        call.say(" ".join(str(e).split()))
-        return FAILED if call.command.local else code
+        call.notify(" ".join(str(e).split()))
+        return FAILED if call.command.local else UNREACHABLE
 
 
-def _leave_stdout() -> None:
-    # What is still to be written would fail again as this process ends.
+def _discard_stdout() -> None:
+    # Python flushes stdout when it exits, which would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _unable(error: Exception) -> int | None:
-    """The exit code for what could not be started; None for a defect."""
-    # What was not imported has not been raised.
+def _is_settings_error(error: Exception) -> bool:
+    # The settings take 0.2 s to import. If they are not imported, they raised nothing.
     settings = sys.modules.get("service.settings")
-    if settings is not None and isinstance(error, settings.SettingsError):
-        return UNREACHABLE
-    return None
+    return settings is not None and isinstance(error, settings.SettingsError)
 
 
-def _terminated(_number: int, _frame: object) -> NoReturn:
-    # As an exception, so that a download under way is ended too; once it serves, the service takes the signal over.
+def _exit_on_signal(_number: int, _frame: object) -> NoReturn:
+    # An exception, so that `with` and `finally` clean up. `firn serve` replaces this handler when it serves.
     sys.exit(128 + signal.SIGTERM)

@@ -1,28 +1,28 @@
-"""The command line, made of the catalogue."""
+"""Build the parser of the command line from the catalogue."""
 
 import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from service.cli.command import CODES, Argument, Command, argument, flag
-from service.cli.values import hint
+from service.cli.command import EXIT_CODES, Argument, Command, argument, flag
+from service.cli.values import suggestion
 
 ADDRESS = (
-    argument("--url", metavar="URL", help="where the service is; FIRN_URL, or the service of FIRN_HOME"),
-    argument("--tenant", metavar="NAME", help="whose tables; FIRN_TENANT, or default"),
+    argument("--url", metavar="URL", help="the service's address; FIRN_URL, or the service of FIRN_HOME"),
+    argument("--tenant", metavar="NAME", help="the tenant; FIRN_TENANT, or default"),
 )
-NAMESPACE = argument("--namespace", metavar="NAME", help="a group of tables within the tenant; default")
+NAMESPACE = argument("--namespace", metavar="NAME", help="the namespace within the tenant; default")
 ALSO = (
-    flag("--json", "print the service's answer as JSON, on one line"),
-    flag("--no-background", "start no service in the background; do it in this process"),
+    flag("--json", "print the service's response as JSON, on one line"),
+    flag("--no-background", "start no service in the background; run in this process"),
 )
-FORCE = flag("--force", "ask no question")
+FORCE = flag("--force", "do not ask for confirmation")
 SHARED = (*ADDRESS, NAMESPACE, *ALSO, FORCE)
-"""What every command takes that asks a service, before its words or after them."""
+"""Options of every command that uses a service. They may stand before its name or after it."""
 
 
-def in_order(given: Sequence[str], commands: Sequence[Command]) -> tuple[list[str], list[str], list[str]]:
-    """The words of the command, the shared options that stand before the last of them, and all that comes after it."""
+def split_words(given: Sequence[str], commands: Sequence[Command]) -> tuple[list[str], list[str], list[str]]:
+    """Split a command line into the command's name, the shared options before the end of the name, and the rest."""
     known = {each.flags[0]: each for each in SHARED}
     names = {tuple(command.words) for command in commands}
     words: list[str] = []
@@ -31,11 +31,11 @@ def in_order(given: Sequence[str], commands: Sequence[Command]) -> tuple[list[st
     while rest and tuple(words) not in names:
         name, equals, _ = rest[0].partition("=")
         if name in known:
-            many = 2 if known[name].takes_value and not equals else 1
-            if len(rest) < many:
+            count = 2 if known[name].takes_value and not equals else 1
+            if len(rest) < count:
                 break
-            options += rest[:many]
-            rest = rest[many:]
+            options += rest[:count]
+            rest = rest[count:]
         elif name.startswith("-"):
             break
         else:
@@ -43,60 +43,60 @@ def in_order(given: Sequence[str], commands: Sequence[Command]) -> tuple[list[st
     return words, options, rest
 
 
-def parser_of(
+def build_parser(
     commands: Sequence[Command], groups: dict[str, str], version: str, given: Sequence[str]
 ) -> argparse.ArgumentParser:
-    """A parser whose result has the `command` that was called. Only the one that is `given` gets its arguments."""
-    codes = "\n".join(f"  {code:<4}{text}" for code, text in CODES.items())
+    """A parser whose result has the `command`. To save time, only the command that is `given` gets its arguments."""
+    codes = "\n".join(f"  {code:<4}{text}" for code, text in EXIT_CODES.items())
     parser = _Parser(
         prog="firn",
         description="JSON requests over Apache Iceberg tables.",
-        epilog=f"exit codes:\n{codes}\n\n`firn COMMAND --help` says more, with examples.",
+        epilog=f"exit codes:\n{codes}\n\n`firn COMMAND --help` shows its options and examples.",
         formatter_class=_Help,
     )
     parser.add_argument("--version", action="version", version=f"firn {version}")
-    shared = parser.add_argument_group("options of every command that asks a service, before it or after it")
+    shared = parser.add_argument_group("options of every command that uses a service, before it or after it")
     for each in SHARED:
         shared.add_argument(*each.flags, **each.options, default=argparse.SUPPRESS)
-    # Required by hand: argparse would only name the metavariable.
+    # Not `required`: main() shows the help instead of argparse's error.
     top = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    parser.set_defaults(command=None, refuse=parser.error, asked=parser)
-    inner: dict[str, Any] = {}
+    parser.set_defaults(command=None, error=parser.error, parser=parser)
+    subparsers: dict[str, Any] = {}
     for command in commands:
         first, *rest = command.words
-        place = top
+        level = top
         if rest:
-            if first not in inner:
+            if first not in subparsers:
                 group = top.add_parser(first, help=groups[first], description=groups[first], formatter_class=_Help)
-                group.set_defaults(command=None, asked=group)
-                inner[first] = group.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-            place = inner[first]
+                group.set_defaults(command=None, parser=group)
+                subparsers[first] = group.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+            level = subparsers[first]
         name = rest[0] if rest else first
         if list(given[: len(command.words)]) == list(command.words):
-            _add(place, command, name)
+            _add(level, command, name)
         else:
-            place.add_parser(name, help=command.summary, add_help=False)  # it is only listed
+            level.add_parser(name, help=command.summary, add_help=False)  # only listed
     return parser
 
 
 def arguments_of(command: Command) -> tuple[Argument, ...]:
-    """All arguments of a command, those that many have among them."""
+    """The arguments of a command, shared options included."""
     if command.local:
         return command.arguments
     names = {flag for each in command.arguments for flag in each.flags}
     return (*command.arguments, *(each for each in SHARED if not names & set(each.flags)))
 
 
-def unknown(words: Sequence[str], command: Command | None) -> str:
-    """What is wrong with words that no argument takes."""
+def unrecognised(words: Sequence[str], command: Command | None) -> str:
+    """The error message for words that are not arguments of a command."""
     options = [flag for each in (arguments_of(command) if command else SHARED) for flag in each.flags]
-    near = hint(words[0].partition("=")[0], options, all_of_them=False) if words[0].startswith("-") else ""
+    near = suggestion(words[0].partition("=")[0], options, list_all=False) if words[0].startswith("-") else ""
     return f"unrecognized arguments: {' '.join(words)}{near and f'; {near}'}"
 
 
-def help_of(command: Command) -> str:
-    """The examples of a command, as its help ends."""
-    shown = [f"  {e.title}:\n    {_call(e.line, e.stdin)}" for e in command.examples]
+def help_epilog(command: Command) -> str:
+    """The details and examples at the end of a command's help."""
+    shown = [f"  {e.title}:\n    {_shell_line(e.line, e.stdin)}" for e in command.examples]
     details = f"{command.details}\n\n" if command.details else ""
     return f"{details}examples:\n" + "\n".join(shown) if shown else details
 
@@ -108,33 +108,33 @@ class _Help(argparse.RawDescriptionHelpFormatter):
     def add_argument(self, action: argparse.Action) -> None:
         super().add_argument(action)
         if isinstance(action, argparse._SubParsersAction):
-            # Its commands stand further in, which argparse does not count: the longest name had a line of its own.
+            # argparse does not count the indentation of commands, and would put the longest on a line of its own.
             self._action_max_length += 2
 
 
 class _Parser(argparse.ArgumentParser):
-    """As argparse's, with nothing abbreviated: a script must not break as options are added."""
+    """A parser that takes no abbreviations: a new option must not break a script."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            raise argparse.ArgumentError(action, f"{value!r} is not known; {hint(value, action.choices)}")
+            raise argparse.ArgumentError(action, f"{value!r} is not known; {suggestion(value, action.choices)}")
 
 
-def _call(line: str, stdin: str) -> str:
+def _shell_line(line: str, stdin: str) -> str:
     return f"echo '{stdin.strip()}' | {line}" if stdin else line
 
 
-def _add(place: Any, command: Command, name: str) -> None:
-    parser = place.add_parser(
+def _add(level: Any, command: Command, name: str) -> None:
+    parser = level.add_parser(
         name,
         help=command.summary,
         description=command.summary,
-        epilog=help_of(command),
+        epilog=help_epilog(command),
         formatter_class=_Help,
     )
     for each in arguments_of(command):
         parser.add_argument(*each.flags, **each.options)
-    parser.set_defaults(command=command, refuse=parser.error)
+    parser.set_defaults(command=command, error=parser.error)

@@ -1,89 +1,95 @@
-"""What arguments mean."""
+"""Parse the values of arguments."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from service.cli.command import Args, Misused, Request
+from service.cli.command import Args, Request, UsageError
 
-_DIGITS = 19  # of a snapshot's id
-_NUMBERS = {"bucket": "num_buckets", "truncate": "width"}
+_MAX_DIGITS = 19  # of a snapshot's id
+_NUMBER_FIELDS = {"bucket": "num_buckets", "truncate": "width"}
 
 
-def tenant_of(args: Args) -> str:
-    """The one tenant that a command is about."""
-    tenant: str = args.tenant or args.usual_tenant
+def single_tenant(args: Args) -> str:
+    """The one tenant that a command concerns."""
+    tenant: str = args.tenant or args.default_tenant
     if "," in tenant:
-        raise Misused(f"FIRN_TENANT names several tenants ({tenant}); say with --tenant which is meant")
+        raise UsageError(f"FIRN_TENANT names several tenants ({tenant}); choose one with --tenant")
     return tenant
 
 
 def full_name(request: Request) -> str:
-    """A table as people call it."""
+    """The name of a request's table with its namespace."""
     return f"{request['namespace']}.{request['table']}"
 
 
-def partition_of(fields: list[str]) -> dict[str, Any]:
-    """A partitioning, of its fields as the command line has them."""
-    return {"partitions": [_partition_field(text) for text in fields]}
+def parse_partition(fields: list[str]) -> dict[str, Any]:
+    """A partitioning from fields such as `day`, `placed_at:month` and `id:bucket:16`."""
+    return {"partitions": [_parse_partition_field(text) for text in fields]}
 
 
-def _partition_field(text: str) -> dict[str, Any]:
+def _parse_partition_field(text: str) -> dict[str, Any]:
     field, *rest = text.split(":")
     if not field or len(rest) > 2:
-        raise Misused(f"--partition-by {text!r} is no partition field; write it as placed_at:month or id:bucket:16")
+        raise UsageError(f"--partition-by {text!r} is no partition field; write it as placed_at:month or id:bucket:16")
     if not rest:
         return {"field": field}
     transform = rest[0]
     if len(rest) == 1:
         return {"field": field, "transform": transform}
-    number = number_of(rest[1])
-    if transform not in _NUMBERS or number is None:
-        raise Misused(f"--partition-by {text!r}: only bucket and truncate take a number, as in id:bucket:16")
-    return {"field": field, "transform": transform, _NUMBERS[transform]: number}
+    number = parse_number(rest[1])
+    if transform not in _NUMBER_FIELDS or number is None:
+        raise UsageError(f"--partition-by {text!r}: only bucket and truncate take a number, as in id:bucket:16")
+    return {"field": field, "transform": transform, _NUMBER_FIELDS[transform]: number}
 
 
-def number_of(text: str) -> int | None:
-    """The number that a text is; None where it is none, or has more digits than any that is meant here."""
-    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
+def parse_number(text: str) -> int | None:
+    """A whole number; None if the text is none, or is longer than a snapshot's id."""
+    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
-def overlaid(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """One object laid over another, and the objects in them likewise."""
-    both = {name for name in under if isinstance(under[name], dict) and isinstance(over.get(name), dict)}
-    return {**under, **over, **{name: overlaid(under[name], over[name]) for name in both}}
+def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The base with the changes in it. Objects that are in both are merged the same way."""
+    both = {name for name in base if isinstance(base[name], dict) and isinstance(changes.get(name), dict)}
+    return {**base, **changes, **{name: merge(base[name], changes[name]) for name in both}}
 
 
-def key_of(text: str) -> list[str]:
-    """The columns of a key. Nothing at all means none; commas alone are a mistake."""
-    names = listed(text)
+def parse_key(text: str) -> list[str]:
+    """The columns of a primary key; none for an empty text. Commas alone are a mistake."""
+    names = split_list(text)
     if text.strip() and not names:
-        raise Misused(f"--primary-key {text!r} names no column; write it as tenant,id, or as '' for no key")
+        raise UsageError(f"--primary-key {text!r} names no column; write it as tenant,id, or as '' for no key")
     return names
 
 
-def listed(text: str | None) -> list[str]:
-    """Names with commas between them."""
+def split_list(text: str | None) -> list[str]:
+    """Names that are separated by commas."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def assignments(pairs: list[str] | None, option: str) -> dict[str, str]:
-    """`name=value` of an option that may be repeated."""
-    found: dict[str, str] = {}
+def parse_assignments(pairs: list[str] | None, option: str) -> dict[str, str]:
+    """The `name=value` pairs of an option that may be repeated."""
+    values: dict[str, str] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise Misused(f"{option} {pair!r}: write it as name=value")
-        if name in found:
-            raise Misused(f"{option} {name}=… stands there twice; leave one out")
-        found[name] = value
-    return found
+            raise UsageError(f"{option} {pair!r}: write it as name=value")
+        if name in values:
+            raise UsageError(f"{option} {name}=… is given twice; leave one out")
+        values[name] = value
+    return values
 
 
-def hint(name: str, known: Iterable[str], *, all_of_them: bool = True) -> str:
-    """Which of the known ones was meant, or all of them."""
+def given_fields(args: Args, *names: str) -> Request:
+    """Fields of a request that have the names of arguments, as far as these were given."""
+    values = {name: getattr(args, name) for name in names}
+    return {name: value for name, value in values.items() if value not in (None, "") and value is not False}
+
+
+def suggestion(name: str, known: Iterable[str], *, list_all: bool = True) -> str:
+    """The known name that is most like this one, or a list of all."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, list(known), n=1)
     if near:
         return f"did you mean {near[0]}?"
-    return f"there are {', '.join(known)}" if all_of_them else ""
+    return f"there are {', '.join(known)}" if list_all else ""

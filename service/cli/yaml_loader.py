@@ -1,4 +1,4 @@
-"""YAML as people mean it: JSON's values, each as it was written, and a key stands once."""
+"""Read YAML without surprises: the values of JSON, no others, and no duplicate keys."""
 
 import math
 import re
@@ -11,14 +11,14 @@ _FLOW = ("[", "{", "'", '"')
 
 
 class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
-    """A safe loader with YAML 1.2's plain values, less those that would not stay what was written.
+    """A safe loader with the plain values of YAML 1.2, except those that would not be printed as they were written.
 
     So 01234, +41, 0x1F, 12:30, a date and `no` are text.
     """
 
 
 def value_of(text: str) -> Any:
-    """A value that stands alone: a plain one, or a list, an object or a quoted text; anything else is its own text."""
+    """The value of an option: a plain value, a list, an object or a quoted text; anything else is text as it is."""
     if not text.lstrip().startswith(_FLOW):
         return _plain(text)
     try:
@@ -33,7 +33,7 @@ def _plain(text: str) -> Any:
     tag = loader.resolve(yaml.ScalarNode, text, (True, False))
     try:
         return loader.construct_document(yaml.ScalarNode(tag, text))
-    except ValueError:  # more digits than a number may have
+    except ValueError:  # more digits than Python converts
         return text
 
 
@@ -47,7 +47,7 @@ def _mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
             )
         if key in seen:
             raise yaml.constructor.ConstructorError(
-                None, None, f"{key!r} stands there twice; leave one out", key_node.start_mark
+                None, None, f"{key!r} is given twice; leave one out", key_node.start_mark
             )
         seen.add(key)
     return {loader.construct_object(k, deep=True): loader.construct_object(v, deep=True) for k, v in node.value}

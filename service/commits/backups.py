@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from service.catalog.files import list_files
+from service.catalog.files.data_files import list_files
 from service.catalog.history import Ref, history
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.commits.ask import Ask
 from service.commits.commit import Commits
-from service.engine.swap import Tag
+from service.engine.iceberg.swap import Tag
 from service.errors import BackupNotFound, InvalidRequest, nearest
-from service.names import BACKUP_PROPERTY
-from service.properties import edit_policy
+from service.model.call import Call
+from service.model.names import BACKUP_PROPERTY
+from service.model.properties import edit_policy
 from service.settings import EditSettings
 
 DELETE = "DELETE_BACKUP"
@@ -41,7 +41,7 @@ class Backup:
 
 
 @dataclass(frozen=True)
-class Figures:
+class BackupFigures:
     """What a backup holds, as its snapshot's metadata has it."""
 
     records: int
@@ -74,15 +74,14 @@ class Backups:
             return None
         return Tag(named(operation, _now_ms()), (hours or policy.backup_retention_hours) * _HOUR_MS)
 
-    def delete(self, table: Table, name: str, ask: Ask) -> None:
-        """Let go of a backup; its files go with the next expiry that finds nothing else needs them."""
+    def delete(self, table: Table, name: str, call: Call) -> None:
+        """Delete a backup. An expiry deletes its files once nothing else needs them."""
         if all(backup.name != name for backup in backups_of(table)):
-            # Whoever has asked before, with the same key, found it there.
-            if ask.earlier is None:
+            if call.earlier is None:  # an earlier attempt with the same key found it
                 raise _missing(table, name)
-            self.commits.happened(ask)
+            self.commits.earlier_batch(call)
             return
-        self.commits.alter(table, DELETE, ask, lambda current: self.catalog.remove_tag(current, name))
+        self.commits.alter(table, DELETE, call, lambda current, batch: self.catalog.remove_tag(current, name))
 
 
 def backups_of(table: Table) -> list[Backup]:
@@ -101,13 +100,13 @@ def find(table: Table, name: str) -> Backup:
     return found
 
 
-def figures(table: Table, backup: Backup) -> Figures:
+def figures(table: Table, backup: Backup) -> BackupFigures:
     """What a backup holds; where a program left delete files, with the rows that they delete."""
     said = table.snapshot(backup.snapshot_id).summary
     if {"total-records", "total-data-files", "total-files-size"} <= said.keys():
-        return Figures(int(said["total-records"]), int(said["total-data-files"]), int(said["total-files-size"]))
+        return BackupFigures(int(said["total-records"]), int(said["total-data-files"]), int(said["total-files-size"]))
     files = list_files(table, backup.snapshot_id)
-    return Figures(sum(file.rows for file in files.data), len(files.data), files.bytes)
+    return BackupFigures(sum(file.rows for file in files.data), len(files.data), files.bytes)
 
 
 def backup_of(snapshot: Snapshot | None) -> str | None:

@@ -1,42 +1,36 @@
-"""One change to one table: in its turn, noted before, stamped, and looked up before anything is said of it."""
+"""How every change of a table is made: locked, noted in the ledger, stamped with a batch id, looked up if it fails."""
 
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import TypeVar
 
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.commits.ask import Ask
-from service.commits.keys import store
-from service.commits.order import Order
-from service.commits.unsettled import MAKE, NO_SNAPSHOT, Unsettled
-from service.commits.whereabouts import Whereabouts
-from service.errors import (
-    CommitConflict,
-    FirnError,
-    InvalidRequest,
-    LedgerUnavailable,
-    OutcomeUnknown,
-    TableExists,
-    TableNotFound,
-)
-from service.ledger.ledger import Batch, Begun, Ledger
-from service.ledger.lives import Lives
-from service.marks import Shares
+from service.commits.answers import store_answer
+from service.commits.batches import MAKE, NO_SNAPSHOT, Batches
+from service.commits.locator import TableLocator
+from service.commits.locks import TableLocks
+from service.errors import CommitConflict, FirnError, InvalidRequest, TableExists, TableNotFound
+from service.ledger.ledger import Batch, Ledger
+from service.ledger.places import TableRecords
 from service.metrics.metrics import Metrics
-from service.names import BATCH_PROPERTY, TableName
-from service.partition import PartitionField
-from service.schema import TableSchema
+from service.model.call import Call
+from service.model.names import BATCH_PROPERTY, TableName
+from service.model.row_marks import RowShares
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import TableSchema
 
+T = TypeVar("T")
 log = logging.getLogger("firn.commits")
 
 TRIES = 4
 
 
 @dataclass(frozen=True)
-class Effect:
+class CommitResult:
     """The table after a change, and the snapshot that the change made, if it made one."""
 
     after: Table
@@ -48,11 +42,16 @@ class Effect:
         return self.snapshot.snapshot_id if self.snapshot else self.after.current_snapshot_id
 
 
-Change = Callable[[Table, str], None]
+CommitFunction = Callable[[Table, str], None]
+"""Changes a table, given as it is now, in at most one commit that is stamped with the batch id."""
 
 
 class Commits:
-    """Every mutation goes through here."""
+    """Makes every change of a table.
+
+    `commit` makes a change that makes a snapshot, `commit_shared` one that several calls share, `alter` one of the
+    metadata alone; `create` makes an empty table, `create_with_rows` one that a job fills.
+    """
 
     def __init__(
         self,
@@ -61,23 +60,26 @@ class Commits:
         pauses_s: tuple[float, ...] = (0.2, 1.0),
         metrics: Metrics | None = None,
     ) -> None:
-        """`pauses_s` is how long to wait before a silent catalog is asked again what became of a change."""
-        self._pauses_s = pauses_s
+        """`pauses_s` are the pauses between attempts to read from the catalog whether a change was committed."""
         self._catalog = catalog
         self._ledger = ledger
-        self._whereabouts = Whereabouts(catalog, Lives(ledger))
-        self._unsettled = Unsettled(catalog, ledger, self._whereabouts)
-        self.order = Order()
+        self._locator = TableLocator(catalog, TableRecords(ledger))
+        self.batches = Batches(catalog, ledger, self._locator, pauses_s)
+        self.locks = TableLocks()
         self._listeners: list[Callable[[TableName, str], None]] = []
         self._metrics = metrics or Metrics()
-        self._metrics.read("firn_unsettled_changes", lambda: len(self._unsettled))
+        self._metrics.read("firn_unsettled_changes", lambda: self.batches.unresolved)
+
+    def close(self) -> None:
+        """Refuse further shared commits; those in progress end."""
+        self.batches.close()
 
     def when_committed(self, listener: Callable[[TableName, str], None]) -> None:
-        """Have a listener called with a table's name and UUID after each commit; it must be quick and never fail."""
+        """Call a listener with a table's name and UUID after each commit; it must be quick and never fail."""
         self._listeners.append(listener)
 
-    def tell(self, table: Table) -> None:
-        """A commit of this table was made and answered."""
+    def notify(self, table: Table) -> None:
+        """Call the listeners: a commit of this table was made and answered."""
         for listener in self._listeners:
             listener(table.name, table.uuid)
 
@@ -85,124 +87,84 @@ class Commits:
         self,
         table: Table,
         operation: str,
-        ask: Ask,
-        change: Change,
+        call: Call,
+        change: CommitFunction,
         *,
         in_order: bool = True,
         records: int = 0,
         undoes: str | None = None,
-    ) -> Effect:
-        """Run `change(table, batch)`, which commits at most once, stamped with `batch`; retried when beaten.
+    ) -> CommitResult:
+        """Make a change that makes a snapshot, or none; another writer's commit in between starts it again.
 
-        `table` is the one the request was checked against. What the change did is read from the snapshot it made, so
-        an answer lost between Spark and us loses nothing. If an earlier attempt with the same key has happened, its
-        effect is given and nothing is run. With `in_order=False` it does not wait for other changes of the table: for
-        long work that yields to them. `records` and `undoes` are noted: how many rows come, where that is known
-        before, and what an UNDO takes back.
+        `table` is the one that the request was checked against. If an earlier attempt with the same key was committed,
+        its result is returned and nothing is run. `in_order=False` is for long work that yields to other changes: it
+        does not wait for the table's lock. `records` (how many rows come) and `undoes` (what an UNDO takes back) are
+        noted.
         """
-        with self.alone_with(table) if in_order else nullcontext():
-            if earlier := self.earlier(table, ask):
+        with self.locked(table, call) if in_order else nullcontext():
+            if earlier := self.earlier_result(table, call):
                 return earlier
-            for attempt in range(1, TRIES + 1):
+
+            def attempt() -> CommitResult:
+                current, batch, started = self.current(table), _new_batch(), time.monotonic()
+                self.batches.begin(batch, current, operation, [call], records, undoes=undoes)
                 try:
-                    return self._once(self.same(table), operation, ask, change, records, undoes)
-                except CommitConflict as e:
-                    if attempt == TRIES:
-                        self._metrics.conflict(operation)
-                        raise
-                    self._metrics.retried(operation)
-                    log.info("%s %s on %s was beaten, trying again: %s", ask.request_id, operation, table.name, e)
-        raise AssertionError("unreachable")
+                    change(current, batch)
+                except Exception as e:
+                    after = self.batches.committed_despite(e, batch, current)
+                else:
+                    after = self.batches.look_up(batch, current.name, current.uuid)
+                snapshot = after.committed_by(batch)
+                self.batches.end(batch, snapshot.snapshot_id if snapshot else None)
+                if snapshot:
+                    self._metrics.committed(operation, time.monotonic() - started)
+                    self.notify(after)
+                return CommitResult(after, snapshot)
 
-    def happened(self, ask: Ask) -> Batch | None:
-        """The batch of an earlier attempt with the same key, if that attempt had its effect.
+            return self._retried(table, operation, [call], attempt)
 
-        KeyBusy while another instance is at it.
-        """
-        return self.outcome(ask.earlier) if ask.earlier else None
-
-    def earlier(self, table: Table, ask: Ask) -> Effect | None:
-        """What an earlier attempt with the same key did, if it made a snapshot."""
-        happened = self.happened(ask)
-        if happened is None or happened.snapshot_id is None:
-            return None
-        current = self.same(table)
-        return Effect(current, current.snapshot(happened.snapshot_id))
-
-    def outcome(self, batch: str) -> Batch | None:
-        """A batch that has ended, if it had its effect; what became of it is found out where that is not noted."""
-        return self._unsettled.outcome(batch)
-
-    def must_be_ours(self, batch: str) -> None:
-        """Refuse to commit what another instance has taken over; asked when nothing but the commit is left to do."""
-        if self._ledger.owners.shared and not self._ledger.is_ours(batch):
-            raise CommitConflict("another instance took this change over, as it could not see us; send it again")
-
-    def leave(self, batch: str, ask: Ask) -> Callable[[], None]:
-        """What to ask when nothing but the commit is left to do: whether the batch and the request are still ours."""
-
-        def still_ours() -> None:
-            self.must_be_ours(batch)
-            ask.still_ours()
-
-        return still_ours
-
-    def begin(
+    def commit_shared(
         self,
-        batch: str,
         table: Table,
         operation: str,
-        asks: Sequence[Ask],
+        calls: Sequence[Call],
+        change: Callable[[str], int],
+        *,
         records: int = 0,
-        shares: Shares | None = None,
-    ) -> None:
-        """Note a batch and the keys in it, and whose its rows are; before this, nothing of it may be committed."""
-        self._begin(batch, table.name, table.uuid, operation, asks, records, shares)
+        shares: Callable[[], RowShares | None] = lambda: None,
+    ) -> tuple[str, int]:
+        """Make a change that several calls share; returns its batch and its snapshot.
 
-    def table(self, name: TableName, ask: Ask) -> Table:
-        """The table that a request is about; where an earlier attempt with the same key had its effect, the one it had
-        it on, wherever that is by now."""
-        happened = self.happened(ask)
-        return self.find(happened.table, happened.table_uuid) if happened else self._catalog.load(name)
-
-    def find(self, name: TableName, table_uuid: str) -> Table:
-        """The table of this UUID, wherever it is by now: renamed, or dropped and kept."""
-        return self._whereabouts.find(name, table_uuid)
-
-    def found(self, batch: str, table: Table, failure: Exception) -> Snapshot | None:
-        """The snapshot of a batch whose job failed, if it committed all the same.
-
-        Without one it is noted void, or OutcomeUnknown says that nobody can tell.
+        The caller holds the table's lock, and ends the batch with the responses. `change(batch)` returns the snapshot.
+        The note is written while it runs, so it must call `must_be_ours` directly before its commit, which waits for
+        the note. `shares` computes which rows are whose.
         """
-        snapshot = self._look(batch, table.name, failure, table.uuid).committed_by(batch)
-        if snapshot is None:
-            self._not_found(batch, failure)
-        return snapshot
 
-    def end(
-        self,
-        batch: str,
-        snapshot_id: int | None,
-        answers: dict[str, bytes] | None = None,
-        writes: tuple[str, int] | None = None,
-    ) -> None:
-        """Note what a batch came to, its answers, and of which table it was how many WRITEs.
+        def attempt() -> tuple[str, int]:
+            batch, started = _new_batch(), time.monotonic()
 
-        The commit decides what happened, not the note: a ledger that fails now must not make a success a failure.
+            def note() -> None:
+                self.batches.begin(batch, table, operation, calls, records, shares())
+
+            snapshot_id = self.batches.run_noted(batch, note, table, change)
+            self._metrics.committed(operation, time.monotonic() - started)
+            return batch, snapshot_id
+
+        return self._retried(table, operation, calls, attempt)
+
+    def alter(self, table: Table, operation: str, call: Call, change: Callable[[Table, str], Table]) -> Table:
+        """Make a change of a table's metadata that makes no snapshot: `change(table, batch)`, given the table as it is
+        now, returns it as it is afterwards.
+
+        The change names the batch in the table's properties, or comes to the same when it is made twice.
         """
-        try:
-            self._ledger.end(batch, snapshot_id, answers, writes)
-        except LedgerUnavailable as e:
-            self._unsettled.add(batch)
-            log.error("the end of batch %s could not be noted; it will be: %s", batch, e.message)
-
-    def keep(self, ask: Ask, answer: bytes) -> bytes:
-        """Keep the answer to a request that needed no change, if it has a key; what is to be answered."""
-        return answer if ask.key is None else store(self._ledger, ask.key, answer)
-
-    def in_turn(self, table: Table) -> AbstractContextManager[None]:
-        """Hold the table's turn: no change of it is being made, or looked for, meanwhile."""
-        return self.order.hold(table.uuid)
+        if self.earlier_batch(call):
+            return self.find(table.name, table.uuid)
+        with self.locked(table, call):
+            current, batch = self.current(table), _new_batch()
+            self.batches.begin(batch, current, operation, [call])
+            with self._ended(batch, InvalidRequest, CommitConflict, TableNotFound):
+                return change(current, batch)
 
     def create(
         self,
@@ -210,118 +172,66 @@ class Commits:
         schema: TableSchema,
         partition: tuple[PartitionField, ...],
         properties: dict[str, str],
-        ask: Ask,
+        call: Call,
     ) -> Table:
-        """Make a table; TableExists where there is one that no earlier attempt with the same key made."""
-        if self.happened(ask):
+        """Make an empty table; TableExists if there is one that no earlier attempt with the same key made."""
+        if self.earlier_batch(call):
             return self._catalog.load(name)
-        if ask.key is None:
+        if call.key is None:
             return self._catalog.create(name, schema, partition, properties)
-        batch = self._new()
-        self._begin(batch, name, "", MAKE, [ask])
-        with self._decided(batch, TableExists):
+        batch = _new_batch()
+        self.batches.begin(batch, name, MAKE, [call])
+        with self._ended(batch, TableExists):
             return self._catalog.create(name, schema, partition, {**properties, BATCH_PROPERTY: batch})
 
-    def make(self, name: TableName, ask: Ask, change: Callable[[str], None]) -> Table:
-        """Have a table made by `change(batch)`, which gives it the property `firn-batch`, with rows or without.
+    def create_with_rows(self, name: TableName, call: Call, change: Callable[[str], None]) -> Table:
+        """Make a table by a job, `change(batch)`, that gives it the property `firn-batch`; TableExists if there is one.
 
-        What it raises is raised where the table has not been made; TableExists says that there was one.
+        If the job fails, it is found out at once whether the table was made, because then the job's files must stay.
         """
-        batch = self._new()
-        self._begin(batch, name, "", MAKE, [ask])
+        batch = _new_batch()
+        self.batches.begin(batch, name, MAKE, [call])
         try:
             change(batch)
         except TableExists:
-            self.end(batch, None)
+            self.batches.end(batch, None)
             raise
         except Exception as e:
             if not self._was_made(batch, name, e):
                 raise
-            log.warning("%s %s was made although its job failed", ask.request_id, name, exc_info=e)
-        self.end(batch, NO_SNAPSHOT)
-        return self._look(batch, name, None)
+            log.warning("%s %s was made although its job failed", call.id, name, exc_info=e)
+        self.batches.end(batch, NO_SNAPSHOT)
+        return self.batches.look_up(batch, name)
 
-    def _was_made(self, batch: str, name: TableName, failure: Exception) -> bool:
-        try:
-            table = self._look(batch, name, failure)
-        except TableNotFound:
-            return False
-        made = table.properties.get(BATCH_PROPERTY) == batch
-        if not made:
-            self.end(batch, None)
-        return made
+    def must_be_ours(self, batch: str) -> None:
+        """Call it directly before a commit: CommitConflict if another instance has taken the batch over.
 
-    def unsure(self, batch: str) -> None:
-        """Nobody could tell yet what became of a batch of ours; it is looked for again."""
-        self._unsettled.add(batch)
-
-    def find_out(self) -> None:
-        """Look again for batches of ours of which nobody could tell what became of them."""
-        self._unsettled.find_out()
-
-    def recover(self) -> int:
-        """Finish the notes that instances left unfinished which are gone; how many there were."""
-        return self._unsettled.recover()
-
-    def set_properties(self, table: Table, decide: Callable[[Table], Mapping[str, str | None]]) -> Table:
-        """Set the properties that `decide` says, given the table as it is in its turn; None removes one.
-
-        Nothing is noted of it: done twice, it comes to the same.
+        In a shared commit it waits for the note, and raises what kept the batch from being noted.
         """
-        with self.alone_with(table):
-            current = self.same(table)
-            return self._catalog.set_properties(current, decide(current))
+        self.batches.must_be_ours(batch)
 
-    def alter(self, table: Table, operation: str, ask: Ask, change: Callable[[Table], object]) -> None:
-        """Run a change of a table's metadata that makes no snapshot, and that done twice comes to the same.
+    def commit_gate(self, batch: str, call: Call) -> Callable[[], None]:
+        """What to call directly before a commit: it raises if the batch or the request is not ours any more."""
 
-        With a key it is noted before, so that whoever sends it again can be told from who sends it first, by
-        `ask.earlier`.
-        """
-        if self.happened(ask):
-            return
-        with self.alone_with(table):
-            current = self.same(table)
-            if ask.key is None:
-                change(current)
-                return
-            batch = self._new()
-            self.begin(batch, current, operation, [ask])
-            with self._decided(batch, CommitConflict):
-                change(current)
+        def gate() -> None:
+            self.must_be_ours(batch)
+            call.commit_gate()
+            call.seal()
 
-    def reshape(self, table: Table, operation: str, ask: Ask, change: Callable[[Table, str], Table]) -> Table:
-        """Run `change(table, batch)`, one commit of a table's metadata that makes no snapshot and names the batch in
-        the table's properties; the table after it. What is refused has changed nothing.
-        """
-        if self.happened(ask):
-            return self.find(table.name, table.uuid)
-        with self.alone_with(table):
-            current = self.same(table)
-            batch = self._new()
-            self.begin(batch, current, operation, [ask])
-            with self._decided(batch, InvalidRequest, CommitConflict, TableNotFound):
-                return change(current, batch)
+        return gate
+
+    def table_lock(self, table: Table) -> AbstractContextManager[None]:
+        """Hold the table's lock in this process: no change of it is made, or looked up, in the meantime."""
+        return self.locks.hold(table.uuid)
 
     @contextmanager
-    def _decided(self, batch: str, *refusal: type[FirnError]) -> Iterator[None]:
-        """Note that a change without a snapshot happened, or was refused; after any other failure nobody knows yet."""
-        try:
+    def locked(self, table: Table, call: Call | None = None) -> Iterator[None]:
+        """Hold the table's lock, here and among instances. A call that is cancelled stops waiting for it."""
+        with self.locks.hold(table.uuid, call.check if call else _nothing), self._ledger.owners.table(table.uuid):
             yield
-        except refusal:
-            self.end(batch, None)
-            raise
-        except BaseException:
-            self._unsettled.add(batch)
-            raise
-        self.end(batch, NO_SNAPSHOT)
 
-    @staticmethod
-    def _new() -> str:
-        return uuid.uuid4().hex
-
-    def same(self, table: Table) -> Table:
-        """The table as it is now, unless another one bears its name by now."""
+    def current(self, table: Table) -> Table:
+        """The table as it is now; TableNotFound if another table has its name."""
         current = self._catalog.load(table.name)
         if current.uuid != table.uuid:
             raise TableNotFound(
@@ -330,73 +240,93 @@ class Commits:
             )
         return current
 
-    def _once(self, table: Table, operation: str, ask: Ask, change: Change, records: int, undoes: str | None) -> Effect:
-        batch, started = self._new(), time.monotonic()
-        self._begin(batch, table.name, table.uuid, operation, [ask], records, undoes=undoes)
-        failure: Exception | None = None
-        try:
-            change(table, batch)
-        except Exception as e:
-            failure = e
-        after = self._look(batch, table.name, failure, table.uuid)
-        snapshot = after.committed_by(batch)
-        if failure is not None and snapshot is None:
-            self._not_found(batch, failure)
-            raise failure
-        if failure is not None:
-            log.warning(
-                "%s %s on %s committed although its job failed", ask.request_id, operation, table.name, exc_info=failure
-            )
-        self.end(batch, snapshot.snapshot_id if snapshot else None)
-        if snapshot:
-            self._metrics.committed(operation, time.monotonic() - started)
-            self.tell(after)
-        return Effect(after, snapshot)
+    def earlier_batch(self, call: Call) -> Batch | None:
+        """The batch of an earlier attempt with the same key, if it was committed.
 
-    def _begin(
-        self,
-        batch: str,
-        name: TableName,
-        table_uuid: str,
-        operation: str,
-        asks: Sequence[Ask],
-        records: int = 0,
-        shares: Shares | None = None,
-        undoes: str | None = None,
-    ) -> None:
-        keys = {ask.key.id: ask.key.fingerprint for ask in asks if ask.key}
-        ids = [ask.request_id[:200] for ask in asks]
-        whose = {ask.key.id: request_id for ask, request_id in zip(asks, ids, strict=True) if ask.key}
-        self._ledger.begin(Begun(batch, name, table_uuid, operation, ids, records, keys, whose, shares, undoes))
+        KeyBusy while another instance works on it.
+        """
+        return self.committed_batch(call.earlier) if call.earlier else None
 
-    def _look(self, batch: str, name: TableName, failure: Exception | None, table_uuid: str = "") -> Table:
-        """The table as it is now: only its history says whether a commit happened."""
-        for pause in (*self._pauses_s, None):
+    def earlier_result(self, table: Table, call: Call) -> CommitResult | None:
+        """The result of an earlier attempt with the same key, if it made a snapshot."""
+        batch = self.earlier_batch(call)
+        if batch is None or batch.snapshot_id is None:
+            return None
+        current = self.current(table)
+        return CommitResult(current, current.snapshot(batch.snapshot_id))
+
+    def committed_batch(self, batch: str) -> Batch | None:
+        """A batch that has ended, if it was committed. If that is not noted, it is looked up in the table."""
+        return self.batches.committed(batch)
+
+    def table(self, name: TableName, call: Call) -> Table:
+        """The table of a request: that of its name, or the one that an earlier attempt with the same key changed,
+        whatever its name is now."""
+        batch = self.earlier_batch(call)
+        return self.find(batch.table, batch.table_uuid) if batch else self._catalog.load(name)
+
+    def find(self, name: TableName, table_uuid: str) -> Table:
+        """The table of this UUID, also if it was renamed, or dropped and kept."""
+        return self._locator.find(name, table_uuid)
+
+    def resolve(self) -> None:
+        """Look up the batches of ours of which it is unknown whether they were committed."""
+        self.batches.resolve()
+
+    def mark_unresolved(self, batch: str) -> None:
+        """Have `resolve` look a batch of ours up."""
+        self.batches.mark_unresolved(batch)
+
+    def recover(self) -> int:
+        """Finish the notes of instances that are gone; how many there were."""
+        return self.batches.recover()
+
+    def store_answer(self, call: Call, answer: bytes) -> bytes:
+        """Store the response to a request that needed no change, if it has a key; returns what to answer."""
+        return answer if call.key is None else store_answer(self._ledger, call.key, answer)
+
+    def _retried(self, table: Table, operation: str, calls: Sequence[Call], attempt: Callable[[], T]) -> T:
+        """Attempt a change again if another writer was faster; CommitConflict if that happens several times."""
+        for number in range(1, TRIES + 1):
             try:
-                return self.find(name, table_uuid) if table_uuid else self._catalog.load(name)
-            except TableNotFound:
-                self.end(batch, None)
-                raise
-            except Exception as e:
-                if pause is None:
-                    self._unsettled.add(batch)
-                    raise OutcomeUnknown(
-                        f"whether the change happened could not be found out ({e}); sent again with its idempotency "
-                        "key it happens once, without one look before sending it again",
-                        details={"batch": batch},
-                    ) from (failure or e)
-                time.sleep(pause)
+                return attempt()
+            except CommitConflict as e:
+                for call in calls:
+                    call.reopen()
+                if number == TRIES:
+                    self._metrics.conflict(operation)
+                    raise
+                self._metrics.retried(operation)
+                ids = ", ".join(call.id for call in calls[:3])
+                log.info("%s on %s met another commit, trying again (%s): %s", operation, table.name, ids, e)
         raise AssertionError("unreachable")
 
     @contextmanager
-    def alone_with(self, table: Table) -> Iterator[None]:
-        """Hold the table's turn, here and among instances."""
-        with self.order.hold(table.uuid), self._ledger.owners.table(table.uuid):
+    def _ended(self, batch: str, *refusals: type[FirnError]) -> Iterator[None]:
+        """Note that the block made its change, or refused it; after any other failure it is looked up later."""
+        try:
             yield
+        except refusals:
+            self.batches.end(batch, None)
+            raise
+        except BaseException:
+            self.batches.mark_unresolved(batch)
+            raise
+        self.batches.end(batch, NO_SNAPSHOT)
 
-    def _not_found(self, batch: str, failure: Exception) -> None:
-        """A batch that failed is not in the table: void, unless it may still come."""
-        if isinstance(failure, OutcomeUnknown):
-            self._unsettled.add(batch)
-        else:
-            self.end(batch, None)
+    def _was_made(self, batch: str, name: TableName, failure: Exception) -> bool:
+        try:
+            table = self.batches.look_up(batch, name, failure=failure)
+        except TableNotFound:
+            return False
+        made = table.properties.get(BATCH_PROPERTY) == batch
+        if not made:
+            self.batches.end(batch, None)
+        return made
+
+
+def _new_batch() -> str:
+    return uuid.uuid4().hex
+
+
+def _nothing() -> None: ...

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from service.catalog.storage import is_local, unlink
+from service.catalog.files.storage import is_local, unlink
 from service.catalog.tables import Table
-from service.engine.engine import Engine
-from service.engine.files import delete
+from service.engine.iceberg.files import delete
+from service.engine.session.engine import Engine
 
 
 def owns_its_files(table: Table) -> bool:

@@ -21,7 +21,7 @@ class _Hold:
     and_later: bool
 
 
-class Holds:
+class SnapshotHolds:
     """What is being read or built upon now, by table UUID. A hold ends with its block; none outlives the process."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ def _reads_last(hold: _Hold) -> bool:
     return not hold.and_later
 
 
-def awaited(ledger: Ledger, table: Table) -> dict[int, str]:
+def awaited_snapshots(ledger: Ledger, table: Table) -> dict[int, str]:
     """Snapshots whose change has no noted end yet, and those that answers by key are still to be made from.
 
     Their parents too: rows that a change concerned are counted on what it was made on.

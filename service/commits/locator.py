@@ -1,25 +1,23 @@
-"""Where a table is by now, whatever it was called: followed over renames, drops and restores."""
+"""Finds a table by its UUID, through renames, drops and restores."""
 
 from collections.abc import Iterator
 from contextlib import suppress
 
 from service.catalog.tables import Catalog, Table
 from service.errors import TableNotFound
-from service.ledger.lives import DROP, RENAME, RESTORE, Life, Lives
-from service.names import TableName, place_of_dropped
-
-STEPS = {RENAME: "RENAME_TABLE", DROP: "DROP_TABLE", RESTORE: "RESTORE_TABLE"}
+from service.ledger.places import DROP, RESTORE, TableRecord, TableRecords
+from service.model.names import TableName, dropped_table_name
 
 
-class Whereabouts:
-    """Finds tables by their UUIDs, and finds out what became of steps that nobody ended."""
+class TableLocator:
+    """Finds tables by their UUIDs, and finds out whether renames, drops and restores without a noted end happened."""
 
-    def __init__(self, catalog: Catalog, lives: Lives) -> None:
+    def __init__(self, catalog: Catalog, lives: TableRecords) -> None:
         self._catalog = catalog
         self._lives = lives
 
     def find(self, name: TableName, table_uuid: str) -> Table:
-        """The table of this UUID, dropped or not, that was called so; TableNotFound where there is none any more."""
+        """The table of this UUID that had this name, dropped or not; TableNotFound if it is gone."""
         missing: TableNotFound | None = None
         try:
             table = self._catalog.load(name)
@@ -36,33 +34,31 @@ class Whereabouts:
             f"table {name.table!r} was dropped and created anew meanwhile; send the request again", field="table"
         )
 
-    def settle(self, life: Life) -> bool:
-        """Note what became of the step that is under way with a table; whether it happened."""
-        happened = self.happened(life)
-        self.note(life, happened)
-        return happened
+    def settle(self, life: TableRecord) -> None:
+        """Note what became of the step that is in progress with a table."""
+        self.note(life, self.happened(life))
 
-    def settle_step(self, table_uuid: str, batch: str) -> bool:
-        """Settle the step of a batch, if that is under way still."""
+    def settle_step(self, table_uuid: str, batch: str) -> None:
+        """Settle the step of a batch, if it is still in progress."""
         life = self._lives.find(table_uuid)
-        if life is None or life.batch != batch or life.step is None:
-            return False
-        self.settle(life)
-        return True
+        if life is not None and life.step is not None and life.step.batch == batch:
+            self.settle(life)
 
-    def happened(self, life: Life) -> bool:
+    def happened(self, life: TableRecord) -> bool:
         """Whether a step has been taken, by what the catalog says now."""
-        return self._is_at(place_of_dropped(life.uuid) if life.step == DROP else life.to, life.uuid)
+        is_drop = life.step is not None and life.step.kind == DROP
+        return self._is_at(dropped_table_name(life.uuid) if is_drop else life.to, life.uuid)
 
-    def note(self, life: Life, happened: bool) -> None:
+    def note(self, life: TableRecord, happened: bool) -> None:
         """Note the end of a step. A restored table's schedules follow it unless another has its old name."""
-        follow = life.step != RESTORE or life.to == life.name or not self._is_taken(life.name)
+        restored = life.step is not None and life.step.kind == RESTORE
+        follow = not restored or life.to == life.name or not self._is_taken(life.name)
         self._lives.end(life, happened=happened, schedules_follow=follow)
 
     def _places(self, name: TableName, table_uuid: str) -> Iterator[TableName]:
         life = self._lives.find(table_uuid)
         if life is not None:
-            places = dict.fromkeys((life.name, life.to, place_of_dropped(table_uuid)))
+            places = dict.fromkeys((life.name, life.to, dropped_table_name(table_uuid)))
             yield from (place for place in places if place != name)
 
     def _is_at(self, name: TableName, table_uuid: str) -> bool:

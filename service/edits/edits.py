@@ -1,44 +1,44 @@
-"""UPDATE, DELETE, UPSERT and every other change of rows in place: previewed, counted, verified, committed at one go."""
+"""UPDATE, DELETE, UPSERT and every other change of rows in place: previewed, checked, committed at once."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from service.catalog.files import has_deletes, list_files, matching_files
+from service.catalog.files.data_files import has_deletes, list_files, matching_files
 from service.catalog.tables import Table
-from service.changes import ByFilter, ByKey, Edit
-from service.commits.ask import Ask
-from service.commits.commit import Commits, Effect
-from service.commits.holds import Holds
-from service.edits.backups import backup_of
-from service.edits.tokens import Token
-from service.engine.edit import Base, Found, Order, Sample, apply, preview
-from service.engine.engine import Engine
-from service.engine.swap import Moved, Tag
+from service.commits.backups import backup_of
+from service.commits.commit import CommitResult, Commits
+from service.commits.holds import SnapshotHolds
+from service.edits.tokens import PlanToken
+from service.engine.iceberg.swap import TableChanged, Tag
+from service.engine.jobs.edit import EditBase, FoundRows, RowSample, find, preview, publish
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict, InvalidFilter, InvalidRecord
-from service.names import EDIT_PROPERTY
-from service.pruning import uuid_expression
+from service.model.call import Call
+from service.model.edits import ByFilter, ByKey, Edit
+from service.model.filters.pruning import uuid_expression
+from service.model.names import EDIT_PROPERTY
 
-# So many rows a dry run shows.
+# Rows that a dry run shows.
 SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Wish:
-    """How an edit is wanted: only previewed, held to a preview, with the state before it kept."""
+class EditOptions:
+    """How an edit is to be made: only previewed, held to a preview, with a backup of the state before it."""
 
     request: str
-    """A digest of what the request says of the edit itself."""
+    """A digest of the parts of the request that describe the edit."""
     dry_run: bool = False
-    token: Token | None = None
+    token: PlanToken | None = None
     tag: Callable[[Table], Tag | None] = lambda table: None
     partition_filter: Any = None
-    """What the edit is kept to, as the request says it; the edit's predicate holds it, too."""
+    """What the edit is kept to, as the request says it; the edit's predicate includes it."""
 
 
 @dataclass(frozen=True)
-class Counts:
+class EditCounts:
     """The figures of an edit."""
 
     updated: int = 0
@@ -46,90 +46,87 @@ class Counts:
     inserted: int = 0
     unchanged: int = 0
     files: int = 0
-    """Data files that held a row concerned."""
+    """Data files with rows that the edit concerns."""
     partitions: int = 0
     scanned_files: int = 0
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What an edit came to, or would."""
+class EditOutcome:
+    """What an edit did, or would do."""
 
-    effect: Effect
-    counts: Counts
+    commit: CommitResult
+    counts: EditCounts
     backup: str | None = None
-    samples: tuple[Sample, ...] | None = None
+    samples: tuple[RowSample, ...] | None = None
     plan_token: str | None = None
 
 
-Decide = Callable[[Table], Edit]
-"""What a request means for a table as it is, or a refusal of it."""
-Check = Callable[[Edit, Found], None]
+PlanEdit = Callable[[Table], Edit]
+"""What a request means for a table as it is; raises if it cannot be done."""
+CheckEdit = Callable[[Edit, FoundRows], None]
+"""Raises if what was found must not be done."""
 
 
 @dataclass(frozen=True)
 class Edits:
-    """Changes rows, one commit an edit."""
+    """Changes rows, in one commit for each edit."""
 
     engine: Engine
     commits: Commits
-    holds: Holds = field(default_factory=Holds)
+    holds: SnapshotHolds = field(default_factory=SnapshotHolds)
 
     def run(
         self,
         table: Table,
         operation: str,
-        decide: Decide,
-        wish: Wish,
-        ask: Ask,
-        check: Check = lambda edit, found: None,
-    ) -> Outcome:
-        """Make an edit, or see what it would do. `check` refuses what was found and must not be done."""
-        if wish.token:
-            wish.token.check_table(table.uuid)
-        if wish.dry_run:
-            return self._previewed(table, decide(table), wish, check)
-        # What has happened has, whatever the request would mean for the table by now.
-        if earlier := self.commits.earlier(table, ask):
-            return _outcome(earlier, Counts())
-        made, seen, edit = Counts(), table, decide(table)
+        plan: PlanEdit,
+        options: EditOptions,
+        call: Call,
+        check: CheckEdit = lambda edit, found: None,
+    ) -> EditOutcome:
+        """Make an edit, or see what it would do."""
+        if options.token:
+            options.token.check_table(table.uuid)
+        if options.dry_run:
+            return self._previewed(table, plan(table), options, call, check)
+        # If it has happened, it does not matter what the request would mean for the table now.
+        if earlier := self.commits.earlier_result(table, call):
+            return _outcome(earlier, EditCounts())
+        made, seen, edit = EditCounts(), table, plan(table)
 
         def change(current: Table, batch: str) -> None:
             nonlocal made, seen, edit
             if not _alike(current, seen):
-                seen, edit = current, decide(current)
-            base = base_of(current, wish.partition_filter)
-
-            def checked(found: Found) -> None:
-                _check(edit, found, check, wish)
-
-            def counts(found: Found) -> Mapping[str, int]:
-                return asdict(_counts(current, edit, found))
-
-            leave = self.commits.leave(batch, ask)
-            order = Order(batch, counts, checked, leave, wish.tag(current), digest=wish.token is not None)
+                seen, edit = current, plan(current)
+            base, tag = base_of(current, options.partition_filter), options.tag(current)
             try:
-                found = self.engine.run(apply, base, edit, order)
-            except Moved as e:
+                with (
+                    self.engine.lend(call) as session,
+                    find(session, base, edit, digest=options.token is not None) as found,
+                ):
+                    _check(edit, found.rows, check, options)
+                    made = _counts(current, edit, found.rows)
+                    if found.rows.changes_rows:
+                        publish(found, batch, asdict(made), self.commits.commit_gate(batch, call), tag)
+            except TableChanged as e:
                 raise CommitConflict(f"{e}; send the request again") from e
-            made = _counts(current, edit, found)
 
-        effect = self.commits.commit(table, operation, ask, change)
-        return _outcome(effect, made)
+        return _outcome(self.commits.commit(table, operation, call, change), made)
 
-    def _previewed(self, table: Table, edit: Edit, wish: Wish, check: Check) -> Outcome:
-        wish.tag(table)  # made for nothing but its refusals
+    def _previewed(self, table: Table, edit: Edit, options: EditOptions, call: Call, check: CheckEdit) -> EditOutcome:
+        options.tag(table)  # only to raise what it may raise
         with self.holds.reading(table.uuid, table.current_snapshot_id):
-            base = base_of(table, wish.partition_filter)
-            found, samples = self.engine.run(preview, base, edit, SHOWN)
-        _check(edit, found, check, wish)
-        token = Token(table.uuid, wish.request, found.digest)
+            base = base_of(table, options.partition_filter)
+            found, samples = self.engine.run_for(call, preview, base, edit, SHOWN)
+        _check(edit, found, check, options)
+        token = PlanToken(table.uuid, options.request, found.digest)
         counts = _counts(table, edit, found)
-        return Outcome(Effect(table, None), counts, samples=tuple(samples), plan_token=token.text())
+        return EditOutcome(CommitResult(table, None), counts, samples=tuple(samples), plan_token=token.text())
 
 
-def _check(edit: Edit, found: Found, check: Check, wish: Wish) -> None:
-    """Refuse what was found and must not be done."""
+def _check(edit: Edit, found: FoundRows, check: CheckEdit, options: EditOptions) -> None:
+    """Raise if what was found must not be done."""
     check(edit, found)
     if found.outside is not None:
         raise InvalidRecord(
@@ -139,8 +136,8 @@ def _check(edit: Edit, found: Found, check: Check, wish: Wish) -> None:
             field=f"records[{found.outside}]",
             details={"record": found.outside},
         )
-    if wish.token:
-        wish.token.check(found.digest)
+    if options.token:
+        options.token.check(found.digest)
 
 
 def _alike(one: Table, other: Table) -> bool:
@@ -148,10 +145,10 @@ def _alike(one: Table, other: Table) -> bool:
     return (one.schema_id, one.spec_id, one.derived) == (other.schema_id, other.spec_id, other.derived)
 
 
-def base_of(current: Table, partition_filter: Any = None) -> Base:
+def base_of(current: Table, partition_filter: Any = None) -> EditBase:
     """The state an edit is made on."""
     files = list_files(current).data
-    return Base(
+    return EditBase(
         current.spark_name,
         current.uuid,
         current.schema_id,
@@ -165,7 +162,7 @@ def base_of(current: Table, partition_filter: Any = None) -> Base:
 
 
 def _only(current: Table, partition_filter: Any) -> frozenset[str] | None:
-    """The files that a filter by uuid leaves; None where Spark finds them as well, or nobody but Spark can."""
+    """The files that a filter by uuid leaves; None if Spark finds them as well, or only Spark can."""
     try:
         pruning = uuid_expression(partition_filter, current.schema, current.partition)
     except InvalidFilter:  # a value beside the uuid has no JSON
@@ -173,10 +170,10 @@ def _only(current: Table, partition_filter: Any) -> frozenset[str] | None:
     return None if pruning is None else frozenset(file.path for file in matching_files(current, pruning))
 
 
-def _counts(table: Table, edit: Edit, found: Found) -> Counts:
+def _counts(table: Table, edit: Edit, found: FoundRows) -> EditCounts:
     stays = isinstance(edit.which, ByKey) or (isinstance(edit.which, ByFilter) and edit.which.assignments is not None)
     groups = {file.path: file.group for file in list_files(table).data} if found.files else {}
-    return Counts(
+    return EditCounts(
         updated=found.hits if stays else 0,
         deleted=0 if stays else found.hits,
         inserted=0 if found.new is None else found.new.num_rows,
@@ -187,9 +184,9 @@ def _counts(table: Table, edit: Edit, found: Found) -> Counts:
     )
 
 
-def _outcome(effect: Effect, made: Counts) -> Outcome:
-    """Of a commit, what its snapshot says: that outlives an answer that was lost."""
-    if effect.snapshot is None:
-        return Outcome(effect, made)
-    counts = Counts(**json.loads(effect.snapshot.summary[EDIT_PROPERTY]))
-    return Outcome(effect, counts, backup_of(effect.snapshot))
+def _outcome(commit: CommitResult, made: EditCounts) -> EditOutcome:
+    """Of a commit, what its snapshot says: a lost response can be made again from that."""
+    if commit.snapshot is None:
+        return EditOutcome(commit, made)
+    counts = EditCounts(**json.loads(commit.snapshot.summary[EDIT_PROPERTY]))
+    return EditOutcome(commit, counts, backup_of(commit.snapshot))

@@ -1,4 +1,4 @@
-"""What an UNDO is to look at, from metadata and the ledger: files, later changes, keys; and whose those were."""
+"""What an UNDO must look at, from metadata and the ledger: files, later changes, keys; and who made them."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,110 +7,110 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from service.catalog.files import has_deletes, list_files
+from service.catalog.files.data_files import has_deletes, list_files
 from service.catalog.lineage import (
     Commit,
-    Moved,
-    added_by,
-    columns_then,
+    FileChanges,
+    current_names,
     derived_since,
-    keys_now,
-    line,
-    moved,
-    origins,
+    file_changes,
+    files_by_snapshot,
+    lineage,
     required_since,
+    surviving_files,
+    upsert_keys,
 )
 from service.catalog.tables import Table
 from service.edits.edits import base_of
-from service.edits.trace import Step, Traced, Undone, read_undone, standing, trace, without_effect
-from service.engine.edit import Base
-from service.engine.engine import Engine
-from service.engine.pick import Files
-from service.engine.undo import Did, Reversal, read_files, who_brought
+from service.edits.trace import Traced, TracedCommit, UndoneChange, read_undone, standing, trace, without_effect
+from service.engine.iceberg.scan_tasks import SnapshotFiles
+from service.engine.jobs.edit import EditBase
+from service.engine.jobs.undo import ChangedRows, UndoReversal, read_files, who_brought
+from service.engine.session.engine import Session
 from service.errors import UndoTooLate
 from service.ledger.ledger import Batch
 from service.ledger.undos import UndoNotes
-from service.marks import Shares, marks, owners
+from service.model.row_marks import RowShares, assign_rows, row_marks
 
-# Of more columns that are worked out, a row is read with all of them as they are, or with none.
+# Of more derived columns, a row is read with all of them as they are, or with none.
 _FEW = 4
 _ONCE = "DEDUPLICATE"
 
 
 @dataclass(frozen=True)
-class Aim:
-    """The change that is to be taken back: one request of a batch."""
+class UndoTarget:
+    """The change to be undone: one request of a batch."""
 
     batch: Batch
     request_id: str
 
 
 @dataclass(frozen=True)
-class Plan:
+class UndoPlan:
     """What Spark is to do, and which commits stand behind it."""
 
-    reversal: Reversal
+    reversal: UndoReversal
     suspects: tuple[Commit, ...]
     """Those that `reversal.suspects` are."""
     later: tuple[Commit, ...]
-    """All commits after the change that changed rows and were not taken back."""
+    """All commits after the change that changed rows and were not undone."""
 
     @property
     def deleting(self) -> list[Commit]:
-        """Those that took rows away by delete files beside the data."""
+        """Those that deleted rows with delete files."""
         return [commit for commit in self.later if commit.adds_deletes]
 
 
 @dataclass(frozen=True)
-class Planner:
-    """Plans for one table as it is."""
+class UndoPlanner:
+    """Plans for one table as it is, on a lent session."""
 
     table: Table
     notes: UndoNotes
-    engine: Engine
-    _moves: dict[int, Moved] = field(default_factory=dict)
+    session: Session
+    _moves: dict[int, FileChanges] = field(default_factory=dict)
 
     @cached_property
     def commits(self) -> list[Commit]:
-        return line(self.table)
+        return lineage(self.table)
 
-    def undos(self) -> dict[str, Undone]:
-        """The table's UNDOs that stand, by batch."""
+    def undos(self) -> dict[str, UndoneChange]:
+        """The table's UNDOs that were not undone themselves, by batch."""
         return standing_undos(self.table, self.notes)
 
-    def plan(self, aim: Aim) -> Plan:
-        """What to look at to take a change back; UndoTooLate where some of it is gone."""
-        files, moves, after = self._what_it_did(aim)
-        effective = self._effective(aim, after)
+    def plan(self, target: UndoTarget) -> UndoPlan:
+        """What to look at to undo a change; raises UndoTooLate if some of it is gone."""
+        files, moves, after = self._files_of_change(target)
+        effective = self._effective(target, after)
         traced = trace(files.paths, self._steps(after))
         suspects = self._suspects(moves, traced, effective)
         base = base_of(self.table)
         if not traced.files <= base.rows.keys():
-            raise self._let_go(aim, "a later state of the table")
-        came = self._rows_that_came(aim, files)
+            raise self._too_late(target, "a later state of the table")
+        came = self._rows_that_came(target, files)
         alone = traced.files == files.paths and not suspects
         untouched = came is files and not moves.removed and alone and not base.has_deletes
-        went = Files(self._before(aim), frozenset(moves.removed)) if moves.removed else None
-        keys = self._keys(aim, effective) if moves.removed else ()
+        went = SnapshotFiles(self._before(target), frozenset(moves.removed)) if moves.removed else None
+        keys = self._keys(target, effective) if moves.removed else ()
         fresh, stale = self._since(files.snapshot_id, base) if keys else (frozenset(), frozenset())
-        reversal = Reversal(
+        reversal = UndoReversal(
             base,
             self.table.schema,
-            Did(came if isinstance(came, pa.Table) or came.paths else None, went),
+            ChangedRows(came if isinstance(came, pa.Table) or came.paths else None, went),
             traced.files,
             untouched,
-            tuple(self._did(aim, commit) for commit in suspects),
+            tuple(self._did(target, commit) for commit in suspects),
             keys,
-            Files(base.snapshot_id or 0, fresh),
-            Files(files.snapshot_id, stale),
+            SnapshotFiles(base.snapshot_id or 0, fresh),
+            SnapshotFiles(files.snapshot_id, stale),
             derived_since(self.table, files.snapshot_id),
             required_since(self.table),
         )
-        return Plan(reversal, suspects, effective)
+        return UndoPlan(reversal, suspects, effective)
 
-    def _suspects(self, moves: Moved, traced: Traced, later: Sequence[Commit]) -> tuple[Commit, ...]:
-        """The later commits to compare with what the change did: they took files that its rows were in, or concern
-        equal rows wherever these lie."""
+    def _suspects(self, moves: FileChanges, traced: Traced, later: Sequence[Commit]) -> tuple[Commit, ...]:
+        """The later commits to compare with what the change did: they removed files that its rows were in, or concern
+        equal rows in any file."""
         met = {step.snapshot_id for step in traced.suspects}
         # Which of equal rows a DEDUPLICATE leaves is chance; what a restore brings back lies in files of its own.
         once = self.notes.among(_ONCE, [c.batch for c in later if c.batch and c.removes]) if moves.added else set()
@@ -120,129 +120,128 @@ class Planner:
         """The request ids behind a commit."""
         return (self.notes.ids_of(commit.batch) if commit.batch else []) or [f"snapshot {commit.snapshot_id}"]
 
-    def bringers(self, aim: Aim, plan: Plan, met: pa.Table) -> list[str]:
-        """The request ids that brought rows, as far as it can be told."""
+    def bringers(self, target: UndoTarget, plan: UndoPlan, met: pa.Table) -> list[str]:
+        """The ids of the requests that brought rows, as far as they are known."""
         rows, paths = met.drop_columns([met.column_names[-1]]), frozenset(met.column(met.num_columns - 1).to_pylist())
-        added_by_id = origins(self.table, paths)
+        added_by_id = files_by_snapshot(self.table, paths)
         known = {commit.snapshot_id for commit in self.commits}
         found: list[str] = []
         expired = set(added_by_id.values()) - known
         for batch in self.notes.by_snapshots(self.table.uuid, expired).values():
             found += batch.request_ids
         laters = [c for c in plan.later if not c.leaves_rows]
-        dids = [self._did(aim, commit) for commit in laters]
-        for n in self.engine.run(who_brought, plan.reversal, rows, dids):
+        dids = [self._did(target, commit) for commit in laters]
+        for n in who_brought(self.session, plan.reversal, rows, dids):
             found += self._bringers_of(laters[n], dids[n], rows)
         return found
 
-    def _bringers_of(self, commit: Commit, did: Did, rows: pa.Table) -> list[str]:
+    def _bringers_of(self, commit: Commit, did: ChangedRows, rows: pa.Table) -> list[str]:
         """Of the requests that share a commit, those that brought some of the rows."""
         names = self.names(commit)
         shared = self.notes.shares(commit.batch) if commit.batch and len(names) > 1 else None
-        columns = columns_then(self.table, shared.schema_id) if shared else None
-        if shared is None or columns is None or not isinstance(did.came, Files):
+        columns = current_names(self.table, shared.schema_id) if shared else None
+        if shared is None or columns is None or not isinstance(did.came, SnapshotFiles):
             return names
-        # A column that the table has got since may be worked out in the ones and null in the others.
+        # A column that was added since may be computed in some of them and null in others.
         both = [name for name in columns.values() if name is not None]
         owner = self._owners(shared, did.came, columns)
         if owner is None or not both:
             return names
-        brought, wanted = marks(self._read(did.came).select(both)), set(marks(rows.select(both)))
+        brought, wanted = row_marks(self._read(did.came).select(both)), set(row_marks(rows.select(both)))
         return [names[n] for n in sorted({o for o, mark in zip(owner, brought, strict=True) if mark in wanted})]
 
-    def _what_it_did(self, aim: Aim) -> tuple[Files, Moved, list[Commit]]:
+    def _files_of_change(self, target: UndoTarget) -> tuple[SnapshotFiles, FileChanges, list[Commit]]:
         """The files that the change added, where they can be read; all it moved; and the commits after it."""
-        snapshot_id = aim.batch.snapshot_id
+        snapshot_id = target.batch.snapshot_id
         assert snapshot_id is not None
         at = next((i for i, c in enumerate(self.commits) if c.snapshot_id == snapshot_id), None)
         if at is not None:
             moves = self._moved(self.commits[at])
-            return Files(snapshot_id, frozenset(moves.added)), moves, self.commits[at + 1 :]
-        found = added_by(self.table, snapshot_id) if aim.batch.records else None
-        if found is None or sum(found[1].values()) != aim.batch.records:
-            raise self._let_go(aim, "the state that it made")
+            return SnapshotFiles(snapshot_id, frozenset(moves.added)), moves, self.commits[at + 1 :]
+        found = surviving_files(self.table, snapshot_id) if target.batch.records else None
+        if found is None or sum(found[1].values()) != target.batch.records:
+            raise self._too_late(target, "the state that it made")
         reader, added = found
         at = next(i for i, c in enumerate(self.commits) if c.snapshot_id == reader)
-        return Files(reader, frozenset(added)), Moved(added), self.commits[at:]
+        return SnapshotFiles(reader, frozenset(added)), FileChanges(added), self.commits[at:]
 
-    def _rows_that_came(self, aim: Aim, files: Files) -> Files | pa.Table:
+    def _rows_that_came(self, target: UndoTarget, files: SnapshotFiles) -> SnapshotFiles | pa.Table:
         """The rows that the change brought: all of its files, or of a shared batch its own."""
-        batch = aim.batch
+        batch = target.batch
         if len(batch.request_ids) == 1:
             return files
         shared = self.notes.shares(batch.batch)
-        columns = columns_then(self.table, shared.schema_id) if shared else None
+        columns = current_names(self.table, shared.schema_id) if shared else None
         if shared is None or columns is None:
-            raise self._let_go(aim, "what says which rows of its batch were its own")
+            raise self._too_late(target, "what says which rows of its batch were its own")
         owner = self._owners(shared, files, columns)
         if owner is None:
-            raise self._let_go(aim, "the rows of its batch as they were written")
-        mine = [request_id == aim.request_id for request_id in batch.request_ids]
+            raise self._too_late(target, "the rows of its batch as they were written")
+        mine = [request_id == target.request_id for request_id in batch.request_ids]
         return self._read(files).filter(pa.array([mine[n] for n in owner]))
 
-    def _read(self, files: Files) -> pa.Table:
+    def _read(self, files: SnapshotFiles) -> pa.Table:
         """The rows of some files as they are read now."""
-        return self.engine.run(
-            read_files, self.table.spark_name, files, self.table.schema_id, list(self.table.schema.names)
-        )
+        schema_id, names = self.table.schema_id, list(self.table.schema.names)
+        return read_files(self.session, self.table.spark_name, files, schema_id, names)
 
-    def _owners(self, shared: Shares, files: Files, columns: Mapping[str, str | None]) -> list[int] | None:
-        """Of each row of a shared batch, which request brought it. Columns that are worked out may have been null.
+    def _owners(self, shared: RowShares, files: SnapshotFiles, columns: Mapping[str, str | None]) -> list[int] | None:
+        """For each row of a shared batch, which request brought it. Derived columns may have been null.
 
-        `columns` are those that the batch was written under, which its marks are of, and what they are called now.
+        `columns` maps those that the batch was written under, and its marks made of, to their names now.
         """
-        written = self.engine.run(read_files, self.table.spark_name, files, shared.schema_id, list(columns))
+        written = read_files(self.session, self.table.spark_name, files, shared.schema_id, list(columns))
         now = {d.column for d in self.table.derived}
         derived = [name for name, called in columns.items() if called in now]
         empty: Iterable[tuple[str, ...]] = [(), tuple(derived)]
         if len(derived) <= _FEW:
             empty = itertools.chain.from_iterable(itertools.combinations(derived, n) for n in range(len(derived) + 1))
-        return owners(shared, (marks(_without(written, names)) for names in empty))
+        return assign_rows(shared, (row_marks(_without(written, names)) for names in empty))
 
-    def _effective(self, aim: Aim, after: Sequence[Commit]) -> tuple[Commit, ...]:
-        """The later commits that changed rows and were not taken back."""
+    def _effective(self, target: UndoTarget, after: Sequence[Commit]) -> tuple[Commit, ...]:
+        """The later commits that changed rows and were not undone."""
         batches = [commit.batch for commit in after if commit.batch]
         undos = self.undos()
         taken_back = {undone.batch for undone in undos.values()}
         requests = {b: len(self.notes.ids_of(b)) for b in taken_back if b in batches}
-        idle = without_effect([*batches, aim.batch.batch], undos, requests)
+        idle = without_effect([*batches, target.batch.batch], undos, requests)
         return tuple(c for c in after if not c.leaves_rows and c.batch not in idle)
 
-    def _keys(self, aim: Aim, later: Sequence[Commit]) -> tuple[tuple[str, ...], ...]:
-        """By which columns rows that come back must meet no other: the primary key, and keys of UPSERTs."""
-        own = [c for c in self.commits if c.snapshot_id == aim.batch.snapshot_id]
-        found = [self.table.schema.primary_key, *(keys_now(self.table, commit) for commit in [*own, *later])]
+    def _keys(self, target: UndoTarget, later: Sequence[Commit]) -> tuple[tuple[str, ...], ...]:
+        """The keys by which rows that come back must equal no other: the primary key, and keys of UPSERTs."""
+        own = [c for c in self.commits if c.snapshot_id == target.batch.snapshot_id]
+        found = [self.table.schema.primary_key, *(upsert_keys(self.table, commit) for commit in [*own, *later])]
         names = set(self.table.schema.names)
         return tuple(dict.fromkeys(keys for keys in found if keys and names.issuperset(keys)))
 
-    def _since(self, snapshot_id: int, base: Base) -> tuple[frozenset[str], frozenset[str]]:
-        """The files that only the table has, and those that only a state before had; all where rows of them may be
-        deleted by other files."""
+    def _since(self, snapshot_id: int, base: EditBase) -> tuple[frozenset[str], frozenset[str]]:
+        """The files that only the table has, and those that only an earlier state had; all of them if there may be
+        delete files."""
         then, now = frozenset(f.path for f in list_files(self.table, snapshot_id).data), frozenset(base.rows)
         if base.has_deletes or has_deletes(self.table, snapshot_id):
             return now, then
         return now - then, then - now
 
-    def _did(self, aim: Aim, commit: Commit) -> Did:
-        """What a later commit did, to be read; UndoTooLate where the state before it is gone."""
+    def _did(self, target: UndoTarget, commit: Commit) -> ChangedRows:
+        """What a later commit did, to be read; raises UndoTooLate if the state before it is gone."""
         moves = self._moved(commit)
         went = None
         if moves.removed:
             parent = commit.parent_id
             if parent is None or all(c.snapshot_id != parent for c in self.commits):
-                raise self._let_go(aim, "the state before a later change")
-            went = Files(parent, frozenset(moves.removed))
-        came = Files(commit.snapshot_id, frozenset(moves.added)) if moves.added else None
-        return Did(came, went, commit.restores)
+                raise self._too_late(target, "the state before a later change")
+            went = SnapshotFiles(parent, frozenset(moves.removed))
+        came = SnapshotFiles(commit.snapshot_id, frozenset(moves.added)) if moves.added else None
+        return ChangedRows(came, went, commit.restores)
 
-    def _before(self, aim: Aim) -> int:
-        commit = next(c for c in self.commits if c.snapshot_id == aim.batch.snapshot_id)
+    def _before(self, target: UndoTarget) -> int:
+        commit = next(c for c in self.commits if c.snapshot_id == target.batch.snapshot_id)
         if all(c.snapshot_id != commit.parent_id for c in self.commits) or commit.parent_id is None:
-            raise self._let_go(aim, "the state before it")
+            raise self._too_late(target, "the state before it")
         return commit.parent_id
 
-    def _steps(self, after: Sequence[Commit]) -> Iterator[Step]:
-        """The commits that may have moved rows, or have brought back what another of them took."""
+    def _steps(self, after: Sequence[Commit]) -> Iterator[TracedCommit]:
+        """The commits that may have moved rows, or have brought back what another of them deleted."""
         batches = {commit.batch for commit in after}
         undos = {batch for batch, undone in self.undos().items() if undone.batch in batches}
         for commit in after:
@@ -250,24 +249,24 @@ class Planner:
             if commit.removes or brings_back:
                 moves = self._moved(commit)
                 added, removed = frozenset(moves.added), frozenset(moves.removed)
-                yield Step(commit.snapshot_id, added, removed, commit.leaves_rows, brings_back)
+                yield TracedCommit(commit.snapshot_id, added, removed, commit.leaves_rows, brings_back)
 
-    def _moved(self, commit: Commit) -> Moved:
+    def _moved(self, commit: Commit) -> FileChanges:
         if commit.snapshot_id not in self._moves:
-            self._moves[commit.snapshot_id] = moved(self.table, commit)
+            self._moves[commit.snapshot_id] = file_changes(self.table, commit)
         return self._moves[commit.snapshot_id]
 
-    def _let_go(self, aim: Aim, what: str) -> UndoTooLate:
+    def _too_late(self, target: UndoTarget, what: str) -> UndoTooLate:
         return UndoTooLate(
-            f"request {aim.request_id!r} cannot be undone any more: {what} has been let go of, by an expiry that was "
-            "asked for, by more changes than are kept for undo, or by another program. Restore a backup, or change the "
-            "rows again",
+            f"request {target.request_id!r} cannot be undone any more: {what} has been let go of, by an expiry that "
+            "was asked for, by more changes than are kept for undo, or by another program. Restore a backup, or change "
+            "the rows again",
             field="request_id",
         )
 
 
-def standing_undos(table: Table, notes: UndoNotes) -> dict[str, Undone]:
-    """A table's UNDOs that were not undone themselves, by batch, with what each took back."""
+def standing_undos(table: Table, notes: UndoNotes) -> dict[str, UndoneChange]:
+    """A table's UNDOs that were not undone themselves, by batch, with what each undid."""
     return standing([(b.batch, read_undone(b.undoes)) for b in notes.undone(table.uuid) if b.undoes])
 
 

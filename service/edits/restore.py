@@ -1,23 +1,23 @@
-"""A table made to hold what a backup, or any earlier snapshot, holds, as one more change of it; its history stays."""
+"""RESTORE_BACKUP: a table made to hold what a backup, or any earlier snapshot, holds, as one more change of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from service.catalog.files import has_deletes, list_files
-from service.catalog.lineage import changes_since, derived_since, required_since
+from service.catalog.files.data_files import has_deletes, list_files
+from service.catalog.lineage import derived_since, required_since, row_changes_between
 from service.catalog.tables import Snapshot, Table
-from service.commits.ask import Ask
+from service.commits.backups import backup_of, find
 from service.commits.commit import Commits
-from service.commits.holds import Holds
-from service.edits.backups import backup_of, find
-from service.edits.lacking import refuse_lacking
-from service.engine.engine import Engine
-from service.engine.past import nulls_among
-from service.engine.pick import Files
-from service.engine.restore import Difference, Restore, compare, restore
-from service.engine.swap import Moved, Tag
+from service.commits.holds import SnapshotHolds
+from service.edits.lacking import refuse_missing_required
+from service.engine.iceberg.scan_tasks import SnapshotFiles
+from service.engine.iceberg.swap import TableChanged, Tag
+from service.engine.jobs.restore import RestoreDifference, RestoreJob, compare, restore
+from service.engine.session.engine import Engine
+from service.engine.sql.past import nulls_among
 from service.errors import CommitConflict
-from service.names import RESTORED_PROPERTY
+from service.model.call import Call
+from service.model.names import RESTORED_PROPERTY
 
 OPERATION = "RESTORE_BACKUP"
 NOT_DONE = "the table holds what the backup holds already"
@@ -25,8 +25,8 @@ _BEFORE, _AFTER = RESTORED_PROPERTY, "firn-records-after"
 
 
 @dataclass(frozen=True)
-class Restored:
-    """What a restore came to, or would."""
+class RestoreOutcome:
+    """What a restore did, or would do."""
 
     restored: bool
     reason: str | None
@@ -37,22 +37,22 @@ class Restored:
     backup: str | None
     snapshot_id: int | None
     made: Snapshot | None = None
-    """The snapshot of the change, where it was made."""
+    """The snapshot of the change, if there is one."""
 
 
 @dataclass(frozen=True)
-class Aim:
-    """Which earlier state a table is to be made to hold, and what is asked and said of that."""
+class RestoreTarget:
+    """Which earlier state a table is to be made to hold, and what is checked and noted of that."""
 
     operation: str
     state: Callable[[Table], int]
-    """The snapshot, of the table as it is in its turn."""
+    """The snapshot, given the table as it is once its lock is held."""
     check: Callable[[Table], None] = lambda current: None
-    """Refuses to go on from the table as it is in its turn."""
-    said: Callable[[Table], Mapping[str, str]] = lambda current: {}
-    """What the new snapshot's summary is to say beside the counts."""
+    """Raises if the table, as it is once its lock is held, must not be changed."""
+    summary: Callable[[Table], Mapping[str, str]] = lambda current: {}
+    """What the new snapshot's summary is to say besides the counts."""
     not_done: str = NOT_DONE
-    """Why nothing is done where the rows are the same."""
+    """Why nothing is done if the rows are the same."""
 
 
 @dataclass(frozen=True)
@@ -61,58 +61,64 @@ class Restores:
 
     engine: Engine
     commits: Commits
-    holds: Holds
+    holds: SnapshotHolds
 
-    def preview(self, table: Table, name: str) -> Restored:
+    def preview(self, table: Table, name: str) -> RestoreOutcome:
         """What the restore of a backup would do."""
         return self.would_be(table, of_backup(name))
 
-    def run(self, table: Table, name: str, tag: Tag | None, ask: Ask) -> Restored:
+    def run(self, table: Table, name: str, tag: Tag | None, call: Call) -> RestoreOutcome:
         """Make the table hold what its backup of this name holds, unless it does."""
-        return self.make(table, of_backup(name), tag, ask)
+        return self.make(table, of_backup(name), tag, call)
 
-    def would_be(self, table: Table, aim: Aim) -> Restored:
+    def would_be(self, table: Table, target: RestoreTarget) -> RestoreOutcome:
         """What `make` would do."""
-        aim.check(table)
+        target.check(table)
         with self.holds.reading(table.uuid, table.current_snapshot_id):
-            found = self.differing(table, aim.state(table))
-            self._refuse_lacking(table, found, aim)
-            return _not_done(table, found, "this was a dry run", aim)
+            found = self.differing(table, target.state(table))
+            self._check(table, found, target)
+            return _not_done(table, found, "this was a dry run", target)
 
-    def make(self, table: Table, aim: Aim, tag: Tag | None, ask: Ask) -> Restored:
+    def make(self, table: Table, target: RestoreTarget, tag: Tag | None, call: Call) -> RestoreOutcome:
         """Make the table hold an earlier state, unless it does."""
-        found: Difference | None = None
+        found: RestoreDifference | None = None
 
         def change(current: Table, batch: str) -> None:
             nonlocal found
-            aim.check(current)
-            found = self.differing(current, aim.state(current))
+            target.check(current)
+            found = self.differing(current, target.state(current))
             if not (found.back or found.gone):
                 return
-            self._refuse_lacking(current, found, aim)
-
-            said = {_BEFORE: str(found.rows_before), _AFTER: str(found.rows_after), **aim.said(current)}
-            leave = self.commits.leave(batch, ask)
-            name, uuid, schema_id = current.spark_name, current.uuid, current.schema_id
-            late = derived_since(current, found.backup_id)
-            order = Restore(name, uuid, schema_id, found, batch, leave, tag, said, late)
+            self._check(current, found, target)
+            counts = {_BEFORE: str(found.rows_before), _AFTER: str(found.rows_after)}
+            job = RestoreJob(
+                current.spark_name,
+                current.uuid,
+                current.schema_id,
+                found,
+                batch,
+                self.commits.commit_gate(batch, call),
+                tag,
+                {**counts, **target.summary(current)},
+                derived_since(current, found.backup_id),
+            )
             try:
-                self.engine.run(restore, order)
-            except Moved as e:
+                self.engine.run_for(call, restore, job)
+            except TableChanged as e:
                 raise CommitConflict(f"{e}; send the request again") from e
 
-        effect = self.commits.commit(table, aim.operation, ask, change)
-        if effect.snapshot is None:
+        commit = self.commits.commit(table, target.operation, call, change)
+        if commit.snapshot is None:
             assert found is not None  # without a commit it was looked for
-            return _not_done(effect.after, found, aim.not_done, aim)
-        return _done(effect.snapshot)
+            return _not_done(commit.after, found, target.not_done, target)
+        return _done(commit.snapshot)
 
-    def difference(self, table: Table, name: str) -> Difference:
-        """What tells the table from what its backup of this name holds."""
+    def difference(self, table: Table, name: str) -> RestoreDifference:
+        """How the table differs from what its backup of this name holds."""
         return self.differing(table, find(table, name).snapshot_id)
 
-    def differing(self, table: Table, backup_id: int) -> Difference:
-        """What tells the table from an earlier state of it; none where the rows must be the same."""
+    def differing(self, table: Table, backup_id: int) -> RestoreDifference:
+        """How the table differs from an earlier state of it; not at all if no change came since."""
         current_id = table.current_snapshot_id
         if has_deletes(table, backup_id) or has_deletes(table):
             found = self.engine.run(compare, table.spark_name, backup_id, current_id)
@@ -120,27 +126,29 @@ class Restores:
             kept = {file.path: file.rows for file in list_files(table, backup_id).data}
             now = {file.path: file.rows for file in list_files(table).data}
             back, gone = frozenset(kept.keys() - now.keys()), frozenset(now.keys() - kept.keys())
-            found = Difference(backup_id, current_id, back, gone, sum(now.values()), sum(kept.values()))
-        if changes_since(table, backup_id) == 0:
+            found = RestoreDifference(backup_id, current_id, back, gone, sum(now.values()), sum(kept.values()))
+        if row_changes_between(table, backup_id) == 0:
             return found.without_files()
         return found
 
-    def _refuse_lacking(self, table: Table, found: Difference, aim: Aim) -> None:
+    def _check(self, table: Table, found: RestoreDifference, target: RestoreTarget) -> None:
+        """Raise if rows that come back have no value for a required column."""
         required = required_since(table)
         if found.back and required:
-            files = Files(found.backup_id, found.back)
-            refuse_lacking(table, aim.operation, self.engine.run(nulls_among, table.spark_name, files, required))
+            files = SnapshotFiles(found.backup_id, found.back)
+            lacking = self.engine.run(nulls_among, table.spark_name, files, required)
+            refuse_missing_required(table, target.operation, lacking)
 
 
-def of_backup(name: str) -> Aim:
+def of_backup(name: str) -> RestoreTarget:
     """The state that a backup keeps."""
-    return Aim(OPERATION, lambda current: find(current, name).snapshot_id)
+    return RestoreTarget(OPERATION, lambda current: find(current, name).snapshot_id)
 
 
-def _not_done(table: Table, found: Difference, reason: str, aim: Aim) -> Restored:
-    return Restored(
+def _not_done(table: Table, found: RestoreDifference, reason: str, target: RestoreTarget) -> RestoreOutcome:
+    return RestoreOutcome(
         False,
-        reason if found.back or found.gone else aim.not_done,
+        reason if found.back or found.gone else target.not_done,
         found.rows_before,
         found.rows_after,
         len(found.gone),
@@ -150,9 +158,9 @@ def _not_done(table: Table, found: Difference, reason: str, aim: Aim) -> Restore
     )
 
 
-def _done(snapshot: Snapshot) -> Restored:
-    """What the snapshot says of the restore that made it: that outlives an answer that was lost."""
-    return Restored(
+def _done(snapshot: Snapshot) -> RestoreOutcome:
+    """What the snapshot says of the restore that made it; a lost response can be made again from that."""
+    return RestoreOutcome(
         True,
         None,
         snapshot.counted(_BEFORE),

@@ -4,9 +4,9 @@ import itertools
 import time
 from dataclasses import dataclass
 
-from service.catalog.lineage import states_of_edits
+from service.catalog.lineage import edit_states
 from service.catalog.tables import Table
-from service.properties import edit_policy
+from service.model.properties import edit_policy
 from service.settings import EditSettings
 
 _HOUR_MS = 3_600_000
@@ -25,5 +25,5 @@ class UndoStates:
         """The newest of them, each with the reason why it stays."""
         hours = edit_policy(table.properties, self.settings).undo_retention_hours
         since_ms = time.time_ns() // 1_000_000 - hours * _HOUR_MS
-        states = dict.fromkeys(states_of_edits(table, since_ms), REASON) if hours else {}
+        states = dict.fromkeys(edit_states(table, since_ms), REASON) if hours else {}
         return dict(itertools.islice(states.items(), MOST))

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from service.catalog.lineage import ancestors, changes_since
+from service.catalog.lineage import ancestors, row_changes_between
 from service.catalog.tables import Table
-from service.commits.ask import Ask
-from service.commits.holds import Holds
-from service.edits.restore import Aim, Restored, Restores
-from service.engine.swap import Tag
+from service.commits.holds import SnapshotHolds
+from service.edits.restore import RestoreOutcome, Restores, RestoreTarget
+from service.engine.iceberg.swap import Tag
 from service.errors import PlanStale
-from service.moments import Moment
+from service.model.as_of import Moment
+from service.model.call import Call
 
 OPERATION = "ROLLBACK"
 NOT_DONE = "the table holds what it held then already"
@@ -17,50 +17,50 @@ _TO, _UNDONE = "firn-rolled-back-to", "firn-rolled-back-changes"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which state is to be the table's again, and from which it is to be left."""
+class RollbackTarget:
+    """Which state is to be the table's again, and which state the request was made for."""
 
     state: Moment
     field: str
-    """Where the request names it."""
+    """The request's field that names it."""
     expected_id: int | None = None
-    """The snapshot that was looked at before: since then no rows must have changed."""
+    """Since this snapshot no rows must have changed."""
 
 
 @dataclass(frozen=True)
-class RolledBack:
-    """What a rollback came to, or would."""
+class RollbackOutcome:
+    """What a rollback did, or would do."""
 
-    restored: Restored
+    restored: RestoreOutcome
     to_id: int
     from_id: int | None
-    """The state that was left."""
+    """The state that it replaced."""
     changes: int | None
-    """How many commits that changed rows lie between the two; None where the one was not built on the other, or nobody
-    knows."""
+    """How many commits changed rows between the two; None if one was not built on the other, or it is unknown."""
 
 
 @dataclass(frozen=True)
 class Rollbacks:
-    """Takes tables back to what they held."""
+    """Rolls tables back."""
 
     restores: Restores
-    holds: Holds
+    holds: SnapshotHolds
 
-    def run(self, table: Table, wanted: Wanted, tag: Tag | None, ask: Ask, *, dry_run: bool) -> RolledBack:
+    def run(
+        self, table: Table, wanted: RollbackTarget, tag: Tag | None, call: Call, *, dry_run: bool
+    ) -> RollbackOutcome:
         """Make the table hold what it held at a snapshot, unless it does; or see what that would do."""
-        aim = aimed(wanted)
-        # An attempt before, with the same key, may be all there is to tell of a snapshot that has expired since.
-        target = None if ask.earlier else aim.state(table)
-        with self.holds.reading(table.uuid, target):
+        target = rollback_target(wanted)
+        # After an earlier attempt with the same key, the snapshot may have expired.
+        held = None if call.earlier else target.state(table)
+        with self.holds.reading(table.uuid, held):
             if dry_run:
-                restored = self.restores.would_be(table, aim)
-                return _told(table, restored, aim)
-            return _told(table, self.restores.make(table, aim, tag, ask), aim)
+                return _outcome(table, self.restores.would_be(table, target), target)
+            return _outcome(table, self.restores.make(table, target, tag, call), target)
 
 
-def aimed(wanted: Wanted) -> Aim:
-    """The state that a rollback goes back to, and what is looked at before."""
+def rollback_target(wanted: RollbackTarget) -> RestoreTarget:
+    """The state that a rollback goes back to, and what is checked before."""
 
     def state(current: Table) -> int:
         return current.snapshot_as_of(wanted.state, wanted.field).snapshot_id
@@ -68,7 +68,7 @@ def aimed(wanted: Wanted) -> Aim:
     def check(current: Table) -> None:
         if wanted.expected_id is None:
             return
-        changes = changes_since(current, wanted.expected_id)
+        changes = row_changes_between(current, wanted.expected_id)
         if changes != 0:
             raise PlanStale(
                 f"{_stale(current, wanted.expected_id, changes)}; nothing was rolled back; look at what came since, "
@@ -76,15 +76,15 @@ def aimed(wanted: Wanted) -> Aim:
                 field="expected_snapshot_id",
             )
 
-    def said(current: Table) -> dict[str, str]:
-        changes = changes_since(current, state(current))
+    def summary(current: Table) -> dict[str, str]:
+        changes = row_changes_between(current, state(current))
         return {_TO: str(state(current))} | ({} if changes is None else {_UNDONE: str(changes)})
 
-    return Aim(OPERATION, state, check, said, NOT_DONE)
+    return RestoreTarget(OPERATION, state, check, summary, NOT_DONE)
 
 
 def _stale(table: Table, expected_id: int, changes: int | None) -> str:
-    """Why a snapshot that was looked at says no more what a rollback would leave."""
+    """Why a snapshot that was looked at no longer says what a rollback would discard."""
     if changes is not None:
         return f"rows were changed since snapshot {expected_id}"
     if expected_id in ancestors(table):
@@ -92,10 +92,10 @@ def _stale(table: Table, expected_id: int, changes: int | None) -> str:
     return f"the table is not built on snapshot {expected_id}"
 
 
-def _told(table: Table, restored: Restored, aim: Aim) -> RolledBack:
+def _outcome(table: Table, restored: RestoreOutcome, target: RestoreTarget) -> RollbackOutcome:
     if restored.made is None:
-        target = aim.state(table)
-        return RolledBack(restored, target, restored.snapshot_id, changes_since(table, target))
-    said = restored.made.summary
-    changes = int(said[_UNDONE]) if _UNDONE in said else None
-    return RolledBack(restored, int(said[_TO]), restored.made.parent_id, changes)
+        to_id = target.state(table)
+        return RollbackOutcome(restored, to_id, restored.snapshot_id, row_changes_between(table, to_id))
+    summary = restored.made.summary
+    changes = int(summary[_UNDONE]) if _UNDONE in summary else None
+    return RollbackOutcome(restored, int(summary[_TO]), restored.made.parent_id, changes)

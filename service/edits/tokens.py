@@ -1,4 +1,4 @@
-"""Plan tokens: what a dry run saw, for the same request to be held to. They are no secret, and kept nowhere."""
+"""Plan tokens: what a dry run saw, to hold the same request to it. They are neither secret nor stored."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ _AGAIN = "send the request with dry_run: true again for a new one"
 
 
 @dataclass(frozen=True)
-class Token:
+class PlanToken:
     """Which table and request were previewed, and a digest of the rows concerned."""
 
     table_uuid: str
@@ -20,22 +20,22 @@ class Token:
     digest: str
 
     def text(self) -> str:
-        said = json.dumps([_VERSION, self.table_uuid, self.request, self.digest], separators=(",", ":"))
-        return base64.urlsafe_b64encode(said.encode()).decode().rstrip("=")
+        fields = json.dumps([_VERSION, self.table_uuid, self.request, self.digest], separators=(",", ":"))
+        return base64.urlsafe_b64encode(fields.encode()).decode().rstrip("=")
 
     def check_table(self, table_uuid: str) -> None:
         if table_uuid != self.table_uuid:
-            raise PlanStale(f"the table was dropped and made anew since plan_token was given; {_AGAIN}")
+            raise PlanStale(f"the table was dropped and created again since plan_token was given; {_AGAIN}")
 
     def check(self, digest: str) -> None:
-        """PlanStale where the rows concerned are not what they were."""
+        """Raise PlanStale if the rows concerned have changed."""
         if digest != self.digest:
             raise PlanStale(
                 f"the rows concerned have changed since plan_token was given; nothing was changed; {_AGAIN}"
             )
 
 
-def read(text: str, request: str) -> Token:
+def read(text: str, request: str) -> PlanToken:
     """The token that a dry run gave for this request."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
@@ -49,4 +49,4 @@ def read(text: str, request: str) -> Token:
             f"plan_token was given for another request; send it with the very request that was planned, or {_AGAIN}",
             field="plan_token",
         )
-    return Token(table_uuid, planned, digest)
+    return PlanToken(table_uuid, planned, digest)

@@ -1,31 +1,31 @@
-"""Where a change's rows may be by now, and which later changes may have touched them. Pure."""
+"""Where a change's rows may be now, and which later changes may have touched them. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Step:
-    """A commit as far as it moved rows from files to files."""
+class TracedCommit:
+    """A commit, by the files that it moved rows between."""
 
     snapshot_id: int
     added: frozenset[str]
     removed: frozenset[str]
     leaves_rows: bool
-    """Whether it left all rows as they were."""
+    """Whether it changed no row."""
     brings_back: bool = False
-    """Whether rows that an earlier commit took away came back with it."""
+    """Whether it brought back rows that an earlier commit had deleted."""
 
 
 @dataclass(frozen=True)
 class Traced:
     files: frozenset[str]
     """Those that may hold the rows now."""
-    suspects: tuple[Step, ...]
-    """Commits that took away files in which the rows may have been, and may have changed them."""
+    suspects: tuple[TracedCommit, ...]
+    """Commits that removed files in which the rows may have been, and may have changed them."""
 
 
-def trace(files: Iterable[str], later: Iterable[Step]) -> Traced:
+def trace(files: Iterable[str], later: Iterable[TracedCommit]) -> Traced:
     """Follow the rows of some files through commits, oldest first."""
     at, suspects = frozenset(files), []
     for step in later:
@@ -39,8 +39,8 @@ def trace(files: Iterable[str], later: Iterable[Step]) -> Traced:
 
 
 @dataclass(frozen=True)
-class Undone:
-    """What an UNDO took back: a request of a batch."""
+class UndoneChange:
+    """What an UNDO undid: a request of a batch."""
 
     batch: str
     request_id: str
@@ -50,14 +50,14 @@ class Undone:
         return f"{self.batch}:{self.request_id}"
 
 
-def read_undone(text: str) -> Undone:
+def read_undone(text: str) -> UndoneChange:
     batch, _, request_id = text.partition(":")
-    return Undone(batch, request_id)
+    return UndoneChange(batch, request_id)
 
 
-def standing(undos: Sequence[tuple[str, Undone]]) -> dict[str, Undone]:
-    """Of UNDOs, oldest first, by batch: those that were not undone themselves, with what they took back."""
-    found: dict[str, Undone] = {}
+def standing(undos: Sequence[tuple[str, UndoneChange]]) -> dict[str, UndoneChange]:
+    """Of UNDOs, oldest first, by batch: those that were not undone themselves, with what they undid."""
+    found: dict[str, UndoneChange] = {}
     gone: set[str] = set()
     for batch, undone in reversed(undos):
         if batch not in gone:
@@ -66,9 +66,11 @@ def standing(undos: Sequence[tuple[str, Undone]]) -> dict[str, Undone]:
     return found
 
 
-def without_effect(later: Iterable[str], undos: Mapping[str, Undone], requests: Mapping[str, int]) -> set[str]:
-    """Of batches that came after some moment: changes that were taken back since, whole, and UNDOs of such or of others
-    that came after it. `undos` are those standing; `requests` says how many share a batch."""
+def without_effect(later: Iterable[str], undos: Mapping[str, UndoneChange], requests: Mapping[str, int]) -> set[str]:
+    """Of later batches: changes that were undone completely, and UNDOs of these or of other later changes.
+
+    `undos` are those standing; `requests` says how many requests share a batch.
+    """
     batches = set(later)
     found: set[str] = set()
     for batch, undone in undos.items():

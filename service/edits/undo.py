@@ -1,30 +1,30 @@
-"""UNDO: one earlier change's rows taken back, and whatever came later kept."""
+"""UNDO: take one earlier change's rows back, and keep whatever came later."""
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from service.catalog.lineage import oldest
+from service.catalog.lineage import oldest_ancestor
 from service.catalog.tables import Table
-from service.commits.ask import Ask
-from service.commits.commit import Commits, Effect
-from service.commits.holds import Holds
-from service.commits.unsettled import NO_SNAPSHOT
-from service.edits.backups import backup_of
+from service.commits.backups import backup_of
+from service.commits.batches import NO_SNAPSHOT
+from service.commits.commit import CommitResult, Commits
+from service.commits.holds import SnapshotHolds
 from service.edits.edits import SHOWN
-from service.edits.lacking import refuse_lacking
-from service.edits.plans import Aim, Plan, Planner, standing_undos
-from service.edits.trace import Undone
-from service.engine.edit import Sample
-from service.engine.engine import Engine
-from service.engine.swap import Moved, Tag
-from service.engine.undo import Reversed, UndoOrder, apply_undo, preview_undo
+from service.edits.lacking import refuse_missing_required
+from service.edits.plans import UndoPlan, UndoPlanner, UndoTarget, standing_undos
+from service.edits.trace import UndoneChange
+from service.engine.iceberg.swap import TableChanged, Tag
+from service.engine.jobs.edit import RowSample
+from service.engine.jobs.undo import UndoFigures, find_undo
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict, InvalidRequest, RequestNotFound, UndoConflict, UndoTooLate
 from service.ledger.ledger import UNFINISHED, Batch
 from service.ledger.undos import UndoNotes
-from service.names import EDIT_PROPERTY
-from service.properties import edit_policy
+from service.model.call import Call
+from service.model.names import EDIT_PROPERTY
+from service.model.properties import edit_policy
 from service.settings import EditSettings
 
 OPERATION = "UNDO"
@@ -35,7 +35,7 @@ _OF_LAYOUT = ("COMPACT", "REPARTITION")
 
 
 @dataclass(frozen=True)
-class Counts:
+class UndoCounts:
     """The figures of an UNDO."""
 
     removed: int = 0
@@ -44,72 +44,71 @@ class Counts:
     """Rows that it had taken away."""
     files: int = 0
     operation: str = ""
-    """What kind of change was taken back."""
+    """What kind of change was undone."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    effect: Effect
-    counts: Counts
+class UndoOutcome:
+    commit: CommitResult
+    counts: UndoCounts
     backup: str | None = None
-    samples: tuple[Sample, ...] | None = None
+    samples: tuple[RowSample, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Undos:
-    """Takes changes back."""
+    """Undoes changes."""
 
     settings: EditSettings
     engine: Engine
     commits: Commits
     notes: UndoNotes
-    holds: Holds
+    holds: SnapshotHolds
 
-    def preview(self, table: Table, request_id: str, snapshot_id: int | None) -> Outcome:
-        """What taking a change back would do."""
-        with self.holds.building_on(table.uuid, oldest(table)):
-            aim = self._aim(table, request_id, snapshot_id)
-            plan = self._planner(table).plan(aim)
-            found, samples = self.engine.run(preview_undo, plan.reversal, SHOWN)
-            self._refuse(table, aim, plan, found)
-        return Outcome(Effect(table, None), _counts(aim, found), samples=tuple(samples))
+    def preview(self, table: Table, request_id: str, snapshot_id: int | None) -> UndoOutcome:
+        """What undoing a change would do."""
+        with self.holds.building_on(table.uuid, oldest_ancestor(table)):
+            target = self._target(table, request_id, snapshot_id)
+            with self.engine.lend() as session:
+                planner = UndoPlanner(table, self.notes, session)
+                plan = planner.plan(target)
+                with find_undo(session, plan.reversal) as found:
+                    samples = found.samples(SHOWN)
+                self._check(planner, target, plan, found.figures)
+        return UndoOutcome(CommitResult(table, None), _counts(target, found.figures), samples=tuple(samples))
 
     def run(
-        self, table: Table, request_id: str, snapshot_id: int | None, tag: Callable[[Table], Tag | None], ask: Ask
-    ) -> Outcome:
-        """Take a change back."""
-        if self.commits.happened(ask):
-            undoes = None
-            aim = None
-        else:
-            aim = self._aim(table, request_id, snapshot_id)
-            undoes = Undone(aim.batch.batch, request_id).text
-        made = Counts()
+        self, table: Table, request_id: str, snapshot_id: int | None, tag: Callable[[Table], Tag | None], call: Call
+    ) -> UndoOutcome:
+        """Undo a change."""
+        undoes = target = None
+        if not self.commits.earlier_batch(call):
+            target = self._target(table, request_id, snapshot_id)
+            undoes = UndoneChange(target.batch.batch, request_id).text
+        made = UndoCounts()
 
         def change(current: Table, batch: str) -> None:
             nonlocal made
-            assert aim is not None  # what happened before is not done again
-            self._refuse_undone(current, aim)
-            plan = self._planner(current).plan(aim)
-
-            def check(found: Reversed) -> None:
-                self._refuse(current, aim, plan, found)
-
-            def said(found: Reversed) -> Mapping[str, str]:
-                return {EDIT_PROPERTY: json.dumps(asdict(_counts(aim, found)))}
-
-            order = UndoOrder(batch, said, check, self.commits.leave(batch, ask), tag(current))
+            assert target is not None  # what happened before is not done again
+            self._refuse_undone(current, target)
+            backup = tag(current)
             try:
-                found = self.engine.run(apply_undo, plan.reversal, order)
-            except Moved as e:
+                with self.engine.lend(call) as session:
+                    planner = UndoPlanner(current, self.notes, session)
+                    plan = planner.plan(target)
+                    with find_undo(session, plan.reversal) as found:
+                        self._check(planner, target, plan, found.figures)
+                        made = _counts(target, found.figures)
+                        if found.figures.changes_rows:
+                            summary = {EDIT_PROPERTY: json.dumps(asdict(made))}
+                            found.publish(batch, summary, self.commits.commit_gate(batch, call), backup)
+            except TableChanged as e:
                 raise CommitConflict(f"{e}; send the request again") from e
-            made = _counts(aim, found)
 
-        effect = self.commits.commit(table, OPERATION, ask, change, undoes=undoes)
-        return _outcome(effect, made)
+        return _outcome(self.commits.commit(table, OPERATION, call, change, undoes=undoes), made)
 
-    def _aim(self, table: Table, request_id: str, snapshot_id: int | None) -> Aim:
-        """The change that is meant; refused where it is none that can be taken back."""
+    def _target(self, table: Table, request_id: str, snapshot_id: int | None) -> UndoTarget:
+        """The change that is meant; raises if it cannot be undone."""
         batch = self._batch(table, request_id, snapshot_id)
         if batch.operation in _OF_LAYOUT:
             raise InvalidRequest(
@@ -121,13 +120,13 @@ class Undos:
         if age_h >= hours:
             raise UndoTooLate(
                 f"request {request_id!r} was made {age_h:.1f} hours ago, and changes of this table can be undone for "
-                f"{hours} (undo_retention_hours); restore a backup, or change the rows anew",
+                f"{hours} (undo_retention_hours); restore a backup, or change the rows again",
                 field="request_id",
                 details={"undo_retention_hours": hours},
             )
-        aim = Aim(batch, request_id)
-        self._refuse_undone(table, aim)
-        return aim
+        target = UndoTarget(batch, request_id)
+        self._refuse_undone(table, target)
+        return target
 
     def _batch(self, table: Table, request_id: str, snapshot_id: int | None) -> Batch:
         hours = edit_policy(table.properties, self.settings).undo_retention_hours
@@ -136,7 +135,7 @@ class Undos:
         found = self.notes.by_request(table.uuid, request_id, lately) or self.notes.by_request(table.uuid, request_id)
         unfinished = [noted.batch for noted in found if noted.state in UNFINISHED]
         for batch in unfinished:
-            self.commits.outcome(batch)
+            self.commits.committed_batch(batch)
         if unfinished:
             found = self.notes.by_request(table.uuid, request_id, found[0].begun_ms)
         done = [b for b in found if b.state == "done" and b.snapshot_id not in (None, NO_SNAPSHOT)]
@@ -162,22 +161,19 @@ class Undos:
             field="request_id",
         )
 
-    def _refuse_undone(self, table: Table, aim: Aim) -> None:
+    def _refuse_undone(self, table: Table, target: UndoTarget) -> None:
         for batch, undone in standing_undos(table, self.notes).items():
-            if undone == Undone(aim.batch.batch, aim.request_id):
+            if undone == UndoneChange(target.batch.batch, target.request_id):
                 by = self.notes.ids_of(batch)
                 raise UndoConflict(
-                    f"request {aim.request_id!r} was undone already, by request {', '.join(map(repr, by))}; undo that "
-                    "one to have its rows back",
+                    f"request {target.request_id!r} was undone already, by request {', '.join(map(repr, by))}; undo "
+                    "that one to have its rows back",
                     field="request_id",
                     details={"request_ids": by},
                 )
 
-    def _planner(self, table: Table) -> Planner:
-        return Planner(table, self.notes, self.engine)
-
-    def _refuse(self, table: Table, aim: Aim, plan: Plan, found: Reversed) -> None:
-        planner = self._planner(table)
+    def _check(self, planner: UndoPlanner, target: UndoTarget, plan: UndoPlan, found: UndoFigures) -> None:
+        """Raise if what was found must not be undone."""
         ids: list[str] = [name for n in found.touched for name in planner.names(plan.suspects[n])]
         missing = found.came - found.removed
         if missing and not ids:
@@ -186,26 +182,28 @@ class Undos:
         if ids or missing:
             what.append("later changes touched its rows")
         if found.met is not None:
-            ids += planner.bringers(aim, plan, found.met)
+            ids += planner.bringers(target, plan, found.met)
             what.append("rows that would come back meet later rows with the same key")
         if not what:
-            refuse_lacking(table, OPERATION, found.lacking)
+            refuse_missing_required(planner.table, OPERATION, found.lacking)
             return
         named = list(dict.fromkeys(ids))
-        who = ", ".join(named[:_NAMED]) or "which cannot be told any more"
+        who = ", ".join(named[:_NAMED]) or "which is no longer known"
         raise UndoConflict(
-            f"request {aim.request_id!r} cannot be undone: {' and '.join(what)} ({who}); undo those first, newest "
+            f"request {target.request_id!r} cannot be undone: {' and '.join(what)} ({who}); undo those first, newest "
             "first, or change the rows by UPDATE or DELETE",
             field="request_id",
             details={"request_ids": named, "rows_missing": missing},
         )
 
 
-def _counts(aim: Aim, found: Reversed) -> Counts:
-    return Counts(found.removed, found.restored, len(found.files), aim.batch.operation)
+def _counts(target: UndoTarget, found: UndoFigures) -> UndoCounts:
+    return UndoCounts(found.removed, found.restored, len(found.files), target.batch.operation)
 
 
-def _outcome(effect: Effect, made: Counts) -> Outcome:
-    if effect.snapshot is None:
-        return Outcome(effect, made)
-    return Outcome(effect, Counts(**json.loads(effect.snapshot.summary[EDIT_PROPERTY])), backup_of(effect.snapshot))
+def _outcome(commit: CommitResult, made: UndoCounts) -> UndoOutcome:
+    if commit.snapshot is None:
+        return UndoOutcome(commit, made)
+    return UndoOutcome(
+        commit, UndoCounts(**json.loads(commit.snapshot.summary[EDIT_PROPERTY])), backup_of(commit.snapshot)
+    )

@@ -1,4 +1,4 @@
-"""What an UPSERT's records mean: its keys, which columns change, and which records cannot be."""
+"""What an UPSERT's records mean: its keys, which columns change, and which records are refused."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -6,48 +6,16 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.changes import PLACE, SENT, Merge
-from service.columns import find
-from service.engine.edit import Found
-from service.engine.rows import to_arrow
+from service.engine.jobs.edit import FoundRows
+from service.engine.session.rows import to_arrow
 from service.errors import InvalidRecord, InvalidRequest
-from service.records import read_records
-from service.schema import DecimalType, Field, Primitive, TableSchema
-
-
-def keys_of(schema: TableSchema, key_cols: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns that identify a row: those asked for, else the primary key."""
-    if key_cols is not None and not key_cols:
-        raise InvalidRequest(
-            "key_cols is empty; name the columns that identify a row, or leave it out for the table's primary key",
-            field="key_cols",
-        )
-    keys = tuple(key_cols or schema.primary_key)
-    if not keys:
-        raise InvalidRequest(
-            "key_cols is missing and the table has no primary key; name the columns that identify a row",
-            field="key_cols",
-        )
-    for i, key in enumerate(keys):
-        if key not in schema.names and find(schema, key):
-            raise InvalidRequest(
-                f"key_cols[{i}] {key!r} lies inside a column, and a key is made of whole ones; name such, or have "
-                "REPARTITION with transform make a column of it",
-                field=f"key_cols[{i}]",
-            )
-        kind = schema.field(key, path=f"key_cols[{i}]").type
-        if not isinstance(kind, Primitive | DecimalType):
-            raise InvalidRequest(
-                f"key_cols[{i}] {key!r} is {kind}, which cannot be a key; use columns of plain types",
-                field=f"key_cols[{i}]",
-            )
-        if key in keys[:i]:
-            raise InvalidRequest(f"key_cols[{i}] {key!r} is named twice", field=f"key_cols[{i}]")
-    return keys
+from service.model.edits import RECORD_NUMBER, SENT_PREFIX, MergeRule
+from service.model.records import read_records
+from service.model.schema.types import Field, TableSchema
 
 
 def updatable(schema: TableSchema, update_cols: Sequence[str] | None, keys: tuple[str, ...]) -> frozenset[str]:
-    """The columns that may change where a key is found."""
+    """The columns that may change if a key is found."""
     if update_cols is None:
         return frozenset(schema.names) - frozenset(keys)
     for i, column in enumerate(update_cols):
@@ -66,10 +34,11 @@ def prepare(
     keys: tuple[str, ...],
     updatable: frozenset[str],
     on_duplicate: Literal["refuse", "last"] = "refuse",
-) -> tuple[pa.Table, Merge]:
-    """The records as rows, each column beside whether it was sent where that differs, and how they meet the table.
+) -> tuple[pa.Table, MergeRule]:
+    """The records as rows, and how they are merged into the table. If not all records have a column, another one says
+    which do.
 
-    Of records with the same key the last one counts, or all are refused.
+    Of records with the same key, the last one counts, or all are refused.
     """
     # A record may leave out any column but the keys, so "required" is checked here, not column by column.
     loose = TableSchema(tuple(Field(f.name, f.type, f.name in keys) for f in schema.fields))
@@ -90,14 +59,14 @@ def prepare(
     needed = tuple(f.name for f in schema.fields if f.required and f.name not in keys and not all(sent[f.name]))
     rows = to_arrow(loose, values)
     for name in sorted(partial):
-        rows = rows.append_column(SENT + name, pa.array(sent[name], pa.bool_()))
-    rows = rows.append_column(PLACE, pa.array(places, pa.int32()))
+        rows = rows.append_column(SENT_PREFIX + name, pa.array(sent[name], pa.bool_()))
+    rows = rows.append_column(RECORD_NUMBER, pa.array(places, pa.int32()))
     update = tuple(name for name in present if name in updatable)
-    return rows, Merge(keys, schema.names, update, partial, needed)
+    return rows, MergeRule(keys, schema.names, update, partial, needed)
 
 
 def _last_of_each_key(values: dict[str, list[Any]], keys: tuple[str, ...]) -> list[int]:
-    """The places of the records that no later one has the key of, in their order."""
+    """The places of the records whose key no later one has, in order."""
     last = {key: i for i, key in enumerate(zip(*(values[name] for name in keys), strict=True))}
     return sorted(last.values())
 
@@ -127,11 +96,11 @@ def _refuse_explicit_nulls(name: str, values: list[Any], sent: list[bool], place
             )
 
 
-def refuse_incomplete(found: Found, records: list[Any], how: Merge) -> None:
-    """Refuse the first record that would be a new row, but lacks a column that a new row needs."""
+def refuse_incomplete(found: FoundRows, records: list[Any], how: MergeRule) -> None:
+    """Raise for the first record that would be a new row, but lacks a column that a new row needs."""
     if found.new is None or not how.needed_to_insert:
         return
-    lacks = [found.new.filter(pc.is_null(found.new[name]))[PLACE] for name in how.needed_to_insert]
+    lacks = [found.new.filter(pc.is_null(found.new[name]))[RECORD_NUMBER] for name in how.needed_to_insert]
     rows = [row for column in lacks for row in column.to_pylist()]
     if not rows:
         return

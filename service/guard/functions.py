@@ -1,17 +1,17 @@
-"""Spark's built-in functions that a stranger's SQL may call.
+"""Spark's built-in functions that untrusted SQL may call.
 
-Each computes from its arguments alone, but for the clock and chance. Left out are those that call Java (`reflect`),
-read files or name them (`from_protobuf`, `input_file_name`), tell about the session (`current_user`), raise errors on
-purpose, or read XML, whose parsers can be made to fetch.
+Each computes from its arguments alone, except for the clock and randomness. Not allowed are functions that call Java
+(`reflect`), read or name files (`from_protobuf`, `input_file_name`), reveal the session (`current_user`), raise errors
+on purpose, or parse XML, whose parsers can be made to fetch URLs.
 """
 
 
-def words(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-GENERATORS = words("explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack")
-FUNCTIONS = words(
+GENERATORS = split_words("explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack")
+FUNCTIONS = split_words(
     """
     any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate
     approx_top_k_combine array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg

@@ -1,7 +1,7 @@
-"""What a stranger's SQL may contain, decided on the plans that Spark makes of it.
+"""The SQL sandbox: decides, from the plans that Spark makes of it, whether untrusted SQL may run.
 
-Spark SQL can run programs, call Java and read any file. So nothing is looked for that is known to be bad: whatever is
-not known to be good is refused, and so is whatever a plan's JSON leaves out, for there anything could stand.
+Spark SQL can run programs, call Java and read any file. So this is an allow-list: everything that is not known to be
+harmless is refused, and so is everything that a plan's JSON omits, because it could be anything.
 """
 
 import json
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.errors import InvalidQuery, nearest
-from service.guard.functions import FUNCTIONS, GENERATORS, words
-from service.schema import folded
+from service.guard.functions import FUNCTIONS, GENERATORS, split_words
+from service.model.schema.types import fold_case
 
-_PLANS = words(
+_PLANS = split_words(
     """
     Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LimitAll LocalLimit LocalRelation
     Offset OneRowRelation PipeOperator Pivot Project Sample Sort SubqueryAlias Union Unpivot UnresolvedHaving
@@ -22,7 +22,7 @@ _PLANS = words(
     UnresolvedWith
     """
 )
-_EXPRESSIONS = words(
+_EXPRESSIONS = split_words(
     """
     Add AggregateExpression Alias And AnyValue AttributeReference Between BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
     CaseWhen Cast Coalesce Collate Concat CreateArray CreateNamedStruct CreateStruct Cube CurrentDate CurrentRow$
@@ -38,7 +38,7 @@ _EXPRESSIONS = words(
     """
 )
 _PACKAGE = "org.apache.spark.sql.catalyst."
-# Fields whose JSON is null although nothing that matters is in them: how an expression treats errors, first of all.
+# Fields that are null in the JSON but hold nothing that matters, such as how an expression treats errors.
 _BLANK_ANYWHERE = frozenset({"evalContext", "evalMode"})
 _BLANK = {
     "UnresolvedRelation": {"options"},
@@ -47,7 +47,7 @@ _BLANK = {
     "Literal": {"value"},
     "Like": {"escapeChar"},
     "ILike": {"escapeChar"},
-    # Plain texts: with anything else Spark makes single comparisons of it.
+    # These hold plain texts: of anything else Spark makes single comparisons.
     **{name: {"patterns"} for name in ("LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny")},
     "Cube": {"groupingSetIndexes"},
     "Rollup": {"groupingSetIndexes"},
@@ -65,7 +65,7 @@ _WORDS = {
     "PosParameter": "the parameter ?; give it a name, such as :id",
 }
 _LEAVES = frozenset({"LocalRelation", "OneRowRelation", "DataSourceV2Relation", "CTERelationRef", "UnionLoopRef"})
-_NEVER = words(
+_NEVER = split_words(
     """
     CallMethodViaReflection TryReflect InputFileName InputFileBlockStart InputFileBlockLength CurrentUser SessionUser
     CurrentDatabase CurrentCatalog SparkVersion SparkPartitionID ScalaUDF PythonUDF PythonUDTF HiveSimpleUDF
@@ -78,34 +78,34 @@ _FUNCTION = re.compile(r"\[?([A-Za-z_][A-Za-z0-9_]*)\]?")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Reference:
-    """A table as the SQL names it; without a namespace it lies in the request's own."""
+class TableReference:
+    """A table as the SQL names it; without a namespace it is in the request's own."""
 
     namespace: str | None
     table: str
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class SelectReferences:
     """What an allowed SELECT refers to: tables, its own WITH names, and parameters."""
 
-    tables: frozenset[Reference]
+    tables: frozenset[TableReference]
     with_names: frozenset[str]
     parameters: frozenset[str]
 
 
-def check_parsed(plan_json: str) -> Reads:
-    """What a parsed SELECT reads; InvalidQuery if it holds anything that is not known to be harmless."""
+def check_parsed(plan_json: str) -> SelectReferences:
+    """The references of a parsed SELECT; InvalidQuery if it holds anything that is not allowed."""
     walk = _Parsed()
     try:
         walk.tree(json.loads(plan_json), frozenset())
     except RecursionError as e:
         raise InvalidQuery("sql is nested too deeply; flatten it", field="sql") from e
-    return Reads(frozenset(walk.tables), frozenset(walk.with_names), frozenset(walk.parameters))
+    return SelectReferences(frozenset(walk.tables), frozenset(walk.with_names), frozenset(walk.parameters))
 
 
 def check_analysed(plan_json: str) -> int:
-    """How many times tables are read by an analysed plan; InvalidQuery if it reads or calls anything else."""
+    """How many times an analysed plan reads tables; InvalidQuery if it reads or calls anything else."""
     found = 0
     try:
         for node, is_plan in _every_node(json.loads(plan_json), False):
@@ -122,10 +122,10 @@ def check_analysed(plan_json: str) -> int:
 
 
 class _Parsed:
-    """A walk over the JSON of a plan: lists of nodes in pre-order, with more of them in the nodes' fields."""
+    """A walk over the JSON of a plan: lists of nodes in pre-order, with further lists in the nodes' fields."""
 
     def __init__(self) -> None:
-        self.tables: set[Reference] = set()
+        self.tables: set[TableReference] = set()
         self.with_names: set[str] = set()
         self.parameters: set[str] = set()
 
@@ -151,8 +151,8 @@ class _Parsed:
             self.parameters.add(str(node["name"]))
         for key, value in node.items():
             blank = key in _BLANK_ANYWHERE or key in _BLANK.get(name, ())
-            told = name == "UnresolvedWith" and key == "cteRelations"
-            if not told and not (value is None and blank):
+            checked = name == "UnresolvedWith" and key == "cteRelations"
+            if not checked and not (value is None and blank):
                 self.field(value, scope, f"{name} with {key}")
         place += 1
         for _ in range(node["num-children"]):
@@ -174,9 +174,9 @@ class _Parsed:
 
     def with_clause(self, node: dict[str, Any], scope: frozenset[str]) -> frozenset[str]:
         for definition in node["cteRelations"]:
-            name, query = folded(str(definition["_1"])), definition["_2"]
+            name, query = fold_case(str(definition["_1"])), definition["_2"]
             if not _WITH_NAME.fullmatch(name):
-                # The JSON shows `a, b` and `a`.`b` alike.
+                # The JSON shows `a, b` and `a`.`b` the same way.
                 raise InvalidQuery(f"sql: {name[:80]!r} in WITH must be letters, digits, _ and -", field="sql")
             inner = scope | {name} if node.get("allowRecursion") else scope
             self.field(query, inner, "WITH")
@@ -188,7 +188,7 @@ class _Parsed:
         if node.get("isStreaming"):
             raise _refused("STREAM")
         shown = str(node["multipartIdentifier"])
-        if folded(shown[1:-1]) in scope:
+        if fold_case(shown[1:-1]) in scope:
             return
         parts = _NAME.fullmatch(shown)
         if parts is None:
@@ -198,14 +198,14 @@ class _Parsed:
                 field="sql",
             )
         first, second = parts.groups()
-        self.tables.add(Reference(first, second) if second else Reference(None, first))
+        self.tables.add(TableReference(first, second) if second else TableReference(None, first))
 
 
 def _check_function(node: dict[str, Any]) -> None:
     given = node.get("nameParts") or (node.get("name") or {}).get("funcName")
     named = _FUNCTION.fullmatch(str(given))
     name = named[1] if named else str(given).strip("[]").replace(", ", ".")
-    # A generator's name is an object; one with a database or a catalog in it is no built-in function.
+    # A generator's name is an object; a name with a database or a catalog is not a built-in function.
     qualified = isinstance(node.get("name"), dict) and not node["name"].keys() <= {"product-class", "funcName"}
     if named is None or qualified or name.lower() not in FUNCTIONS:
         near = nearest(name, FUNCTIONS) if named else None
@@ -215,7 +215,7 @@ def _check_function(node: dict[str, Any]) -> None:
 
 def _every_node(value: Any, in_plan: bool) -> Iterator[tuple[dict[str, Any], bool]]:
     if isinstance(value, list):
-        # One list holds one tree, and a tree is of plans or of expressions altogether.
+        # A list holds one tree, which consists of plans only or of expressions only.
         if value and isinstance(value[0], dict) and "class" in value[0]:
             first = str(value[0]["class"])
             in_plan = ".plans." in first or ".execution." in first or first.endswith("Relation")

@@ -1,52 +1,52 @@
-"""Which view each table of a SELECT is read through, and the text with those names in it."""
+"""Name the view through which a SELECT reads each table, and put these names into its text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.engine.sql import identifier
-from service.engine.tenant_sql import Mention
+from service.engine.sql.sql import identifier
+from service.engine.sql.tenant_sql import TableMention
 from service.errors import InvalidQuery
-from service.guard.sql import Reads, Reference
-from service.schema import folded
+from service.guard.sql import SelectReferences, TableReference
+from service.model.schema.types import fold_case
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """The text to run, and the table that each view in it stands for."""
+class NamedViews:
+    """The text to run, and the table of each view in it."""
 
     text: str
-    views: dict[str, Reference]
+    views: dict[str, TableReference]
 
 
-def name_views(text: str, reads: Reads, namespace: str, mentions: Sequence[Mention]) -> Named:
-    """A table named alone keeps its name; one named with its namespace is called by its last part where that is free.
+def name_views(text: str, reads: SelectReferences, namespace: str, mentions: Sequence[TableMention]) -> NamedViews:
+    """A table that is named alone keeps its name; one with a namespace gets its last part if that is free.
 
-    `mentions` says where the text names tables; it may be empty where no name has a namespace.
+    `mentions` are the places where the text names tables; it may be empty if no name has a namespace.
     """
-    views: dict[str, Reference] = {}
-    taken: dict[str, Reference | None] = {folded(name): None for name in reads.with_names}
+    views: dict[str, TableReference] = {}
+    taken: dict[str, TableReference | None] = {fold_case(name): None for name in reads.with_names}
     for reference in sorted(reads.tables, key=lambda r: (r.namespace is not None, r)):
-        table = Reference(reference.namespace or namespace, reference.table)
+        table = TableReference(reference.namespace or namespace, reference.table)
         if table in views.values():
             continue
         name = reference.table
-        if reference.namespace is None and taken.get(folded(name)) is not None:
+        if reference.namespace is None and taken.get(fold_case(name)) is not None:
             raise InvalidQuery(
                 f"sql: {name!r} and another table of this query differ only in case; name one of them with its "
                 "namespace",
                 field="sql",
             )
-        while reference.namespace is not None and folded(name) in taken:
+        while reference.namespace is not None and fold_case(name) in taken:
             name = f"{reference.namespace}__{name}"
-        taken[folded(name)] = table
+        taken[fold_case(name)] = table
         views[name] = table
-    return Named(_rewritten(text, views, mentions), views)
+    return NamedViews(_rewritten(text, views, mentions), views)
 
 
-def _rewritten(text: str, views: dict[str, Reference], mentions: Sequence[Mention]) -> str:
+def _rewritten(text: str, views: dict[str, TableReference], mentions: Sequence[TableMention]) -> str:
     names = {table: name for name, table in views.items()}
     for mention in reversed(mentions):
         if len(mention.parts) == 2:
-            view = names[Reference(*mention.parts)]
+            view = names[TableReference(*mention.parts)]
             text = text[: mention.start] + identifier(view) + text[mention.end :]
     return text

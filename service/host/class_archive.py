@@ -1,8 +1,8 @@
-"""The classes that the JVM loads at a start, as one file that the next start maps into its memory.
+"""An archive of the classes that Spark's JVM loads, which makes later starts faster (class data sharing).
 
-Almost half of a bare start is Java reading and checking Spark's classes in its three hundred jars. A rehearsal of a
-start leaves them as they stood in memory in the end. Java takes such an archive only with the very Java and jars it was
-made with, and goes on without it otherwise; so its name says which they were.
+Almost half of a plain start is Java reading and verifying Spark's classes from three hundred jars. A rehearsed start
+writes them to one file as they are in memory, and later starts map that file. Java uses an archive only with exactly
+the Java and the jars that wrote it, and ignores it otherwise; so its name contains a hash of them.
 """
 
 import hashlib
@@ -15,22 +15,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from service.jars import cache_dir, exclusive, java_command
+from service.host.jars import cache_dir, java_command, locked_cache
 
-# What Java would say of an archive that does not suit it; without one a start is slower, and that is all.
+# No warnings about an archive that does not match: the start is only slower.
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 _UNUSED_S = 30 * 24 * 3600
 Options = Sequence[str]
 
 
-def to_read(jars: list[Path], environ: Mapping[str, str]) -> Options:
-    """The JVM's options for a start with these jars: those that read the archive, where one was made."""
+def java_options(jars: list[Path], environ: Mapping[str, str]) -> Options:
+    """The JVM's options for a start with these jars: they read the archive, if there is one."""
     file = archive(jars, environ)
     try:
-        os.utime(file)  # so that it is known to be in use
+        os.utime(file)  # marks it as used
     except FileNotFoundError:
         return ()
-    except OSError:  # a cache that we may only read
+    except OSError:  # a read-only cache
         pass
     return (f"-XX:SharedArchiveFile={file}", *_QUIET)
 
@@ -38,34 +38,34 @@ def to_read(jars: list[Path], environ: Mapping[str, str]) -> Options:
 def prepare(
     jars: list[Path], environ: Mapping[str, str], rehearse: Callable[[Options], None], report: Callable[[str], None]
 ) -> bool:
-    """Make the archive, unless there is one; `rehearse` starts and ends a JVM that has these jars and options."""
+    """Make the archive unless it exists, and return whether it does. `rehearse` runs a JVM with the given options."""
     file = archive(jars, environ)
     try:
-        with exclusive(file.parent, report):
+        with locked_cache(file.parent, report):
             if file.exists():
                 return True
             _remove_unused(file.parent)
-            report("preparing Spark's classes, so that starts take less long (once, about half a minute) …")
+            report("preparing Spark's classes for faster starts (once, about half a minute) …")
             with tempfile.TemporaryDirectory(prefix=".classes-", dir=file.parent) as folder:
                 made = Path(folder) / file.name
                 rehearse((f"-XX:ArchiveClassesAtExit={made}", *_QUIET))
                 made.replace(file)
     except FileNotFoundError:
-        reason = "this Java wrote none"
-    except Exception as e:  # whatever it was: nothing depends on it
+        reason = "this Java wrote no archive"
+    except Exception as e:  # whatever it is, Spark starts without an archive
         reason = str(e)
     else:
         return True
-    report(f"Spark's classes were not prepared: {reason}. Everything works, starts only take longer")
+    report(f"Spark's classes were not prepared: {reason}. Everything works, only starts take longer")
     return False
 
 
 def archive(jars: list[Path], environ: Mapping[str, str]) -> Path:
-    """The file for these jars, PySpark's own and the Java that would be started, wherever they change."""
-    told = hashlib.sha256()
+    """The archive's path. It depends on these jars, PySpark's own jars, and the Java that would be started."""
+    identity = hashlib.sha256()
     for file in (*_java(environ), *jars, *sorted(_spark())):
-        told.update(f"{file} {_state(file)}\n".encode())
-    return cache_dir(environ) / f"classes-{told.hexdigest()[:16]}.jsa"
+        identity.update(f"{file} {_state(file)}\n".encode())
+    return cache_dir(environ) / f"classes-{identity.hexdigest()[:16]}.jsa"
 
 
 def _java(environ: Mapping[str, str]) -> Iterator[Path]:
@@ -89,7 +89,7 @@ def _state(file: Path) -> str:
 
 
 def _remove_unused(cache: Path) -> None:
-    """What starts of a Java or a PySpark that went away have left."""
+    """Delete archives that no start has used for a month: their Java or PySpark was probably replaced."""
     for file in cache.glob("classes-*.jsa"):
         with suppress(OSError):
             if file.stat().st_mtime < time.time() - _UNUSED_S:

@@ -1,9 +1,8 @@
-"""The Java libraries Spark needs: named in `config/jars.lock`, fetched once by PySpark's own Ivy, verified, kept.
+"""The Java libraries that Spark needs: listed in `config/jars.lock`, fetched with PySpark's own Ivy, verified, cached.
 
-Beside each jar lies a stamp with the hash and the size it had when it was verified, so that a later start reads no jar.
+A stamp beside each jar has the hash and the size that were verified, so that later starts do not read the jars.
 """
 
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -11,11 +10,12 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from service.host.file_lock import locked
 from service.settings import ROOT, SettingsError
 
 LOCK = ROOT / "config" / "jars.lock"
@@ -25,7 +25,7 @@ _TIMEOUT_S = 900
 
 
 class JarError(SettingsError):
-    """A jar that cannot be had, or is not the one the lock file names."""
+    """A jar cannot be fetched, or is not the one that the lock file names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Jar:
 
 
 def read_lock(path: Path = LOCK) -> list[Jar]:
-    """The jars that a lock file names, one `group:artifact:version sha256` a line."""
+    """The jars of a lock file, which has lines of the form `group:artifact:version sha256`."""
     try:
         lines = path.read_text().splitlines()
     except OSError as e:
@@ -58,7 +58,7 @@ def read_lock(path: Path = LOCK) -> list[Jar]:
 
 
 def cache_dir(environ: Mapping[str, str]) -> Path:
-    """Where jars are kept: `FIRN_CACHE`, else the user's cache folder."""
+    """The folder of the jars: `FIRN_CACHE`, or a folder in the user's cache."""
     if named := environ.get("FIRN_CACHE"):
         return Path(named).expanduser().absolute()
     base = environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -66,16 +66,16 @@ def cache_dir(environ: Mapping[str, str]) -> Path:
 
 
 def java_command(environ: Mapping[str, str]) -> str:
-    """The Java that PySpark will start: of JAVA_HOME if that is set, else the one on PATH."""
+    """The Java that PySpark will start: that of JAVA_HOME, or else the one on PATH."""
     home = environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else "java"
 
 
 def ivy(jar: Jar, folder: Path) -> None:
-    """Downloads one jar into a folder with the Ivy that comes with PySpark."""
+    """Download a jar into a folder with the Ivy that comes with PySpark; raises `JarError`."""
     pattern = f"{folder}/[artifact]-[revision].[ext]"
     command = [java_command(os.environ), "-jar", str(_ivy_jar()), "-cache", str(folder / "ivy")]
-    # Sources and documentation share the name of the jar: without -types they would overwrite it.
+    # Without -types, the files of sources and documentation would overwrite the jar: they have the same name.
     command += ["-notransitive", "-types", "jar", "-dependency", jar.group, jar.artifact, jar.version]
     try:
         done = subprocess.run(
@@ -96,14 +96,14 @@ def fetch(
     download: Callable[[Jar, Path], None] = ivy,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[Path]:
-    """The verified jars of a lock file, the missing ones fetched first; any number of processes may ask at once."""
+    """Fetch the missing jars of a lock file and return the paths of all. Several processes may do so at once."""
     jars = read_lock(lock)
     paths = [cache / jar.file_name for jar in jars]
     if all(_is_stamped(jar, cache) for jar in jars):
         return paths
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with exclusive(cache, report):
+        with locked_cache(cache, report):
             for number, jar in enumerate(jars, start=1):
                 if not _is_stamped(jar, cache) and not _adopt(jar, cache):
                     report(f"fetching {jar.file_name} ({number} of {len(jars)}) …")
@@ -116,7 +116,7 @@ def fetch(
 
 
 def locate(lock: Path, cache: Path) -> list[Path]:
-    """The jars of a lock file, which must have been fetched before."""
+    """The paths of the jars of a lock file; raises `SettingsError` if one has not been fetched."""
     jars = read_lock(lock)
     missing = [jar.file_name for jar in jars if not _is_stamped(jar, cache)]
     if missing:
@@ -132,7 +132,7 @@ def _fetch_one(
     pause: Callable[[float], None],
 ) -> None:
     for attempt in range(1, _TRIES + 1):
-        # A folder of its own for each try: neither half a file nor Ivy's own cache survives a failure.
+        # A new folder for each try, so that no partial file and no bad state of Ivy survives a failure.
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache) as folder:
             try:
                 download(jar, Path(folder))
@@ -157,7 +157,7 @@ def _accept(jar: Jar, file: Path, cache: Path) -> None:
 
 
 def _adopt(jar: Jar, cache: Path) -> bool:
-    """Takes over a jar without a stamp, as one copied in by hand is; removes it if it is not the right one."""
+    """Stamp a jar that somebody copied here, if it is the right one; delete it otherwise."""
     file = cache / jar.file_name
     if not file.exists():
         return False
@@ -182,16 +182,9 @@ def _stamp(jar: Jar, cache: Path) -> Path:
     return cache / f"{jar.file_name}.stamp"
 
 
-@contextmanager
-def exclusive(cache: Path, report: Callable[[str], None]) -> Iterator[None]:
-    """One process at a time adds to the cache."""
-    with (cache / ".lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report("waiting for another process that fills the cache …")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+def locked_cache(cache: Path, report: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Let only this process add to the cache during a `with` block."""
+    return locked(cache / ".lock", report, "waiting for another process that fills the cache …")
 
 
 def _sha256(file: Path) -> str:
@@ -209,10 +202,8 @@ def _ivy_jar() -> Path:
 
 
 def _reason(output: str) -> str:
-    """The most telling line of what Ivy printed."""
+    """The line of Ivy's output that says most about a failure."""
     lines = [line.strip(" :\t") for line in output.splitlines() if line.strip(" :\t=-.")]
-    telling = ("not found", "UnknownHost", "refused", "timed out", "Exception", "rror")
-    found = next(
-        (line for word in telling for line in lines if word in line), lines[-1] if lines else "no reason given"
-    )
+    words = ("not found", "UnknownHost", "refused", "timed out", "Exception", "rror")
+    found = next((line for word in words for line in lines if word in line), lines[-1] if lines else "no reason given")
     return found[:200]

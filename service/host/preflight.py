@@ -1,4 +1,4 @@
-"""What must be true before the service starts; each check says in one line what is wrong and how to mend it."""
+"""Checks before the service starts. Each says in one line what is wrong and how to fix it."""
 
 import errno
 import os
@@ -11,26 +11,26 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.jars import java_command
+from service.host.jars import java_command
 from service.settings import Settings, SettingsError
 
 OLDEST_JAVA = 17
-# Java 23 took away what the Hadoop inside Spark 4.1 asks for: "getSubject is not supported".
+# Java 23 removed what the Hadoop in Spark 4.1 calls: "getSubject is not supported".
 NEWEST_JAVA = 22
 _ENOUGH_DISK = 200 * 2**20
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One check's outcome, in words."""
+class CheckResult:
+    """The result of one check, in words."""
 
     ok: bool
     text: str
 
 
 def check(settings: Settings, environ: Mapping[str, str], *, port: bool = True) -> list[str]:
-    """Warnings, where the service can start all the same; raises a SettingsError where it cannot."""
+    """Run every check; returns warnings, and raises `SettingsError` if the service cannot start."""
     check_java(environ)
     if port:
         check_port(settings.host, settings.port)
@@ -39,8 +39,8 @@ def check(settings: Settings, environ: Mapping[str, str], *, port: bool = True) 
     return [warning] if warning else []
 
 
-def examine(settings: Settings, environ: Mapping[str, str]) -> Iterator[Line]:
-    """Every check's outcome, also after one that failed."""
+def examine(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Run every check, even after one failed, and yield the results."""
     checks: list[Callable[[], str]] = [
         lambda: f"Java {check_java(environ)} in {java_home(environ)}",
         lambda: check_port(settings.host, settings.port),
@@ -48,19 +48,19 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Iterator[Line]:
     ]
     for run in checks:
         try:
-            yield Line(True, run())
+            yield CheckResult(True, run())
         except SettingsError as e:
-            yield Line(False, str(e))
+            yield CheckResult(False, str(e))
 
 
 def java_home(environ: Mapping[str, str]) -> Path | None:
-    """The folder of the Java that PySpark will start, if there is one."""
+    """The folder of the Java that PySpark will start, if Java is installed."""
     found = shutil.which(java_command(environ), path=environ.get("PATH"))
     return Path(found).resolve().parent.parent if found else None
 
 
 def java_version(text: str) -> int:
-    """The feature release that `java -version` printed: 17 for "17.0.15", 8 for "1.8.0_392"; 0 if there is none."""
+    """The release in the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_392", 0 if there is none."""
     match = _VERSION.search(text)
     if not match:
         return 0
@@ -69,31 +69,31 @@ def java_version(text: str) -> int:
 
 
 def check_java(environ: Mapping[str, str]) -> int:
-    """The version of the Java that PySpark will start."""
-    remedy = f"install Java {OLDEST_JAVA}, or set JAVA_HOME to one that is there"
+    """The release of the Java that PySpark will start; raises `SettingsError` if it cannot run Spark."""
+    advice = f"install Java {OLDEST_JAVA}, or set JAVA_HOME to one that is there"
     command = java_command(environ)
     named = f"JAVA_HOME is {environ['JAVA_HOME']}, but" if environ.get("JAVA_HOME") else ""
     found = shutil.which(command, path=environ.get("PATH"))
     if not found:
-        raise SettingsError(f"{named} there is no {command} there; {remedy}" if named else f"Java is missing; {remedy}")
+        raise SettingsError(f"{named} there is no {command} there; {advice}" if named else f"Java is missing; {advice}")
     try:
         done = subprocess.run([found, "-version"], capture_output=True, text=True, errors="replace", timeout=30)
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise SettingsError(f"{found} does not start ({e}); {remedy}") from e
+        raise SettingsError(f"{found} does not start ({e}); {advice}") from e
     version = java_version(done.stderr + done.stdout)
     if done.returncode or not version:
-        # macOS has a `java` that only says where to find one.
-        raise SettingsError(f"{found} is no working Java; {remedy}")
+        # The `java` of macOS only prints where to get one.
+        raise SettingsError(f"{found} is no working Java; {advice}")
     if not OLDEST_JAVA <= version <= NEWEST_JAVA:
-        much = "old" if version < OLDEST_JAVA else "new"
+        age = "old" if version < OLDEST_JAVA else "new"
         raise SettingsError(
-            f"Java {version} ({found}) is too {much} for Spark, which needs {OLDEST_JAVA} to {NEWEST_JAVA}; {remedy}"
+            f"Java {version} ({found}) is too {age} for Spark, which needs {OLDEST_JAVA} to {NEWEST_JAVA}; {advice}"
         )
     return version
 
 
 def check_port(host: str, port: int) -> str:
-    """Binds the address for a moment, the way the server will."""
+    """Bind the address for a moment, as the server will; raises `SettingsError` if that fails."""
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as e:
@@ -120,7 +120,7 @@ def _unbindable(error: OSError, host: str, port: int) -> str:
 
 
 def check_home(home: Path) -> str:
-    """Creates the data folder and writes a file in it: permission bits alone tell a superuser nothing."""
+    """Create the data folder and write a file in it: for a superuser, permission bits mean nothing."""
     try:
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(prefix=".firn-", dir=home) as probe:
@@ -135,7 +135,7 @@ def check_home(home: Path) -> str:
 
 
 def disk_warning(home: Path, enough: int = _ENOUGH_DISK) -> str | None:
-    """A line if little room is left where the data goes."""
+    """A warning if there is little disk space left for the data."""
     free = shutil.disk_usage(home).free
     if free >= enough:
         return None

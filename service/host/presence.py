@@ -1,6 +1,6 @@
-"""Where the service of a home is found: a socket in FIRN_HOME that its user alone can open, and a note of who listens.
+"""How commands find the service of a home: by a socket in FIRN_HOME that only its user can open, and a note beside it.
 
-Only the owner of the home's lock makes them, so a socket that answers is the owner's, and so is the note beside it.
+Only the process that holds the home's lock makes them, so a socket that accepts connections and its note are valid.
 """
 
 import hashlib
@@ -19,29 +19,29 @@ from pydantic import BaseModel
 from service.settings import Settings, SettingsError
 
 _SOCKET, _NOTE = "service.sock", "service.json"
-# The system takes 108 bytes of a socket's path, macOS 104.
+# Linux allows 108 bytes for the path of a socket, macOS 104.
 _LONGEST_PATH = 100
 _CONNECT_S = 5
-# Other data than the caller means.
-_DATA = ("catalog.", "ledger.", "environment")
-# What a caller cannot notice.
-_ASIDE = ("host", "port", "log_level", "home", "background.")
+# Settings that decide which data there are.
+_DATA_SETTINGS = ("catalog.", "ledger.", "environment")
+# Settings that make no difference to a caller.
+_IGNORED_SETTINGS = ("host", "port", "log_level", "home", "background.")
 
 
 @dataclass(frozen=True)
 class Presence:
-    """Who serves a home."""
+    """The process that serves a home."""
 
     pid: int
     background: bool
-    """Whether a command started it, and it ends by itself."""
+    """Whether a command started it, so that it ends when nobody uses it."""
     log: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
     """A hash of each setting."""
 
 
 def announce(settings: Settings, *, background: bool, log: str | None = None) -> socket.socket:
-    """A socket to listen on, where commands about this home will look for it; the caller owns the home."""
+    """Open the socket of a home and write the note; returns the socket to listen on. The caller owns the home."""
     withdraw(settings.home)
     note = Presence(os.getpid(), background, log, hashes(settings))
     _write(settings.home / _NOTE, json.dumps(asdict(note)))
@@ -54,7 +54,7 @@ def announce(settings: Settings, *, background: bool, log: str | None = None) ->
         listening.bind(str(made))
         made.chmod(0o600)
         listening.listen(128)
-        made.rename(path)  # nobody sees it before it is theirs alone
+        made.rename(path)  # it appears with the right permissions
     except OSError as e:
         listening.close()
         raise SettingsError(f"no socket can be made at {path} ({e.strerror or e})") from e
@@ -62,14 +62,14 @@ def announce(settings: Settings, *, background: bool, log: str | None = None) ->
 
 
 def withdraw(home: Path) -> None:
-    """Be found no more."""
+    """Remove socket and note, so that no command finds this service."""
     for path in (socket_path(home), home / _NOTE):
         with suppress(OSError):
             path.unlink()
 
 
 def find(home: Path) -> Presence | None:
-    """Who serves a home, if somebody listens."""
+    """The process that serves a home, or None if none listens."""
     try:
         connect(home).close()
         return Presence(**json.loads((home / _NOTE).read_text()))
@@ -78,7 +78,7 @@ def find(home: Path) -> Presence | None:
 
 
 def connect(home: Path, timeout_s: float = _CONNECT_S) -> socket.socket:
-    """A connection to the service of a home; an OSError where there is none."""
+    """Connect to the service of a home; raises `OSError` if there is none."""
     path = socket_path(home)
     if stat.S_IMODE(path.stat().st_mode) & 0o077 or path.stat().st_uid != os.getuid():
         raise PermissionError(f"{path} is not this user's alone")
@@ -93,9 +93,9 @@ def connect(home: Path, timeout_s: float = _CONNECT_S) -> socket.socket:
 
 
 def socket_path(home: Path) -> Path:
-    """In the home, unless its path is too long for a socket's: then in a folder of the user's own."""
+    """The socket in the home or, if that path is too long for a socket, in a temporary folder of the user."""
     path = home / _SOCKET
-    # Room for the process's number, which it bears while it is made.
+    # Leave room for the process id, which is part of the name at first.
     if len(os.fsencode(path)) <= _LONGEST_PATH - 12:
         return path
     folder = Path(tempfile.gettempdir()) / f"firn-{os.getuid()}"
@@ -108,23 +108,23 @@ def socket_path(home: Path) -> Path:
 
 
 def hashes(settings: Settings) -> dict[str, str]:
-    """A hash of each setting that a caller may notice, so that the note tells which differ and no password."""
+    """A hash of each setting that makes a difference to callers: shows which differ, and no password."""
     return {
         name: hashlib.sha256(f"{settings.home}\n{name}\n{value!r}".encode()).hexdigest()[:16]
         for name, value in _leaves(settings, "")
-        if not name.startswith(_ASIDE)
+        if not name.startswith(_IGNORED_SETTINGS)
     }
 
 
 def differing(found: Presence, settings: Settings) -> list[str]:
-    """The settings that a service was started with otherwise, in order."""
+    """The names of the settings in which a service differs from these."""
     mine = hashes(settings)
     return sorted(name for name in mine.keys() | found.settings.keys() if mine.get(name) != found.settings.get(name))
 
 
 def is_about_data(name: str) -> bool:
-    """Whether a setting says which data there are, not how they are treated."""
-    return name.startswith(_DATA)
+    """Whether a setting decides which data there are, and not how they are treated."""
+    return name.startswith(_DATA_SETTINGS)
 
 
 def _leaves(model: BaseModel, prefix: str) -> list[tuple[str, Any]]:

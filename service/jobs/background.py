@@ -1,6 +1,5 @@
-"""Work that goes on when its request was answered: on threads of its own, until it is done or called off."""
+"""Work that goes on after its request got a response: on threads of its own, until it is done or cancelled."""
 
-import json
 import logging
 import threading
 from collections.abc import Callable
@@ -9,12 +8,12 @@ from typing import Any
 
 from service.catalog.tables import Table
 from service.errors import Cancelled, FirnError, ShuttingDown
-from service.failures import said, unforeseen
-from service.jobs.jobs import Jobs
-from service.jobs.running import Running
+from service.jobs.job import Job
+from service.jobs.jobs import Jobs, error_json
+from service.model.call import Call
 
 log = logging.getLogger("firn.jobs")
-Work = Callable[[Running], bytes]
+Work = Callable[[Call], bytes]
 
 
 class Background:
@@ -24,98 +23,89 @@ class Background:
         self._jobs = jobs
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="firn-background")
         self._changed = threading.Condition()
-        self._under_way: dict[str, Running] = {}
+        self._in_progress: dict[str, Job] = {}
         self._stopping = False
 
-    def start(self, kind: str, table: Table, progress: Any, work: Work) -> str:
-        """Have `work` done in the background; its job's id. It returns the answer, as JSON, and writes to `progress`,
-        an instance of any dataclass, how far it is.
-
-        Called off, it raises Cancelled, soon: whatever else it raises then means the same.
+    def start(self, kind: str, table: Table, progress: Any, call: Call, work: Work) -> str:
+        """Do work in the background; the id of its job. The work gets a call of its own, which ends it when the job is
+        cancelled. It returns the response body, and reports in `progress`, an instance of a dataclass, how far it is.
         """
         if self._stopping:
             raise _stopping()
-        running = Running()
-        job_id = self._jobs.begin(kind, table, progress, running=running, state="queued")
+        job = self._jobs.accept(kind, table, progress, call=call.without_key(progress), state="queued")
         with self._changed:
-            self._under_way[job_id] = running
+            self._in_progress[job.id] = job
         try:
-            future = self._pool.submit(self._run, running, work)
-        except RuntimeError as e:  # stopped meanwhile
-            self._jobs.interrupted(job_id)
-            self._leave(running)
+            future = self._pool.submit(self._run, job, work)
+        except RuntimeError as e:  # stopped in the meantime
+            self._jobs.interrupted(job)
+            self._leave(job)
             raise _stopping() from e
-        future.add_done_callback(lambda done: self._called_off(running, done))
-        running.on_cancel(future.cancel)
-        return job_id
+        future.add_done_callback(lambda done: self._not_begun(job, done))
+        job.call.on_cancel(future.cancel)
+        return job.id
 
     @property
     def busy(self) -> bool:
-        """Whether something is still under way."""
+        """Whether a job waits or is in progress."""
         with self._changed:
-            return bool(self._under_way)
+            return bool(self._in_progress)
 
     def stop(self) -> None:
-        """Take nothing more, and call off what is there. Returns at once."""
+        """Take nothing more, and cancel what is there. Returns at once."""
         with self._changed:
             self._stopping = True
-            under_way = list(self._under_way.values())
+            in_progress = list(self._in_progress.values())
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for running in under_way:
-            running.cancel()
+        for job in in_progress:
+            job.call.cancel()
 
     def close(self, seconds: float) -> None:
         """Stop, and give what runs so long to notice; all that has not ended by then is noted as interrupted."""
         self.stop()
         with self._changed:
-            self._changed.wait_for(lambda: not self._under_way, timeout=seconds)
-            left = list(self._under_way)
-        for job_id in left:
-            self._jobs.interrupted(job_id)
+            self._changed.wait_for(lambda: not self._in_progress, timeout=seconds)
+            left = list(self._in_progress.values())
+        for job in left:
+            self._jobs.interrupted(job)
 
-    def _run(self, running: Running, work: Work) -> None:
+    def _run(self, job: Job, work: Work) -> None:
         try:
-            if not self._jobs.started(running.id):
+            if not self._jobs.started(job):
                 return
-            running.check()
-            answer = work(running)
+            job.check()
+            response = work(job.call)
         except BaseException as e:
-            self._failed(running, e)
+            self._failed(job, e)
         else:
-            self._jobs.done(running.id, answer)
+            self._jobs.done(job, response)
         finally:
-            self._leave(running)
+            self._leave(job)
 
-    def _called_off(self, running: Running, done: "Future[None]") -> None:
-        """It had not begun."""
+    def _not_begun(self, job: Job, done: "Future[None]") -> None:
         if done.cancelled():
-            self._failed(running, Cancelled())
-            self._leave(running)
+            self._failed(job, Cancelled())
+            self._leave(job)
 
-    def _failed(self, running: Running, failure: BaseException) -> None:
-        if isinstance(failure, Cancelled) or running.cancelled:
+    def _failed(self, job: Job, failure: BaseException) -> None:
+        if isinstance(failure, Cancelled) or job.call.cancelled:
             if self._stopping:
-                self._jobs.interrupted(running.id)
+                self._jobs.interrupted(job)
                 return
             # What a job meets whose Spark jobs were cancelled can be anything.
-            told = failure if isinstance(failure, Cancelled) else Cancelled()
-            if told is not failure:
-                log.info("job %s was cancelled, and ended with: %s", running.id, failure)
-            self._jobs.cancelled(running.id, _json(told))
+            error = failure if isinstance(failure, Cancelled) else Cancelled()
+            if error is not failure:
+                log.info("job %s was cancelled, and ended with: %s", job.id, failure)
+            self._jobs.cancelled(job, error_json(job, error))
             return
-        error = failure if isinstance(failure, FirnError) else unforeseen(log, f"job {running.id}", failure)
-        if error is failure:
-            log.info("job %s failed: %s: %s", running.id, error.code, error.message)
-        self._jobs.failed(running.id, _json(error))
+        if isinstance(failure, FirnError):
+            log.info("job %s failed: %s: %s", job.id, failure.code, failure.message)
+        self._jobs.failed(job, error_json(job, failure))
 
-    def _leave(self, running: Running) -> None:
+    def _leave(self, job: Job) -> None:
         with self._changed:
-            self._under_way.pop(running.id, None)
+            self._in_progress.pop(job.id, None)
             self._changed.notify_all()
-
-
-def _json(error: FirnError) -> bytes:
-    return json.dumps(said(error), default=str).encode()
 
 
 def _stopping() -> ShuttingDown:

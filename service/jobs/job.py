@@ -1,22 +1,23 @@
-"""A job as this process has it, and what a client is told of one, whoever has it."""
+"""A job as this process has it, and how a job is shown, whoever has it."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from service.jobs.running import Running
-from service.ledger.jobs import LIVE, JobNote
+from service.ledger.jobs import LIVE, JobRecord
+from service.model.call import Call
 
 State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 BULK = "BULK"
-# The ends of a job that has not done what was asked.
+# The ends of a job that did not do what was asked.
 NOTHING = ("failed", "cancelled", "interrupted")
 
 
 @dataclass
-class Progress:
-    """How far a bulk load is. Whoever does it writes here; anybody may read. Other kinds of work have their own."""
+class BulkProgress:
+    """The progress of a bulk load. Whoever does it writes here; anybody may read. Other kinds have their own."""
 
     phase: str = "receiving"
     records: int = 0
@@ -25,32 +26,74 @@ class Progress:
 
 @dataclass
 class Job:
-    """One piece of work that waits or is under way in this process, or has just ended."""
+    """One piece of work that waits or is in progress in this process, or has just ended."""
 
-    note: JobNote
+    record: JobRecord
     progress: Any
-    running: Running
-    state: State
-    outcome: bytes = b"null"
-    ended_ms: int | None = None
+    call: Call
+    gate: Callable[["Job"], None] = field(repr=False)
+    save: Callable[["Job"], None] = field(repr=False)
+    details: dict[str, Any] = field(default_factory=dict)
+    leaves_files: bool = False
+    """Set by work that fails and cannot remove its files now: the next start does."""
+
+    @property
+    def id(self) -> str:
+        return self.record.id
 
     @property
     def live(self) -> bool:
-        return self.state in LIVE
+        return self.record.state in LIVE
+
+    def check(self) -> None:
+        """Raise Cancelled if it was cancelled."""
+        self.call.check()
+
+    def commit_gate(self) -> None:
+        """Called when nothing but a commit is left to do: Cancelled if it was cancelled, CommitConflict if its schedule
+        run was taken over, or another instance took this one for gone, and may have removed its files."""
+        self.check()
+        self.call.commit_gate()
+        self.gate(self)
+
+    def note(self, **details: Any) -> None:
+        """Add to the details that its kind reads; they are in the ledger when this returns."""
+        self.details |= details
+        self.save(self)
+
+    @property
+    def current(self) -> JobRecord:
+        """Its row, with the progress and the details that it has now."""
+        return replace(self.record, progress=self.progress_json, details=dict(self.details))
 
     @property
     def progress_json(self) -> str:
         return json.dumps(asdict(self.progress))
 
     def described(self) -> dict[str, Any]:
-        cancelling = self.live and self.running.cancelled
-        return _described(self.note, self.state, asdict(self.progress), self.outcome, self.ended_ms, cancelling)
+        return described(self.current, cancelling=self.call.cancelled)
 
 
-def described(note: JobNote) -> dict[str, Any]:
-    """What the ledger knows of a job, as a client is told."""
-    cancelling = note.state in LIVE and note.cancelling
-    return _described(note, note.state, json.loads(note.progress), note.outcome, note.ended_ms, cancelling)
+def described(record: JobRecord, *, cancelling: bool | None = None) -> dict[str, Any]:
+    """A job as LIST_JOBS and `/jobs/{id}` show it."""
+    if cancelling is None:
+        cancelling = record.cancelling_ms is not None
+    name, live = record.table, record.state in LIVE
+    shown = {
+        "id": record.id,
+        "kind": record.kind,
+        "table": {"tenant_id": name.tenant, "namespace": name.namespace, "table": name.table},
+        "state": record.state,
+        "progress": json.loads(record.progress),
+        "created_at": _time(record.created_ms),
+    }
+    if cancelling and live:
+        shown["cancelling"] = True
+    if record.ended_ms is not None:
+        shown["ended_at"] = _time(record.ended_ms)
+    if not live:
+        shown["result" if record.state == "done" else "error"] = json.loads(record.outcome)
+    return shown
 
 
 def interrupted(kind: str) -> bytes:
@@ -63,26 +106,6 @@ def interrupted(kind: str) -> bytes:
             "retryable": True,
         }
     ).encode()
-
-
-def _described(
-    note: JobNote, state: str, progress: Any, outcome: bytes, ended_ms: int | None, cancelling: bool
-) -> dict[str, Any]:
-    said = {
-        "id": note.id,
-        "kind": note.kind,
-        "table": {"tenant_id": note.table.tenant, "namespace": note.table.namespace, "table": note.table.table},
-        "state": state,
-        "progress": progress,
-        "created_at": _time(note.begun_ms),
-    }
-    if cancelling:
-        said["cancelling"] = True
-    if ended_ms is not None:
-        said["ended_at"] = _time(ended_ms)
-    if state not in LIVE:
-        said["result" if state == "done" else "error"] = json.loads(outcome)
-    return said
 
 
 def _time(ms: int) -> datetime:

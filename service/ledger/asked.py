@@ -12,21 +12,21 @@ _AT_ONCE = 500  # values in one IN (…)
 
 
 @dataclass(frozen=True)
-class Asked:
+class BatchRequests:
     """Which operation a change was, and the requests that share it, in the order in which they came."""
 
     operation: str
     request_ids: tuple[str, ...]
 
 
-def asked_for(ledger: Ledger, ids: Sequence[str]) -> dict[str, Asked]:
+def batch_requests(ledger: Ledger, ids: Sequence[str]) -> dict[str, BatchRequests]:
     """Who asked for changes, by their batches; those that are noted no longer are left out."""
     noted = select(batches.c.batch, batches.c.operation, batches.c.request_ids)
-    found: dict[str, Asked] = {}
+    found: dict[str, BatchRequests] = {}
     for some in _parts(ids):
         with ledger._reading() as connection:
             for row in connection.execute(noted.where(batches.c.batch.in_(some))):
-                found[row.batch] = Asked(row.operation, tuple(filter(None, row.request_ids.split("\n"))))
+                found[row.batch] = BatchRequests(row.operation, tuple(filter(None, row.request_ids.split("\n"))))
     return found
 
 

@@ -1,17 +1,10 @@
-"""The database below the ledger: how it is connected to, and how its tables come to be."""
+"""The database below the ledger: its connections, and its tables, made when it is opened first."""
 
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
-from typing import Any
+from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select
 
-from sqlalchemy import Engine, create_engine, event, inspect
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.schema import CreateColumn, CreateTable
-
-from service import postgres
-from service.ledger.schema import metadata
+from service.errors import LedgerUnavailable
+from service.ledger.schema import LAYOUT, layout, metadata
+from service.model import postgres
 
 
 def engine(url: str) -> Engine:
@@ -43,63 +36,26 @@ def engine(url: str) -> Engine:
     return made
 
 
-def bring_up_to_date(engine: Engine) -> None:
-    """Make the tables that are missing, and what earlier versions did not have in theirs."""
-    if engine.dialect.name == "sqlite":
-        _file_up_to_date(engine)
-        return
-    with _one_at_a_time(engine):
-        _make_what_is_missing(engine)
-
-
-def _file_up_to_date(engine: Engine) -> None:
-    """A file says by its `user_version` whose tables it has, so that nearly every start has nothing to look for."""
-    wanted = _version()
+def prepare(engine: Engine) -> None:
+    """Make the tables of an empty database. LedgerUnavailable if it has those of another layout."""
     with engine.connect().execution_options(reads=True) as connection:
-        there = connection.exec_driver_sql("PRAGMA user_version").scalar()
-    if there == wanted:
-        return
-    _make_what_is_missing(engine)
+        if _is_ready(connection):
+            return
     with engine.begin() as connection:
-        connection.exec_driver_sql(f"PRAGMA user_version = {wanted}")
+        if engine.dialect.name == "postgresql":  # instances may open an empty database at the same moment
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtextextended('firn ledger', 0))")
+        if not _is_ready(connection):
+            metadata.create_all(connection)
+            connection.execute(insert(layout), {"number": LAYOUT})
 
 
-@cache
-def _version() -> int:
-    dialect = sqlite.dialect()
-    statements = "".join(str(CreateTable(table).compile(dialect=dialect)) for table in metadata.sorted_tables)
-    return zlib.crc32(statements.encode()) & 0x7FFFFFFF
-
-
-def _make_what_is_missing(engine: Engine) -> None:
-    metadata.create_all(engine)
-    _add_what_is_new(engine)
-
-
-@contextmanager
-def _one_at_a_time(engine: Engine) -> Iterator[None]:
-    """Instances that open an empty ledger at the same moment make its tables one after the other."""
-    with engine.begin() as connection:
-        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtextextended('firn ledger', 0))")
-        yield
-
-
-def _add_what_is_new(engine: Engine) -> None:
-    """Bring a ledger that an earlier version made up to date: columns are only ever added, or made wider."""
-    known = inspect(engine)
-    for table in metadata.sorted_tables:
-        there = {column["name"]: column["type"] for column in known.get_columns(table.name)}
-        for column in table.columns:
-            change = None
-            if column.name not in there:
-                change = f"ADD COLUMN {CreateColumn(column).compile(dialect=engine.dialect)}"
-            elif engine.dialect.name == "postgresql" and _length(column.type) > _length(there[column.name]):
-                change = f"ALTER COLUMN {column.name} TYPE VARCHAR({_length(column.type)})"  # SQLite counts no letters
-            if change is not None:
-                with engine.begin() as connection:
-                    connection.exec_driver_sql(f"ALTER TABLE {table.name} {change}")
-
-
-def _length(kind: Any) -> int:
-    """How long a text of a column's type may be; 0 where it is no text, or of any length."""
-    return getattr(kind, "length", None) or 0
+def _is_ready(connection: Connection) -> bool:
+    found = set(inspect(connection).get_table_names()) & set(metadata.tables)
+    number = connection.execute(select(layout.c.number)).scalar() if layout.name in found else None
+    if found and number != LAYOUT:
+        raise LedgerUnavailable(
+            f"the ledger at {connection.engine.url!s} was made by another version of Firn (its layout is "
+            f"{number or 'unknown'}, this version needs {LAYOUT}); use that version, or an empty FIRN_HOME and an "
+            "empty FIRN_LEDGER__URL"
+        )
+    return bool(found)

@@ -21,11 +21,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 from service.errors import KeyBusy
 from service.ledger import database
 from service.ledger.last import not_last
-from service.ledger.owners import Alone, Owners, Together
+from service.ledger.owners import Owners, SharedInstances, SingleInstance
 from service.ledger.schema import batches, keys, shares, write_counts
 from service.ledger.translate import translated
-from service.marks import Shares
-from service.names import TableName
+from service.model.names import TableName
+from service.model.row_marks import RowShares
 from service.settings import Settings
 
 _KEPT_DAYS = 30
@@ -77,7 +77,7 @@ class KeyNote:
 
 
 @dataclass(frozen=True)
-class Begun:
+class NewBatch:
     """A change to note before it is tried."""
 
     batch: str
@@ -90,7 +90,7 @@ class Begun:
     """Fingerprints by key id."""
     whose: Mapping[str, str] = field(default_factory=dict)
     """Which request has a key, by key id, where several share the change."""
-    shares: Shares | None = None
+    shares: RowShares | None = None
     """Of a batch that requests share: which rows are whose."""
     undoes: str | None = None
 
@@ -101,10 +101,12 @@ class Ledger:
     def __init__(self, url: str) -> None:
         self._engine = database.engine(url)
         with translated():
-            database.bring_up_to_date(self._engine)
-            self.owners: Owners = Together(self._engine) if self._engine.dialect.name == "postgresql" else Alone()
+            database.prepare(self._engine)
+            self.owners: Owners = (
+                SharedInstances(self._engine) if self._engine.dialect.name == "postgresql" else SingleInstance()
+            )
 
-    def begin(self, change: Begun) -> None:
+    def begin(self, change: NewBatch) -> None:
         """Note a change, and the keys of those who asked for it, in one transaction.
 
         KeyBusy, and nothing is noted, where another instance has begun or answered a request with one of the keys.
@@ -112,7 +114,7 @@ class Ledger:
         with self._writing() as connection:
             self._note(connection, change)
 
-    def _note(self, connection: Connection, change: Begun) -> None:
+    def _note(self, connection: Connection, change: NewBatch) -> None:
         values = {
             "batch": change.batch,
             "tenant": change.table.tenant,
@@ -355,7 +357,7 @@ def as_batch(row: Any) -> Batch:
     )
 
 
-def _shares(shared: Shares) -> dict[str, Any]:
+def _shares(shared: RowShares) -> dict[str, Any]:
     return {
         "counts": ",".join(map(str, shared.counts)),
         "unmarked": shared.unmarked,

@@ -46,7 +46,7 @@ class Owners(Protocol):
         """Be gone."""
 
 
-class Alone:
+class SingleInstance:
     """The one instance of its home: whoever was before it has ended, its JVM too."""
 
     shared = False
@@ -69,7 +69,7 @@ class Alone:
         pass
 
 
-class Together:
+class SharedInstances:
     """One of several: it holds an advisory lock of PostgreSQL as long as it lives and reaches the ledger."""
 
     shared = True

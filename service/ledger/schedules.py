@@ -1,76 +1,20 @@
-"""The ledger's notes of schedules and of their runs: each due run is claimed by one instance, and fenced."""
+"""The ledger's notes of schedules. A run of one is a job that claims its schedule, so there is one at a time."""
 
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    ColumnElement,
-    Connection,
-    Integer,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    and_,
-    case,
-    delete,
-    func,
-    insert,
-    literal,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, literal, or_, select, update
 
 from service.errors import ScheduleExists
+from service.ledger.jobs import UNFINISHED, JobRecord, JobRecords, add, as_record
 from service.ledger.ledger import Ledger, _insert_new
-from service.ledger.schema import metadata
+from service.ledger.schema import jobs, schedules
+from service.model.names import TableName
 
+RUN = "RUN_SCHEDULE"
 _RUNS_KEPT = 50
-
-schedules = Table(
-    "schedules",
-    metadata,
-    Column("id", String(40), primary_key=True),
-    Column("tenant", String(63), nullable=False),
-    Column("name", String(63), nullable=False),
-    Column("cron", String(200), nullable=False),
-    Column("timezone", String(100), nullable=False),
-    Column("delay_s", BigInteger, nullable=False),
-    Column("scope", String(10), nullable=False),  # table, namespace, all
-    Column("namespace", String(63)),
-    Column("table_name", String(63)),
-    Column("task", Text, nullable=False),  # JSON: a request without an address
-    Column("enabled", Boolean, nullable=False),
-    Column("catch_up", Boolean, nullable=False),
-    Column("created_ms", BigInteger, nullable=False),
-    Column("next_ms", BigInteger, index=True),  # null while disabled, and where no time is left
-    Column("fence", BigInteger, nullable=False, server_default="0"),  # grows with each claim
-    Column("run", String(40), index=True),  # the one under way
-    Column("owner", String(40), nullable=False, server_default=""),  # of the run; empty where it was let go
-    Column("beat", BigInteger, nullable=False, server_default="0"),
-    UniqueConstraint("tenant", "name"),
-)
-
-schedule_runs = Table(
-    "schedule_runs",
-    metadata,
-    Column("id", String(40), primary_key=True),
-    Column("schedule", String(40), nullable=False, index=True),
-    Column("state", String(12), nullable=False),  # running, done, partly, failed, interrupted, missed
-    Column("asked_by", String(200), nullable=False),  # "schedule", "request <id>"
-    Column("due_ms", BigInteger),  # null where somebody asked for it
-    Column("begun_ms", BigInteger, nullable=False),
-    Column("ended_ms", BigInteger),
-    Column("attempts", Integer, nullable=False),
-    Column("tally", Text, nullable=False),  # JSON: what became of which table
-    Column("error", Text),
-)
 
 
 @dataclass(frozen=True)
@@ -91,45 +35,16 @@ class Schedule:
     catch_up: bool
     created_ms: int
     next_ms: int | None
-    fence: int = 0
-    run: str | None = None
-    owner: str = ""
-    beat: int = 0
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of a schedule; `tally` is JSON."""
-
-    id: str
-    schedule: str
-    state: str
-    asked_by: str
-    due_ms: int | None
-    begun_ms: int
-    ended_ms: int | None
-    attempts: int
-    tally: str
-    error: str | None = None
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A run that is this instance's as long as the schedule has this fence."""
-
-    schedule: Schedule
-    run: Run
+    run: JobRecord | None = None
+    """The one in progress, or left by its instance."""
 
 
 class ScheduleNotes:
-    """The tables `schedules` and `schedule_runs` of a ledger."""
+    """The table `schedules` of a ledger, and the jobs that are runs."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-
-    @property
-    def me(self) -> str:
-        return self._ledger.owners.me
+        self.jobs = JobRecords(ledger)
 
     def put(self, made: Schedule, *, replacing: bool) -> bool:
         """Note a schedule; true where it took the place of one of that name, whose run and past it keeps.
@@ -173,124 +88,76 @@ class ScheduleNotes:
             gone = delete(schedules).where(*_named(tenant, name)).returning(schedules.c.id)
             schedule = connection.execute(gone).scalar()
             if schedule is not None:
-                connection.execute(delete(schedule_runs).where(schedule_runs.c.schedule == schedule))
+                connection.execute(delete(jobs).where(jobs.c.kind == RUN, jobs.c.claim == schedule))
             return schedule is not None
 
     def at_hand(self, now_ms: int) -> list[Schedule]:
         """Those that are due and those that run, the longest due first."""
         due = schedules.c.enabled & (schedules.c.next_ms <= now_ms)
-        return self._found(or_(schedules.c.run.is_not(None), due), order=schedules.c.next_ms)
+        return self._found(or_(jobs.c.id.is_not(None), due), order=schedules.c.next_ms)
 
     def claim(
-        self, seen: Schedule, asked_by: str, begun_ms: int, tally: str, *, due: bool, next_ms: int | None = None
-    ) -> Claim | None:
+        self, seen: Schedule, requested_by: str, now_ms: int, tally: str, *, due: bool, next_ms: int | None = None
+    ) -> JobRecord | None:
         """Begin a run: the due one, after which `next_ms` is due, or one that somebody asked for.
 
-        None where somebody else was first.
+        None if another instance was first.
         """
-        same = [*_same(seen), schedules.c.run.is_(None)]
-        run = Run(uuid.uuid4().hex, seen.id, "running", asked_by[:200], None, begun_ms, None, 1, tally)
-        values: dict[str, Any] = {"fence": schedules.c.fence + 1, "run": run.id, "owner": self.me, "beat": 0}
-        if due:
-            same += [schedules.c.enabled, schedules.c.next_ms == seen.next_ms]
-            run, values["next_ms"] = replace(run, due_ms=seen.next_ms), next_ms
+        run = self._run(seen, requested_by, now_ms, tally, seen.next_ms if due else None)
         with self._ledger._writing() as connection:
-            row = connection.execute(update(schedules).where(*same).values(**values).returning(schedules)).one_or_none()
-            if row is None:
+            # Whoever else is about to begin it waits here.
+            now = connection.execute(select(schedules).where(schedules.c.id == seen.id).with_for_update()).one_or_none()
+            if now is None or (due and not (now.enabled and now.next_ms == seen.next_ms)):
                 return None
-            _insert(connection, run)
-            return Claim(_schedule(row), run)
+            if not _add(connection, run):
+                return None
+            if due:
+                connection.execute(update(schedules).where(schedules.c.id == seen.id).values(next_ms=next_ms))
+            return run
 
     def miss(self, seen: Schedule, now_ms: int, tally: str, next_ms: int | None) -> bool:
-        """Leave a due run out; false where somebody else was first."""
-        same = [*_same(seen), schedules.c.run.is_(None), schedules.c.next_ms == seen.next_ms]
-        left_out = Run(uuid.uuid4().hex, seen.id, "missed", "schedule", seen.next_ms, now_ms, now_ms, 0, tally)
+        """Leave a due run out; false if another instance was first."""
+        missed = self._run(seen, "schedule", now_ms, tally, seen.next_ms)
+        due = (schedules.c.id == seen.id, schedules.c.next_ms == seen.next_ms)
         with self._ledger._writing() as connection:
-            noted = update(schedules).where(*same).values(next_ms=next_ms).returning(schedules.c.id)
+            noted = update(schedules).where(*due).values(next_ms=next_ms).returning(schedules.c.id)
             if connection.execute(noted).scalar() is None:
                 return False
-            _insert(connection, left_out)
-            return True
+            return _add(connection, replace(missed, state="missed", fence=0, ended_ms=now_ms))
 
-    def let_go(self, seen: Schedule) -> bool:
-        """Whether nobody can be at a run: it was let go, or whoever began it was alone here, and has ended."""
-        owners = self._ledger.owners
-        return not seen.owner or (not owners.shared and owners.gone(seen.owner))
-
-    def gone(self, owner: str) -> bool:
-        """Whether the instance that runs a schedule cannot be seen: it has ended, or has lost the ledger."""
-        return self._ledger.owners.gone(owner)
-
-    def take_over(self, seen: Schedule) -> Claim | None:
-        """Go on with a run that was left, or seems to be; None where it has not stood still."""
-        same = [*_same(seen), schedules.c.run == seen.run, schedules.c.beat == seen.beat]
-        values = {"fence": schedules.c.fence + 1, "owner": self.me, "beat": 0}
-        with self._ledger._writing() as connection:
-            row = connection.execute(update(schedules).where(*same).values(**values).returning(schedules)).one_or_none()
-            if row is None:
-                return None
-            again = {"state": "running", "attempts": schedule_runs.c.attempts + 1}
-            noted = update(schedule_runs).where(schedule_runs.c.id == seen.run).values(**again)
-            return Claim(_schedule(row), _run(connection.execute(noted.returning(schedule_runs)).one()))
-
-    def beat(self, claim: Claim) -> bool:
-        """Show others that a run goes on; false where it is ours no more."""
-        with self._ledger._writing() as connection:
-            noted = update(schedules).where(*_held(claim)).values(beat=schedules.c.beat + 1)
-            return connection.execute(noted.returning(schedules.c.id)).scalar() is not None
-
-    def holds(self, claim: Claim) -> bool:
-        """Whether a run is still ours."""
-        with self._ledger._reading() as connection:
-            return connection.execute(select(schedules.c.id).where(*_held(claim))).scalar() is not None
-
-    def note(self, claim: Claim, tally: str) -> bool:
-        """Note how far a run is; false where it is ours no more."""
-        ours = select(schedules.c.id).where(*_held(claim)).exists()
-        with self._ledger._writing() as connection:
-            noted = update(schedule_runs).where(schedule_runs.c.id == claim.run.id, ours).values(tally=tally)
-            return connection.execute(noted.returning(schedule_runs.c.id)).scalar() is not None
-
-    def end(self, claim: Claim, state: str, tally: str, error: str | None, ended_ms: int) -> bool:
-        """Note the end of a run; false, and nothing is noted, where it is ours no more."""
-        return self._let_go(claim, {"run": None, "owner": ""}, state=state, tally=tally, error=error, ended_ms=ended_ms)
-
-    def release(self, claim: Claim, tally: str) -> bool:
-        """Let a run go, for whoever comes next to go on with."""
-        return self._let_go(claim, {"owner": ""}, state="interrupted", tally=tally)
-
-    def run(self, run: str) -> Run | None:
-        with self._ledger._reading() as connection:
-            row = connection.execute(select(schedule_runs).where(schedule_runs.c.id == run)).one_or_none()
-        return None if row is None else _run(row)
-
-    def runs(self, of: Sequence[str], each: int) -> dict[str, list[Run]]:
+    def runs(self, of: Sequence[str], each: int) -> dict[str, list[JobRecord]]:
         """The latest runs of schedules, so many of each, newest first."""
-        place = func.row_number().over(
-            partition_by=schedule_runs.c.schedule, order_by=(schedule_runs.c.begun_ms.desc(), schedule_runs.c.id)
-        )
-        found: dict[str, list[Run]] = {schedule: [] for schedule in of}
+        newest_first = (jobs.c.created_ms.desc(), jobs.c.id)
+        place = func.row_number().over(partition_by=jobs.c.claim, order_by=newest_first)
+        found: dict[str, list[JobRecord]] = {schedule: [] for schedule in of}
         with self._ledger._reading() as connection:
             for i in range(0, len(of), 500):
-                placed = select(schedule_runs, place.label("place"))
-                placed_of = placed.where(schedule_runs.c.schedule.in_(of[i : i + 500])).subquery()
+                placed = select(jobs, place.label("place")).where(jobs.c.kind == RUN)
+                placed_of = placed.where(jobs.c.claim.in_(of[i : i + 500])).subquery()
                 asked = select(placed_of).where(placed_of.c.place <= each).order_by(placed_of.c.place)
                 for row in connection.execute(asked):
-                    found[row.schedule].append(_run(row))
+                    found[row.claim].append(as_record(row))
         return found
 
-    def _let_go(self, claim: Claim, values: dict[str, Any], **noted: Any) -> bool:
-        with self._ledger._writing() as connection:
-            # The fence grows here too: what the run still has under way must not be committed any more.
-            ended = update(schedules).where(*_held(claim)).values(fence=schedules.c.fence + 1, **values)
-            if connection.execute(ended.returning(schedules.c.id)).scalar() is None:
-                return False
-            connection.execute(update(schedule_runs).where(schedule_runs.c.id == claim.run.id).values(**noted))
-            return True
+    def _run(self, of: Schedule, requested_by: str, now_ms: int, tally: str, due_ms: int | None) -> JobRecord:
+        return JobRecord(
+            uuid.uuid4().hex,
+            RUN,
+            TableName(of.tenant, of.namespace or "", of.table or ""),
+            claim=of.id,
+            owner=self.jobs.me,
+            requested_by=requested_by[:200],
+            progress=tally,
+            details={"due_ms": due_ms},
+            created_ms=now_ms,
+            started_ms=now_ms,
+        )
 
     def _found(self, *where: ColumnElement[bool], order: Any = None) -> list[Schedule]:
+        run = [column.label(f"run_{column.name}") for column in jobs.c]
+        asked = select(schedules, *run).outerjoin(jobs, and_(jobs.c.claim == schedules.c.id, UNFINISHED))
         with self._ledger._reading() as connection:
-            return [_schedule(row) for row in connection.execute(select(schedules).where(*where).order_by(order))]
+            return [_schedule(row) for row in connection.execute(asked.where(*where).order_by(order))]
 
 
 def _next_of(made: Schedule) -> Any:
@@ -308,19 +175,14 @@ def _named(tenant: str, name: str) -> tuple[ColumnElement[bool], ...]:
     return schedules.c.tenant == tenant, schedules.c.name == name
 
 
-def _same(seen: Schedule) -> tuple[ColumnElement[bool], ...]:
-    return schedules.c.id == seen.id, schedules.c.fence == seen.fence
-
-
-def _held(claim: Claim) -> tuple[ColumnElement[bool], ...]:
-    return *_same(claim.schedule), schedules.c.run == claim.run.id
-
-
-def _insert(connection: Connection, run: Run) -> None:
-    connection.execute(insert(schedule_runs), vars(run))
-    of_it = schedule_runs.c.schedule == run.schedule
-    latest = select(schedule_runs.c.id).where(of_it).order_by(schedule_runs.c.begun_ms.desc(), schedule_runs.c.id)
-    connection.execute(delete(schedule_runs).where(of_it, schedule_runs.c.id.not_in(latest.limit(_RUNS_KEPT))))
+def _add(connection: Connection, run: JobRecord) -> bool:
+    """Note a run, and forget those that are too old."""
+    if not add(connection, run):
+        return False
+    of_it = (jobs.c.kind == RUN, jobs.c.claim == run.claim)
+    latest = select(jobs.c.id).where(*of_it).order_by(jobs.c.created_ms.desc(), jobs.c.id).limit(_RUNS_KEPT)
+    connection.execute(delete(jobs).where(*of_it, jobs.c.id.not_in(latest)))
+    return True
 
 
 def _schedule(row: Any) -> Schedule:
@@ -339,23 +201,5 @@ def _schedule(row: Any) -> Schedule:
         row.catch_up,
         row.created_ms,
         row.next_ms,
-        row.fence,
-        row.run,
-        row.owner,
-        row.beat,
-    )
-
-
-def _run(row: Any) -> Run:
-    return Run(
-        row.id,
-        row.schedule,
-        row.state,
-        row.asked_by,
-        row.due_ms,
-        row.begun_ms,
-        row.ended_ms,
-        row.attempts,
-        row.tally,
-        row.error,
+        None if row.run_id is None else as_record(row, "run_"),
     )

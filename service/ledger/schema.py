@@ -1,8 +1,25 @@
 """The ledger's tables."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+)
 
 metadata = MetaData()
+
+# The number of this layout: it grows with each change of the tables below.
+LAYOUT = 1
+layout = Table("layout", metadata, Column("number", Integer, primary_key=True))
 
 batches = Table(
     "batches",
@@ -60,3 +77,70 @@ write_counts = Table(
     Column("table_uuid", String(36), primary_key=True),
     Column("writes", Integer, nullable=False),
 )
+
+# Long work of every kind; docs/decisions/0016 has the life cycle.
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("kind", String(20), nullable=False),
+    Column("tenant", String(63), nullable=False),
+    Column("namespace", String(63), nullable=False),  # this and the next two are empty if it is not about one table
+    Column("table_name", String(63), nullable=False),
+    Column("table_uuid", String(36), nullable=False, index=True),
+    Column("state", String(12), nullable=False),
+    Column("claim", String(100), index=True),  # what only one unfinished job can have
+    Column("listed", Boolean, nullable=False),  # whether LIST_JOBS shows it
+    Column("owner", String(40), nullable=False),  # empty if no instance works on it
+    Column("fence", BigInteger, nullable=False),  # 1, and one more each time it changes hands
+    Column("heartbeat", BigInteger, nullable=False),  # a count that grows while it goes on
+    Column("requested_by", String(200), nullable=False),  # "request <id>", "schedule <name>", "auto"
+    Column("progress", Text, nullable=False),  # JSON
+    Column("details", Text, nullable=False),  # JSON that only its kind reads
+    Column("outcome", LargeBinary, nullable=False),  # JSON: the response or the error; before, the response to expect
+    Column("batch", String(40)),  # the last one that it tried to commit
+    Column("cancelling_ms", BigInteger),  # when its owner was asked to cancel it
+    Column("created_ms", BigInteger, nullable=False),
+    Column("started_ms", BigInteger),  # when it had its turn; from then on it may have files that no snapshot holds
+    Column("ended_ms", BigInteger, index=True),  # null while it is unfinished
+    Column("leaves_files", Boolean, nullable=False),  # whether it ended and left files that recovery has to remove
+)
+_unfinished = jobs.c.ended_ms.is_(None)
+Index("jobs_claimed", jobs.c.claim, unique=True, sqlite_where=_unfinished, postgresql_where=_unfinished)
+Index("jobs_of_kind", jobs.c.kind, jobs.c.started_ms)
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("tenant", String(63), nullable=False),
+    Column("name", String(63), nullable=False),
+    Column("cron", String(200), nullable=False),
+    Column("timezone", String(100), nullable=False),
+    Column("delay_s", BigInteger, nullable=False),
+    Column("scope", String(10), nullable=False),  # table, namespace, all
+    Column("namespace", String(63)),
+    Column("table_name", String(63)),
+    Column("task", Text, nullable=False),  # JSON: a request without an address
+    Column("enabled", Boolean, nullable=False),
+    Column("catch_up", Boolean, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("next_ms", BigInteger, index=True),  # null while disabled, and if no time is left
+    UniqueConstraint("tenant", "name"),
+)
+
+# Where tables are that were ever renamed, dropped or set offline.
+places = Table(
+    "places",
+    metadata,
+    Column("table_uuid", String(36), primary_key=True),
+    Column("tenant", String(63), nullable=False),
+    Column("namespace", String(63), nullable=False),
+    Column("table_name", String(63), nullable=False),  # of a dropped one: what it was called
+    Column("state", String(10), nullable=False),  # here, dropped
+    Column("offline", Boolean, nullable=False, server_default=false()),
+    Column("dropped_ms", BigInteger),
+    Column("keep_until_ms", BigInteger),
+    Column("folder", Text),  # that is removed with a dropped table; null if others may need what is in it
+)
+Index("places_by_name", places.c.tenant, places.c.namespace, places.c.table_name)

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select
 
-from service.ledger.asked import asked_for
+from service.ledger.asked import batch_requests
 from service.ledger.ledger import Batch, Ledger, as_batch
 from service.ledger.schema import batches, shares
-from service.marks import Shares
+from service.model.row_marks import RowShares
 
 _AT_ONCE = 500
 _DONE = batches.c.state == "done"
@@ -48,18 +48,18 @@ class UndoNotes:
         with self._ledger._reading() as connection:
             return [as_batch(row) for row in connection.execute(asked.order_by(batches.c.begun_ms)).all()]
 
-    def shares(self, batch: str) -> Shares | None:
+    def shares(self, batch: str) -> RowShares | None:
         """Which of a batch's rows were whose, if it was shared and that is kept still."""
         with self._ledger._reading() as connection:
             row = connection.execute(select(shares).where(shares.c.batch == batch)).one_or_none()
         if row is None:
             return None
         counts = tuple(int(count) for count in row.counts.split(","))
-        return Shares(counts, row.unmarked, bytes(row.marks), row.schema_id, row.until_ms)
+        return RowShares(counts, row.unmarked, bytes(row.marks), row.schema_id, row.until_ms)
 
     def among(self, operation: str, ids: Sequence[str]) -> set[str]:
         """Those of several batches that are changes of this kind."""
-        return {batch for batch, asked in asked_for(self._ledger, ids).items() if asked.operation == operation}
+        return {batch for batch, asked in batch_requests(self._ledger, ids).items() if asked.operation == operation}
 
     def ids_of(self, batch: str) -> list[str]:
         """The request ids that share a batch; none of one that is not known."""

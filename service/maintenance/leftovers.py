@@ -1,30 +1,29 @@
-"""What long work left on disk, and what it committed, whose instance did not live to say so."""
+"""What a job left on disk, and what it committed, if its instance ended before it did."""
 
 from dataclasses import dataclass, field
 
-from service.catalog.files import list_files
+from service.catalog.files.data_files import list_files
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.engine.compaction import sweep
-from service.engine.engine import Engine
-from service.ledger.writers import Writers
-from service.upkeep.report import Tally
+from service.engine.iceberg.compaction import sweep
+from service.engine.session.engine import Engine
+from service.maintenance.compact.report import CompactionTally
 
 
 @dataclass
-class Committed:
+class LeftoverCommits:
     """The files of one folder that snapshots hold, and the figures of the commits that brought them."""
 
     paths: set[str] = field(default_factory=set)
-    tally: Tally = field(default_factory=lambda: Tally(0, 0))
+    tally: CompactionTally = field(default_factory=lambda: CompactionTally(0, 0))
     last: Snapshot | None = None
 
 
-def commits_below(table: Table, folder: str) -> Committed:
+def commits_below(table: Table, folder: str) -> LeftoverCommits:
     """What was committed of the files below a folder, known by its own name: `file:/…` may be spelled `file:///…`.
 
     A commit whose own parent has expired is not counted.
     """
-    found = Committed()
+    found = LeftoverCommits()
     known = {snapshot.snapshot_id for snapshot in table.snapshots()}
     for snapshot in table.snapshots():
         after = list_files(table, snapshot.snapshot_id)
@@ -37,15 +36,16 @@ def commits_below(table: Table, folder: str) -> Committed:
     return found
 
 
-def clear_up(engine: Engine, catalog: Catalog, writers: Writers, table: Table, folder: str) -> tuple[int, Committed]:
+def clear_up(
+    engine: Engine, catalog: Catalog, table: Table, folder: str, *, fence: bool
+) -> tuple[int, LeftoverCommits]:
     """Remove the files below a folder of a table that no snapshot holds; how many those were, and what was committed.
 
-    Whoever wrote there has left; the folder's last name is its alone.
+    The job that wrote there was taken from its instance; the folder's last name is its alone. With `fence`, as that
+    instance may live, what it has built on an earlier snapshot can no longer be committed.
     """
     name = folder.rstrip("/").rpartition("/")[2]
-    # Its writer is forgotten, and what it has built on an earlier snapshot can no longer be committed.
-    writers.active(table.uuid)
-    if writers.shared:
+    if fence:
         catalog.fence(table, name)
         table = catalog.load(table.name)
     committed = commits_below(table, name)

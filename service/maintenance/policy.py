@@ -5,12 +5,18 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.errors import InvalidRequest
-from service.partition import PartitionField
-from service.properties import CompactionOverrides, compaction_policy, describe, snapshot_policy, target_file_size_mb
-from service.schema import TableSchema
+from service.maintenance.compact.sorting import check_order
+from service.model.properties import (
+    CompactionOverrides,
+    compaction_policy,
+    describe,
+    snapshot_policy,
+    target_file_size_mb,
+)
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import TableSchema
+from service.model.window import check_window
 from service.settings import IcebergSettings, Mode, Strategy
-from service.upkeep.sorting import check_order
-from service.upkeep.window import check_window
 
 TARGET, SNAPSHOTS = "target_file_size_mb", "snapshots"
 

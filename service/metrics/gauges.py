@@ -1,4 +1,4 @@
-"""What is read only when somebody asks: how long queues are, what is up. Nobody keeps these by hand."""
+"""Metrics that are read on each scrape, such as the lengths of queues."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -6,43 +6,43 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service.metrics.catalogue import Described
+from service.metrics.catalogue import MetricSpec
 
 log = logging.getLogger("firn.metrics")
 
-# A number, or numbers by the values of the labels.
-Read = Callable[[], float | Mapping[tuple[str, ...], float]]
+# Returns a number, or numbers by the values of the labels.
+ReadGauge = Callable[[], float | Mapping[tuple[str, ...], float]]
 
 
-class Reads(Collector):
-    """Asks the parts of the service; what nobody has told how to read is left out."""
+class Gauges(Collector):
+    """Calls the functions that read the metrics; a metric without one has no value."""
 
-    def __init__(self, kinds: Iterable[Described]) -> None:
-        self._kinds = {kind.name: kind for kind in kinds}
-        self._reads: dict[str, Read] = {}
+    def __init__(self, specs: Iterable[MetricSpec]) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._reads: dict[str, ReadGauge] = {}
 
-    def add(self, name: str, read: Read) -> None:
-        """Have a metric read so; whoever says it last is asked. It must be quick, and wait for nothing slow."""
-        if name not in self._kinds:
+    def add(self, name: str, read: ReadGauge) -> None:
+        """Set the function that reads a metric, in place of an earlier one; it must be quick and do no I/O."""
+        if name not in self._specs:
             raise KeyError(name)
         self._reads[name] = read
 
     @property
     def missing(self) -> set[str]:
-        """What nobody has told how to read."""
-        return self._kinds.keys() - self._reads.keys()
+        """The metrics without a function that reads them."""
+        return self._specs.keys() - self._reads.keys()
 
     def describe(self) -> Iterable[Metric]:
-        return [kind.family() for kind in self._kinds.values()]
+        return [spec.family() for spec in self._specs.values()]
 
     def collect(self) -> Iterable[Metric]:
-        for name, kind in self._kinds.items():
-            family = kind.family()
+        for name, spec in self._specs.items():
+            family = spec.family()
             try:
                 found = self._reads[name]() if name in self._reads else {}
                 by_label = found if isinstance(found, Mapping) else {(): found}
                 for labels, value in by_label.items():
                     family.add_metric(labels, value)
-            except Exception as e:  # one part that cannot tell must not hide the others
+            except Exception as e:  # one that fails must not hide the others
                 log.warning("%s could not be read: %s", name, e)
             yield family

@@ -1,4 +1,4 @@
-"""What happened, counted for Prometheus: other rooms say it in one word, `GET /metrics` tells it."""
+"""Metrics for Prometheus: every package records events here, and `GET /metrics` shows them."""
 
 from collections.abc import Iterable
 
@@ -7,21 +7,21 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service.metrics.catalogue import ENDS, EXPECTED, HAPPENED, KINDS, READ, TABLES
-from service.metrics.reads import Read, Reads
+from service.metrics.catalogue import GAUGES, JOB_ENDS, JOB_KINDS, PER_TABLE, PREDECLARED_CODES, RECORDED
+from service.metrics.gauges import Gauges, ReadGauge
 from service.metrics.tables import Series, TableSeries
-from service.names import TableName
+from service.model.names import TableName
 
 
 class Metrics:
-    """One for the service. Its methods take microseconds and never fail whoever calls them."""
+    """All metrics of the service. Its methods take microseconds and do not raise."""
 
     def __init__(self, tables: int = 1000) -> None:
-        """`tables` is how many tables have series of their own at most."""
+        """`tables` is the maximum number of tables with series of their own."""
         self.registry = CollectorRegistry()
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
-        for kind in HAPPENED:
+        for kind in RECORDED:
             if kind.kind == "counter":
                 self._counters[kind.name] = Counter(kind.name, kind.help, kind.labels, registry=self.registry)
                 for value in kind.known:
@@ -30,35 +30,35 @@ class Metrics:
                 self._histograms[kind.name] = Histogram(
                     kind.name, kind.help, kind.labels, registry=self.registry, buckets=kind.buckets
                 )
-        for job in KINDS:
+        for job in JOB_KINDS:
             self._declare(job)
-        self._tables = TableSeries(TABLES, tables)
-        self._reads = Reads(READ)
+        self._tables = TableSeries(PER_TABLE, tables)
+        self._reads = Gauges(GAUGES)
         self.registry.register(self._tables)
         self.registry.register(self._reads)
         ProcessCollector(registry=self.registry)
 
-    def read(self, name: str, read: Read) -> None:
-        """Have a metric read by calling this whenever somebody asks for the metrics: quick, and without I/O."""
+    def read(self, name: str, read: ReadGauge) -> None:
+        """Set the function that reads a metric on each scrape; it must be quick and do no I/O."""
         self._reads.add(name, read)
 
     @property
     def unread(self) -> set[str]:
-        """The metrics that nobody has told how to read."""
+        """The metrics without a function that reads them."""
         return self._reads.missing
 
     def exposition(self, accept: str | None = None) -> tuple[bytes, str]:
-        """All metrics as text in the form that an Accept header asks for, and its content type."""
+        """All metrics as text in the format that an Accept header prefers, and its content type."""
         encode, content_type = choose_encoder(accept or "")
-        return encode(_Told(self.registry)), content_type
+        return encode(_WithoutCreated(self.registry)), content_type
 
     def serves(self, operation: str) -> None:
-        """There is such an operation: what alerts look for is told as 0 until it happens."""
-        for code in EXPECTED:
+        """Show the outcomes of an operation that alerts look for as 0 until they occur."""
+        for code in PREDECLARED_CODES:
             self._counters["firn_requests_total"].labels(operation, code)
 
     def request(self, operation: str, code: str, seconds: float | None = None) -> None:
-        """A request was answered: `code` is ok, or the error's."""
+        """A request was answered; `code` is ok, or the error's code."""
         self._counters["firn_requests_total"].labels(operation, code).inc()
         if seconds is not None:
             self._histograms["firn_request_seconds"].labels(operation).observe(seconds)
@@ -68,12 +68,12 @@ class Metrics:
         self._histograms["firn_query_seconds"].observe(seconds)
 
     def streamed(self, seconds: float, *, whole: bool) -> None:
-        """A streamed answer is over."""
+        """A streamed response ended."""
         self._counters["firn_streams_ended_total"].labels("whole" if whole else "broken").inc()
         self._histograms["firn_stream_seconds"].observe(seconds)
 
     def batch(self, requests: int, records: int) -> None:
-        """So many WRITEs were committed together."""
+        """A number of WRITEs were committed together."""
         self._histograms["firn_batch_requests"].observe(requests)
         self._histograms["firn_batch_records"].observe(records)
 
@@ -81,18 +81,18 @@ class Metrics:
         """A change made a snapshot."""
         self._histograms["firn_commit_seconds"].labels(operation).observe(seconds)
         for name in ("firn_commit_retries_total", "firn_commit_conflicts_total"):
-            self._counters[name].labels(operation)  # told as 0 until it happens
+            self._counters[name].labels(operation)  # shown as 0 until one occurs
 
     def retried(self, operation: str) -> None:
-        """A change was beaten by another writer and is tried again."""
+        """Another writer committed before a change, which is retried."""
         self._counters["firn_commit_retries_total"].labels(operation).inc()
 
     def conflict(self, operation: str) -> None:
-        """A change was beaten by other writers and given up."""
+        """A change failed because other writers committed before each of its tries."""
         self._counters["firn_commit_conflicts_total"].labels(operation).inc()
 
     def checked(self, table: TableName, small_files: int) -> None:
-        """A table's small files were counted; where a compaction is worth it, `recommended` follows."""
+        """A check counted a table's small files; if it recommends a compaction, `recommended` is called next."""
         self._counters["firn_small_file_checks_total"].inc()
         self._tables.set(table, {("firn_table_small_files",): small_files, ("firn_table_compaction_recommended",): 0})
 
@@ -102,7 +102,7 @@ class Metrics:
         self._tables.set(table, {("firn_table_compaction_recommended",): 1})
 
     def looked_at(self, table: TableName, small_files: int, *, recommended: bool) -> None:
-        """A table's small files are so many now, whatever they were counted for."""
+        """A table's small files were counted outside of a check."""
         now: dict[Series, float] = {("firn_table_small_files",): small_files}
         self._tables.refresh(table, {**now, ("firn_table_compaction_recommended",): recommended})
 
@@ -119,9 +119,9 @@ class Metrics:
         groups_failed: int = 0,
         seconds: float = 0,
     ) -> None:
-        """A compaction ended: done, nothing, failed or cancelled. Where it merged files its figures are added up.
+        """A compaction ended: done, nothing, failed or cancelled. If it merged files, its figures are added up.
 
-        What small files are left, `looked_at` is told after this.
+        `looked_at` is called next, with the small files that are left.
         """
         self._counters["firn_compactions_total"].labels(outcome).inc()
         self._counters["firn_compaction_conflicts_total"].inc(conflicts)
@@ -141,11 +141,11 @@ class Metrics:
         self._tables.set(table, last)
 
     def dropped(self, table: TableName) -> None:
-        """A table is gone, and so are its series."""
+        """A table was dropped: remove its series."""
         self._tables.forget(table)
 
     def job(self, kind: str, state: str) -> None:
-        """A job came to a state."""
+        """A job reached a state."""
         self._counters["firn_job_states_total"].labels(kind, state).inc()
         self._declare(kind)
 
@@ -154,18 +154,18 @@ class Metrics:
         self._counters["firn_schedule_runs_total"].labels(state).inc()
 
     def _declare(self, kind: str) -> None:
-        for end in ENDS:
-            self._counters["firn_job_states_total"].labels(kind, end)  # told as 0 until it happens
+        for end in JOB_ENDS:
+            self._counters["firn_job_states_total"].labels(kind, end)  # shown as 0 until one occurs
 
 
-class _Told(Collector):
-    """A registry without the series that say when a counter was made: they double the number of series for nothing."""
+class _WithoutCreated(Collector):
+    """A registry without the `_created` series, which would double the number of series for no use."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
     def collect(self) -> Iterable[Metric]:
         for metric in self._registry.collect():
-            made = f"{metric.name}_created"
-            metric.samples = [sample for sample in metric.samples if sample.name != made]
+            created = f"{metric.name}_created"
+            metric.samples = [sample for sample in metric.samples if sample.name != created]
             yield metric

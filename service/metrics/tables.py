@@ -1,4 +1,4 @@
-"""Series by table, bounded: names of tables come from clients, and nothing that they send may grow without end."""
+"""Series per table, of a bounded number of tables: clients choose the names of tables and could create any number."""
 
 import threading
 from collections import OrderedDict
@@ -7,35 +7,35 @@ from collections.abc import Iterable
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service.metrics.catalogue import Described
-from service.names import TableName
+from service.metrics.catalogue import MetricSpec
+from service.model.names import TableName
 
-# A metric's name, and the values of its labels beside the table's.
+# A metric's name, and the values of its labels other than the table's.
 Series = tuple[str, ...]
 
 
 class TableSeries(Collector):
-    """The series of so many tables; those that were heard of least recently go, with all their series."""
+    """The series of at most `most_tables` tables; the one updated least recently is removed first."""
 
-    def __init__(self, kinds: Iterable[Described], most: int) -> None:
-        self._kinds = tuple(kinds)
-        self._most = most
+    def __init__(self, specs: Iterable[MetricSpec], most_tables: int) -> None:
+        self._specs = tuple(specs)
         self._lock = threading.Lock()
+        self._most = most_tables
         self._tables: OrderedDict[TableName, dict[Series, float]] = OrderedDict()
 
     def set(self, table: TableName, values: dict[Series, float]) -> None:
-        """Gauges that stand so now."""
+        """Set gauges."""
         with self._lock:
             self._of(table).update(values)
 
     def refresh(self, table: TableName, values: dict[Series, float]) -> None:
-        """Gauges of a table to which nothing happened: it has them if no other must go for it."""
+        """Set gauges without counting as an update, unless there is no room for the table."""
         with self._lock:
             if table in self._tables or len(self._tables) < self._most:
                 self._tables.setdefault(table, {}).update(values)
 
     def add(self, table: TableName, series: Series) -> None:
-        """One more in a counter."""
+        """Increment a counter."""
         with self._lock:
             mine = self._of(table)
             mine[series] = mine.get(series, 0) + 1
@@ -45,10 +45,10 @@ class TableSeries(Collector):
             self._tables.pop(table, None)
 
     def describe(self) -> Iterable[Metric]:
-        return [kind.family() for kind in self._kinds]
+        return [spec.family() for spec in self._specs]
 
     def collect(self) -> Iterable[Metric]:
-        families = {kind.name: kind.family() for kind in self._kinds}
+        families = {spec.name: spec.family() for spec in self._specs}
         with self._lock:
             now = [(table, dict(mine)) for table, mine in self._tables.items()]
         for table, mine in now:
@@ -57,7 +57,7 @@ class TableSeries(Collector):
         return families.values()
 
     def _of(self, table: TableName) -> dict[Series, float]:
-        """A table's series, which it has from now on; those of another may have to go for it."""
+        """A table's series, as the one updated last."""
         mine = self._tables.setdefault(table, {})
         self._tables.move_to_end(table)
         if len(self._tables) > self._most:

@@ -1,4 +1,4 @@
-"""A state of a table as requests name it: a snapshot's id, a time, or a tag."""
+"""How requests name a state of a table: by a snapshot's id, a time, or a tag."""
 
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -6,13 +6,13 @@ from typing import TypeAlias
 Moment: TypeAlias = int | datetime | str
 """A snapshot's id, a time with its zone, or the name of a tag."""
 
-# Of a number of 64 bits, which every id is.
+# The digits of the largest 64-bit number, which every id is.
 _MOST_DIGITS = 19
 
 
 def moment(value: int | str) -> Moment:
-    """What a request's value names. Digits are an id and what reads as a time is one, whatever tags there are; more
-    digits than an id has are a name."""
+    """Read a request's value. Digits are an id, unless there are too many, and what reads as a time is a time, whatever
+    tags exist; anything else is a tag."""
     if isinstance(value, int):
         return value
     if value.isascii() and value.isdigit():

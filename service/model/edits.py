@@ -1,24 +1,24 @@
-"""What an edit is, as values: which rows it concerns, what becomes of them, and what is added."""
+"""An edit as values: which rows it affects, how it changes them, and which rows it adds."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from service.columns import Column
-from service.derived import Derived
-from service.predicates import EVERY_ROW, Predicate
-from service.schema import ColumnType, TableSchema
+from service.model.filters.predicates import EVERY_ROW, Predicate
+from service.model.schema.columns import Column
+from service.model.schema.derived import DerivedColumn
+from service.model.schema.types import ColumnType, TableSchema
 
-# Marks which of a record's columns were sent: an absent one keeps its value, a null one sets it.
-SENT = "_firn_sent_"
-# A record's place among those that were sent with it.
-PLACE = "_firn_row"
+# Marks whether a record has a column: an absent column keeps its value, null sets it.
+SENT_PREFIX = "_firn_sent_"
+# A record's position in its request.
+RECORD_NUMBER = "_firn_row"
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A column and the value it gets."""
+    """A column and its new value."""
 
     column: str
     type: ColumnType
@@ -26,8 +26,8 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Merge:
-    """How rows meet a table: by which keys, and which columns change where they match."""
+class MergeRule:
+    """How records are merged into a table: the key columns, and the columns that change in matching rows."""
 
     keys: tuple[str, ...]
     columns: tuple[str, ...]
@@ -38,7 +38,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class ByFilter:
-    """The rows that a predicate is true of: with assignments they get new values, without they go."""
+    """The rows that match a predicate. They get the assigned values, or are deleted if there are no assignments."""
 
     predicate: Predicate
     assignments: tuple[Assignment, ...] | None = None
@@ -46,13 +46,13 @@ class ByFilter:
 
 @dataclass(frozen=True)
 class ByKey:
-    """The rows whose keys records have: where they differ they become what the records say. The other records are new.
+    """The rows with the records' keys, which are updated. A record without a row is inserted.
 
-    Only rows that `within` is true of are looked at.
+    Only rows that match `within` are considered.
     """
 
     records: pa.Table
-    how: Merge
+    how: MergeRule
     within: Predicate = EVERY_ROW
 
 
@@ -64,8 +64,8 @@ class SortKey:
 
 
 @dataclass(frozen=True)
-class Repeats:
-    """All rows of each key but the first in an order, of those that `within` is true of: they go."""
+class Duplicates:
+    """All rows of each key except the first in an order, among those that match `within`; they are deleted."""
 
     keys: tuple[str, ...]
     order: tuple[SortKey, ...] = ()
@@ -73,22 +73,22 @@ class Repeats:
     within: Predicate = EVERY_ROW
 
 
-Which: TypeAlias = ByFilter | ByKey | Repeats
+EditTarget: TypeAlias = ByFilter | ByKey | Duplicates
 
 
 @dataclass(frozen=True)
 class Edit:
-    """An edit of a table with this schema; `added` are rows that come with it whatever the table holds.
+    """An edit of a table with this schema; `added` are rows to append in any case.
 
-    New rows that lack a derived column get it worked out, and in rows that change it follows what it is derived from.
+    Derived columns are computed for new rows that lack them, and again for rows whose source columns change.
     """
 
     schema: TableSchema
-    which: Which
+    which: EditTarget
     added: pa.Table | None = None
-    derived: tuple[Derived, ...] = ()
+    derived: tuple[DerivedColumn, ...] = ()
 
     @property
     def within(self) -> Predicate:
-        """What is true of every row that the edit concerns, and must be of every row that records become."""
+        """Matches every row that the edit affects, and must match the rows that records become."""
         return self.which.predicate if isinstance(self.which, ByFilter) else self.which.within

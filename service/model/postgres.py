@@ -1,8 +1,8 @@
-"""Addresses of PostgreSQL databases, as each library wants them; the settings have checked how they are written."""
+"""The URL of a PostgreSQL database in the form that each library needs; the settings have validated it."""
 
 from urllib.parse import quote, unquote, urlsplit
 
-# Nobody waits longer for the server, whether it is busy or out of reach: seconds for libpq, milliseconds for the rest.
+# The longest waits for a busy or unreachable server: in seconds for libpq's own, in milliseconds for the others.
 _LIMITS = {
     "connect_timeout": "5",
     "keepalives_idle": "15",
@@ -15,21 +15,21 @@ _JDBC_LIMITS = {"jdbc.connectTimeout": "5", "jdbc.socketTimeout": "30", "jdbc.tc
 
 
 def libpq(url: str) -> str:
-    """The address for psycopg, with limits to how long anything may take."""
+    """The URL for psycopg, with time limits."""
     limits = "&".join(f"{name}={quote(value)}" for name, value in _LIMITS.items())
     return f"{url}{'&' if '?' in url else '?'}{limits}"
 
 
 def sqlalchemy(url: str) -> str:
-    """The same for SQLAlchemy, which is to use psycopg 3."""
+    """The URL for SQLAlchemy with psycopg 3."""
     return libpq(url).replace("postgresql://", "postgresql+psycopg://", 1)
 
 
 def jdbc(url: str) -> dict[str, str]:
-    """The properties of Iceberg's JDBC catalog: the address without, and beside it, who we are."""
+    """The properties of Iceberg's JDBC catalog, with user and password outside of the URL."""
     parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2]
-    properties = {"uri": f"jdbc:postgresql://{place}{parts.path}{'?' if parts.query else ''}{parts.query}"}
+    host = parts.netloc.rpartition("@")[2]
+    properties = {"uri": f"jdbc:postgresql://{host}{parts.path}{'?' if parts.query else ''}{parts.query}"}
     if parts.username is not None:
         properties["jdbc.user"] = unquote(parts.username)
     if parts.password is not None:

@@ -1,4 +1,4 @@
-"""A table's properties: what CREATE_TABLE accepts, and how Iceberg and Firn keep it."""
+"""A table's properties: what requests accept, and the Iceberg properties that store it."""
 
 import json
 from collections.abc import Mapping
@@ -34,43 +34,46 @@ _MIB = 1024 * 1024
 
 
 class CompactionOverrides(BaseModel):
-    """What one table wants other than the service's compaction settings."""
+    """One table's overrides of the service's compaction settings."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    enabled: bool | None = Field(default=None, description="whether writes check and COMPACT merges unforced")
+    enabled: bool | None = Field(
+        default=None, description="whether writes check for small files, and COMPACT merges without `force`"
+    )
     mode: Mode | None = Field(
         default=None,
-        description="`off`: as `enabled: false`; `recommend`: say when compaction is worth it; `auto`: do it by itself",
+        description="`off`: as `enabled: false`; `recommend`: say when compaction is worth it; `auto`: compact "
+        "automatically",
     )
-    small_file_threshold_mb: Megabytes | None = Field(default=None, description="below this size a file is small")
+    small_file_threshold_mb: Megabytes | None = Field(default=None, description="a file below this size is small")
     min_files_to_compact: FileCount | None = Field(
-        default=None, description="so many small files in one partition are worth merging"
+        default=None, description="the number of small files in one partition that are worth merging"
     )
     opportunistic_check_interval: Count | None = Field(
-        default=None, description="every so many writes the small files are counted"
+        default=None, description="small files are counted once in this many writes"
     )
     max_files_per_compaction: FileCount | None = Field(
-        default=None, description="at most so many files are merged at once"
+        default=None, description="the maximum number of files that one compaction merges"
     )
     snapshot_retention_hours: Hours | None = Field(
-        default=None, description="how old a snapshot must be for a compaction to let it go"
+        default=None, description="a compaction expires snapshots older than this"
     )
     strategy: Strategy | None = Field(
-        default=None, description="`binpack` keeps the rows' order, `sort` and `zorder` sort them by `sort_by`"
+        default=None, description="`binpack` keeps the order of rows, `sort` and `zorder` sort them by `sort_by`"
     )
     sort_by: tuple[str, ...] | None = Field(
         default=None, max_length=16, description="the columns that `sort` and `zorder` sort by", strict=False
     )
     window: Window | None = Field(
         default=None,
-        description="when scheduled and automatic compactions may begin, such as `01:00-05:30 Europe/Zurich`; UTC "
-        "where no place is named",
+        description="when scheduled and automatic compactions may start, such as `01:00-05:30 Europe/Zurich`; UTC "
+        "without a time zone",
     )
 
 
 class CompactionPolicy(CompactionSettings):
-    """What holds for one table: the service's settings, the table's overrides over them, and what only a table has."""
+    """One table's policy: the service's settings with the table's overrides, and settings that only a table has."""
 
     strategy: Strategy = "binpack"
     sort_by: tuple[str, ...] = ()
@@ -78,34 +81,36 @@ class CompactionPolicy(CompactionSettings):
 
 
 class SnapshotOverrides(BaseModel):
-    """What one table wants other than the service's settings for old snapshots."""
+    """One table's overrides of the service's settings for old snapshots."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    keep_last: Count | None = Field(default=None, description="so many of the newest snapshots stay")
+    keep_last: Count | None = Field(default=None, description="how many of the newest snapshots are kept")
     hourly_for_hours: Hours | None = Field(
-        default=None, description="beyond those, the last snapshot of each hour stays for so many hours"
+        default=None, description="for how long the last snapshot of each hour is kept in addition"
     )
-    keep_at_most: Count | None = Field(default=None, description="never more than so many stay by these rules")
+    keep_at_most: Count | None = Field(
+        default=None, description="the maximum number of snapshots that these rules keep"
+    )
 
 
 class EditOverrides(BaseModel):
-    """What one table wants other than the service's settings for changes of rows."""
+    """One table's overrides of the service's settings for edits."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     create_backup: bool | None = Field(
-        default=None, description="whether a change of rows keeps the state before it, where its request does not say"
+        default=None, description="whether an edit keeps the state before it, unless its request says otherwise"
     )
     backup_retention_hours: KeptHours | None = Field(
-        default=None, description="how long such a backup is kept, where the request does not say"
+        default=None, description="how long such a backup is kept, unless the request says otherwise"
     )
     undo_retention_hours: UndoHours | None = Field(
-        default=None, description="how long UNDO can take a change back; 0: nothing is kept for it"
+        default=None, description="how long UNDO can undo a change; 0: nothing is kept for it"
     )
 
 
-# The groups whose fields may also stand flat beside the other properties.
+# The fields of these groups are also accepted outside of the group.
 _FLAT: dict[str, type[BaseModel]] = {"compaction": CompactionOverrides, "edits": EditOverrides}
 
 
@@ -115,7 +120,7 @@ def _describe_flat_overrides(schema: dict[str, Any]) -> None:
 
 
 class TableProperties(BaseModel):
-    """The `properties` of CREATE_TABLE. What is compaction's or edits' may also stand flat beside the others."""
+    """The `properties` of CREATE_TABLE. The fields of `compaction` and `edits` are also accepted directly in it."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, json_schema_extra=_describe_flat_overrides)
 
@@ -123,17 +128,15 @@ class TableProperties(BaseModel):
     description: Annotated[str, Field(max_length=4000)] | None = Field(
         default=None, description="what the table is for"
     )
-    file_format: Literal["parquet"] = Field(default="parquet", description="the only one there is")
-    target_file_size_mb: Megabytes | None = Field(default=None, description="how large merged files should be")
+    file_format: Literal["parquet"] = Field(default="parquet", description="the only supported format")
+    target_file_size_mb: Megabytes | None = Field(default=None, description="the target size of merged files")
     compaction: CompactionOverrides = Field(
-        default=CompactionOverrides(), description="what this table wants other than the service's settings"
+        default=CompactionOverrides(), description="overrides of the service's compaction settings"
     )
     snapshots: SnapshotOverrides = Field(
-        default=SnapshotOverrides(), description="which old snapshots this table keeps, if not those of the settings"
+        default=SnapshotOverrides(), description="overrides of the service's settings for old snapshots"
     )
-    edits: EditOverrides = Field(
-        default=EditOverrides(), description="what a change of this table's rows keeps, if not as the settings say"
-    )
+    edits: EditOverrides = Field(default=EditOverrides(), description="overrides of the service's settings for edits")
 
     @model_validator(mode="before")
     @classmethod
@@ -146,14 +149,14 @@ class TableProperties(BaseModel):
 
 
 def _gathered(value: dict[str, Any], group: str, model: type[BaseModel]) -> dict[str, Any]:
-    """The properties with those of one group inside of it, where they stood flat."""
+    """The properties with those of one group moved into it."""
     flat = {k: v for k, v in value.items() if k in model.model_fields}
     nested = value.get(group) or {}
     if not flat or not isinstance(nested, dict):
         return value
     twice = sorted(flat.keys() & nested.keys())
     if twice:
-        raise ValueError(f"{twice[0]} is given twice, flat and inside {group}; send it once")
+        raise ValueError(f"{twice[0]} is given twice, inside and outside of {group}; send it once")
     return {**{k: v for k, v in value.items() if k not in flat}, group: {**nested, **flat}}
 
 
@@ -165,7 +168,7 @@ GROUPS: dict[str, tuple[str, type[BaseModel]]] = {
 
 
 def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[str, str]:
-    """The Iceberg properties a new table gets."""
+    """The Iceberg properties of a new table."""
     write = settings.write
     values = {
         "format-version": "2",
@@ -173,29 +176,25 @@ def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[s
         _CODEC: properties.compression or write.compression_codec,
         _TARGET: str((properties.target_file_size_mb or write.target_file_size_mb) * _MIB),
         "write.parquet.row-group-size-bytes": str(write.parquet_row_group_size * 1024),
-        # Every load pays for the metadata that has piled up.
+        # Old metadata makes every load slower.
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "10",
-        # Readers open every manifest. Merging them more often than Iceberg does costs writers no more in all.
+        # Readers open every manifest. Merging them more often than by default costs writers no more in all.
         "commit.manifest.min-count-to-merge": "30",
-        # A small batch is one task already; shuffling it would only cost.
+        # A small batch is a single task; shuffling it would only cost time.
         "write.distribution-mode": "none",
         "write.spark.fanout.enabled": "true",
         "commit.retry.num-retries": "10",
     }
     if properties.description is not None:
         values[COMMENT] = properties.description
-    for prefix, overrides in (
-        (_COMPACTION, properties.compaction),
-        (_SNAPSHOTS, properties.snapshots),
-        (_EDITS, properties.edits),
-    ):
-        values |= _written(prefix, overrides)
+    for group, (prefix, _) in GROUPS.items():
+        values |= _written(prefix, getattr(properties, group))
     return values
 
 
 def describe(properties: Mapping[str, str]) -> dict[str, Any]:
-    """The properties in CREATE_TABLE's form, and Iceberg's own beside them."""
+    """A table's properties in the form of CREATE_TABLE."""
     described: dict[str, Any] = {"file_format": properties.get("write.format.default", "parquet")}
     if _CODEC in properties:
         described["compression"] = properties[_CODEC]
@@ -211,48 +210,44 @@ def describe(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def compaction_policy(properties: Mapping[str, str], settings: CompactionSettings) -> CompactionPolicy:
-    """The service's compaction settings with this table's overrides over them."""
+    """The service's compaction settings with this table's overrides."""
     overrides = _read(_COMPACTION, CompactionOverrides, properties)
     return CompactionPolicy.model_validate({**settings.model_dump(), **overrides})
 
 
 def snapshot_policy(properties: Mapping[str, str], settings: SnapshotSettings) -> SnapshotSettings:
-    """Which old snapshots stay: the service's settings with this table's overrides over them."""
+    """The service's settings for old snapshots with this table's overrides."""
     return SnapshotSettings.model_validate(
         {**settings.model_dump(), **_read(_SNAPSHOTS, SnapshotOverrides, properties)}
     )
 
 
 def edit_policy(properties: Mapping[str, str], settings: EditSettings) -> EditSettings:
-    """What a change of rows keeps: the service's settings with this table's overrides over them."""
+    """The service's settings for edits with this table's overrides."""
     return EditSettings.model_validate({**settings.model_dump(), **_read(_EDITS, EditOverrides, properties)})
 
 
-def written_changes(given: TableProperties, settings: IcebergSettings) -> dict[str, str | None]:
-    """The Iceberg properties that hold what a request sets of a table's properties; the others stay as they are."""
+def changed_properties(given: TableProperties, settings: IcebergSettings) -> dict[str, str | None]:
+    """The Iceberg properties for the properties that a request sets; None removes one."""
     changed: dict[str, str | None] = {}
-    for prefix, part in (
-        (_COMPACTION, given.compaction),
-        (_SNAPSHOTS, given.snapshots),
-        (_EDITS, given.edits),
-    ):
-        changed |= {prefix + key: _written(prefix, part).get(prefix + key) for key in part.model_fields_set}
+    for group, (prefix, _) in GROUPS.items():
+        changed |= _set_overrides(prefix, getattr(given, group))
     named = given.model_fields_set
     if "compression" in named:
         changed[_CODEC] = given.compression or settings.write.compression_codec
     if "target_file_size_mb" in named:
-        changed |= written_target(given.target_file_size_mb, settings)
+        changed |= target_size_property(given.target_file_size_mb, settings)
     if "description" in named:
         changed[COMMENT] = given.description
     return changed
 
 
-def unset_changes(name: str, settings: IcebergSettings) -> dict[str, str | None] | None:
-    """The same for a property that is to be as the service's settings say; None where there is none of that name."""
+def unset_properties(name: str, settings: IcebergSettings) -> dict[str, str | None] | None:
+    """The Iceberg properties that reset a property to the service's settings; None if there is no such property."""
     if name == "compression":
         return {_CODEC: settings.write.compression_codec}
     if name == "target_file_size_mb":
-        return written_target(None, settings)
+        return target_size_property(None, settings)
     if name == "description":
         return {COMMENT: None}
     group, dot, key = name.partition(".")
@@ -264,13 +259,13 @@ def unset_changes(name: str, settings: IcebergSettings) -> dict[str, str | None]
 
 
 def property_names() -> list[str]:
-    """Every name that `unset_changes` knows."""
+    """Every name that `unset_properties` knows."""
     inner = [f"{group}.{key}" for group, (_, model) in GROUPS.items() for key in model.model_fields]
     return ["compression", "target_file_size_mb", "description", *GROUPS, *inner]
 
 
 def is_online(properties: Mapping[str, str]) -> bool:
-    """Whether upkeep that nobody asks for looks after a table."""
+    """Whether scheduled and automatic maintenance may work on a table."""
     return properties.get(ONLINE, "true").lower() != "false"
 
 
@@ -279,32 +274,37 @@ def target_file_size_mb(properties: Mapping[str, str], settings: IcebergSettings
     return max(1, int(text) // _MIB) if text.isdecimal() else settings.write.target_file_size_mb
 
 
-def written_compaction(overrides: CompactionOverrides) -> dict[str, str | None]:
-    """The Iceberg properties that hold a table's compaction policy; None for one that is to be removed."""
-    written = _written(_COMPACTION, overrides)
-    return {_COMPACTION + key: written.get(_COMPACTION + key) for key in overrides.model_fields_set}
+def compaction_properties(overrides: CompactionOverrides) -> dict[str, str | None]:
+    """The Iceberg properties that hold a table's compaction overrides; None removes one."""
+    return _set_overrides(_COMPACTION, overrides)
 
 
-def written_snapshots(overrides: SnapshotOverrides | None) -> dict[str, str | None]:
-    """The same of which old snapshots stay; without overrides all are to be removed."""
-    written = _written(_SNAPSHOTS, overrides) if overrides else {}
-    named = overrides.model_fields_set if overrides else SnapshotOverrides.model_fields
-    return {_SNAPSHOTS + key: written.get(_SNAPSHOTS + key) for key in named}
+def snapshot_properties(overrides: SnapshotOverrides | None) -> dict[str, str | None]:
+    """The Iceberg properties that hold a table's snapshot overrides; None, for all if there are none, removes one."""
+    if overrides is None:
+        return {_SNAPSHOTS + key: None for key in SnapshotOverrides.model_fields}
+    return _set_overrides(_SNAPSHOTS, overrides)
 
 
-def written_target(megabytes: int | None, settings: IcebergSettings) -> dict[str, str | None]:
-    """The Iceberg property that holds how large files should be; without a wish the service's setting, as at first."""
+def target_size_property(megabytes: int | None, settings: IcebergSettings) -> dict[str, str | None]:
+    """The Iceberg property for the target size of files; by default the service's setting."""
     return {_TARGET: str((megabytes or settings.write.target_file_size_mb) * _MIB)}
 
 
 def codec_of(properties: Mapping[str, str]) -> str | None:
-    """The codec of a table's new files, where its properties say it."""
+    """The codec of a table's new files, if its properties name one."""
     return properties.get(_CODEC)
 
 
-def written_codec(codec: str) -> dict[str, str]:
-    """The Iceberg property that holds the codec of new files."""
+def codec_property(codec: str) -> dict[str, str]:
+    """The Iceberg property for the codec of new files."""
     return {_CODEC: codec}
+
+
+def _set_overrides(prefix: str, overrides: BaseModel) -> dict[str, str | None]:
+    """The properties of the fields that a request sets; None removes one."""
+    written = _written(prefix, overrides)
+    return {prefix + key: written.get(prefix + key) for key in overrides.model_fields_set}
 
 
 def _written(prefix: str, overrides: BaseModel) -> dict[str, str]:
@@ -313,7 +313,7 @@ def _written(prefix: str, overrides: BaseModel) -> dict[str, str]:
 
 
 def _read(prefix: str, model: type[BaseModel], properties: Mapping[str, str]) -> dict[str, Any]:
-    """What a model's fields are by the properties; one that another program wrote and that cannot be is left out."""
+    """A model's fields from the properties, without invalid ones, which other programs may have written."""
     found: dict[str, Any] = {}
     for key in model.model_fields:
         text = properties.get(prefix + key)

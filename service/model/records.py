@@ -1,4 +1,4 @@
-"""Records: JSON values (numbers as int and Decimal, never floats) to exact Python values, column by column."""
+"""Read records: JSON values, with numbers as int and Decimal, become exact Python values, column by column."""
 
 import binascii
 import re
@@ -10,8 +10,8 @@ from functools import lru_cache
 from math import isfinite, nan
 from typing import Any
 
-from service.errors import FirnError, InvalidRecord, InvalidRequest
-from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct, TableSchema, hint
+from service.errors import FirnError, InvalidRecord, InvalidRequest, did_you_mean
+from service.model.schema.types import Array, ColumnType, DecimalType, Map, Primitive, Struct, TableSchema
 
 Reader = Callable[[Any], Any]
 
@@ -28,8 +28,8 @@ _SPECIAL = {"NaN": nan, "Infinity": float("inf"), "-Infinity": float("-inf")}
 _BITS = {"integer": 32, "long": 64}
 
 
-class Misfit(Exception):
-    """A value that its type cannot hold: what is wrong, and where inside the value."""
+class InvalidValue(Exception):
+    """A value that its column's type cannot hold: what is wrong, and where inside the value."""
 
     def __init__(self, problem: str, path: str = "", suggestion: str | None = None) -> None:
         super().__init__(problem)
@@ -37,15 +37,15 @@ class Misfit(Exception):
         self.path = path
         self.suggestion = suggestion
 
-    def within(self, step: str) -> "Misfit":
+    def within(self, step: str) -> "InvalidValue":
         self.path = step + self.path
         return self
 
 
 def read_records(schema: TableSchema, records: Any, *, columns: Sequence[str] | None = None) -> dict[str, list[Any]]:
-    """Every record's values by column, in the schema's order; InvalidRecord names the first record that does not fit.
+    """The values of all records by column, in the schema's order; InvalidRecord names the first one that does not fit.
 
-    With `columns` only those are read, and a record that names another is refused.
+    With `columns`, only those columns are read, and a record with another one is refused.
     """
     if not isinstance(records, list):
         raise InvalidRecord(f"records must be a list of objects, not {_shown(records)}", field="records")
@@ -55,27 +55,27 @@ def read_records(schema: TableSchema, records: Any, *, columns: Sequence[str] | 
     try:
         for record in records:
             if type(record) is not dict or not record.keys() <= known:
-                raise Misfit("")
+                raise InvalidValue("")
         return {f.name: _column(records, f.name, read_value(f.type), f.required) for f in row.fields}
-    except Misfit:
-        # A column alone cannot tell which record comes first: read once more, record by record.
+    except InvalidValue:
+        # The columns do not tell which record fails first: read them again, record by record.
         _refuse_first(records, read_value(row))
         raise
 
 
 def read_literal(kind: ColumnType, value: Any, path: str, error: type[FirnError] = InvalidRequest) -> Any:
-    """One value of a request, read like a record's; null is None. What does not fit raises `error` at `path`."""
+    """Read one value of a request like a record's; null is None. Raises `error` at `path` if it does not fit."""
     if value is None:
         return None
     try:
         return read_value(kind)(value)
-    except Misfit as e:
+    except InvalidValue as e:
         raise error(f"{path}{e.path}: {e.problem}", field=path + e.path, suggestion=e.suggestion) from e
 
 
 @lru_cache(maxsize=2048)
 def read_value(kind: ColumnType) -> Reader:
-    """A reader of this type's non-null JSON values; raises Misfit."""
+    """A reader for non-null JSON values of this type; it raises InvalidValue."""
     match kind:
         case DecimalType():
             return _decimal(kind)
@@ -94,7 +94,7 @@ def read_value(kind: ColumnType) -> Reader:
 def _column(records: list[dict[str, Any]], name: str, read: Reader, required: bool) -> list[Any]:
     values = [record.get(name) for record in records]
     if required and None in values:
-        raise Misfit("")
+        raise InvalidValue("")
     return [None if value is None else read(value) for value in values]
 
 
@@ -102,7 +102,7 @@ def _refuse_first(records: list[Any], read: Reader) -> None:
     for i, record in enumerate(records):
         try:
             read(record)
-        except Misfit as e:
+        except InvalidValue as e:
             path = f"records[{i}]{e.path}"
             raise InvalidRecord(
                 f"{path}: {e.problem}",
@@ -114,15 +114,15 @@ def _refuse_first(records: list[Any], read: Reader) -> None:
 
 def _whole(name: str, bits: int) -> Reader:
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    ask = f"send a whole number from {low} to {high}"
+    hint = f"send a whole number from {low} to {high}"
 
     def read(value: Any) -> int:
         number = value if type(value) is int else _integral(value)
         if number is None:
-            raise Misfit(f"{_shown(value)} is not {'an' if name == 'integer' else 'a'} {name}; {ask}")
+            raise InvalidValue(f"{_shown(value)} is not {'an' if name == 'integer' else 'a'} {name}; {hint}")
         if low <= number <= high:
             return number
-        raise Misfit(f"{_shown(value)} is out of range for {name}; {ask}")
+        raise InvalidValue(f"{_shown(value)} is out of range for {name}; {hint}")
 
     return read
 
@@ -134,7 +134,7 @@ def _integral(value: Any) -> int | None:
         return None
     if not value:
         return 0
-    # A few characters can stand for a number of a billion digits; that one is not written out.
+    # A few characters can mean a number of a billion digits, which must not be written out.
     if value.adjusted() > 30:
         return 10**30
     if value.adjusted() < 0:
@@ -144,7 +144,7 @@ def _integral(value: Any) -> int | None:
 
 
 def _floating(name: str) -> Reader:
-    ask = 'send a number, "NaN", "Infinity" or "-Infinity"'
+    hint = 'send a number, "NaN", "Infinity" or "-Infinity"'
 
     def read(value: Any) -> float:
         if type(value) is Decimal or type(value) is int or type(value) is float:
@@ -153,13 +153,13 @@ def _floating(name: str) -> Reader:
                 if name == "float":
                     number = struct.unpack("<f", struct.pack("<f", number))[0]
             except (OverflowError, ValueError):
-                raise Misfit(f"{_shown(value)} is out of range for {name}; {ask}") from None
+                raise InvalidValue(f"{_shown(value)} is out of range for {name}; {hint}") from None
             if isfinite(number):
                 return number
-            raise Misfit(f"{_shown(value)} is out of range for {name}; {ask}")
+            raise InvalidValue(f"{_shown(value)} is out of range for {name}; {hint}")
         if type(value) is str and value in _SPECIAL:
             return _SPECIAL[value]
-        raise Misfit(f"{_shown(value)} is not a {name}; {ask}")
+        raise InvalidValue(f"{_shown(value)} is not a {name}; {hint}")
 
     return read
 
@@ -173,7 +173,7 @@ def _decimal(kind: DecimalType) -> Reader:
     def read(value: Any) -> Decimal:
         number = _as_decimal(value)
         if number is None or not number.is_finite():
-            raise Misfit(f"{_shown(value)} is not a {kind}; send a number, or its digits as text")
+            raise InvalidValue(f"{_shown(value)} is not a {kind}; send a number, or its digits as text")
         if not number:
             return zero
         try:
@@ -187,7 +187,7 @@ def _decimal(kind: DecimalType) -> Reader:
                 if too_wide
                 else f"has more than {kind.scale} digits after the point"
             )
-        raise Misfit(f"{_shown(value)} does not fit {kind} without loss: it {problem}")
+        raise InvalidValue(f"{_shown(value)} does not fit {kind} without loss: it {problem}")
 
     return read
 
@@ -210,17 +210,17 @@ def _as_decimal(value: Any) -> Decimal | None:
 def _boolean(value: Any) -> bool:
     if value is True or value is False:
         return bool(value)
-    raise Misfit(f"{_shown(value)} is not a boolean; send true or false")
+    raise InvalidValue(f"{_shown(value)} is not a boolean; send true or false")
 
 
 def _string(value: Any) -> str:
     if type(value) is not str:
-        raise Misfit(f"{_shown(value)} is not a string; send text in quotes")
+        raise InvalidValue(f"{_shown(value)} is not a string; send text in quotes")
     if not value.isascii():
         try:
             value.encode("utf-8")
         except UnicodeEncodeError:
-            raise Misfit("the text holds half of a surrogate pair; send whole characters") from None
+            raise InvalidValue("the text holds half of a surrogate pair; send whole characters") from None
     return value
 
 
@@ -229,24 +229,26 @@ def _date(value: Any) -> date:
         try:
             return date.fromisoformat(value)
         except ValueError:
-            raise Misfit(f"{_shown(value)} is not in the calendar; send an existing day") from None
-    raise Misfit(f"{_shown(value)} is not a date; send YYYY-MM-DD")
+            raise InvalidValue(f"{_shown(value)} is not in the calendar; send an existing day") from None
+    raise InvalidValue(f"{_shown(value)} is not a date; send YYYY-MM-DD")
 
 
 def _moment(value: Any, name: str) -> datetime:
     found = _TIMESTAMP.fullmatch(value) if type(value) is str else None
     if not found:
-        raise Misfit(f"{_shown(value)} is not a {name}; send YYYY-MM-DDTHH:MM:SS.ffffff, with Z or an offset if any")
+        raise InvalidValue(
+            f"{_shown(value)} is not a {name}; send YYYY-MM-DDTHH:MM:SS.ffffff, with Z or an offset if any"
+        )
     fraction = found[1]
     if fraction and fraction[6:].strip("0"):
-        raise Misfit(f"{_shown(value)} is finer than a microsecond; send at most six digits of a second")
+        raise InvalidValue(f"{_shown(value)} is finer than a microsecond; send at most six digits of a second")
     try:
         moment = datetime.fromisoformat(value)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except ValueError:
-        raise Misfit(f"{_shown(value)} is not in the calendar; send an existing day") from None
+        raise InvalidValue(f"{_shown(value)} is not in the calendar; send an existing day") from None
     except OverflowError:
-        raise Misfit(f"{_shown(value)} is outside the years 1 to 9999 in UTC; send a time within them") from None
+        raise InvalidValue(f"{_shown(value)} is outside the years 1 to 9999 in UTC; send a time within them") from None
 
 
 def _timestamp(value: Any) -> datetime:
@@ -265,7 +267,7 @@ def _binary(value: Any) -> bytes:
                 return raw
         except ValueError:
             pass
-    raise Misfit(f"{_shown(value)} is not base64; send the standard alphabet with padding")
+    raise InvalidValue(f"{_shown(value)} is not base64; send the standard alphabet with padding")
 
 
 def _uuid(value: Any) -> str:
@@ -273,7 +275,7 @@ def _uuid(value: Any) -> str:
         low = value.lower()
         if _UUID.fullmatch(low):
             return low
-    raise Misfit(f"{_shown(value)} is not a uuid; send 32 hexadecimal digits as 8-4-4-4-12")
+    raise InvalidValue(f"{_shown(value)} is not a uuid; send 32 hexadecimal digits as 8-4-4-4-12")
 
 
 _PRIMITIVE: dict[str, Reader] = {
@@ -294,14 +296,14 @@ def _array(kind: Array) -> Reader:
 
     def read(value: Any) -> list[Any]:
         if type(value) is not list:
-            raise Misfit(f"{_shown(value)} is not an array; send a list")
+            raise InvalidValue(f"{_shown(value)} is not an array; send a list")
         items: list[Any] = []
         for item in value:
             try:
                 if item is None and required:
                     raise _missing(kind.items)
                 items.append(None if item is None else read_item(item))
-            except Misfit as e:
+            except InvalidValue as e:
                 raise e.within(f"[{len(items)}]") from None
         return items
 
@@ -313,17 +315,17 @@ def _map(kind: Map) -> Reader:
 
     def read(value: Any) -> list[tuple[Any, Any]]:
         if type(value) is not dict:
-            raise Misfit(f"{_shown(value)} is not a map; send an object")
+            raise InvalidValue(f"{_shown(value)} is not a map; send an object")
         pairs: dict[Any, Any] = {}
         for text, item in value.items():
             try:
                 key = read_key(text)
                 if key in pairs:
-                    raise Misfit("another key of this map reads the same; send each key once")
+                    raise InvalidValue("this map has the same key twice; send each key once")
                 if item is None and required:
                     raise _missing(kind.value)
                 pairs[key] = None if item is None else read_item(item)
-            except Misfit as e:
+            except InvalidValue as e:
                 raise e.within(f"[{_shown(text)}]") from None
         return list(pairs.items())
 
@@ -331,7 +333,7 @@ def _map(kind: Map) -> Reader:
 
 
 def _read_key(kind: ColumnType) -> Reader:
-    """A reader of a map's keys, which JSON has as text whatever their type."""
+    """A reader for a map's keys, which are text in JSON, whatever their type."""
     name = kind.name if isinstance(kind, Primitive) else ""
     read_typed = read_value(kind)
 
@@ -354,11 +356,11 @@ def _struct(kind: Struct) -> Reader:
 
     def read(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
-            raise Misfit(f"{_shown(value)} is not an object; send its fields by name")
+            raise InvalidValue(f"{_shown(value)} is not an object; send its fields by name")
         if not value.keys() <= known:
             unknown = next(key for key in value if key not in known)
-            near, words = hint(str(unknown), [f.name for f in kind.fields])
-            raise Misfit(f"there is no such field; {words}", f".{str(unknown)[:80]}", near)
+            near, words = did_you_mean(str(unknown), [f.name for f in kind.fields])
+            raise InvalidValue(f"there is no such field; {words}", f".{str(unknown)[:80]}", near)
         row: dict[str, Any] = {}
         for name, read_field, required, field_type in fields:
             item = value.get(name)
@@ -366,15 +368,15 @@ def _struct(kind: Struct) -> Reader:
                 if item is None and required:
                     raise _missing(field_type)
                 row[name] = None if item is None else read_field(item)
-            except Misfit as e:
+            except InvalidValue as e:
                 raise e.within(f".{name}") from None
         return row
 
     return read
 
 
-def _missing(kind: ColumnType) -> Misfit:
-    return Misfit(f"a value is required here; send a value of type {str(kind)[:80]}")
+def _missing(kind: ColumnType) -> InvalidValue:
+    return InvalidValue(f"a value is required here; send a value of type {str(kind)[:80]}")
 
 
 def _shown(value: Any) -> str:

@@ -1,6 +1,6 @@
-"""Which of the rows that were written together were whose: short marks of what they hold tell them apart.
+"""Which rows of a shared commit belong to which request: a short hash of its content marks each row.
 
-A row has no identity but its content. Rows that hold the same are the same to whoever takes one of them back.
+A row has no identity besides its content, so for UNDO rows with the same content are interchangeable.
 """
 
 from collections import defaultdict, deque
@@ -17,20 +17,20 @@ SIZE = 8
 
 
 @dataclass(frozen=True)
-class Shares:
-    """How many rows each of several requests brought, and marks of all rows but those of one, the largest."""
+class RowShares:
+    """How many rows each request of a commit has, and the marks of all rows except those of the largest request."""
 
     counts: tuple[int, ...]
     unmarked: int
-    """Which request's rows have no marks."""
+    """The request whose rows have no marks."""
     marks: bytes
-    """The others', in their order."""
+    """The marks of the other requests, in order."""
     schema_id: int
-    """The columns that the marks are of."""
+    """The schema of the marked columns."""
     until_ms: int
 
     def by_request(self) -> dict[int, list[bytes]]:
-        """The marks of each request that has some."""
+        """The marks of each request except the unmarked one."""
         found: dict[int, list[bytes]] = {}
         at = 0
         for n, count in enumerate(self.counts):
@@ -41,25 +41,26 @@ class Shares:
         return found
 
 
-def shares(rows: pa.Table, counts: Sequence[int], schema_id: int, until_ms: int) -> Shares:
-    """The shares of requests whose rows stand one after the other."""
+def share_rows(rows: pa.Table, counts: Sequence[int], schema_id: int, until_ms: int) -> RowShares:
+    """The shares of requests whose rows follow each other in `rows`."""
     unmarked = max(range(len(counts)), key=counts.__getitem__)
     start = sum(counts[:unmarked])
     marked = (rows.slice(0, start), rows.slice(start + counts[unmarked]))
-    return Shares(tuple(counts), unmarked, b"".join(m for part in marked for m in marks(part)), schema_id, until_ms)
+    return RowShares(
+        tuple(counts), unmarked, b"".join(m for part in marked for m in row_marks(part)), schema_id, until_ms
+    )
 
 
-def marks(rows: pa.Table) -> list[bytes]:
-    """A mark of each row: the same for the same values, in whichever of Arrow's types with one meaning."""
+def row_marks(rows: pa.Table) -> list[bytes]:
+    """A mark for each row, equal for equal values, whichever equivalent Arrow types they have."""
     columns = [_plain_column(column) for column in rows.columns]
     return [blake2b(repr(row).encode(), digest_size=SIZE).digest() for row in zip(*columns, strict=True)]
 
 
-def owners(shared: Shares, readings: Iterable[Sequence[bytes]]) -> list[int] | None:
-    """Of each row, which request brought it; None where the rows cannot be those that were written.
+def assign_rows(shared: RowShares, readings: Iterable[Sequence[bytes]]) -> list[int] | None:
+    """The request of each row; None if the rows cannot be those that were written.
 
-    A row can be read in several ways, where some of its columns may have been worked out for it: the first reading
-    that a request has a mark for counts.
+    A row has several readings if some of its columns may have been computed for it: the first one with a mark counts.
     """
     free: dict[bytes, deque[int]] = defaultdict(deque)
     for n, found in shared.by_request().items():

@@ -1,4 +1,4 @@
-"""Time zones by their names."""
+"""Find IANA time zones by name."""
 
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
@@ -7,16 +7,16 @@ from service.errors import InvalidRequest, nearest
 
 
 def check_zone(name: str, field: str) -> ZoneInfo:
-    """The zone of that name, or a refusal with the nearest name there is."""
+    """The zone of this name; InvalidRequest, with the nearest name, if there is none."""
     if name not in _names():
         near = _nearest(name)
         hint = f"did you mean {near!r}?" if near else "write it as Europe/Zurich, or UTC"
-        raise InvalidRequest(f"{field}: {name[:80]!r} is no time zone; {hint}", field=field, suggestion=near)
+        raise InvalidRequest(f"{field}: {name[:80]!r} is not a time zone; {hint}", field=field, suggestion=near)
     return ZoneInfo(name)
 
 
 def _nearest(name: str) -> str | None:
-    """By its whole name, or by that of its town alone."""
+    """The nearest zone, by its whole name or by its town."""
     towns = {full.rpartition("/")[2]: full for full in sorted(_names())}
     found = nearest(name, _names() if "/" in name else towns)
     return found and towns.get(found, found)

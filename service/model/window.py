@@ -1,37 +1,37 @@
-"""The hours of the day in which scheduled and automatic upkeep of a table may begin: "01:00-05:30 Europe/Zurich"."""
+"""The hours in which scheduled and automatic maintenance of a table may start: "01:00-05:30 Europe/Zurich"."""
 
 import re
 from datetime import datetime, time
 
 from service.errors import InvalidRequest
+from service.model.time_zones import check_zone
 from service.settings import WINDOW
-from service.upkeep.zones import check_zone
 
 
 def check_window(text: str, field: str = "window") -> None:
-    """Refuse what is no window, or is one of no known place."""
+    """Raise InvalidRequest if the text is not a window, or has an unknown time zone."""
     if not re.fullmatch(WINDOW, text, re.ASCII):
         raise InvalidRequest(
-            f"{field} {text[:80]!r} is no window; write it as 01:00-05:30 Europe/Zurich, without a place for UTC",
+            f"{field} {text[:80]!r} is not a window; write it as 01:00-05:30 Europe/Zurich, without a zone for UTC",
             field=field,
         )
-    check_zone(_place(text), field)
+    check_zone(_zone(text), field)
 
 
 def in_window(text: str | None, now: datetime) -> bool:
-    """Whether a moment lies in a window by the clock of its place; the end is outside, and may be past midnight.
+    """Whether a time is inside a window, which excludes its end and may cross midnight.
 
-    A window that ends when it begins is the whole day, and so is none.
+    Without a window, or if it starts and ends at the same time, every time is inside.
     """
     if text is None:
         return True
     check_window(text)
-    begin, end = (time.fromisoformat(part) for part in text.partition(" ")[0].split("-"))
-    clock = now.astimezone(check_zone(_place(text), "window")).time()
-    if begin < end:
-        return begin <= clock < end
-    return clock >= begin or clock < end
+    start, end = (time.fromisoformat(part) for part in text.partition(" ")[0].split("-"))
+    clock = now.astimezone(check_zone(_zone(text), "window")).time()
+    if start < end:
+        return start <= clock < end
+    return clock >= start or clock < end
 
 
-def _place(text: str) -> str:
+def _zone(text: str) -> str:
     return text.partition(" ")[2] or "UTC"

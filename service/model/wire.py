@@ -1,4 +1,4 @@
-"""JSON in and out, once: numbers come in without floats and leave without loss."""
+"""Parse and render JSON without loss: no number becomes a float on the way in."""
 
 import base64
 import json
@@ -15,9 +15,9 @@ _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 
 
 def parse(body: bytes | str) -> Any:
-    """The value of a JSON text: integers exact, other numbers as Decimal; anything else is refused."""
+    """The value of a JSON text, with exact integers and other numbers as Decimal; InvalidRequest if it is not JSON."""
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-    raw = raw.removeprefix(b"\xef\xbb\xbf")  # some editors begin a file with it
+    raw = raw.removeprefix(b"\xef\xbb\xbf")  # the byte order mark, which some editors write
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as e:
@@ -48,7 +48,7 @@ def _refuse_surrogates(value: Any, path: str) -> None:
         except UnicodeEncodeError as e:
             where = path or "the body"
             raise InvalidRequest(
-                f"{where} holds half of a surrogate pair, which is no character; send whole characters",
+                f"{where} holds half of a surrogate pair, which is not a character; send whole characters",
                 field=path or None,
             ) from e
     elif isinstance(value, list):
@@ -61,7 +61,7 @@ def _refuse_surrogates(value: Any, path: str) -> None:
 
 
 def render(value: Any) -> bytes:
-    """JSON as every answer carries it: decimals as strings, times in ISO-8601, binary as base64."""
+    """The JSON of responses: decimals as strings, times in ISO-8601, binary as base64."""
     return orjson.dumps(
         value, default=_default, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
     )
@@ -78,7 +78,7 @@ def _default(value: Any) -> Any:
 
 
 def fields_of(model: BaseModel) -> dict[str, Any]:
-    """A model's fields as the wire names them, less those that are null and ask to be left out then."""
+    """A model's fields by their JSON names, without nulls in fields that declare `omit_when_null`."""
     fields: dict[str, Any] = {}
     for name, info in type(model).model_fields.items():
         value, extra = getattr(model, name), info.json_schema_extra

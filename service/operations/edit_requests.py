@@ -6,20 +6,20 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
-from service.columns import columns_of
-from service.commits.ask import fingerprint
-from service.context import Context
+from service.commits.backups import Backups
 from service.edits import tokens
-from service.edits.edits import Outcome, Wish
-from service.engine.edit import Sample
-from service.engine.swap import Tag
+from service.edits.edits import EditOptions, EditOutcome
+from service.engine.iceberg.swap import Tag
+from service.engine.jobs.edit import RowSample
 from service.errors import InvalidRequest
-from service.filters import parse_either
-from service.operation import ChangeRequest, Metadata, Result
-from service.partition import PartitionField
-from service.predicates import EVERY_ROW, And, Predicate
-from service.pruning import partition_predicate
-from service.schema import TableSchema
+from service.model.call import fingerprint
+from service.model.filters.filters import parse_either
+from service.model.filters.predicates import EVERY_ROW, And, Predicate
+from service.model.filters.pruning import partition_predicate
+from service.model.schema.columns import columns_of
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import TableSchema
+from service.operations.operation import ChangeRequest, Metadata, Result
 from service.settings import KeptHours
 
 OMITTED: Any = {"omit_when_null": True}
@@ -35,9 +35,9 @@ class BackedUpRequest(ChangeRequest):
     )
     backup_retention_hours: KeptHours | None = Field(default=None, description="for how long; default: the table's own")
 
-    def backup(self, context: Context, table: Table) -> Tag | None:
+    def backup(self, backups: Backups, table: Table) -> Tag | None:
         """The tag that keeps the state before, if that is wanted."""
-        return context.backups.wanted(table, self.create_backup, self.backup_retention_hours, self.operation)
+        return backups.wanted(table, self.create_backup, self.backup_retention_hours, self.operation)
 
 
 class EditRequest(BackedUpRequest):
@@ -62,11 +62,11 @@ class EditRequest(BackedUpRequest):
             return EVERY_ROW
         return partition_predicate(self.partition_filter, schema, partition)
 
-    def wish(self, context: Context) -> Wish:
+    def wish(self, backups: Backups) -> EditOptions:
         """How the edit is wanted."""
         said = fingerprint({k: v for k, v in self.model_dump(mode="python").items() if k not in _HOW})
         token = None if self.plan_token is None else tokens.read(self.plan_token, said)
-        return Wish(said, self.dry_run, token, partial(self.backup, context), self.partition_filter)
+        return EditOptions(said, self.dry_run, token, partial(self.backup, backups), self.partition_filter)
 
 
 class RowsRequest(EditRequest):
@@ -92,14 +92,14 @@ class RowsRequest(EditRequest):
         return rows if within == EVERY_ROW else within if rows == EVERY_ROW else And((within, rows))
 
 
-class Sampled(BaseModel):
+class SampledRow(BaseModel):
     """A row that an edit concerns."""
 
     before: dict[str, Any] | None = Field(description="the row as it is; null for one that is added")
     after: dict[str, Any] | None = Field(description="the row as it would be; null for one that goes")
 
     @classmethod
-    def of(cls, sample: Sample) -> "Sampled":
+    def of(cls, sample: RowSample) -> "SampledRow":
         return cls(before=_row(sample.before), after=_row(sample.after))
 
 
@@ -120,7 +120,7 @@ class EditResult(Result):
     dry_run: bool | None = Field(
         default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
     )
-    sample: list[Sampled] | None = Field(
+    sample: list[SampledRow] | None = Field(
         default=None, description="for a dry run: up to 20 of the rows, before and after", json_schema_extra=OMITTED
     )
     plan_token: str | None = Field(
@@ -130,18 +130,18 @@ class EditResult(Result):
     )
 
 
-def told(outcome: Outcome) -> dict[str, Any]:
+def edit_fields(outcome: EditOutcome) -> dict[str, Any]:
     """An outcome as the fields that all edits' answers have."""
     previewed: dict[str, Any] = {}
     if outcome.samples is not None:
-        sample = [Sampled.of(s) for s in outcome.samples]
+        sample = [SampledRow.of(s) for s in outcome.samples]
         previewed = {"dry_run": True, "sample": sample, "plan_token": outcome.plan_token}
     return {
         "files_affected": outcome.counts.files,
         "partitions_affected": outcome.counts.partitions,
         "scanned_files": outcome.counts.scanned_files,
         "backup": outcome.backup,
-        "metadata": Metadata(snapshot_id=outcome.effect.snapshot_id),
+        "metadata": Metadata(snapshot_id=outcome.commit.snapshot_id),
         **previewed,
     }
 

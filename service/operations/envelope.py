@@ -1,11 +1,9 @@
 """The one shape of success and the one shape of failure."""
 
-from typing import Any
-
-from service import wire
 from service.errors import FirnError
-from service.failures import said
-from service.operation import Result
+from service.model import wire
+from service.model.failures import error_fields
+from service.operations.operation import Result
 
 
 def success(result: Result, request_id: str, execution_time_ms: int) -> bytes:
@@ -16,15 +14,5 @@ def success(result: Result, request_id: str, execution_time_ms: int) -> bytes:
     return wire.render({"success": True, **fields, "metadata": metadata})
 
 
-def schema(success: bool, **fields: dict[str, Any]) -> dict[str, Any]:
-    """The JSON schema of either shape with these fields between `success` and `metadata`."""
-    metadata = {"type": "object", "properties": {"request_id": {"type": "string"}}}
-    return {
-        "type": "object",
-        "required": ["success", *fields, "metadata"],
-        "properties": {"success": {"const": success}, **fields, "metadata": metadata},
-    }
-
-
 def failure(error: FirnError, request_id: str) -> bytes:
-    return wire.render({"success": False, "error": said(error), "metadata": {"request_id": request_id}})
+    return wire.render({"success": False, "error": error_fields(error), "metadata": {"request_id": request_id}})

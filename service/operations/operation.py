@@ -1,19 +1,22 @@
 """What an operation is: a request model, a result model, examples, and one plain function."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from service.context import Context
-from service.names import TableName, check_name
-from service.streams.streams import Stream
+from service.model.call import Call
+from service.model.names import TableName, check_name
+from service.queries.streaming.streams import Stream
 
-# "inline" is for what neither reads nor waits: it runs on the thread that the request came on.
-Pool = Literal["inline", "queries", "edits", "upkeep"]
+# Which threads a request runs on. "inline" neither reads nor waits: it runs on the thread that the request came on.
+# "metadata" reads metadata and "tables" changes it, both without Spark: they never wait for a Spark session.
+Pool = Literal["inline", "metadata", "tables", "queries", "edits", "bulk", "maintenance"]
+T = TypeVar("T")
 Q = TypeVar("Q", bound="Request")
 R = TypeVar("R", bound="Result")
 # Fields by which a change only asks what it would do.
@@ -28,6 +31,11 @@ class Request(BaseModel):
     operation: str
     tenant_id: str = Field(description="whose data; tenants cannot meet")
     namespace: str = Field(default="default", description="a group of tables within the tenant")
+    timeout_ms: int | None = Field(
+        default=None,
+        ge=1,
+        description="cancel the request if it takes longer; at most, and by default for QUERY, what the settings say",
+    )
 
     @field_validator("tenant_id", "namespace", "table", check_fields=False)
     @classmethod
@@ -91,10 +99,15 @@ class Metadata(BaseModel):
     )
 
 
-class Result(BaseModel):
-    """An operation's own answer; its fields stand flat beside `success`."""
+def _add_success(schema: dict[str, Any]) -> None:
+    schema["properties"] = {"success": {"const": True}, **schema["properties"]}
+    schema["required"] = ["success", *schema.get("required", [])]
 
-    model_config = ConfigDict(extra="forbid")
+
+class Result(BaseModel):
+    """The fields of an operation's response. The envelope adds `success` beside them."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_add_success)
 
     metadata: Metadata = Field(default_factory=Metadata)
 
@@ -124,21 +137,54 @@ class Example:
 
 @dataclass(frozen=True)
 class Operation:
-    """A verb of the service, complete: the router needs nothing else to serve it.
+    """A verb of the service, complete: the pipeline needs nothing else to serve it.
 
-    `run` may answer later: it then gives the future of the body, made by `context.reply` and stored under the
-    request's key. Or it answers with a stream, where the caller can read one.
+    `handler` takes the request and, each by its class, the parts it uses: the Call, and parts of the service. It
+    returns the result, a stream, or the future of a response body that `call.respond` rendered.
     """
 
     name: str
     request: type[Request]
     result: type[Result]
-    run: Callable[[Any, Context], "Result | Future[bytes] | Stream"]
+    handler: Callable[..., Any]
     pool: Pool | Callable[[Any], Pool]
     summary: str
     examples: tuple[Example, ...] = field(default=())
     schedulable: bool = False
     """Whether a schedule may run it, on one table after another."""
+
+    def pool_of(self, request: Request) -> Pool:
+        return self.pool(request) if callable(self.pool) else self.pool
+
+    def bind(self, parts: "Parts") -> "Callable[[Any, Call], Result | Future[bytes] | Stream]":
+        """The handler with the parts it uses. Its first parameter is the request."""
+        hints = get_type_hints(self.handler)
+        names = list(inspect.signature(self.handler).parameters)[1:]
+        for_call = [name for name in names if hints[name] is Call]
+        found = {name: parts[hints[name]] for name in names if hints[name] is not Call}
+
+        def run(request: Any, call: Call) -> "Result | Future[bytes] | Stream":
+            returned: Result | Future[bytes] | Stream = self.handler(request, **dict.fromkeys(for_call, call), **found)
+            return returned
+
+        return run
+
+
+class Parts:
+    """The parts that the service is made of, each found by its class. `named` says the class of those that only behave
+    like it."""
+
+    def __init__(self, named: Mapping[type, object], *parts: object) -> None:
+        self._parts = {**{type(part): part for part in parts}, **named}
+
+    def __getitem__(self, kind: type[T]) -> T:
+        if kind not in self._parts:
+            raise LookupError(f"the service has no part of class {kind.__name__}; app.py puts the parts together")
+        return cast(T, self._parts[kind])
+
+    def replaced(self, others: Mapping[type, object]) -> "Parts":
+        """The same parts, some of them others. What is already put together keeps the parts it has."""
+        return Parts({**self._parts, **others})
 
 
 def operation(
@@ -148,16 +194,16 @@ def operation(
     pool: Pool | Callable[[Q], Pool],
     examples: tuple[Example, ...] = (),
     schedulable: bool = False,
-) -> Callable[[Callable[[Q, Context], "R | Future[bytes] | Stream"]], Operation]:
+) -> Callable[[Callable[..., "R | Future[bytes] | Stream"]], Operation]:
     """Make an Operation of a handler; its name is the request model's literal `operation`."""
     names = get_args(request.model_fields["operation"].annotation)
     if len(names) != 1 or names[0] != names[0].upper():
         raise TypeError(f"{request.__name__}.operation must be a Literal of one upper-case name")
 
-    def declare(run: Callable[[Q, Context], "R | Future[bytes] | Stream"]) -> Operation:
-        summary = (run.__doc__ or "").strip().partition("\n")[0]
+    def declare(handler: Callable[..., "R | Future[bytes] | Stream"]) -> Operation:
+        summary = (handler.__doc__ or "").strip().partition("\n")[0]
         if not summary:
-            raise TypeError(f"{run.__name__} needs a docstring: it is the operation's summary in the documentation")
-        return Operation(names[0], request, result, cast(Any, run), pool, summary, examples, schedulable)
+            raise TypeError(f"{handler.__name__} needs a docstring: it is the operation's summary in the documentation")
+        return Operation(names[0], request, result, handler, cast(Any, pool), summary, examples, schedulable)
 
     return declare

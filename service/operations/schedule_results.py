@@ -1,19 +1,21 @@
 """What is told of schedules and their runs, by every operation that tells of them."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.ledger.schedules import Run, Schedule
-from service.upkeep.tally import Outcome, Tally
-from service.upkeep.task import loads
-from service.upkeep.times import show_delay
+from service.jobs.schedules.tally import RunTally, TableOutcome
+from service.jobs.schedules.task import loads
+from service.jobs.schedules.times import show_delay
+from service.ledger.jobs import JobRecord
+from service.ledger.schedules import Schedule
 
 RunState = Literal["running", "done", "partly", "failed", "interrupted", "missed", "cancelled"]
 
 
-class OutcomeTold(BaseModel):
+class TableOutcomeResult(BaseModel):
     """What became of one table."""
 
     namespace: str = Field(description="the table's namespace")
@@ -26,7 +28,7 @@ class OutcomeTold(BaseModel):
     time_ms: int = Field(description="how long it took")
 
 
-class RunTold(BaseModel):
+class RunResult(BaseModel):
     """One run."""
 
     run_id: str = Field(description="the run's id")
@@ -43,11 +45,13 @@ class RunTold(BaseModel):
     done: int = Field(description="those on which the operation succeeded")
     failed: int = Field(description="those on which it failed")
     skipped: int = Field(description="those on which it was not begun")
-    outcomes: list[OutcomeTold] = Field(description="what became of each; of many tables a hundred, failures first")
+    outcomes: list[TableOutcomeResult] = Field(
+        description="what became of each; of many tables a hundred, failures first"
+    )
     error: str | None = Field(description="why the run failed as a whole")
 
 
-class ScheduleTold(BaseModel):
+class ScheduleResult(BaseModel):
     """One schedule."""
 
     name: str = Field(description="its name")
@@ -62,36 +66,36 @@ class ScheduleTold(BaseModel):
     catch_up: bool = Field(description="whether missed runs are caught up")
     created_at: datetime = Field(description="when it was made")
     next_run: datetime | None = Field(description="when it is due next; null while it is disabled")
-    running: RunTold | None = Field(description="the run under way")
-    last_run: RunTold | None = Field(description="the one before")
-    runs: list[RunTold] = Field(description="the latest ones, newest first, as many as `runs` asks for")
+    running: RunResult | None = Field(description="the run under way")
+    last_run: RunResult | None = Field(description="the one before")
+    runs: list[RunResult] = Field(description="the latest ones, newest first, as many as `runs` asks for")
 
 
-def tell_run(run: Run) -> RunTold:
-    tally = Tally.loads(run.tally)
-    return RunTold(
+def run_result(run: JobRecord) -> RunResult:
+    tally = RunTally.loads(run.progress)
+    return RunResult(
         run_id=run.id,
         state=run.state,  # type: ignore[arg-type]  # the ledger holds text
-        asked_by=run.asked_by,
-        due_at=moment(run.due_ms),
-        begun_at=_at(run.begun_ms),
+        asked_by=run.requested_by,
+        due_at=moment(run.details.get("due_ms")),
+        begun_at=_at(run.created_ms),
         ended_at=moment(run.ended_ms),
-        attempts=run.attempts,
+        attempts=run.fence,
         tables=tally.tables,
         done=tally.done,
         failed=tally.failed,
         skipped=tally.skipped,
         outcomes=[_tell_outcome(outcome) for outcome in sorted(tally.outcomes, key=_failures_first)],
-        error=run.error,
+        error=json.loads(run.outcome),
     )
 
 
-def tell_schedule(schedule: Schedule, latest: list[Run], shown: int) -> ScheduleTold:
+def schedule_result(schedule: Schedule, latest: list[JobRecord], shown: int) -> ScheduleResult:
     """A schedule with its latest runs, newest first, `shown` of which are told in a list too."""
     # By the runs alone: one may have begun since the schedule was read.
     running = next((run for run in latest if run.ended_ms is None), None)
     before = next((run for run in latest if run.ended_ms is not None), None)
-    return ScheduleTold(
+    return ScheduleResult(
         name=schedule.name,
         cron=schedule.cron,
         timezone=schedule.timezone,
@@ -104,9 +108,9 @@ def tell_schedule(schedule: Schedule, latest: list[Run], shown: int) -> Schedule
         catch_up=schedule.catch_up,
         created_at=_at(schedule.created_ms),
         next_run=moment(schedule.next_ms),
-        running=None if running is None else tell_run(running),
-        last_run=None if before is None else tell_run(before),
-        runs=[tell_run(run) for run in latest[:shown]],
+        running=None if running is None else run_result(running),
+        last_run=None if before is None else run_result(before),
+        runs=[run_result(run) for run in latest[:shown]],
     )
 
 
@@ -118,12 +122,12 @@ def _at(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def _failures_first(outcome: Outcome) -> tuple[int, str, str]:
+def _failures_first(outcome: TableOutcome) -> tuple[int, str, str]:
     return ("failed", "skipped", "done").index(outcome.state), outcome.namespace, outcome.table
 
 
-def _tell_outcome(outcome: Outcome) -> OutcomeTold:
-    return OutcomeTold(
+def _tell_outcome(outcome: TableOutcome) -> TableOutcomeResult:
+    return TableOutcomeResult(
         namespace=outcome.namespace,
         table=outcome.table,
         state=outcome.state,

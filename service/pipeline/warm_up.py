@@ -4,25 +4,25 @@ import logging
 import uuid
 
 from service.catalog.tables import Catalog
-from service.engine.engine import Engine
-from service.engine.warm import touch
-from service.names import TableName
-from service.router import Router
+from service.engine.session.engine import Engine
+from service.engine.session.warm import touch
+from service.model.names import TableName
+from service.pipeline.pipeline import Pipeline
 
 log = logging.getLogger("firn.warm")
 # No request can name this tenant: its name is not a valid one.
 _TENANT = "_firn"
 
 
-def warm(router: Router, engine: Engine, catalog: Catalog) -> None:
+def warm_up(pipeline: Pipeline, engine: Engine, catalog: Catalog) -> None:
     """Run one of each kind of job on a table of our own, through the same handlers that serve users."""
     table = f"warm-{uuid.uuid4().hex[:12]}"
     name = TableName(_TENANT, "warm", table)
     address = {"tenant_id": _TENANT, "namespace": "warm", "table": table}
 
     def ask(operation: str, **fields: object) -> None:
-        found, request = router.parse({"operation": operation, **address, **fields}, trusted=True)
-        router.run(found, request, "warm-up")
+        found, request = pipeline.parse({"operation": operation, **address, **fields}, trusted=True)
+        pipeline.run(found, request, "warm-up")
 
     record = {"id": 1, "name": "a", "at": "2024-01-01T00:00:00Z"}
     ask("CREATE_TABLE", schema={"fields": _FIELDS, "primary_key": ["id"]})

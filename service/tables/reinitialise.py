@@ -5,26 +5,25 @@ from dataclasses import dataclass
 
 from service.catalog.replaced import check_names, replaced_schema
 from service.catalog.tables import Table
-from service.commits.ask import Ask
-from service.commits.commit import Commits, Effect
-from service.commits.holds import Holds
-from service.derived import PREFIX
-from service.engine.compaction import Beaten
-from service.engine.engine import Engine
-from service.engine.reinitialise import Afresh, reinitialise
-from service.engine.swap import Moved, Tag
+from service.commits.commit import CommitResult, Commits
+from service.commits.holds import SnapshotHolds
+from service.engine.iceberg.reinitialise import ReinitialisedTable, reinitialise
+from service.engine.iceberg.swap import TableChanged, Tag
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict, InvalidSchema
-from service.partition import PartitionField, check_source
-from service.properties import compaction_policy
-from service.ranges import RANGE_FIELD, RANGE_PARTITION, RANGES, Ranges, ranges_of
-from service.schema import TableSchema, resolve
+from service.model.call import Call
+from service.model.properties import compaction_policy
+from service.model.schema.derived import DERIVED_PREFIX
+from service.model.schema.partition import PartitionField, check_source
+from service.model.schema.ranges import RANGE_FIELD, RANGE_PARTITION, RANGES_PROPERTY, Ranges, ranges_of
+from service.model.schema.types import TableSchema, resolve_field
 from service.settings import CompactionSettings
 
 OPERATION = "REINITIALISE_TABLE"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReinitialiseOptions:
     """What a table is to be: its columns, its partitioning beside ranges, and the ranges of its first key."""
 
     schema: TableSchema
@@ -34,14 +33,14 @@ class Wanted:
     """Whether the columns are not those that there are."""
 
 
-def wanted(
+def reinitialise_options(
     table: Table,
     schema: TableSchema | None,
     split: Callable[[TableSchema], Ranges] | None,
     *,
     delete_partitions: bool,
     settings: CompactionSettings,
-) -> Wanted:
+) -> ReinitialiseOptions:
     """What a request makes of a table; refusals say what of the table does not go with it."""
     after = schema or table.schema
     partition = () if delete_partitions else table.partition
@@ -54,8 +53,8 @@ def wanted(
         _check_sources(partition, schema)
         check_names(table, schema)
         for name in compaction_policy(table.properties, settings).sort_by:
-            resolve(after, name, error=InvalidSchema, path="schema")
-    return Wanted(after, partition, ranges, schema is not None)
+            resolve_field(after, name, error=InvalidSchema, path="schema")
+    return ReinitialiseOptions(after, partition, ranges, schema is not None)
 
 
 @dataclass(frozen=True)
@@ -64,31 +63,33 @@ class Reinitialisations:
 
     engine: Engine
     commits: Commits
-    holds: Holds
+    holds: SnapshotHolds
 
-    def run(self, table: Table, decide: Callable[[Table], Wanted], tag: Tag | None, ask: Ask) -> Effect:
+    def run(
+        self, table: Table, decide: Callable[[Table], ReinitialiseOptions], tag: Tag | None, call: Call
+    ) -> CommitResult:
         def change(current: Table, batch: str) -> None:
             afresh = _afresh(current, decide(current))
 
             try:
                 with self.holds.building_on(current.uuid, current.current_snapshot_id):
                     name, uuid, schema_id = current.spark_name, current.uuid, current.schema_id
-                    leave = self.commits.leave(batch, ask)
+                    leave = self.commits.commit_gate(batch, call)
                     self.engine.run(reinitialise, name, uuid, schema_id, afresh, batch, leave, tag)
-            except (Beaten, Moved) as e:
+            except TableChanged as e:
                 raise CommitConflict(f"{e}; send the request again") from e
 
-        return self.commits.commit(table, OPERATION, ask, change)
+        return self.commits.commit(table, OPERATION, call, change)
 
 
-def _afresh(table: Table, made: Wanted) -> Afresh:
+def _afresh(table: Table, made: ReinitialiseOptions) -> ReinitialisedTable:
     fields = (RANGE_FIELD,) if made.ranges else ()
-    properties: dict[str, str | None] = {RANGES: made.ranges.text if made.ranges else None}
+    properties: dict[str, str | None] = {RANGES_PROPERTY: made.ranges.text if made.ranges else None}
     if made.replaces:
-        properties |= dict.fromkeys((key for key in table.properties if key.startswith(PREFIX)), None)
+        properties |= dict.fromkeys((key for key in table.properties if key.startswith(DERIVED_PREFIX)), None)
     partition = (*((RANGE_PARTITION,) if made.ranges else ()), *made.partition)
     kept = {key: value for key, value in properties.items() if value is not None or key in table.properties}
-    return Afresh(replaced_schema(table, made.schema, fields), partition, kept)
+    return ReinitialisedTable(replaced_schema(table, made.schema, fields), partition, kept)
 
 
 def _check_key(ranges: Ranges, schema: TableSchema) -> None:

@@ -1,20 +1,14 @@
-"""A batch of WRITEs: one note, one Spark job, one commit, one note of the answers; then the answers."""
+"""A batch of WRITEs: one note, one Spark job, one commit, one note of the responses; then the responses."""
 
-import logging
 import time
-import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from service.catalog.tables import Table
-from service.commits.commit import TRIES, Commits
-from service.engine.append import append
-from service.engine.engine import Engine
-from service.engine.swap import Moved
+from service.commits.commit import Commits
+from service.commits.small_files import NOT_CHECKED, SmallFileChecks
+from service.engine.iceberg.swap import TableChanged
+from service.engine.jobs.append import append
+from service.engine.session.engine import Engine
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -27,29 +21,26 @@ from service.errors import (
     TooManyRequests,
     Unavailable,
 )
-from service.marks import shares
 from service.metrics.metrics import Metrics
-from service.properties import edit_policy
+from service.model.properties import edit_policy
+from service.model.row_marks import RowShares, share_rows
 from service.settings import EditSettings
-from service.upkeep.upkeep import NOT_CHECKED, Upkeep
-from service.writes.entry import Entry, Written, together
-
-log = logging.getLogger("firn.writes")
+from service.writes.entry import PendingWrite, WriteOutcome, together
 
 _HOUR_MS = 3_600_000
 
-# So many in a row that fail alone, each for want of something they share: the others would fail likewise.
+# If this many entries in a row fail alone because something is unavailable, the others would fail, too.
 _HOPELESS = 3
-# So many in a row for another reason: the reason is not theirs, or there are more of them than can be looked for.
+# If this many fail for another reason, the reason is not theirs, or there are too many of them to search for.
 _HOPELESS_REFUSED = 30
 
 
 @dataclass(frozen=True)
-class Committed:
+class CommittedWrites:
     """Entries that share a snapshot."""
 
     batch: str
-    entries: list[Entry]
+    entries: list[PendingWrite]
     snapshot_id: int
 
     @property
@@ -57,14 +48,14 @@ class Committed:
         return sum(entry.count for entry in self.entries)
 
 
-class Batches:
-    """Commits batches; it is called by whoever holds the table's turn."""
+class WriteBatches:
+    """Commits batches. The caller holds the table's lock."""
 
     def __init__(
         self,
         engine: Engine,
         commits: Commits,
-        upkeep: Upkeep,
+        upkeep: SmallFileChecks,
         metrics: Metrics | None = None,
         edits: EditSettings | None = None,
     ) -> None:
@@ -73,15 +64,14 @@ class Batches:
         self._commits = commits
         self._upkeep = upkeep
         self._metrics = metrics or Metrics()
-        # The note is written while Spark writes the files; only the commit waits for it.
-        self._notes = ThreadPoolExecutor(4, thread_name_prefix="firn-notes")
 
-    def commit(self, entries: list[Entry]) -> list[Committed]:
-        """Commit the entries, together if they can be; those that cannot are answered here.
+    def commit(self, entries: list[PendingWrite]) -> list[CommittedWrites]:
+        """Commit the entries, together if possible. Those that cannot be committed get their failure here.
 
-        Moved when their table has changed. A batch that fails is split until the guilty are found.
+        TableChanged or PartlyMoved if the table was changed. A batch that fails is split until the entries at fault are
+        found.
         """
-        made: list[Committed] = []
+        made: list[CommittedWrites] = []
         failed_alone: list[type[Exception]] = []
         waiting = [entries]
         while waiting:
@@ -89,14 +79,13 @@ class Batches:
             try:
                 made.append(self._committed(part))
                 failed_alone.clear()
-            except Moved:
+            except TableChanged:
                 left = [entry for p in [part, *reversed(waiting)] for entry in p]
                 if len(left) < len(entries):
-                    # Some were committed or refused; the others go with what the table is now.
                     raise PartlyMoved(made, left) from None
                 raise
             except KeyBusy as e:
-                # Whose key it is goes; without one that is named, it is the whole part's failure.
+                # Only the entries with these keys fail; if none is named, all do.
                 free = [entry for entry in part if not entry.has_one_of(e.keys)]
                 refuse([entry for entry in part if entry.has_one_of(e.keys)] or part, e)
                 if 0 < len(free) < len(part):
@@ -113,8 +102,8 @@ class Batches:
                 refuse(part, e)
         return made
 
-    def answer(self, done: Committed) -> None:
-        """Note what the entries are answered, then answer them."""
+    def answer(self, done: CommittedWrites) -> None:
+        """Store the responses of the entries that have keys, then give all entries theirs."""
         table = done.entries[0].table
         assert table is not None
         checks = self._upkeep.check_batch(table, len(done.entries))
@@ -122,53 +111,22 @@ class Batches:
         bodies: list[bytes] = []
         for i, entry in enumerate(done.entries):
             check = checks.get(i, NOT_CHECKED)
-            bodies.append(entry.reply(Written(entry.count, done.snapshot_id, count, records, check)))
-        answers = {e.ask.key.id: body for e, body in zip(done.entries, bodies, strict=True) if e.ask.key}
+            bodies.append(entry.reply(WriteOutcome(entry.count, done.snapshot_id, count, records, check)))
+        answers = {e.call.key.id: body for e, body in zip(done.entries, bodies, strict=True) if e.call.key}
         if answers:
-            self._commits.end(done.batch, done.snapshot_id, answers, (table.uuid, count))
+            self._commits.batches.end(done.batch, done.snapshot_id, answers, (table.uuid, count))
         for entry, body in zip(done.entries, bodies, strict=True):
             entry.answer.set_result(body)
         if not answers:
-            # Nobody waits for this note: without it, as after a close, the table's history is asked.
-            with suppress(RuntimeError):
-                self._notes.submit(self._commits.end, done.batch, done.snapshot_id, None, (table.uuid, count))
-        self._commits.tell(table)
+            self._commits.batches.end_in_background(done.batch, done.snapshot_id, (table.uuid, count))
+        self._commits.notify(table)
 
-    def close(self) -> None:
-        self._notes.shutdown(wait=False)
-
-    def _committed(self, entries: list[Entry]) -> Committed:
-        for attempt in range(1, TRIES + 1):
-            started = time.monotonic()
-            try:
-                done = self._once(entries)
-            except CommitConflict as e:
-                if attempt == TRIES:
-                    self._metrics.conflict("WRITE")
-                    raise
-                self._metrics.retried("WRITE")
-                log.info("a batch of %d on %s was beaten, trying again: %s", len(entries), entries[0].name, e.message)
-            else:
-                self._metrics.committed("WRITE", time.monotonic() - started)
-                self._metrics.batch(len(entries), done.records)
-                return done
-        raise AssertionError("unreachable")
-
-    def _once(self, entries: list[Entry]) -> Committed:
-        table = entries[0].table
+    def _committed(self, entries: list[PendingWrite]) -> CommittedWrites:
+        table, rows = entries[0].table, together(entries)
         assert table is not None
-        batch, rows = uuid.uuid4().hex, together(entries)
-        try:
-            note = self._notes.submit(self._note, batch, table, entries, rows)
-        except RuntimeError as e:  # closed meanwhile
-            raise ShuttingDown("the service is stopping; send this request to it again once it is back") from e
 
-        def before_commit() -> None:
-            note.result()
-            self._commits.must_be_ours(batch)
-
-        try:
-            snapshot_id = self._engine.run(
+        def write(batch: str) -> int:
+            return self._engine.run(
                 append,
                 table.spark_name,
                 rows,
@@ -176,49 +134,39 @@ class Batches:
                 uuid=table.uuid,
                 schema_id=table.schema_id,
                 derived=table.derived,
-                before_commit=before_commit,
+                gate=lambda: self._commits.must_be_ours(batch),
             )
-        except Exception as e:
-            snapshot_id = self._despite(batch, table, note_failed=note.exception() is not None, failure=e)
-        return Committed(batch, entries, snapshot_id)
 
-    def _note(self, batch: str, table: Table, entries: list[Entry], rows: pa.Table) -> None:
-        """Note a batch; where it is shared, also whose its rows are, for as long as a WRITE can be undone."""
-        counts = [entry.count for entry in entries]
-        hours = edit_policy(table.properties, self._edits).undo_retention_hours if len(entries) > 1 else 0
-        until_ms = time.time_ns() // 1_000_000 + hours * _HOUR_MS
-        whose = shares(rows, counts, table.schema_id, until_ms) if hours else None
-        self._commits.begin(batch, table, "WRITE", [entry.ask for entry in entries], sum(counts), whose)
+        def whose() -> RowShares | None:
+            """Whose the rows of a shared batch are, for as long as a WRITE can be undone."""
+            hours = edit_policy(table.properties, self._edits).undo_retention_hours if len(entries) > 1 else 0
+            until_ms = time.time_ns() // 1_000_000 + hours * _HOUR_MS
+            return share_rows(rows, [entry.count for entry in entries], table.schema_id, until_ms) if hours else None
 
-    def _despite(self, batch: str, table: Table, *, note_failed: bool, failure: Exception) -> int:
-        """The snapshot of a batch whose job failed after its commit; else the failure."""
-        if note_failed:
-            raise failure  # nothing was committed
-        if isinstance(failure, Moved):
-            self._commits.end(batch, None)
-            raise failure
-        try:
-            snapshot = self._commits.found(batch, table, failure)
-        except TableNotFound:
-            raise
-        except OutcomeUnknown as e:
-            raise e from failure
-        if snapshot is None:
-            raise failure
-        log.warning("batch %s on %s committed although its job failed", batch, table.name, exc_info=failure)
-        return snapshot.snapshot_id
+        batch, snapshot_id = self._commits.commit_shared(
+            table,
+            "WRITE",
+            [entry.call for entry in entries],
+            write,
+            records=sum(entry.count for entry in entries),
+            shares=whose,
+        )
+        done = CommittedWrites(batch, entries, snapshot_id)
+        self._metrics.batch(len(entries), done.records)
+        return done
 
 
 class PartlyMoved(Exception):
-    """Some entries were committed or refused; the table changed before the others were."""
+    """The table was changed after some entries, but not those `left`, were committed or refused."""
 
-    def __init__(self, made: list[Committed], left: list[Entry]) -> None:
+    def __init__(self, made: list[CommittedWrites], left: list[PendingWrite]) -> None:
         super().__init__()
         self.made = made
         self.left = left
 
 
-def refuse(entries: Sequence[Entry], failure: Exception) -> None:
+def refuse(entries: Sequence[PendingWrite], failure: Exception) -> None:
+    """End entries with a failure."""
     for entry in entries:
         entry.answer.set_exception(failure)
 

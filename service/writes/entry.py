@@ -1,4 +1,4 @@
-"""One WRITE on its way into a batch."""
+"""One WRITE that waits to be committed with others."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -8,37 +8,37 @@ from typing import Any
 import pyarrow as pa
 
 from service.catalog.tables import Table
-from service.commits.ask import Ask
-from service.derived import only_derived_since
-from service.engine.rows import arrow_schema, to_arrow
-from service.names import TableName
-from service.records import read_records
-from service.upkeep.report import Check
+from service.commits.small_files import SmallFileCheck
+from service.engine.session.rows import arrow_schema, to_arrow
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.records import read_records
+from service.model.schema.derived import only_derived_since
 
 
 @dataclass(frozen=True)
-class Written:
-    """What became of a WRITE: the snapshot that holds it, and how many others share that one."""
+class WriteOutcome:
+    """What a WRITE did: the snapshot that holds its records, and how many requests and records share that snapshot."""
 
     records: int
     snapshot_id: int | None
     requests_in_batch: int
     records_in_batch: int
-    check: Check
+    check: SmallFileCheck
 
 
-Reply = Callable[[Written], bytes]
+Reply = Callable[[WriteOutcome], bytes]
 
-# So many records are kept as they came, to be checked again if the table has changed.
+# Up to this many records are kept as they came, to be checked again if the table changes.
 SMALL = 1000
 
 
 @dataclass
-class Entry:
-    """A WRITE whose records fit its table as it was seen; `answer` is the body to send, or a FirnError."""
+class PendingWrite:
+    """A WRITE, checked against `table`, which is as it was last seen. `answer` is the response body or a FirnError."""
 
     name: TableName
-    ask: Ask
+    call: Call
     records: list[Any]
     size: int
     reply: Reply
@@ -46,7 +46,7 @@ class Entry:
     count: int = 0
     table: Table | None = None
     columns: dict[str, list[Any]] | pa.Table | None = None
-    moves: int = 0
+    rechecks: int = 0
 
     @property
     def small(self) -> bool:
@@ -54,7 +54,7 @@ class Entry:
 
     def has_one_of(self, keys: frozenset[str]) -> bool:
         """Whether its idempotency key is among these, by key id."""
-        return self.ask.key is not None and self.ask.key.id in keys
+        return self.call.key is not None and self.call.key.id in keys
 
     def fit(self, table: Table) -> None:
         """Check the records against a table's schema; InvalidRecord says what does not fit."""
@@ -68,8 +68,10 @@ class Entry:
             self.records = []
 
     def follow(self, table: Table) -> bool:
-        """Fit records that are not kept any more to the table as it is now; whether they could be, as they can where it
-        has got nothing but columns that are worked out."""
+        """Fit records that are not kept as they came to the table as it is now; false if that is impossible.
+
+        It is possible if the table has got only derived columns since.
+        """
         seen, rows = self.table, self.columns
         if seen is None or seen.uuid != table.uuid or not isinstance(rows, pa.Table):
             return False
@@ -81,8 +83,8 @@ class Entry:
         return True
 
 
-def together(entries: list[Entry]) -> pa.Table:
-    """The rows of entries that were all fitted to the same schema."""
+def together(entries: list[PendingWrite]) -> pa.Table:
+    """The rows of entries that all fit the same schema, in order."""
     table = entries[0].table
     assert table is not None
     schema = table.schema

@@ -6,45 +6,45 @@ from collections import deque
 from collections.abc import Callable
 
 from service.settings import WriteQueueSettings
-from service.writes.entry import Entry
+from service.writes.entry import PendingWrite
 
 MIB = 1024 * 1024
 
 
 class Queue:
-    """Gathers entries while a commit runs, and hands out batches; it knows no thread, table or commit itself.
+    """Gathers entries while a commit runs, and hands out batches. It knows no thread, table or commit.
 
-    `ask_for_turn` is called when there is something to commit and no turn has been asked for.
+    `request_lock` is called if there is something to commit and the table's lock is not requested or held.
     """
 
-    def __init__(self, settings: WriteQueueSettings, ask_for_turn: Callable[[], None]) -> None:
+    def __init__(self, settings: WriteQueueSettings, request_lock: Callable[[], None]) -> None:
         self._settings = settings
-        self._ask_for_turn = ask_for_turn
+        self._request_lock = request_lock
         self._changed = threading.Condition()
-        self._waiting: deque[Entry] = deque()
-        self._asked = False
+        self._waiting: deque[PendingWrite] = deque()
+        self._requested = False
         self._last = 0
         self._last_answered = 0.0
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: PendingWrite) -> None:
         with self._changed:
             self._waiting.append(entry)
-            first, self._asked = not self._asked, True
+            first, self._requested = not self._requested, True
             if not first and len(self._waiting) >= self._last:
                 self._changed.notify_all()
         if first:
-            self._ask_for_turn()
+            self._request_lock()
 
-    def take(self) -> list[Entry]:
-        """The next batch, when the turn has come; it may wait some milliseconds for those that were just answered."""
+    def take(self) -> list[PendingWrite]:
+        """The next batch, once the lock is held; it may wait some milliseconds for clients that were just answered."""
         with self._changed:
             self._linger()
-            batch: list[Entry] = []
+            batch: list[PendingWrite] = []
             records = size = 0
             has_large = False
             while self._waiting and self._fits(batch, records + self._waiting[0].count, size + self._waiting[0].size):
                 if has_large and not self._waiting[0].small:
-                    break  # whose rows are whose is noted of all requests of a batch but one
+                    break  # the note of which rows are whose leaves out one request of a batch
                 entry = self._waiting.popleft()
                 batch.append(entry)
                 has_large = has_large or not entry.small
@@ -52,25 +52,25 @@ class Queue:
             return batch
 
     def done(self, answered: int) -> None:
-        """A batch was answered; if others wait, they ask for the next turn."""
+        """A batch was answered. If others wait, request the lock for them."""
         with self._changed:
             self._last, self._last_answered = answered, time.monotonic()
-            again = self._asked = bool(self._waiting)
+            again = self._requested = bool(self._waiting)
         if again:
-            self._ask_for_turn()
+            self._request_lock()
 
     @property
     def waiting(self) -> int:
-        """How many wait; those that are being committed do not."""
+        """How many wait, without those that are being committed."""
         return len(self._waiting)
 
     @property
     def idle(self) -> bool:
         with self._changed:
-            return not self._asked
+            return not self._requested
 
     def _linger(self) -> None:
-        """Clients that were answered together come back together, one after the other: a batch waits for them."""
+        """Wait for clients that were answered together: they come back one shortly after the other."""
         expected = min(self._last, self._settings.batch_requests)
         if expected < 2 or not self._settings.group_commit:
             return
@@ -81,10 +81,10 @@ class Queue:
                 return
             self._changed.wait(left)
 
-    def _fits(self, batch: list[Entry], records: int, size: int) -> bool:
+    def _fits(self, batch: list[PendingWrite], records: int, size: int) -> bool:
         settings = self._settings
         if not batch:
-            return True  # however large it is, alone it must go
+            return True  # a single entry may be of any size
         if not settings.group_commit:
             return False
         return (

@@ -1,30 +1,29 @@
-"""Tables as last seen, so that a small WRITE need not read metadata to be checked."""
+"""Tables as last seen, so that a small WRITE is checked without reading metadata."""
 
 import threading
-from collections import OrderedDict
+
+from cachetools import LRUCache
 
 from service.catalog.tables import Catalog, Table
-from service.names import TableName
+from service.model.names import TableName
 
 _KEPT = 1000
 
 
-class SeenTables:
-    """What is seen here may have changed since; whoever acts on it checks again."""
+class TableCache:
+    """A cached table may have changed since: whatever is done with it checks that again."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._lock = threading.Lock()
-        self._seen: OrderedDict[TableName, Table] = OrderedDict()
+        self._tables: LRUCache[TableName, Table] = LRUCache(_KEPT)
 
-    def seen(self, name: TableName) -> Table | None:
+    def get(self, name: TableName) -> Table | None:
+        """The table as last loaded, if it is cached."""
         with self._lock:
-            table = self._seen.get(name)
-            if table is not None:
-                self._seen.move_to_end(name)
-            return table
+            return self._tables.get(name)
 
-    def look(self, name: TableName) -> Table:
+    def load(self, name: TableName) -> Table:
         """The table as it is now."""
         try:
             table = self._catalog.load(name)
@@ -32,12 +31,9 @@ class SeenTables:
             self.forget(name)
             raise
         with self._lock:
-            self._seen[name] = table
-            self._seen.move_to_end(name)
-            if len(self._seen) > _KEPT:
-                self._seen.popitem(last=False)
+            self._tables[name] = table
         return table
 
     def forget(self, name: TableName) -> None:
         with self._lock:
-            self._seen.pop(name, None)
+            self._tables.pop(name, None)

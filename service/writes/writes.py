@@ -1,32 +1,31 @@
-"""WRITEs: records become commits, shared by those who write to a table at the same time."""
+"""WRITEs: requests that write to a table at the same time share a commit."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from service.catalog.tables import Catalog, Table
-from service.commits.ask import Ask
 from service.commits.commit import Commits
-from service.engine.engine import Engine
-from service.engine.swap import Moved
+from service.commits.small_files import NOT_CHECKED, SmallFileChecks
+from service.engine.iceberg.swap import TableChanged
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict, FirnError, ShuttingDown
 from service.ledger.ledger import Batch
 from service.metrics.metrics import Metrics
-from service.names import TableName
+from service.model.call import Call
+from service.model.names import TableName
 from service.settings import Settings
-from service.upkeep.upkeep import NOT_CHECKED, Upkeep
-from service.writes.batch import Batches, Committed, PartlyMoved, refuse
-from service.writes.entry import SMALL, Entry, Reply, Written
+from service.writes.batch import CommittedWrites, PartlyMoved, WriteBatches, refuse
+from service.writes.entry import SMALL, PendingWrite, Reply, WriteOutcome
 from service.writes.queue import Queue
-from service.writes.table_cache import SeenTables
+from service.writes.table_cache import TableCache
 
-_QUEUES = 10_000  # kept, also idle: they know how many clients to expect
-_MOVES = 3
+_QUEUES = 10_000  # idle queues are kept, too: they know how many clients to expect
+_RECHECKS = 3
 
 
 class Writes:
-    """Takes records in. A waiting WRITE holds no thread."""
+    """Takes records, and commits them in batches. A waiting WRITE holds no thread."""
 
     def __init__(
         self,
@@ -34,139 +33,134 @@ class Writes:
         engine: Engine,
         catalog: Catalog,
         commits: Commits,
-        upkeep: Upkeep,
+        upkeep: SmallFileChecks,
         metrics: Metrics | None = None,
     ) -> None:
         self._settings = settings.writes
         self._engine = engine
         self._catalog = catalog
         self._commits = commits
-        self._tables = SeenTables(catalog)
+        self._tables = TableCache(catalog)
         metrics = metrics or Metrics()
-        self._batches = Batches(engine, commits, upkeep, metrics, settings.iceberg.edits)
+        self._batches = WriteBatches(engine, commits, upkeep, metrics, settings.iceberg.edits)
         self._lock = threading.Lock()
-        # By the name too: of a table that was just renamed, some come late.
+        # By name, too: some WRITEs still name a table as it was called before it was renamed.
         self._queues: dict[tuple[str, TableName], Queue] = {}
-        self._looking = ThreadPoolExecutor(4, thread_name_prefix="firn-intake")
+        self._checking = ThreadPoolExecutor(4, thread_name_prefix="firn-intake")
         self._committing = ThreadPoolExecutor(settings.spark.sessions, thread_name_prefix="firn-commit")
-        metrics.read("firn_write_queue_requests", lambda: sum(queue.waiting for queue in self._every_queue()))
+        metrics.read("firn_write_queue_requests", lambda: self.waiting)
         metrics.read("firn_write_queue_tables", lambda: sum(not queue.idle for queue in self._every_queue()))
 
-    def append(self, name: TableName, records: list[Any], size: int, ask: Ask, reply: Reply) -> "Future[bytes]":
-        """Check every record, then commit them all with whatever else is waiting; none is written if one does not fit.
+    def append(self, name: TableName, records: list[Any], size: int, call: Call, reply: Reply) -> "Future[bytes]":
+        """Check the records, then commit them with whatever else waits. If one does not fit, none is written.
 
-        Returns at once. `size` is about the bytes they take; `reply` makes the body of the answer, which is stored
-        under the ask's key before the future has it. The future may also end in a FirnError.
+        Returns at once. `size` is about the bytes they take. `reply` makes the response body, which is stored under the
+        call's key before the future has it. The future may also end in a FirnError.
         """
-        entry = Entry(name, ask, records, size, reply)
-        seen = self._tables.seen(name)
-        if seen is None or ask.earlier or not 0 < len(records) <= SMALL:
-            self._aside(self._look, entry)
+        entry = PendingWrite(name, call, records, size, reply)
+        seen = self._tables.get(name)
+        if seen is None or call.earlier or not 0 < len(records) <= SMALL:
+            self._check_later(entry)
             return entry.answer
         try:
             entry.fit(seen)
-        except FirnError:
-            # The table may have changed since.
-            self._aside(self._look, entry)
-            return entry.answer
-        self._queue(entry)
+        except FirnError:  # the table may have changed since
+            self._check_later(entry)
+        else:
+            self._queue(entry)
         return entry.answer
 
     @property
     def waiting(self) -> int:
         """How many WRITEs wait for a commit, of all tables."""
-        with self._lock:
-            queues = list(self._queues.values())
-        return sum(queue.waiting for queue in queues)
+        return sum(queue.waiting for queue in self._every_queue())
 
     def close(self) -> None:
-        self._looking.shutdown(wait=False)
+        self._checking.shutdown(wait=False)
         self._committing.shutdown(wait=False)
-        self._batches.close()
 
-    def _aside(self, work: Callable[[Entry], None], entry: Entry) -> None:
+    def _check_later(self, entry: PendingWrite) -> None:
         def run() -> None:
             try:
-                work(entry)
+                self._check(entry)
             except Exception as e:
                 refuse([entry], e)
 
         try:
-            self._looking.submit(run)
+            self._checking.submit(run)
         except RuntimeError:
             refuse([entry], _stopping())
 
-    def _look(self, entry: Entry) -> None:
+    def _check(self, entry: PendingWrite) -> None:
         """Check an entry against the table as it is now."""
-        happened = self._commits.happened(entry.ask)
-        if happened:
-            return self._settle(entry, happened)
-        table = self._tables.look(entry.name)
+        if earlier := self._commits.earlier_batch(entry.call):
+            return self._answer_again(entry, earlier)
+        table = self._tables.load(entry.name)
         if entry.table is None or not _same(table, entry.table):
             if not entry.count or entry.records:
                 entry.fit(table)
             elif not entry.follow(table):
-                raise _moved(entry)
+                raise _changed(entry)
         entry.table = table
         if not entry.count:
-            body = entry.reply(Written(0, table.current_snapshot_id, 0, 0, NOT_CHECKED))
-            entry.answer.set_result(self._commits.keep(entry.ask, body))
+            body = entry.reply(WriteOutcome(0, table.current_snapshot_id, 0, 0, NOT_CHECKED))
+            entry.answer.set_result(self._commits.store_answer(entry.call, body))
         else:
             self._queue(entry)
 
-    def _settle(self, entry: Entry, happened: Batch) -> None:
-        """Answer an entry that an earlier attempt with its key committed, and that got no answer then."""
-        written = Written(len(entry.records), happened.snapshot_id, happened.requests, happened.records, NOT_CHECKED)
+    def _answer_again(self, entry: PendingWrite, earlier: Batch) -> None:
+        """Answer an entry whose records were committed by an earlier attempt with its key, which was not answered."""
+        written = WriteOutcome(len(entry.records), earlier.snapshot_id, earlier.requests, earlier.records, NOT_CHECKED)
         body = entry.reply(written)
-        if entry.ask.key:
-            self._commits.end(happened.batch, happened.snapshot_id, {entry.ask.key.id: body})
+        if entry.call.key:
+            self._commits.batches.end(earlier.batch, earlier.snapshot_id, {entry.call.key.id: body})
         entry.answer.set_result(body)
 
-    def _queue(self, entry: Entry) -> None:
+    def _queue(self, entry: PendingWrite) -> None:
         assert entry.table is not None
-        place = (entry.table.uuid, entry.name)
+        key = (entry.table.uuid, entry.name)
         with self._lock:
-            queue = self._queues.get(place)
+            queue = self._queues.get(key)
             if queue is None:
                 if len(self._queues) >= _QUEUES:
                     self._queues = {u: q for u, q in self._queues.items() if not q.idle}
-                queue = self._queues[place] = Queue(self._settings, lambda: self._join(place))
+                queue = self._queues[key] = Queue(self._settings, lambda: self._request_lock(key))
             queue.add(entry)
 
     def _every_queue(self) -> list[Queue]:
         with self._lock:
             return list(self._queues.values())
 
-    def _join(self, place: tuple[str, TableName]) -> None:
-        self._commits.order.join(place[0], lambda: self._on_turn(place))
+    def _request_lock(self, key: tuple[str, TableName]) -> None:
+        self._commits.locks.request(key[0], lambda: self._on_locked(key))
 
-    def _on_turn(self, place: tuple[str, TableName]) -> None:
+    def _on_locked(self, key: tuple[str, TableName]) -> None:
         try:
-            self._committing.submit(self._turn, place)
+            self._committing.submit(self._commit_next, key)
         except RuntimeError:
-            queue = self._queues[place]
+            queue = self._queues[key]
             while entries := queue.take():
                 refuse(entries, _stopping())
-            self._commits.order.leave(place[0])
+            self._commits.locks.release(key[0])
             queue.done(0)
 
-    def _turn(self, place: tuple[str, TableName]) -> None:
-        """Commit one batch; the table's turn is ours."""
-        queue = self._queues[place]
-        entries: list[Entry] = []
-        made: list[Committed] = []
-        moved: list[Entry] = []
+    def _commit_next(self, key: tuple[str, TableName]) -> None:
+        """Commit one batch, holding the table's lock, which is released before the answers."""
+        queue = self._queues[key]
+        entries: list[PendingWrite] = []
+        made: list[CommittedWrites] = []
+        unwritten: list[PendingWrite] = []
         try:
             try:
                 entries = queue.take()
                 if entries:
                     made = self._batches.commit(entries)
-            except Moved:
-                moved = entries
+            except TableChanged:
+                unwritten = entries
             except PartlyMoved as e:
-                made, moved = e.made, e.left
+                made, unwritten = e.made, e.left
             finally:
-                self._commits.order.leave(place[0])
+                self._commits.locks.release(key[0])
             for done in made:
                 self._batches.answer(done)
         except Exception as e:
@@ -174,20 +168,20 @@ class Writes:
         finally:
             queue.done(len(entries))
         if entries and not made:
-            self._tables.forget(entries[0].name)  # whatever was wrong, it is looked at anew
-        for entry in moved:
-            entry.moves += 1
-            if entry.moves > _MOVES:
-                refuse([entry], _moved(entry))
+            self._tables.forget(entries[0].name)  # whatever was wrong may be wrong in the cache
+        for entry in unwritten:
+            entry.rechecks += 1
+            if entry.rechecks > _RECHECKS:
+                refuse([entry], _changed(entry))
             else:
-                self._aside(self._look, entry)
+                self._check_later(entry)
 
 
 def _same(one: Table, other: Table) -> bool:
     return one.uuid == other.uuid and one.schema_id == other.schema_id
 
 
-def _moved(entry: Entry) -> CommitConflict:
+def _changed(entry: PendingWrite) -> CommitConflict:
     return CommitConflict(
         f"table {entry.name.table!r} was changed while these records waited to be written; send the request again"
     )

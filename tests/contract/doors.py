@@ -1,11 +1,15 @@
 """The ways a request can come in: each takes a request, and gives the status and the body of its answer."""
 
+import asyncio
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from service import events, wire
+from service.api import events
+from service.model import wire
+from service.model.call import Call
 from tests.harness import Firn
 
 Answered = tuple[int, dict[str, Any]]
@@ -27,27 +31,27 @@ def http(firn: Firn, request: dict[str, Any]) -> Answered:
 
 
 def v1_text(firn: Firn, request: dict[str, Any]) -> Answered:
-    return told(firn.event({**_V1, "body": _text(request)}))
+    return told(firn.event({**_V1, "body": _text(request)}), request)
 
 
 def v2_base64(firn: Firn, request: dict[str, Any]) -> Answered:
     coded = base64.b64encode(_text(request).encode()).decode()
-    return told(firn.event({**_V2, "body": coded, "isBase64Encoded": True}))
+    return told(firn.event({**_V2, "body": coded, "isBase64Encoded": True}), request)
 
 
 def v2_object(firn: Firn, request: dict[str, Any]) -> Answered:
-    return told(firn.event({**_V2, "body": request}))
+    return told(firn.event({**_V2, "body": request}), request)
 
 
 def scheduled(firn: Firn, request: dict[str, Any]) -> Answered:
     event = {"version": "0", "detail-type": "Scheduled Event", "source": "aws.events", "detail": request}
-    return told(firn.event(event))
+    return told(firn.event(event), request)
 
 
 def function(firn: Firn, request: dict[str, Any]) -> Answered:
     """The way a function runtime goes: in the process, the answer an object."""
     event = json.dumps({**_V1, "body": _text(request)})
-    return told(wire.parse(events.submit(event, firn.app, "in-process").result(60)))
+    return told(wire.parse(asyncio.run(events.respond(event, firn.app.pipeline, Call("in-process")))), request)
 
 
 DOORS: dict[str, Door] = {
@@ -60,13 +64,14 @@ DOORS: dict[str, Door] = {
 }
 
 
-def told(answer: dict[str, Any]) -> Answered:
+def told(answer: dict[str, Any], request: Mapping[str, Any] = MappingProxyType({})) -> Answered:
     """The status and the body inside a function's answer."""
     assert set(answer) == {"statusCode", "headers", "body"}, answer
     assert answer["headers"]["Content-Type"] == "application/json"
     body = wire.parse(answer["body"])
     assert isinstance(body, dict)
-    assert answer["headers"]["X-Request-Id"] == body["metadata"]["request_id"]
+    # A request that is sent again under its key is answered as it was the first time, with the id that it had then.
+    assert "idempotency_key" in request or answer["headers"]["X-Request-Id"] == body["metadata"]["request_id"]
     return answer["statusCode"], body
 
 

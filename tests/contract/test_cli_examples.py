@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 
-from service.app import discover
+from handlers import discover
 from service.cli.catalogue import COMMANDS, GROUPS
-from service.cli.command import Command, Example
-from service.cli.in_process import InProcess
+from service.cli.command import Command, CommandExample
+from service.cli.commands.queries import WITHOUT_SPARK
+from service.cli.connection.in_process import InProcess
 from service.cli.main import main
-from service.cli.parser import parser_of
-from service.cli.queries import WITHOUT_SPARK
+from service.cli.parser import build_parser
 from service.errors import EngineUnavailable
-from service.operation import Example as OperationExample
-from service.operation import Operation
+from service.operations.operation import Example as OperationExample
+from service.operations.operation import Operation
 from tests import cli
 from tests.harness import Firn
+from tests.support.marks import keeping
 
 CASES = [
     pytest.param(command, example, id=f"{command.name}: {example.title}")
@@ -27,16 +28,24 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("way", keeping(["URL"], ["URL", "in process"]))
 @pytest.mark.parametrize(("command", "example"), CASES)
 def test_an_example_does_the_same_in_process_and_against_a_url(
-    command: Command, example: Example, firn: Firn, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command,
+    example: CommandExample,
+    way: str,
+    firn: Firn,
+    tenant: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    by_url = cli.run(example, firn, f"{tenant}-a", tmp_path, {"FIRN_URL": firn.base_url}, None)
-    here = cli.run(example, firn, f"{tenant}-b", tmp_path, {}, InProcess(firn.app))
-    assert (by_url.code, by_url.err) == (here.code, here.err) == (0, "")
-    assert cli.shows(example.shows, by_url.out), by_url.out
-    assert cli.shows(example.shows, here.out), here.out
+    if way == "URL":
+        called = cli.run(example, firn, tenant, tmp_path, {"FIRN_URL": firn.base_url}, None)
+    else:
+        called = cli.run(example, firn, tenant, tmp_path, {}, InProcess(firn.app))
+    assert (called.code, called.err) == (0, "")
+    assert cli.shows(example.output, called.out), called.out
 
 
 @pytest.mark.parametrize(
@@ -69,9 +78,9 @@ def test_each_command_says_of_its_operation_whether_it_needs_spark(
             line = shlex.split(command.examples[0].line)[1:]
             for name, text in command.examples[0].files.items():
                 (tmp_path / name).write_text(text)
-            args = parser_of(COMMANDS, GROUPS, "", line).parse_args(line)
-            args.usual_tenant = "t"
-            assert command.spark == (command.request(args)["operation"] not in WITHOUT_SPARK), command.name
+            args = build_parser(COMMANDS, GROUPS, "", line).parse_args(line)
+            args.default_tenant = "t"
+            assert command.needs_spark == (command.request(args)["operation"] not in WITHOUT_SPARK), command.name
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

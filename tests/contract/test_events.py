@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from service import wire
-from service.events import INVOCATIONS
+from service.api.events import INVOCATIONS
+from service.model import wire
 from tests.contract.doors import told
 from tests.harness import Firn
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from service import wire
+from service.model import wire
 from service.settings import ROOT
 from tests.harness import Firn
 

@@ -28,7 +28,7 @@ def test_the_documentation_page_and_its_description_are_served(firn: Firn) -> No
     assert "/openapi.json" in firn.client.get("/docs").text
     document = firn.client.get("/openapi.json").json()
     names = document["paths"]["/database"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert set(names["discriminator"]["mapping"]) == {o.name for o in firn.app.router.operations}
+    assert set(names["discriminator"]["mapping"]) == {o.name for o in firn.app.pipeline.operations}
 
 
 def test_a_callers_request_id_comes_back(firn: Firn) -> None:

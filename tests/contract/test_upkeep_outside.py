@@ -1,5 +1,6 @@
 """What docs/upkeep.md shows is what happens: the schedule, the line for cron, the script and EventBridge's events."""
 
+import asyncio
 import json
 import os
 import re
@@ -14,10 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
-from service import events, wire
-from service.app import discover
+from handlers import discover
+from service.api import events
+from service.jobs.schedules.times import ScheduleTiming, check_timing
+from service.model import wire
+from service.model.call import Call
 from service.settings import ROOT
-from service.upkeep.times import Timing, check_timing
 from tests.contract.doors import told
 from tests.harness import Firn
 
@@ -104,7 +107,7 @@ def test_the_line_for_cron_compacts_what_is_recommended(firn: Firn, tenant: str,
     firn.ok({"operation": "CREATE_TABLE", "tenant_id": tenant, "table": "new", "schema": schema})
     line = block("cron", "firn compact").strip()
     times, command = line.split("  ", 1)
-    check_timing(Timing(times), datetime.now(UTC))
+    check_timing(ScheduleTiming(times), datetime.now(UTC))
     command = command.replace(" firn ", f" {sys.executable} -m service ").replace("logger -t firn", "cat")
     assert " -m service compact --all-recommended" in command
     done = shell(command, advising, tenant)
@@ -149,7 +152,9 @@ def test_the_constant_input_of_a_rule_compacts(firn: Firn, tenant: str) -> None:
     make(firn, tenant, "people")
     [target] = json.loads(block("json", '"Input"'))
     event = json.loads(target["Input"].replace('"demo"', f'"{tenant}"'))
-    status, answer = told(wire.parse(events.submit(event, firn.app, "in-process").result(60)))
+    status, answer = told(
+        wire.parse(asyncio.run(events.respond(json.dumps(event), firn.app.pipeline, Call("in-process"))))
+    )
     assert (status, answer["compacted"], files(firn, tenant, "people")) == (200, True, 1)
 
 

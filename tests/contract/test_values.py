@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service import wire
+from service.model import wire
 from tests.harness import Firn
 
 TYPES = {

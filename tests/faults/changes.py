@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from service import wire
-from service.names import TableName
+from service.model import wire
+from service.model.names import TableName
 from tests.faults.evidence import Disk
 from tests.harness import Firn
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pyarrow.parquet as pq
 from pyiceberg.table import StaticTable
 
-from service.names import BATCH_PROPERTY, TableName
+from service.model.names import BATCH_PROPERTY, TableName
 
 
 class Disk:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import httpx
 
-from service import wire
+from service.model import wire
 from tests.harness import Firn
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from service import wire
+from service.model import wire
 from tests.faults.evidence import Disk, held, held_between_batches
 from tests.faults.process import Process
 from tests.faults.proxy import Proxy

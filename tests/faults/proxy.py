@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from service import wire
+from service.model import wire
 
 
 class Proxy:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from service import wire
+from service.model import wire
 from tests.faults.load import Load, Told
 from tests.harness import Firn
 

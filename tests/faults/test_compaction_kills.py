@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from pyiceberg.table import StaticTable
 
-from service.names import TableName
+from service.model.names import TableName
 from tests.faults.evidence import Disk, held
 from tests.faults.points import EVERY_S, METADATA_WRITTEN, SWAPPED, NotReached, Scene, reached, stopped
 from tests.faults.test_leftovers import on_disk, referred_to
 from tests.faults.victim import Victim
 from tests.harness import wait_until
+from tests.support.marks import keeping
 
 NAME = TableName("compaction-kills", "default", "kept")
 ADDRESS = {"tenant_id": NAME.tenant, "namespace": NAME.namespace, "table": NAME.table}
@@ -126,7 +127,7 @@ STAGES = [rewriting, metadata_written, swapped, expiring, deleting, rewriting_ma
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
+@pytest.mark.parametrize("stage", keeping([rewriting], STAGES), ids=lambda stage: stage.__name__)
 def test_a_service_killed_while_it_compacts_has_the_same_rows_and_keeps_no_file_of_it(
     victim: Victim, stage: Stage
 ) -> None:
@@ -169,6 +170,7 @@ def latest(victim: Victim) -> str:
     return str(entry["state"])
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_a_compaction_killed_between_two_of_its_commits_keeps_what_it_had_committed(victim: Victim) -> None:
     """So many partitions that they take longer than the time between two commits."""

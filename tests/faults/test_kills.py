@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service import wire
+from service.model import wire
 from tests.faults.changes import (
     ADDRESS,
     CHANGES,
@@ -38,6 +38,7 @@ from tests.faults.proxy import Proxy
 from tests.faults.retrying import Retrying, gives_up, number_of, request_id_of
 from tests.faults.victim import Victim
 from tests.harness import Firn
+from tests.support.marks import keeping
 
 CLIENTS = 32
 TRIES = 4
@@ -83,7 +84,7 @@ def test_a_key_sent_eight_times_at_once_has_one_effect_and_one_answer(victim: Vi
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", JVM, ids=str)
+@pytest.mark.parametrize("point", keeping([UNHEARD], JVM), ids=str)
 def test_a_jvm_killed_under_load_neither_loses_nor_doubles(
     victim: Victim, first_answers: list[bytes], point: Point
 ) -> None:

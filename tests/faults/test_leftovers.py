@@ -14,7 +14,7 @@ import httpx
 import pytest
 from pyiceberg.table import StaticTable
 
-from service.names import TableName
+from service.model.names import TableName
 from tests.faults.evidence import Disk
 from tests.faults.load import Load
 from tests.faults.points import stopped
@@ -42,6 +42,7 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
         made.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_a_service_killed_while_it_compacts_leaves_nothing_that_cannot_be_removed(victim: Victim) -> None:
     for moment in (0.15, 0.4):

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from pyiceberg.table import StaticTable
 
-from service.names import TableName
+from service.model.names import TableName
 from tests.faults.evidence import Disk, held
 from tests.faults.points import reached
 from tests.faults.victim import Victim
 from tests.harness import Firn, wait_until
+from tests.support.marks import keeping
 
 TENANT = "life-steps"
 SCHEMA = {"fields": {"id": {"type": "long", "required": True}, "payload": {"type": "string"}}}
@@ -140,9 +141,9 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "after_the_swap", [pytest.param(False, marks=pytest.mark.large, id="before"), pytest.param(True, id="after")]
+    "after_the_swap", [pytest.param(False, marks=pytest.mark.thorough, id="before"), pytest.param(True, id="after")]
 )
-@pytest.mark.parametrize("step", STEPS, ids=str)
+@pytest.mark.parametrize("step", keeping(STEPS[:1], STEPS), ids=str)
 def test_a_step_that_a_kill_cut_in_half_happens_once(victim: Victim, step: Step, after_the_swap: bool) -> None:
     place = Place(victim, name_of(step, after_the_swap))
     folder = victim.disk.of(place.table).metadata().parent.parent

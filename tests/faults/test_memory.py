@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from service.names import TableName
+from service.model.names import TableName
 from tests.faults.process import Process
 
 NAME = TableName("memory", "default", "big")
@@ -43,6 +43,7 @@ def test_a_table_of_four_heaps_is_compacted_in_bounded_memory(tmp_path: Path) ->
     assert many.service < LISTS_MB, many
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_a_table_larger_than_the_heap_is_compacted_in_bounded_memory(tmp_path: Path) -> None:
     peak = compacted(tmp_path / "some", files=600, heap_mb=512)

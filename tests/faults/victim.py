@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from service.names import TableName
+from service.model.names import TableName
 from tests.faults.evidence import Disk, held
 from tests.faults.load import Told
 from tests.faults.points import NotReached, Point, Scene, at_the_swap, stopped

@@ -3,20 +3,18 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from service.catalog.files import list_files
-from service.catalog.tables import Table as Loaded
-from service.commits.ask import Ask
-from service.names import TableName
-from service.upkeep import rounds
-from service.upkeep.compaction import Call
-from service.upkeep.report import Wish
+from service.catalog.files.data_files import list_files
+from service.maintenance.compact.compaction import Compactions
+from service.maintenance.compact.report import CompactionOptions
+from service.maintenance.repartition import rounds
+from service.model.call import Call
 from tests.harness import Firn
+from tests.support.tables import TableById
 
 SCHEMA = {
     "fields": {
@@ -32,39 +30,29 @@ BY_DAY = {"partitions": [{"field": "day"}]}
 BY_PRODUCT = {"partitions": [{"field": "product"}, {"field": "at", "transform": "day"}]}
 
 
-class Table:
+class Table(TableById):
     """A table of some products over some days, one file per WRITE and day."""
 
     def __init__(
-        self,
-        firn: Firn,
-        tenant: str,
-        *,
-        schema: Any = SCHEMA,
-        partition: Any = BY_DAY,
-        name: str = "t",
-        properties: Any = None,
+        self, firn: Firn, tenant: str, name: str = "t", *, schema: Any = SCHEMA, partition: Any = BY_DAY, **create: Any
     ) -> None:
-        self.firn = firn
-        self.name = TableName(tenant, "default", name)
-        self.address = {"tenant_id": tenant, "table": name}
-        self.ok("CREATE_TABLE", schema=schema, partition=partition, properties=properties or {})
+        super().__init__(firn, tenant, name, schema=schema, partition=partition, **create)
 
-    def ok(self, operation: str, **fields: Any) -> dict[str, Any]:
-        return self.firn.ok({"operation": operation, **self.address, **fields})
-
-    def fail(self, code: str, operation: str = "REPARTITION", **fields: Any) -> dict[str, Any]:
-        return self.firn.fail({"operation": operation, **self.address, **fields}, code)
+    def fail(
+        self, code: str, operation: str = "REPARTITION", status: int | None = None, **fields: Any
+    ) -> dict[str, Any]:
+        """The error of a request that must be refused, while others may change the table."""
+        return self.firn.fail(self.request(operation, **fields), code, status)
 
     def repartition(self, **fields: Any) -> dict[str, Any]:
         return self.ok("REPARTITION", **fields)
 
-    def write(self, *ids: int) -> None:
-        self.ok("WRITE", records=[row(i) for i in ids])
+    def write_rows(self, *ids: int) -> None:
+        self.write(*map(row, ids))
 
     def fill(self, writes: int = 3, rows: int = 10) -> None:
         for n in range(writes):
-            self.write(*range(n * rows, (n + 1) * rows))
+            self.write_rows(*range(n * rows, (n + 1) * rows))
 
     def delete_elsewhere(self, condition: str) -> None:
         """What another program does that deletes rows without rewriting their files."""
@@ -78,43 +66,20 @@ class Table:
 
     def compact(self) -> None:
         """A compaction beside the work that the threads for such requests have."""
-        found = self.firn.app.context.compactions.compact(self.loaded, Wish(force=True), Call(Ask("r")))
+        found = self.firn.app.parts[Compactions].compact(self.loaded, CompactionOptions(force=True), Call("r"))
         assert found.compacted
-
-    def rows(self, **query: Any) -> list[dict[str, Any]]:
-        return self.firn.rows(self.address["tenant_id"], self.address["table"], sort=["id"], **query)
-
-    def ids(self) -> list[int]:
-        return [found["id"] for found in self.rows()]
-
-    @property
-    def loaded(self) -> Loaded:
-        return self.firn.app.context.catalog.load(self.name)
-
-    @property
-    def described(self) -> dict[str, Any]:
-        description: dict[str, Any] = self.ok("DESCRIBE_TABLE")["description"]
-        return description
 
     def partitions(self) -> Counter[tuple[Any, ...]]:
         """Rows by partition, as metadata has them."""
         listed = self.ok("LIST_PARTITIONS")["partitions"]
         return Counter({tuple(one["partition"].items()): one["rows"] for one in listed})
 
-    def specs(self) -> set[int]:
-        return {file.group[0] for file in list_files(self.loaded).data}
-
-    def files_on_disk(self) -> set[str]:
-        folder = Path(self.loaded.location.removeprefix("file://"))
-        return {path.name for path in folder.rglob("*.parquet")}
-
     def data_files_on_disk(self) -> set[str]:
         """Without what other programs write of rows that they delete."""
-        return {name for name in self.files_on_disk() if not name.endswith("-deletes.parquet")}
+        return {name for name in self.on_disk() if not name.endswith("-deletes.parquet")}
 
-    def files_in_snapshots(self) -> set[str]:
-        paths = self.loaded.iceberg.inspect.all_data_files()["file_path"].to_pylist()
-        return {path.rpartition("/")[2] for path in paths}
+    def specs(self) -> set[int]:
+        return {file.group[0] for file in list_files(self.loaded).data}
 
     def by_pyiceberg(self) -> list[int]:
         return sorted(self.loaded.iceberg.scan().to_arrow()["id"].to_pylist())

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.harness import Firn
+from tests.support.tables import ServedTable
 
 FIELDS = {
     "id": {"type": "integer", "required": True},
@@ -18,33 +19,16 @@ ROW = {"id": 1, "name": "a", "price": "1.50", "ratio": 0.5, "home": {"city": "Be
 PARTITION = {"partitions": [{"field": "day", "transform": "month"}]}
 
 
-class Shop:
+class Shop(ServedTable):
     def __init__(self, firn: Firn, tenant: str) -> None:
-        self.firn, self.tenant = firn, tenant
-        self.ask("CREATE_TABLE", schema={"fields": FIELDS, "primary_key": ["id"]}, partition=PARTITION)
-        self.ask("WRITE", records=[ROW])
-
-    def request(self, operation: str, **fields: Any) -> dict[str, Any]:
-        return {"operation": operation, "tenant_id": self.tenant, "table": "t", **fields}
-
-    def ask(self, operation: str, **fields: Any) -> dict[str, Any]:
-        return self.firn.ok(self.request(operation, **fields))
-
-    def alter(self, **fields: Any) -> dict[str, Any]:
-        return self.ask("ALTER_TABLE", **fields)
+        super().__init__(firn, tenant, schema={"fields": FIELDS, "primary_key": ["id"]}, partition=PARTITION)
+        self.write(ROW)
 
     def refused(self, code: str = "INVALID_SCHEMA", **fields: Any) -> dict[str, Any]:
-        before = self.described()
-        error = self.firn.fail(self.request("ALTER_TABLE", **fields), code)
-        assert self.described() == before
-        return error
+        return self.fail(code, "ALTER_TABLE", **fields)
 
-    def described(self) -> dict[str, Any]:
-        description: dict[str, Any] = self.ask("DESCRIBE_TABLE")["description"]
-        return description
-
-    def rows(self, **query: Any) -> list[dict[str, Any]]:
-        return self.firn.rows(self.tenant, "t", **query)
+    def alter(self, **fields: Any) -> dict[str, Any]:
+        return self.ok("ALTER_TABLE", **fields)
 
 
 @pytest.fixture
@@ -53,7 +37,7 @@ def shop(firn: Firn, tenant: str) -> Shop:
 
 
 def test_old_rows_are_read_and_new_ones_written_under_the_columns_of_now(shop: Shop) -> None:
-    first = shop.described()["current_snapshot_id"]
+    first = shop.description["current_snapshot_id"]
     assert shop.rows() == [ROW]
     shop.alter(
         rename_columns={"name": "who", "home.city": "town"},
@@ -73,9 +57,9 @@ def test_old_rows_are_read_and_new_ones_written_under_the_columns_of_now(shop: S
     assert shop.rows() == [old]
     assert list(shop.rows()[0]) == list(old)
     new = {**old, "id": 2**40, "email": "x@y", "price": "1234567890.25", "home": {"town": "Chur", "zip": "7000"}}
-    shop.ask("WRITE", records=[new])
-    shop.ask("UPSERT", records=[{"id": 1, "email": "a@b"}])
-    shop.ask("COMPACT", force=True)
+    shop.ok("WRITE", records=[new])
+    shop.ok("UPSERT", records=[{"id": 1, "email": "a@b"}])
+    shop.ok("COMPACT", force=True)
     assert shop.rows(sort=["id"]) == [{**old, "email": "a@b"}, new]
     assert shop.rows(as_of=first) == [ROW]
     shop.firn.fail(shop.request("WRITE", records=[{"id": 3, "name": "x"}]), "INVALID_RECORD")
@@ -86,7 +70,7 @@ def test_a_dropped_column_does_not_come_back_with_a_new_one_of_its_name(shop: Sh
     shop.alter(add_columns={"name": {"type": "long"}})
     assert shop.rows()[0]["name"] is None
     shop.alter(drop_columns=["name"], add_columns={"name": {"type": "boolean"}})
-    shop.ask("WRITE", records=[{"id": 2, "name": True}])
+    shop.ok("WRITE", records=[{"id": 2, "name": True}])
     assert shop.rows(filter={"name": True}, projection=["id"]) == [{"id": 2}]
 
 
@@ -97,15 +81,15 @@ def test_properties_description_and_key_change_and_go_back(shop: Shop) -> None:
         primary_key=[],
         set_nullable={"id": True},
     )
-    described = shop.described()
+    described = shop.description
     assert described["properties"]["compression"] == "gzip"
     assert described["properties"]["description"] == "ours"
     assert described["compaction"]["mode"] == "off"
     assert described["compaction"]["snapshots"]["keep_last"] == 7
     assert "primary_key" not in described["schema"]
-    shop.ask("WRITE", records=[{"name": "no id"}])
+    shop.ok("WRITE", records=[{"name": "no id"}])
     shop.alter(unset_properties=["compression", "compaction.mode", "snapshots", "description"])
-    described = shop.described()
+    described = shop.description
     assert described["properties"] == {"file_format": "parquet", "compression": "zstd", "target_file_size_mb": 128}
     assert described["compaction"]["overridden"] == []
 
@@ -147,17 +131,17 @@ def test_what_cannot_be_is_refused_by_name(shop: Shop, fields: dict[str, Any], c
 
 
 def test_what_others_are_made_of_stays(shop: Shop) -> None:
-    shop.ask("SET_COMPACTION", strategy="sort", sort_by=["name"])
+    shop.ok("SET_COMPACTION", strategy="sort", sort_by=["name"])
     assert "SET_COMPACTION" in shop.refused(rename_columns={"name": "who"})["message"]
     shop.alter(unset_properties=["compaction"])
-    shop.ask(
+    shop.ok(
         "REPARTITION",
         transform={"initial": {"expression": "substring(name, 1, 1)"}},
         partition={"partitions": [{"field": "initial"}]},
     )
-    assert "worked out" in shop.refused(drop_columns=["name"])["message"]
+    assert "computed by" in shop.refused(drop_columns=["name"])["message"]
     shop.alter(rename_columns={"initial": "letter"})
-    shop.ask("WRITE", records=[{"id": 2, "name": "bo"}])
+    shop.ok("WRITE", records=[{"id": 2, "name": "bo"}])
     assert {row["id"]: row["letter"] for row in shop.rows()} == {1: "a", 2: "b"}
 
 

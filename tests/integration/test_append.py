@@ -10,15 +10,16 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from service.catalog.tables import Table
-from service.engine import append as appends
-from service.engine import swap as swaps
-from service.engine.jvm import java_class
-from service.engine.rows import arrow_schema, frame
-from service.engine.swap import Moved, Staged
-from service.engine.tables import load_table
+from service.catalog.tables import Catalog, Table
+from service.engine.iceberg import swap as swaps
+from service.engine.iceberg.staging import StagedFiles
+from service.engine.iceberg.swap import TableChanged
+from service.engine.iceberg.tables import load_table
+from service.engine.jobs import append as appends
+from service.engine.session.java import java_class
+from service.engine.session.rows import arrow_schema, frame
 from service.errors import CommitConflict, OutcomeUnknown, TableNotFound
-from service.names import BATCH_PROPERTY, TableName
+from service.model.names import BATCH_PROPERTY, TableName
 from tests.harness import Firn
 
 _ICEBERG = "org.apache.iceberg"
@@ -40,14 +41,14 @@ def made(firn: Firn, tenant: str, name: str = "t") -> Table:
 
 
 def now(firn: Firn, tenant: str, name: str = "t") -> Table:
-    return firn.app.context.catalog.load(TableName(tenant, "default", name))
+    return firn.app.parts[Catalog].load(TableName(tenant, "default", name))
 
 
 def rows(table: Table, *ids: int) -> pa.Table:
     return pa.table([list(ids), [f"kind {i % 3}" for i in ids]], schema=arrow_schema(table.schema))
 
 
-def append(firn: Firn, table: Table, *ids: int, before_commit: Callable[[], object] = lambda: None) -> int:
+def append(firn: Firn, table: Table, *ids: int, gate: Callable[[], object] = lambda: None) -> int:
     return firn.app.engine.run(
         appends.append,
         table.spark_name,
@@ -55,11 +56,11 @@ def append(firn: Firn, table: Table, *ids: int, before_commit: Callable[[], obje
         "b",
         uuid=table.uuid,
         schema_id=table.schema_id,
-        before_commit=before_commit,
+        gate=gate,
     )
 
 
-def stage(firn: Firn, table: Table, *ids: int) -> Staged:
+def stage(firn: Firn, table: Table, *ids: int) -> StagedFiles:
     data = rows(table, *ids)
     return firn.app.engine.run(lambda s: appends.stage(s, table.spark_name, frame(s, data)))
 
@@ -72,7 +73,7 @@ def path(location: str) -> Path:
     return Path(location.removeprefix("file://").removeprefix("file:"))
 
 
-def on_disk(staged: Staged) -> list[bool]:
+def on_disk(staged: StagedFiles) -> list[bool]:
     return [path(location).exists() for location in staged.paths]
 
 
@@ -163,7 +164,7 @@ def test_staged_rows_are_in_the_table_once_they_are_committed_and_not_before(fir
 def test_discarded_files_are_gone(firn: Firn, tenant: str) -> None:
     table = made(firn, tenant)
     staged = stage(firn, table, 1, 2)
-    firn.app.engine.run(appends.discard, table.spark_name, staged)
+    firn.app.engine.run(appends.discard, staged)
     assert on_disk(staged) == [False] * 2
 
 
@@ -174,7 +175,7 @@ def test_a_refusal_before_the_commit_leaves_neither_rows_nor_files(firn: Firn, t
         raise KeyError("no")
 
     with pytest.raises(KeyError):
-        append(firn, table, 1, before_commit=refuse)
+        append(firn, table, 1, gate=refuse)
     assert now(firn, tenant).current_snapshot_id is None
     assert files(table) == set()
 
@@ -183,10 +184,8 @@ def test_a_refusal_of_staged_files_leaves_them_and_nothing_else(firn: Firn, tena
     table = made(firn, tenant)
     staged = stage(firn, table, 1)
 
-    def commit(before_commit: Callable[[], object] = lambda: None) -> int:
-        return firn.app.engine.run(
-            appends.commit, table.spark_name, staged, "b", uuid=table.uuid, before_commit=before_commit
-        )
+    def commit(gate: Callable[[], object] = lambda: None) -> int:
+        return firn.app.engine.run(appends.commit, table.spark_name, staged, "b", uuid=table.uuid, gate=gate)
 
     with pytest.raises(ZeroDivisionError):
         commit(lambda: 1 / 0)
@@ -202,7 +201,7 @@ def test_an_append_that_is_beaten_is_built_on_the_commit_that_beat_it(firn: Firn
         alter(firn, table, "SET TBLPROPERTIES ('commit.manifest.min-count-to-merge' = '2')")
     append(firn, table, 1)
     look = Once(lambda: append(firn, table, 2))
-    snapshot_id = append(firn, table, 3, before_commit=look)
+    snapshot_id = append(firn, table, 3, gate=look)
     after = now(firn, tenant)
     assert look.calls == 2, "it is asked for each swap"
     assert ids_in(firn, tenant) == [1, 2, 3]
@@ -221,7 +220,7 @@ def test_an_append_that_lost_its_leave_while_it_was_beaten_is_not_committed(firn
         look()
 
     with pytest.raises(KeyError):
-        append(firn, table, 2, before_commit=leave)
+        append(firn, table, 2, gate=leave)
     after = now(firn, tenant)
     assert ids_in(firn, tenant) == [1]
     assert files(after) == held(after)
@@ -237,7 +236,7 @@ def test_an_append_that_is_beaten_too_often_is_a_conflict_and_leaves_no_files(fi
         beaten.append(len(beaten))
 
     with pytest.raises(CommitConflict):
-        append(firn, table, 99, before_commit=beat)
+        append(firn, table, 99, gate=beat)
     after = now(firn, tenant)
     assert ids_in(firn, tenant) == beaten == [0, 1, 2], "the table says how many tries there are after the first"
     assert files(after) == held(after)
@@ -246,8 +245,8 @@ def test_an_append_that_is_beaten_too_often_is_a_conflict_and_leaves_no_files(fi
 def test_a_schema_that_changes_just_before_the_swap_keeps_the_rows_out(firn: Firn, tenant: str) -> None:
     table = made(firn, tenant)
     append(firn, table, 1)
-    with pytest.raises(Moved, match="schema"):
-        append(firn, table, 2, before_commit=Once(lambda: alter(firn, table, "ADD COLUMN more int")))
+    with pytest.raises(TableChanged, match="schema"):
+        append(firn, table, 2, gate=Once(lambda: alter(firn, table, "ADD COLUMN more int")))
     after = now(firn, tenant)
     assert ids_in(firn, tenant) == [1]
     assert files(after) == held(after)
@@ -261,8 +260,8 @@ def test_a_table_made_anew_just_before_the_swap_takes_no_rows_meant_for_the_old_
         drop(firn, tenant)
         new.append(made(firn, tenant))
 
-    with pytest.raises(Moved, match="anew"):
-        append(firn, old, 1, before_commit=Once(renew))
+    with pytest.raises(TableChanged, match="anew"):
+        append(firn, old, 1, gate=Once(renew))
     assert ids_in(firn, tenant) == []
     assert files(old) == files(new[0]) == set()
 
@@ -270,7 +269,7 @@ def test_a_table_made_anew_just_before_the_swap_takes_no_rows_meant_for_the_old_
 def test_a_table_dropped_just_before_the_swap_is_gone_and_stays_gone(firn: Firn, tenant: str) -> None:
     table = made(firn, tenant)
     with pytest.raises(TableNotFound):
-        append(firn, table, 1, before_commit=Once(lambda: drop(firn, tenant)))
+        append(firn, table, 1, gate=Once(lambda: drop(firn, tenant)))
     with pytest.raises(TableNotFound):
         now(firn, tenant)
     assert files(table) == set()
@@ -328,6 +327,7 @@ def test_a_swap_that_a_broken_connection_made_twice_is_one_commit(
     assert held(after) == files(after)
 
 
+@pytest.mark.thorough
 def test_appends_of_several_sessions_to_one_table_all_land(firn: Firn, tenant: str) -> None:
     table = made(firn, tenant)
     writers, each = 4, 20
@@ -359,9 +359,9 @@ def test_a_table_made_anew_under_the_same_name_takes_no_rows_meant_for_the_old_o
     staged = stage(firn, old, 10)
     drop(firn, tenant)
     new = made(firn, tenant)
-    with pytest.raises(Moved):
+    with pytest.raises(TableChanged):
         append(firn, old, 9)
-    with pytest.raises(Moved):
+    with pytest.raises(TableChanged):
         firn.app.engine.run(appends.commit, old.spark_name, staged, "b", uuid=old.uuid)
     assert ids_in(firn, tenant) == []
     append(firn, new, 1)
@@ -372,7 +372,7 @@ def test_rows_for_an_older_schema_are_not_appended(firn: Firn, tenant: str) -> N
     table = made(firn, tenant)
     append(firn, table, 1)
     alter(firn, table, "ADD COLUMN more int")
-    with pytest.raises(Moved):
+    with pytest.raises(TableChanged):
         append(firn, table, 2)
     assert ids_in(firn, tenant) == [1]
 
@@ -400,6 +400,7 @@ def test_manifests_are_merged_and_old_metadata_goes(firn: Firn, tenant: str) -> 
     assert files(after) == held(after)
 
 
+@pytest.mark.thorough
 def test_many_appends_have_few_manifests(firn: Firn, tenant: str) -> None:
     table = made(firn, tenant)
     merged_at = int(table.iceberg.properties["commit.manifest.min-count-to-merge"])

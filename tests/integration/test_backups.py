@@ -5,59 +5,52 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from service.catalog.history import history
-from service.catalog.tables import Table
-from service.commits.ask import Ask, Key
-from service.edits.backups import backups_of, named
-from service.engine.restore import Restore, restore
-from service.engine.swap import Tag, Target, swap
-from service.engine.tables import load_table
+from service.commits.backups import Backups, backups_of, named
+from service.commits.commit import Commits
+from service.edits.restore import Restores
+from service.engine.iceberg.swap import CommitTarget, Tag, swap
+from service.engine.iceberg.tables import load_table
+from service.engine.jobs.restore import RestoreJob, restore
 from service.errors import BackupNotFound, CommitConflict, RowCountMismatch, TableNotFound
-from service.names import TableName
+from service.ledger.ledger import Ledger
+from service.model.call import Call, IdempotencyKey
 from tests.harness import Firn, wait_until
+from tests.support.tables import ServedTable
 
 HOUR_MS = 3_600_000
 FIELDS = {"fields": {"id": {"type": "long"}, "kind": {"type": "string"}}}
 BY_KIND = {"partitions": [{"field": "kind", "transform": "identity"}]}
 
 
-class Shop:
+class Shop(ServedTable):
     """A table, and what is done with its backups."""
 
     def __init__(self, firn: Firn, tenant: str, **create: Any) -> None:
-        self.firn = firn
-        self.address = {"tenant_id": tenant, "table": "t"}
-        firn.ok({"operation": "CREATE_TABLE", **self.address, "schema": FIELDS} | create)
-
-    def ask(self, operation: str, **parts: Any) -> dict[str, Any]:
-        return self.firn.ok({"operation": operation, **self.address, **parts})
+        super().__init__(firn, tenant, **{"schema": FIELDS, **create})
 
     def refused(self, operation: str, code: str, status: int = 400, **parts: Any) -> dict[str, Any]:
         return self.firn.fail({"operation": operation, **self.address, **parts}, code, status)
 
     def write(self, *ids: int, kind: str = "a", **parts: Any) -> int:
-        answer = self.ask("WRITE", records=[{"id": i, "kind": kind} for i in ids], **parts)
+        answer = self.ok("WRITE", records=[{"id": i, "kind": kind} for i in ids], **parts)
         return int(answer["metadata"]["snapshot_id"])
 
     def rows(self, **query: Any) -> list[tuple[int, str]]:
         found = self.firn.rows(self.address["tenant_id"], "t", projection=["id", "kind"], sort=["id"], **query)
         return [(row["id"], row["kind"]) for row in found]
 
-    def load(self) -> Table:
-        return self.firn.app.context.catalog.load(TableName(self.address["tenant_id"], "default", "t"))
-
     def keep(self, hours: int = 1, operation: str = "UPDATE") -> str:
         """Make a backup of what the table holds, as the change of an edit does that changes nothing."""
-        table, name = self.load(), named(operation, 1_714_558_272_045)
+        table, name = self.loaded, named(operation, 1_714_558_272_045)
 
         def change(session: SparkSession) -> int:
-            target = Target(session, table.spark_name, table.uuid, None)
+            target = CommitTarget(session, table.spark_name, table.uuid, None)
             iceberg = target.load()
             return swap(target, iceberg, iceberg.newAppend(), lambda _: None, tag=Tag(name, hours * HOUR_MS))
 
@@ -65,22 +58,10 @@ class Shop:
         return name
 
     def restore(self, name: str, **parts: Any) -> dict[str, Any]:
-        return self.ask("RESTORE_BACKUP", name=name, **parts)
+        return self.ok("RESTORE_BACKUP", name=name, **parts)
 
     def backups(self) -> list[str]:
-        return [backup["name"] for backup in self.ask("LIST_BACKUPS")["backups"]]
-
-    def sql(self, text: str) -> list[Any]:
-        """A statement as another program on the same catalog may run it."""
-
-        def run(session: SparkSession) -> list[Any]:
-            return session.sql(text.format(t=self.load().spark_name)).collect()
-
-        return self.firn.app.engine.run(run)
-
-    def on_disk(self) -> set[str]:
-        """Every data file that lies in the table's folder."""
-        return {path.name for path in Path(self.load().location.removeprefix("file://")).rglob("*.parquet")}
+        return [backup["name"] for backup in self.ok("LIST_BACKUPS")["backups"]]
 
 
 @pytest.fixture
@@ -91,10 +72,10 @@ def shop(firn: Firn, tenant: str) -> Shop:
 def test_a_restored_table_holds_the_backups_rows_and_all_of_its_history(shop: Shop) -> None:
     shop.write(1, 2, 3)
     name = shop.keep()
-    shop.ask("UPDATE", filter={"id": 1}, updates={"kind": "b"})
-    shop.ask("DELETE", filter={"id": 2})
+    shop.ok("UPDATE", filter={"id": 1}, updates={"kind": "b"})
+    shop.ok("DELETE", filter={"id": 2})
     shop.write(4)
-    before = shop.load()
+    before = shop.loaded
     answer = shop.restore(name)
     assert answer == {
         "success": True,
@@ -107,7 +88,7 @@ def test_a_restored_table_holds_the_backups_rows_and_all_of_its_history(shop: Sh
         "metadata": answer["metadata"],
     }
     assert shop.rows() == [(1, "a"), (2, "a"), (3, "a")]
-    after = shop.load()
+    after = shop.loaded
     snapshot = after.snapshot(answer["metadata"]["snapshot_id"])
     assert (snapshot.snapshot_id, snapshot.parent_id) == (after.current_snapshot_id, before.current_snapshot_id)
     assert {s.snapshot_id for s in before.snapshots()} < {s.snapshot_id for s in after.snapshots()}
@@ -120,7 +101,7 @@ def test_only_files_that_differ_are_written_anew_and_none_is_put_back_as_it_was(
         shop.write(ord(kind), kind=kind)
     name = shop.keep()
     held = {row.file_path for row in shop.sql("SELECT file_path FROM {t}.files")}
-    shop.ask("DELETE", filter={"kind": "a"})
+    shop.ok("DELETE", filter={"kind": "a"})
     shop.write(1, kind="d")
     answer = shop.restore(name)
     assert (answer["files_removed"], answer["files_added"]) == (1, 1)
@@ -143,7 +124,7 @@ def test_a_restore_can_be_taken_back_where_it_made_a_backup(shop: Shop) -> None:
 
 def test_an_empty_state_can_be_kept_and_restored(shop: Shop) -> None:
     shop.write(1)
-    shop.ask("DELETE", all=True)
+    shop.ok("DELETE", all=True)
     name = shop.keep()
     shop.write(2)
     answer = shop.restore(name)
@@ -156,27 +137,27 @@ def test_what_only_compactions_changed_is_what_the_backup_holds(shop: Shop) -> N
     for i in range(4):
         shop.write(i)
     name = shop.keep()
-    tag = next(b.snapshot_id for b in backups_of(shop.load()) if b.name == name)
-    shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(shop.load().name.identifier)}', {tag})")
-    assert shop.ask("COMPACT", force=True)["compacted"]
-    shop.ask("COMPACT", force=True, rewrite_manifests=True)
-    before = shop.load().metadata_location
+    tag = next(b.snapshot_id for b in backups_of(shop.loaded) if b.name == name)
+    shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(shop.loaded.name.identifier)}', {tag})")
+    assert shop.ok("COMPACT", force=True)["compacted"]
+    shop.ok("COMPACT", force=True, rewrite_manifests=True)
+    before = shop.loaded.metadata_location
     for parts in ({}, {"dry_run": True}, {"create_backup": True}):
         answer = shop.restore(name, **parts)
         assert (answer["restored"], answer["reason"]) == (False, "the table holds what the backup holds already")
         assert (answer["records_before"], answer["records_after"], "backup" in answer) == (4, 4, False)
-    assert shop.load().metadata_location == before
+    assert shop.loaded.metadata_location == before
 
 
 def test_a_dry_run_says_what_a_restore_does_and_changes_nothing(shop: Shop) -> None:
     shop.write(1, 2)
     name = shop.keep()
-    shop.ask("DELETE", filter={"id": 1})
+    shop.ok("DELETE", filter={"id": 1})
     shop.write(3)
-    before = shop.load().metadata_location
+    before = shop.loaded.metadata_location
     told = shop.restore(name, dry_run=True, create_backup=True)
     assert (told["restored"], told["reason"], "backup" in told) == (False, "this was a dry run", False)
-    assert shop.load().metadata_location == before
+    assert shop.loaded.metadata_location == before
     done = shop.restore(name)
     for figure in ("records_before", "records_after", "files_removed", "files_added"):
         assert told[figure] == done[figure]
@@ -188,12 +169,12 @@ def test_backups_are_listed_newest_first_with_what_they_hold(firn: Firn, tenant:
     shop.write(1, kind="a")
     shop.write(2, 3, kind="b")
     files = {row.file_path: row.file_size_in_bytes for row in shop.sql("SELECT * FROM {t}.files")}
-    held = shop.load().current_snapshot_id
+    held = shop.loaded.current_snapshot_id
     first = shop.keep(hours=3, operation="UPSERT")
     shop.sql("ALTER TABLE {t} CREATE TAG `my-own`")
     shop.write(4)
     made = shop.restore(first, create_backup=True)["backup"]
-    [newer, older] = shop.ask("LIST_BACKUPS")["backups"]
+    [newer, older] = shop.ok("LIST_BACKUPS")["backups"]
     assert (newer["name"], newer["operation"], newer["records"]) == (made, "RESTORE_BACKUP", 4)
     assert older == {
         "name": first,
@@ -215,7 +196,7 @@ def test_backups_are_listed_newest_first_with_what_they_hold(firn: Firn, tenant:
 def test_what_a_table_wishes_for_its_edits_is_described(firn: Firn, tenant: str) -> None:
     wishes = {"create_backup": True, "backup_retention_hours": 7}
     shop = Shop(firn, tenant, properties={"edits": wishes})
-    assert shop.ask("DESCRIBE_TABLE")["description"]["properties"]["edits"] == wishes
+    assert shop.ok("DESCRIBE_TABLE")["description"]["properties"]["edits"] == wishes
     shop.write(1)
     name = shop.keep()
     shop.write(2)
@@ -249,29 +230,29 @@ class TestRefusals:
     def test_rows_that_do_not_add_up_are_not_published(self, shop: Shop) -> None:
         shop.write(1, 2, 3)
         name = shop.keep()
-        shop.ask("DELETE", filter={"id": 1})
-        table, firn = shop.load(), shop.firn
-        found = replace(firn.app.context.restores.difference(table, name), rows_after=4)
-        order = Restore(table.spark_name, table.uuid, table.schema_id, found, "b", lambda: None)
+        shop.ok("DELETE", filter={"id": 1})
+        table, firn = shop.loaded, shop.firn
+        found = replace(firn.app.parts[Restores].difference(table, name), rows_after=4)
+        order = RestoreJob(table.spark_name, table.uuid, table.schema_id, found, "b", lambda: None)
         on_disk = shop.on_disk()
         with pytest.raises(
             RowCountMismatch, match=r"^Row count mismatch: .* 4 rows.* 3; nothing was changed"
         ) as refused:
             firn.app.engine.run(restore, order)
         assert refused.value.details == {"expected": 4, "found": 3}
-        assert shop.load().metadata_location == table.metadata_location
+        assert shop.loaded.metadata_location == table.metadata_location
         assert shop.on_disk() == on_disk, "what was written for it is gone"
 
     def test_a_restore_that_lost_its_leave_is_not_published(self, shop: Shop) -> None:
         shop.write(1)
         name = shop.keep()
         shop.write(2)
-        table, firn = shop.load(), shop.firn
-        found = firn.app.context.restores.difference(table, name)
-        order = Restore(table.spark_name, table.uuid, table.schema_id, found, "b", lambda: 1 / 0)
+        table, firn = shop.loaded, shop.firn
+        found = firn.app.parts[Restores].difference(table, name)
+        order = RestoreJob(table.spark_name, table.uuid, table.schema_id, found, "b", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             firn.app.engine.run(restore, order)
-        assert shop.load().metadata_location == table.metadata_location
+        assert shop.loaded.metadata_location == table.metadata_location
 
 
 class TestOthers:
@@ -281,12 +262,12 @@ class TestOthers:
         shop.write(1)
         name = shop.keep()
         shop.write(2)
-        engine, restores = shop.firn.app.engine, shop.firn.app.context.restores
+        engine, restores = shop.firn.app.engine, shop.firn.app.parts[Restores]
 
-        def order(leave: Callable[[], object]) -> Restore:
-            table = shop.load()
+        def order(leave: Callable[[], object]) -> RestoreJob:
+            table = shop.loaded
             found = restores.difference(table, name)
-            return Restore(table.spark_name, table.uuid, table.schema_id, found, "b", leave)
+            return RestoreJob(table.spark_name, table.uuid, table.schema_id, found, "b", leave)
 
         early = order(lambda: None)
         shop.write(3)
@@ -300,7 +281,7 @@ class TestOthers:
         shop.write(1)
         name = shop.keep()
         shop.write(2)
-        commits = shop.firn.app.context.commits
+        commits = shop.firn.app.parts[Commits]
         beaten: list[str] = []
 
         def beat(batch: str) -> None:
@@ -330,7 +311,7 @@ class TestOthers:
             restored = shop.restore(name)["metadata"]["snapshot_id"]
             for each in writing:
                 each.result()
-        order = [version.snapshot_id for version in history(shop.load()).versions]
+        order = [version.snapshot_id for version in history(shop.loaded).versions]
         later = [i for i, made in acknowledged.items() if order.index(made) > order.index(restored)]
         assert len(acknowledged) == 32
         assert [i for i, _ in shop.rows()] == [1, 2, *sorted(later)]
@@ -344,8 +325,8 @@ class TestOthers:
         shop.write(3)
         assert shop.restore(name, create_backup=True, **key) == first
         assert [i for i, _ in shop.rows()] == [1, 3]
-        gone = shop.ask("DELETE_BACKUP", name=name, **key)
-        assert shop.ask("DELETE_BACKUP", name=name, **key) == gone
+        gone = shop.ok("DELETE_BACKUP", name=name, **key)
+        assert shop.ok("DELETE_BACKUP", name=name, **key) == gone
         assert shop.backups() == [first["backup"]]
         shop.refused("DELETE_BACKUP", "BACKUP_NOT_FOUND", 404, name=name, idempotency_key="another")
 
@@ -354,38 +335,39 @@ class TestOthers:
         shop.write(1)
         name = shop.keep()
         shop.write(2)
-        context = shop.firn.app.context
-        key = Key("RESTORE_BACKUP", shop.load().name, "k", "print")
-        tag = context.backups.wanted(shop.load(), True, None, "RESTORE_BACKUP")
-        first = context.restores.run(shop.load(), name, tag, Ask("one", key))
-        noted = context.ledger.key(key.id)
+        parts = shop.firn.app.parts
+        backups, restores, ledger = parts[Backups], parts[Restores], parts[Ledger]
+        key = IdempotencyKey("RESTORE_BACKUP", shop.loaded.name, "k", "print")
+        tag = backups.wanted(shop.loaded, True, None, "RESTORE_BACKUP")
+        first = restores.run(shop.loaded, name, tag, Call("one", key))
+        noted = ledger.key(key.id)
         assert noted is not None
         assert (noted.answer, first.restored, first.backup) == (None, True, tag and tag.name)
-        other = context.backups.wanted(shop.load(), True, None, "RESTORE_BACKUP")
-        assert context.restores.run(shop.load(), name, other, Ask("two", key, noted.batch)) == first
+        other = backups.wanted(shop.loaded, True, None, "RESTORE_BACKUP")
+        assert restores.run(shop.loaded, name, other, Call("two", key, noted.batch)) == first
 
     def test_a_deletion_whose_answer_was_lost_is_none_the_less_one(self, shop: Shop) -> None:
         shop.write(1)
         name = shop.keep()
-        context = shop.firn.app.context
-        key = Key("DELETE_BACKUP", shop.load().name, "k", "print")
-        context.backups.delete(shop.load(), name, Ask("one", key))
-        noted = context.ledger.key(key.id)
+        backups, ledger = shop.firn.app.parts[Backups], shop.firn.app.parts[Ledger]
+        key = IdempotencyKey("DELETE_BACKUP", shop.loaded.name, "k", "print")
+        backups.delete(shop.loaded, name, Call("one", key))
+        noted = ledger.key(key.id)
         assert noted is not None
-        context.backups.delete(shop.load(), name, Ask("two", key, noted.batch))
+        backups.delete(shop.loaded, name, Call("two", key, noted.batch))
         with pytest.raises(BackupNotFound):
-            context.backups.delete(shop.load(), name, Ask("three"))
+            backups.delete(shop.loaded, name, Call("three"))
 
     def test_a_table_made_anew_is_not_restored(self, shop: Shop) -> None:
         shop.write(1)
         name = shop.keep()
-        stale = shop.load()
-        shop.ask("DROP_TABLE")
+        stale = shop.loaded
+        shop.ok("DROP_TABLE")
         shop.firn.ok({"operation": "CREATE_TABLE", **shop.address, "schema": FIELDS})
         with pytest.raises(TableNotFound):
-            shop.firn.app.context.restores.run(stale, name, None, Ask("r"))
+            shop.firn.app.parts[Restores].run(stale, name, None, Call("r"))
         with pytest.raises(TableNotFound):
-            shop.firn.app.context.backups.delete(stale, name, Ask("r"))
+            shop.firn.app.parts[Backups].delete(stale, name, Call("r"))
 
     def test_programs_that_delete_files_with_the_snapshot_that_removed_them_leave_a_restored_table_whole(
         self, shop: Shop
@@ -395,13 +377,13 @@ class TestOthers:
         name = shop.keep()
         shop.write(2, mode="overwrite")
         shop.restore(name)
-        shop.ask("DELETE_BACKUP", name=name)
-        table = shop.load()
+        shop.ok("DELETE_BACKUP", name=name)
+        table = shop.loaded
 
         def expire(session: SparkSession) -> None:
             now_ms = time.time_ns() // 1_000_000
             load_table(session, table.spark_name).expireSnapshots().expireOlderThan(now_ms).retainLast(1).commit()
 
         shop.firn.app.engine.run(expire)
-        assert len(shop.load().snapshots()) == 1
+        assert len(shop.loaded.snapshots()) == 1
         assert shop.rows() == [(1, "a")]

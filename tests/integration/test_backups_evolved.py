@@ -6,8 +6,8 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from service.engine.jvm import java_class
-from service.engine.tables import load_table
+from service.engine.iceberg.tables import load_table
+from service.engine.session.java import java_class
 from tests.harness import Firn
 from tests.integration.test_backups import BY_KIND, Shop
 
@@ -38,7 +38,7 @@ def delete_equal(shop: Shop, number: int) -> None:
     """Delete rows by a file that says what they hold, as streaming programs do. Only of a large number Py4J makes a
     Long, as such a file needs it."""
     assert number >= 2**31
-    table = shop.load()
+    table = shop.loaded
 
     def job(session: SparkSession) -> None:
         iceberg = load_table(session, table.spark_name)
@@ -75,12 +75,12 @@ class TestDeleteFiles:
             assert (said["records_before"], said["records_after"]) == (5, 6)
             assert (said["files_removed"], said["files_added"]) == (1, 1), "of the other file nothing was deleted"
         assert (ids(shop), delete_files(shop)) == ([1, 2, 3, 4, 5, 6], 0)
-        assert shop.ask("DESCRIBE_TABLE")["description"]["row_count"] == 6
+        assert shop.ok("DESCRIBE_TABLE")["description"]["row_count"] == 6
 
     def test_rows_that_were_deleted_before_do_not_come_back(self, shop: Shop) -> None:
         shop.sql("DELETE FROM {t} WHERE id = 2")
         name = shop.keep()
-        shop.ask("DELETE", all=True)
+        shop.ok("DELETE", all=True)
         assert shop.restore(name)["records_after"] == 5
         assert ids(shop) == [1, 3, 4, 5, 6]
 
@@ -126,13 +126,13 @@ class TestOtherColumnsAndPartitions:
         name = shop.keep()
         shop.sql("ALTER TABLE {t} ADD COLUMN extra STRING")
         shop.sql("ALTER TABLE {t} RENAME COLUMN kind TO sort")
-        shop.ask("UPDATE", filter={"id": 1}, updates={"extra": "x"})
-        shop.ask("WRITE", records=[{"id": 3, "sort": "c", "extra": "y"}])
+        shop.ok("UPDATE", filter={"id": 1}, updates={"extra": "x"})
+        shop.ok("WRITE", records=[{"id": 3, "sort": "c", "extra": "y"}])
         assert shop.restore(name)["records_after"] == 2
         rows = firn.rows(tenant, "t", sort=["id"])
         assert rows == [{"id": 1, "sort": "a", "extra": None}, {"id": 2, "sort": "a", "extra": None}]
         shop.sql("ALTER TABLE {t} DROP COLUMN sort")
-        shop.ask("DELETE", all=True)
+        shop.ok("DELETE", all=True)
         assert shop.restore(name)["records_after"] == 2
         assert firn.rows(tenant, "t", sort=["id"]) == [{"id": 1, "extra": None}, {"id": 2, "extra": None}]
 
@@ -142,7 +142,7 @@ class TestOtherColumnsAndPartitions:
             shop.write(1, 2, kind=kind)
         name = shop.keep()
         shop.sql("ALTER TABLE {t} REPLACE PARTITION FIELD kind WITH bucket(2, id)")
-        shop.ask("DELETE", filter={"kind": {"ne": "c"}})
+        shop.ok("DELETE", filter={"kind": {"ne": "c"}})
         shop.write(9, kind="d")
         before = sorted(shop.rows())
         answer = shop.restore(name, create_backup=True)

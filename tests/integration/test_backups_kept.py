@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from service.engine.tables import load_table
-from service.upkeep.expiry import SLACK
+from service.engine.iceberg.tables import load_table
+from service.maintenance.expire.expiry import SLACK
 from tests.harness import Firn, wait_until
 from tests.integration.test_backups import Shop
 
@@ -14,7 +14,7 @@ KEEP_TWO = {"snapshots": {"keep_last": 2, "hourly_for_hours": 0}}
 
 def end(shop: Shop, name: str) -> None:
     """Have the time of a backup be over."""
-    table = shop.load()
+    table = shop.loaded
 
     def shorten(session: SparkSession) -> None:
         load_table(session, table.spark_name).manageSnapshots().setMaxRefAgeMs(name, 1).commit()
@@ -28,14 +28,14 @@ def test_upkeep_of_every_kind_leaves_a_backup_whole(firn: Firn, tenant: str) -> 
     shop.write(2)
     name = shop.keep()
     held = shop.rows()
-    [kept] = {backup["snapshot_id"] for backup in shop.ask("LIST_BACKUPS")["backups"]}
-    shop.ask("UPDATE", all=True, updates={"kind": "b"})
-    compacted = shop.ask("COMPACT", force=True, rewrite_manifests=True, snapshot_retention_hours=0)
+    [kept] = {backup["snapshot_id"] for backup in shop.ok("LIST_BACKUPS")["backups"]}
+    shop.ok("UPDATE", all=True, updates={"kind": "b"})
+    compacted = shop.ok("COMPACT", force=True, rewrite_manifests=True, snapshot_retention_hours=0)
     assert {"snapshot_id": kept, "reason": f"tag {name}"} in compacted["snapshots_kept"]
     for i in range(10, 10 + SLACK + 5):
         shop.write(i)
-    wait_until(lambda: shop.load().snapshot_count < SLACK, 20)
-    cleaned = shop.ask("CLEAN_ORPHANS", older_than_hours=0)
+    wait_until(lambda: shop.loaded.snapshot_count < SLACK, 20)
+    cleaned = shop.ok("CLEAN_ORPHANS", older_than_hours=0)
     assert cleaned["files_found"] == 0
     assert shop.rows(as_of=kept) == held
     shop.restore(name)
@@ -48,10 +48,10 @@ def test_a_backup_whose_time_is_over_goes_with_the_files_that_nothing_else_needs
     name = shop.keep()
     shop.write(2, mode="overwrite")
     held = shop.on_disk()
-    shop.ask("COMPACT", snapshot_retention_hours=0)
+    shop.ok("COMPACT", snapshot_retention_hours=0)
     assert (shop.backups(), shop.on_disk()) == ([name], held)
     end(shop, name)
-    stats = shop.ask("COMPACT", snapshot_retention_hours=0)["stats"]
+    stats = shop.ok("COMPACT", snapshot_retention_hours=0)["stats"]
     assert (stats["snapshots_expired"], shop.backups()) == (1, [])
     assert len(shop.on_disk()) == 1
     assert shop.rows() == [(2, "a")]
@@ -75,10 +75,10 @@ def test_the_files_of_a_backup_that_was_deleted_go_with_the_next_expiry(firn: Fi
     [first] = shop.on_disk()
     name = shop.keep()
     shop.write(2, mode="overwrite")
-    shop.ask("COMPACT", snapshot_retention_hours=0)
+    shop.ok("COMPACT", snapshot_retention_hours=0)
     assert first in shop.on_disk()
-    assert shop.ask("DELETE_BACKUP", name=name)["backup_deleted"] is True
+    assert shop.ok("DELETE_BACKUP", name=name)["backup_deleted"] is True
     assert (shop.backups(), first in shop.on_disk()) == ([], True)
-    shop.ask("COMPACT", snapshot_retention_hours=0)
+    shop.ok("COMPACT", snapshot_retention_hours=0)
     assert first not in shop.on_disk()
-    assert not list(Path(shop.load().location.removeprefix("file://")).rglob(f".{first}.crc"))
+    assert not list(Path(shop.loaded.location.removeprefix("file://")).rglob(f".{first}.crc"))

@@ -17,16 +17,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.bulk.decode import ARROW, CSV, NDJSON
-from service.bulk.target import target_schema
-from service.catalog.files import list_files
-from service.catalog.staging import Staging, sweep
-from service.catalog.tables import Table
-from service.engine.rows import to_arrow
-from service.names import TableName
-from service.partition import parse_partition
-from service.records import read_records
-from service.schema import Field, Primitive, TableSchema, describe_schema
+from service.catalog.files.data_files import list_files
+from service.catalog.files.staging import Staging, remove_leftovers
+from service.catalog.tables import Catalog, Table
+from service.commits.commit import Commits
+from service.engine.session.rows import to_arrow
+from service.model.names import TableName
+from service.model.records import read_records
+from service.model.schema.definition import describe_schema
+from service.model.schema.partition import parse_partition
+from service.model.schema.types import Field, Primitive, TableSchema
+from service.writes.bulk.decode import ARROW, CSV, NDJSON
+from service.writes.bulk.load import Bulk
+from service.writes.bulk.target import target_schema
 from tests.faults.process import Process
 from tests.harness import Firn, wait_until
 from tests.strategies import json_text, partitions, records, same, schemas
@@ -74,7 +77,7 @@ def numbers(count: int) -> pa.Table:
 
 
 def kept(firn: Firn, tenant: str, table: str = "t") -> Table:
-    return firn.app.context.catalog.load(TableName(tenant, "default", table))
+    return firn.app.parts[Catalog].load(TableName(tenant, "default", table))
 
 
 def history(firn: Firn, tenant: str, table: str = "t") -> list[Any]:
@@ -88,7 +91,7 @@ def files(firn: Firn, tenant: str) -> list[Path]:
 
 def staged(firn: Firn) -> list[str]:
     """What loads have under the warehouse, on disk and in the catalog."""
-    kept = firn.app.context.catalog.list_tables("_firn", "bulk")
+    kept = firn.app.parts[Catalog].list_tables("_firn", "bulk")
     return [*kept, *(str(path) for path in firn.home.glob("warehouse/_5ffirn__bulk/**/*.parquet"))]
 
 
@@ -112,14 +115,17 @@ class Slow:
 
 
 class Sending:
-    """A load that another thread sends."""
+    """A load that another thread sends. When it is made, the service has taken the load on, or refused it."""
 
     def __init__(self, firn: Firn, tenant: str, body: Slow, **kwargs: Any) -> None:
         self.body = body
+        bulk = firn.app.parts[Bulk]
+        before = bulk.under_way
         self._client = Firn(firn.base_url)
         self._thread = threading.Thread(target=self._send, args=(tenant,), kwargs=kwargs, daemon=True)
         self._thread.start()
         assert body.begun.wait(10)
+        wait_until(lambda: bulk.under_way > before or not self._thread.is_alive(), 10, every=0.01)
 
     def _send(self, tenant: str, **kwargs: Any) -> None:
         self._response = load(self._client, tenant, iter(self.body), **kwargs)
@@ -309,6 +315,7 @@ def test_a_job_whose_table_is_dropped_fails_and_says_so(firn: Firn, tenant: str)
     create(firn, tenant)
     body = Slow(b'{"id": 1}\n', b'{"id": 2}\n')
     sending = Sending(firn, tenant, body, query="?async=true")
+    wait_until(lambda: firn.app.parts[Bulk].under_way > 0, 30)  # it has found its table
     firn.ok({"operation": "DROP_TABLE", "tenant_id": tenant, "table": "t"})
     answer = firn.parsed(sending.finish())
 
@@ -322,7 +329,7 @@ def test_a_job_whose_table_is_dropped_fails_and_says_so(firn: Firn, tenant: str)
 
 def test_a_job_that_is_cancelled_before_its_commit_leaves_nothing_behind(firn: Firn, tenant: str) -> None:
     create(firn, tenant)
-    with firn.app.context.commits.in_turn(kept(firn, tenant)):
+    with firn.app.parts[Commits].table_lock(kept(firn, tenant)):
         url = firn.parsed(load(firn, tenant, stream(numbers(1000)), ARROW, query="?async=true"))["status_url"]
 
         def job() -> dict[str, Any]:
@@ -359,7 +366,7 @@ def test_one_load_too_many_is_refused_at_once_and_there_is_room_again_after(firn
     most = firn.app.settings.limits.bulk_at_once
     under_way = [Sending(firn, tenant, Slow(b'{"id": %d}\n' % i, b"")) for i in range(most)]
     # Not by asking for a place: who asks has one for a moment, and one of these would find none.
-    wait_until(lambda: firn.app.context.bulk._room._value == 0, 10)
+    wait_until(lambda: firn.app.parts[Bulk]._room._value == 0, 10)
     started = time.monotonic()
     response = load(firn, tenant, b'{"id": 7}\n')
     assert time.monotonic() - started < 1
@@ -452,11 +459,11 @@ def test_equal_loads_with_one_key_at_once_have_one_effect(firn: Firn, tenant: st
 
 def test_what_a_crash_left_is_swept(firn: Firn) -> None:
     schema = TableSchema((Field("id", Primitive("long")),))
-    left = Staging(firn.app.context.catalog, schema, target_schema(schema))
+    left = Staging(firn.app.parts[Catalog], schema, target_schema(schema))
     left.write(pa.record_batch({"id": [1, 2]}, target_schema(schema)))
     left.finish()
     assert len(staged(firn)) == 2
-    sweep(firn.app.context.catalog)
+    remove_leftovers(firn.app.parts[Catalog])
     assert staged(firn) == []
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from service import presence
-from service.cli.examples.given import ORDERS_YAML
+from service.cli.examples.setup import ORDERS_YAML
+from service.host import presence
 from service.settings import ROOT
 from tests.harness import wait_until
 
@@ -70,6 +70,7 @@ def ids(shell: Shell, *more: str) -> list[int]:
     return [row["id"] for row in answer["data"]]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_a_loop_over_files_starts_spark_once_and_a_kill_loses_nothing(shell: Shell) -> None:
     assert shell.firn("table", "create", "orders.yaml") == "created shop.orders\n"
@@ -101,7 +102,7 @@ def test_a_service_in_the_background_ends_when_nobody_asks_and_says_so(shell: Sh
     try:
         assert shell.ended(process) == "0 rows\n"
         wait_until(lambda: not (shell.home / "service.json").exists(), 60)
-        assert "ending: nothing was asked for 2 s" in (shell.home / "service.log").read_text()
+        assert "stopping: there was no request for 2 s" in (shell.home / "service.log").read_text()
         assert shell.firn("stop") == f"no service of FIRN_HOME {shell.home} is running\n"
         assert shell.firn("table", "list", "--namespace", "shop") == "orders\n"
     finally:

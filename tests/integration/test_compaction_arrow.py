@@ -8,8 +8,9 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType
 
-from service.engine import rewrite as rewriting
-from service.names import TableName
+from service.catalog.tables import Catalog
+from service.engine.jobs import rewrite as rewriting
+from service.model.names import TableName
 from tests.harness import Firn
 from tests.integration.test_other_readers import by_duckdb, by_pyiceberg, foreign
 
@@ -115,7 +116,7 @@ def test_files_of_an_earlier_schema_are_merged_by_spark_itself(
 def test_rows_that_another_engine_deleted_beside_stay_deleted(
     firn: Firn, tenant: str, address: dict[str, Any], by_arrow: list[bool]
 ) -> None:
-    name = firn.app.context.catalog.load(TableName(tenant, "default", "t")).spark_name
+    name = firn.app.parts[Catalog].load(TableName(tenant, "default", "t")).spark_name
 
     def delete_beside(session: Any) -> None:
         session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")

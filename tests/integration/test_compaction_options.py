@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from service.engine import rewrite as rewriting
-from service.names import TableName
+from service.engine.jobs import rewrite as rewriting
 from tests.harness import Firn, wait_until
 from tests.integration.test_other_readers import by_duckdb, foreign
+from tests.support.tables import TableById
 
 SCHEMA = {
     "fields": {
@@ -25,36 +25,22 @@ BY_COUNTRY = {"partitions": [{"field": "country", "transform": "identity"}]}
 FILES, ROWS = 4, 16
 
 
-class Table:
+class Table(TableById):
     """Four files of rows in no order."""
 
-    def __init__(self, firn: Firn, tenant: str, **fields: Any) -> None:
-        self.firn = firn
-        self.tenant = tenant
-        self.address = {"tenant_id": tenant, "table": "t"}
-        self.ok("CREATE_TABLE", schema=SCHEMA, **fields)
+    def __init__(self, firn: Firn, tenant: str, **create: Any) -> None:
+        super().__init__(firn, tenant, **{"schema": SCHEMA, **create})
         for i in range(FILES):
-            self.ok("WRITE", records=[self.row((i * ROWS + n) * 37 % 64, i * ROWS + n) for n in range(ROWS)])
+            self.write(*(self.row((i * ROWS + n) * 37 % 64, i * ROWS + n) for n in range(ROWS)))
 
     @staticmethod
     def row(place: int, number: int) -> dict[str, Any]:
         home = {"city": f"city {place:02}"}
         return {"id": number, "x": place % 8, "y": place // 8, "country": ["de", None][number % 2], "home": home}
 
-    def ok(self, operation: str, **fields: Any) -> dict[str, Any]:
-        return self.firn.ok({"operation": operation, **self.address, **fields})
-
-    def rows(self) -> list[dict[str, Any]]:
-        return self.firn.rows(self.tenant, "t", sort=["id"])
-
     def paths(self) -> list[Path]:
         tasks = foreign(self.firn, self.tenant).scan().plan_files()
         return [Path(task.file.file_path.removeprefix("file:")) for task in tasks]
-
-    def folders(self) -> set[str]:
-        """The folders of compactions that there are."""
-        location = self.firn.app.context.catalog.load(TableName(self.tenant, "default", "t")).location
-        return {path.name for path in Path(location.removeprefix("file:")).glob("data/compact-*")}
 
 
 def test_rows_are_sorted_by_the_columns_asked_for_also_inside_others(firn: Firn, tenant: str) -> None:
@@ -158,7 +144,7 @@ def test_a_spark_job_under_way_is_cancelled_with_its_job(
         wait_until(lambda: firn.client.get(f"/jobs/{job_id}").json()["job"]["state"] == "cancelled", 15)
     error = firn.client.get(f"/jobs/{job_id}").json()["job"]["error"]
     assert error["details"] == {"files_compacted": 0, "files_added": 0, "partitions_compacted": 0}
-    assert (table.rows(), table.folders()) == (before, set())
+    assert (table.rows(), table.compaction_folders()) == (before, [])
 
 
 def active_tasks(session: Any) -> int:

@@ -4,15 +4,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.engine import rewrite as rewriting
-from service.names import TableName
-from service.upkeep import merge
+from service.engine.jobs import rewrite as rewriting
+from service.maintenance.compact import merge
 from tests.harness import Firn, wait_until
+from tests.support.marks import first
+from tests.support.tables import TableById
 
 SCHEMA = {
     "fields": {"id": {"type": "long", "required": True}, "part": {"type": "string"}, "text": {"type": "string"}},
@@ -21,36 +21,15 @@ SCHEMA = {
 BY_PART = {"partitions": [{"field": "part", "transform": "identity"}]}
 
 
-class Table:
+class Table(TableById):
     def __init__(self, firn: Firn, tenant: str, *, partitioned: bool = False, name: str = "t") -> None:
-        self.firn = firn
-        self.name = TableName(tenant, "default", name)
-        self.address = {"tenant_id": tenant, "table": name}
         partition = {"partition": BY_PART} if partitioned else {}
-        self.ok("CREATE_TABLE", schema=SCHEMA, **partition)
-
-    def ok(self, operation: str, **fields: Any) -> dict[str, Any]:
-        return self.firn.ok({"operation": operation, **self.address, **fields})
+        super().__init__(firn, tenant, name, schema=SCHEMA, **partition)
 
     def fill(self, files: int, *parts: str) -> None:
         for i in range(files):
             rows = [{"id": i * 10 + n, "part": part, "text": f"{i}"} for n, part in enumerate(parts or ("a",))]
             self.ok("WRITE", records=rows)
-
-    def rows(self) -> list[dict[str, Any]]:
-        return self.firn.rows(self.address["tenant_id"], self.address["table"], sort=["id"])
-
-    def files_on_disk(self) -> set[str]:
-        folder = Path(self.firn.app.context.catalog.load(self.name).location.removeprefix("file://"))
-        return {path.name for path in folder.rglob("*.parquet")}
-
-    def folders_of_compactions(self) -> list[Path]:
-        folder = Path(self.firn.app.context.catalog.load(self.name).location.removeprefix("file://"))
-        return list(folder.glob("data/compact-*"))
-
-    def files_in_snapshots(self) -> set[str]:
-        iceberg = self.firn.app.context.catalog.load(self.name).iceberg
-        return {path.rpartition("/")[2] for path in iceberg.inspect.all_data_files()["file_path"].to_pylist()}
 
 
 @contextmanager
@@ -70,11 +49,14 @@ def after_each_group(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]
 
 @pytest.mark.parametrize(
     ("operation", "fields", "left"),
-    [
-        ("DELETE", {"filter": {"id": 10}}, [0, 20]),
-        ("UPDATE", {"filter": {"id": 10}, "updates": {"text": "new"}}, [0, 10, 20]),
-        ("UPSERT", {"records": [{"id": 10, "part": "a", "text": "new"}]}, [0, 10, 20]),
-    ],
+    first(
+        1,
+        [
+            ("DELETE", {"filter": {"id": 10}}, [0, 20]),
+            ("UPDATE", {"filter": {"id": 10}, "updates": {"text": "new"}}, [0, 10, 20]),
+            ("UPSERT", {"records": [{"id": 10, "part": "a", "text": "new"}]}, [0, 10, 20]),
+        ],
+    ),
 )
 def test_rows_changed_meanwhile_stay_as_the_writer_made_them(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, operation: str, fields: dict[str, Any], left: list[int]
@@ -88,8 +70,8 @@ def test_rows_changed_meanwhile_stay_as_the_writer_made_them(
     rows = table.rows()
     assert [row["id"] for row in rows] == left
     assert all(row["text"] == "new" for row in rows if row["id"] == 10)
-    assert table.files_on_disk() == table.files_in_snapshots()
-    assert table.folders_of_compactions() == []
+    assert table.on_disk() == table.in_snapshots()
+    assert table.compaction_folders() == []
     # What was beaten is taken up next time.
     assert table.ok("COMPACT", force=True)["compacted"]
     assert table.rows() == rows
@@ -110,7 +92,7 @@ def test_a_partition_that_was_changed_keeps_no_other_from_being_merged(
         stats = table.ok("COMPACT")["stats"]
     assert (stats["conflicts"], stats["partitions_compacted"], stats["groups_failed"]) == (1, 2, 0)
     assert [row["id"] for row in table.rows()] == [0, 1, 2, 10, 12, 20, 21, 22]
-    assert table.files_on_disk() == table.files_in_snapshots()
+    assert table.on_disk() == table.in_snapshots()
 
 
 def test_rows_written_meanwhile_are_there(firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +124,7 @@ def test_a_compaction_in_the_background_tells_how_far_it_is_and_can_be_called_of
         go_on.set()
         wait_until(lambda: firn.client.get(f"/jobs/{job_id}").json()["job"]["state"] == "cancelled", 30)
     assert table.rows() == before
-    assert table.files_on_disk() == table.files_in_snapshots()
+    assert table.on_disk() == table.in_snapshots()
 
     job_id = table.ok("COMPACT", **{"async": True})["job_id"]
     wait_until(lambda: firn.client.get(f"/jobs/{job_id}").json()["job"]["state"] == "done", 30)
@@ -171,7 +153,7 @@ def test_a_job_that_fails_half_way_leaves_no_file(firn: Firn, tenant: str, monke
         patch.setattr(rewriting, "_rows", broken)
         assert not firn.post({"operation": "COMPACT", **table.address})["success"]
     assert table.rows() == before
-    assert table.files_on_disk() == table.files_in_snapshots()
+    assert table.on_disk() == table.in_snapshots()
 
 
 class Client(threading.Thread):
@@ -219,7 +201,11 @@ class Client(threading.Thread):
 
 
 @pytest.mark.parametrize(
-    ("clients", "seconds"), [(6, 12), pytest.param(16, 120, marks=[pytest.mark.large, pytest.mark.timeout(420)])]
+    ("clients", "seconds"),
+    [
+        pytest.param(6, 12, marks=pytest.mark.thorough),
+        pytest.param(16, 120, marks=[pytest.mark.large, pytest.mark.timeout(420)]),
+    ],
 )
 def test_compactions_in_a_loop_under_clients_lose_nothing_and_refuse_nobody(
     firn: Firn, tenant: str, clients: int, seconds: int

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from service.catalog.files import list_files
-from service.catalog.tables import Table
-from service.names import TableName
-from service.upkeep.query_log import Sample
+from service.catalog.files.data_files import list_files
+from service.catalog.tables import Catalog, Table
+from service.engine.session.engine import Engine
+from service.maintenance.advise.auto import Auto
+from service.maintenance.advise.query_log import QueryLog, QuerySample
+from service.model.names import TableName
 from tests.harness import Firn
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -21,7 +23,7 @@ class Shop:
     def __init__(self, firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.firn = firn
         self.tenant = tenant
-        monkeypatch.setattr(firn.app.context.queries, "due", lambda tables: True)
+        monkeypatch.setattr(firn.app.parts[QueryLog], "due", lambda tables: True)
 
     def make(self, name: str, files: int = 0, **fields: Any) -> None:
         address = {"tenant_id": self.tenant, "table": name}
@@ -34,10 +36,10 @@ class Shop:
         return self.firn.rows(self.tenant, table, **query)
 
     def table(self, name: str) -> Table:
-        return self.firn.app.context.catalog.load(TableName(self.tenant, "default", name))
+        return self.firn.app.parts[Catalog].load(TableName(self.tenant, "default", name))
 
-    def last(self, name: str) -> Sample:
-        return self.firn.app.context.queries.samples(self.table(name).uuid)[-1]
+    def last(self, name: str) -> QuerySample:
+        return self.firn.app.parts[QueryLog].samples(self.table(name).uuid)[-1]
 
     def advice(self, name: str) -> dict[str, Any]:
         listed = self.firn.ok({"operation": "RECOMMEND", "tenant_id": self.tenant})["recommendations"]
@@ -95,9 +97,10 @@ class TestMeasured:
         shop.make("t", 1)
         shop.firn.ok({"operation": "QUERY", "tenant_id": shop.tenant, "table": "t", "explain": True})
         shop.firn.post({"operation": "QUERY", "tenant_id": shop.tenant, "table": "t", "filter": {"x": 1}})
-        assert shop.firn.app.context.queries.per_hour(shop.table("t").uuid) == 0
+        assert shop.firn.app.parts[QueryLog].per_hour(shop.table("t").uuid) == 0
 
 
+@pytest.mark.thorough
 def test_sixty_small_files_cost_queries_more_than_one_and_recommend_says_so(shop: Shop) -> None:
     shop.make("t", 60)
     shop.make("empty")
@@ -127,10 +130,10 @@ def test_a_table_with_mode_auto_is_compacted_by_itself_and_one_with_recommend_is
         for _ in range(3):
             shop.query(name)
     rows = {name: shop.query(name, sort=["id"]) for name in ("auto", "told", "few")}
-    log = shop.firn.app.context.queries
+    log = shop.firn.app.parts[QueryLog]
     for _ in range(500):  # a busy day
         log.answered([shop.table("auto")], None, None)
-    shop.firn.app.context.auto.look()
+    shop.firn.app.parts[Auto].look()
     files = {name: shop.advice(name)["files"] for name in rows}
     assert files == {"auto": 1, "told": 8, "few": 2}
     assert {name: shop.query(name, sort=["id"]) for name in rows} == rows
@@ -168,7 +171,7 @@ def test_what_was_predicted_of_a_compaction_is_compared_with_what_came_of_it(sho
     assert "actual_query_ms" not in predicted
     for _ in range(6):
         shop.query("t")
-    shop.firn.app.context.auto.look()
+    shop.firn.app.parts[Auto].look()
     [after] = shop.firn.ok(address)["compactions"]
     assert {key: after["predicted"][key] for key in predicted} == predicted
     assert after["predicted"]["actual_files_opened"] == 1
@@ -181,7 +184,7 @@ def test_a_compaction_nobody_asked_for_is_noted_as_one_of_auto_mode(shop: Shop) 
     for _ in range(3):
         shop.query("t")
     shop.firn.ok({"operation": "SET_COMPACTION", "tenant_id": shop.tenant, "table": "t", "mode": "auto"})
-    shop.firn.app.context.auto.look()
+    shop.firn.app.parts[Auto].look()
     noted = shop.firn.ok({"operation": "COMPACTION_LOG", "tenant_id": shop.tenant, "table": "t"})["compactions"]
     assert [(note["asked_by"], note["state"], note["predicted"]["files_after"]) for note in noted] == [
         ("auto", "done", 1)
@@ -194,7 +197,7 @@ def test_a_large_file_with_many_deleted_rows_is_recommended_until_it_is_compacte
     name, rows = shop.table("t").spark_name, 200_000
 
     def sql(text: str) -> None:
-        shop.firn.app.context.engine.run(lambda session: session.sql(text).collect())
+        shop.firn.app.parts[Engine].run(lambda session: session.sql(text).collect())
 
     sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, uuid() FROM range({rows})")

@@ -12,7 +12,7 @@ FIELDS = {"fields": {"id": {"type": "long"}, "kind": {"type": "string"}}, "prima
 
 def diff(shop: Shop, before: Any, after: Any = None, **parts: Any) -> dict[str, Any]:
     asked = {"from_snapshot": before} | ({} if after is None else {"to_snapshot": after}) | parts
-    return shop.ask("DIFF", **asked)
+    return shop.ok("DIFF", **asked)
 
 
 def counts(found: dict[str, Any]) -> tuple[int, int, int]:
@@ -46,15 +46,15 @@ def keyed(firn: Firn, tenant: str) -> Shop:
 
 
 def head(shop: Shop) -> int:
-    found = shop.load().current_snapshot_id
+    found = shop.loaded.current_snapshot_id
     assert found is not None
     return found
 
 
 def test_rows_are_paired_by_the_primary_key(keyed: Shop) -> None:
     first = keyed.write(1, 2, 3)
-    keyed.ask("UPDATE", filter={"id": 2}, updates={"kind": "b"})
-    keyed.ask("DELETE", filter={"id": 3})
+    keyed.ok("UPDATE", filter={"id": 2}, updates={"kind": "b"})
+    keyed.ok("DELETE", filter={"id": 3})
     last = keyed.write(4)
     found = diff(keyed, first, last)
     assert counts(found) == (1, 1, 1)
@@ -67,7 +67,7 @@ def test_rows_are_paired_by_the_primary_key(keyed: Shop) -> None:
 
 def test_without_a_key_an_update_is_a_row_gone_and_a_row_come(shop: Shop) -> None:
     first = shop.write(1, 2)
-    shop.ask("UPDATE", filter={"id": 2}, updates={"kind": "b"})
+    shop.ok("UPDATE", filter={"id": 2}, updates={"kind": "b"})
     for found in (diff(shop, first), diff(shop, first, key_cols=[])):
         assert (counts(found), found["key_cols"]) == ((1, 1, 0), [])
         assert found["changes"] == [*deleted(row(2)), *inserted(row(2, "b"))]
@@ -79,7 +79,7 @@ def test_rows_that_are_there_twice_count_twice(shop: Shop) -> None:
     first = shop.write(1, 1, 1, 2)
     last = shop.write(1, 1, 3, 3)
     assert diff(shop, first, last)["changes"] == inserted(row(1), row(1), row(3), row(3))
-    shop.ask("DELETE", filter={"id": 1})
+    shop.ok("DELETE", filter={"id": 1})
     shop.write(1, 1)
     assert diff(shop, first)["changes"] == [*deleted(row(1)), *inserted(row(3), row(3))]
     assert counts(diff(shop, first, limit=0)) == (2, 1, 0)
@@ -88,7 +88,7 @@ def test_rows_that_are_there_twice_count_twice(shop: Shop) -> None:
 def test_rows_that_share_a_key_are_paired_as_far_as_both_sides_reach(shop: Shop) -> None:
     shop.write(1, kind="a")
     first = shop.write(1, kind="b")
-    shop.ask("UPDATE", filter={"id": 1}, updates={"kind": {"expression": "concat(kind, '!')"}})
+    shop.ok("UPDATE", filter={"id": 1}, updates={"kind": {"expression": "concat(kind, '!')"}})
     last = shop.write(1, kind="c")
     found = diff(shop, first, last, key_cols=["id"])
     assert counts(found) == (1, 0, 2)
@@ -103,7 +103,7 @@ def test_files_that_both_hold_are_not_opened(firn: Firn, tenant: str) -> None:
     for kind in "abc":
         shop.write(ord(kind), kind=kind)
     first = head(shop)
-    shop.ask("DELETE", filter={"kind": "b"})
+    shop.ok("DELETE", filter={"kind": "b"})
     found = diff(shop, first)
     assert (found["files_read"], found["files_shared"], found["changes"]) == (1, 2, deleted(row(98, "b")))
     for path in {r.file_path for r in shop.sql("SELECT file_path FROM {t}.files")}:
@@ -116,7 +116,7 @@ def test_between_states_with_only_rewriting_between_them_nothing_is_read(shop: S
     for i in range(4):
         shop.write(i)
     first = head(shop)
-    assert shop.ask("COMPACT", force=True)["compacted"]
+    assert shop.ok("COMPACT", force=True)["compacted"]
     for found in (diff(shop, first), diff(shop, head(shop), first)):
         assert (counts(found), found["changes"], found["files_read"]) == ((0, 0, 0), [], 0)
     last = shop.write(9)
@@ -128,7 +128,7 @@ def test_states_off_each_others_line_are_compared(shop: Shop) -> None:
     """As another program's rollback leaves them."""
     first = shop.write(1)
     away = shop.write(2)
-    shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(shop.load().name.identifier)}', {first})")
+    shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(shop.loaded.name.identifier)}', {first})")
     here = shop.write(3)
     assert diff(shop, away, here)["changes"] == [*deleted(row(2)), *inserted(row(3))]
     assert diff(shop, here, away)["changes"] == [*inserted(row(2)), *deleted(row(3))]
@@ -137,7 +137,7 @@ def test_states_off_each_others_line_are_compared(shop: Shop) -> None:
 def test_a_state_is_named_by_id_tag_backup_or_time(shop: Shop) -> None:
     first = shop.write(1)
     shop.sql("ALTER TABLE {t} CREATE TAG `before`")
-    backup = shop.ask("DELETE", all=True, create_backup=True)["backup"]
+    backup = shop.ok("DELETE", all=True, create_backup=True)["backup"]
     shop.write(2)
     for name in (first, str(first), "before", backup):
         assert diff(shop, name)["from_snapshot"] == first
@@ -147,8 +147,8 @@ def test_a_state_is_named_by_id_tag_backup_or_time(shop: Shop) -> None:
 
 def test_pages_follow_each_other_without_gaps(keyed: Shop) -> None:
     first = keyed.write(*range(20))
-    keyed.ask("UPDATE", filter={"id": {"lt": 7}}, updates={"kind": "b"})
-    keyed.ask("DELETE", filter={"id": {"gte": 15}})
+    keyed.ok("UPDATE", filter={"id": {"lt": 7}}, updates={"kind": "b"})
+    keyed.ok("DELETE", filter={"id": {"gte": 15}})
     keyed.write(*range(30, 40))
     whole = diff(keyed, first)
     assert (counts(whole), whole["has_more"]) == ((10, 5, 7), False)
@@ -165,12 +165,13 @@ def test_pages_follow_each_other_without_gaps(keyed: Shop) -> None:
     assert diff(keyed, first, offset=5_000_000)["changes"] == []
 
 
+@pytest.mark.thorough
 def test_far_pages_are_as_near_ones(keyed: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     first = keyed.write(*range(20))
-    keyed.ask("UPDATE", filter={"id": {"lt": 7}}, updates={"kind": "b"})
+    keyed.ok("UPDATE", filter={"id": {"lt": 7}}, updates={"kind": "b"})
     keyed.write(*range(30, 40))
     near = [diff(keyed, first, limit=4, offset=o, **k)["changes"] for o in (0, 6, 14) for k in ({}, {"key_cols": []})]
-    monkeypatch.setattr("service.engine.diff_sql._MOST_IN_MEMORY", 3)
+    monkeypatch.setattr("service.engine.sql.diff_sql._MOST_IN_MEMORY", 3)
     far = [diff(keyed, first, limit=4, offset=o, **k)["changes"] for o in (0, 6, 14) for k in ({}, {"key_cols": []})]
     assert near == far
 
@@ -197,10 +198,10 @@ class TestOtherColumns:
         first = keyed.write(1, 2)
         keyed.sql("ALTER TABLE {t} RENAME COLUMN kind TO sort")
         keyed.sql("ALTER TABLE {t} ADD COLUMN kind STRING")
-        keyed.ask("WRITE", records=[{"id": 3, "sort": "s", "kind": "k"}])
+        keyed.ok("WRITE", records=[{"id": 3, "sort": "s", "kind": "k"}])
         found = diff(keyed, first)
         assert found["changes"] == inserted({"id": 3, "sort": "s", "kind": "k"})
-        keyed.ask("UPDATE", filter={"id": 1}, updates={"kind": "x"})
+        keyed.ok("UPDATE", filter={"id": 1}, updates={"kind": "x"})
         one = {"id": 1, "sort": "a", "kind": None}
         found = diff(keyed, first)
         assert found["changes"] == [
@@ -213,12 +214,13 @@ class TestOtherColumns:
             *deleted({"id": 3, "sort": "s", "kind": "k"}),
         ]
 
+    @pytest.mark.thorough
     def test_a_dropped_column_is_not_compared_unless_both_had_it(self, keyed: Shop) -> None:
         first = keyed.write(1, 2)
-        keyed.ask("UPDATE", filter={"id": 1}, updates={"kind": "b"})
+        keyed.ok("UPDATE", filter={"id": 1}, updates={"kind": "b"})
         second = head(keyed)
         keyed.sql("ALTER TABLE {t} DROP COLUMN kind")
-        keyed.ask("WRITE", records=[{"id": 3}])
+        keyed.ok("WRITE", records=[{"id": 3}])
         assert diff(keyed, first, second)["changes"] == updated((row(1), row(1, "b")))
         assert diff(keyed, first)["changes"] == inserted({"id": 3})
         assert diff(keyed, head(keyed), second)["changes"] == deleted({"id": 3})
@@ -231,11 +233,11 @@ class TestOtherColumns:
             "d": {"type": "decimal(5,2)"},
         }
         shop = Shop(firn, tenant, schema={"fields": fields, "primary_key": ["id"]})
-        shop.ask("WRITE", records=[{"id": i, "n": i, "f": 0.5, "d": "1.50"} for i in range(3)])
+        shop.ok("WRITE", records=[{"id": i, "n": i, "f": 0.5, "d": "1.50"} for i in range(3)])
         first = head(shop)
         for change in ("n TYPE BIGINT", "f TYPE DOUBLE", "d TYPE DECIMAL(9,2)"):
             shop.sql(f"ALTER TABLE {{t}} ALTER COLUMN {change}")
-        shop.ask("UPDATE", filter={"id": 1}, updates={"n": 2**40})
+        shop.ok("UPDATE", filter={"id": 1}, updates={"n": 2**40})
         was = {"id": 1, "n": 1, "f": 0.5, "d": "1.50"}
         found = diff(shop, first)
         assert [c["before"]["id"] for c in found["changes"]] == [1]
@@ -288,19 +290,20 @@ class TestRefusals:
 def test_columns_that_a_repartition_works_out_are_updates(keyed: Shop) -> None:
     first = keyed.write(1, 2)
     partition = {"partitions": [{"field": "initial"}]}
-    keyed.ask("REPARTITION", partition=partition, transform={"initial": {"expression": "substring(kind, 1, 1)"}})
+    keyed.ok("REPARTITION", partition=partition, transform={"initial": {"expression": "substring(kind, 1, 1)"}})
     found = diff(keyed, first)
     assert found["changes"] == updated(*(({**row(i), "initial": None}, {**row(i), "initial": "a"}) for i in (1, 2)))
 
 
+@pytest.mark.thorough
 def test_states_from_before_a_column_that_the_table_is_partitioned_by_are_compared(keyed: Shop) -> None:
     first = keyed.write(1, 2)
     keyed.sql("ALTER TABLE {t} RENAME COLUMN kind TO sort")
-    keyed.ask("UPDATE", filter={"id": 1}, updates={"sort": "b"})
+    keyed.ok("UPDATE", filter={"id": 1}, updates={"sort": "b"})
     second = head(keyed)
     keyed.sql("ALTER TABLE {t} ADD COLUMN kind STRING")
-    keyed.ask("REPARTITION", partition={"partitions": [{"field": "kind"}]})
-    keyed.ask("WRITE", records=[{"id": 3, "sort": "s", "kind": "k"}])
+    keyed.ok("REPARTITION", partition={"partitions": [{"field": "kind"}]})
+    keyed.ok("WRITE", records=[{"id": 3, "sort": "s", "kind": "k"}])
     was, changed = {"id": 1, "sort": "a"}, {"id": 1, "sort": "b"}
     assert diff(keyed, first, second)["changes"] == updated((was, changed))
     assert diff(keyed, second, first)["changes"] == updated((changed, was))
@@ -312,7 +315,7 @@ def test_states_from_before_a_column_that_the_table_is_partitioned_by_are_compar
 def test_a_million_differences_are_counted_and_read_from_anywhere(keyed: Shop) -> None:
     keyed.sql("INSERT INTO {t} SELECT id, 'a' FROM range(1000000)")
     first = head(keyed)
-    keyed.ask("UPDATE", all=True, updates={"kind": "b"})
+    keyed.ok("UPDATE", all=True, updates={"kind": "b"})
     for offset in (0, 50_000, 999_995):
         found = diff(keyed, first, limit=5, offset=offset)
         assert counts(found) == (0, 0, 1_000_000)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.harness import Firn
-from tests.integration.edited import Table
+from tests.support.marks import first
+from tests.support.tables import TableById
 
 TEXTS = {"type": "array", "items": "string"}
 NUMBERS = {"type": "array", "items": "integer"}
@@ -13,8 +14,8 @@ PAIR = {"type": "struct", "fields": {"x": {"type": "integer"}, "y": {"type": "in
 COUNTS = {"type": "map", "key_type": "string", "value_type": "integer"}
 
 
-def made(firn: Firn, tenant: str, kind: Any, row: dict[str, Any]) -> Table:
-    table = Table(firn, tenant)
+def made(firn: Firn, tenant: str, kind: Any, row: dict[str, Any]) -> TableById:
+    table = TableById(firn, tenant)
     fields = {"id": {"type": "long", "required": True}, "a": kind, "b": kind}
     table.ok("CREATE_TABLE", schema={"fields": fields, "primary_key": ["id"]})
     table.ok("WRITE", records=[{"id": 1, **row}])
@@ -23,15 +24,18 @@ def made(firn: Firn, tenant: str, kind: Any, row: dict[str, Any]) -> Table:
 
 @pytest.mark.parametrize(
     ("kind", "was", "becomes"),
-    [
-        ({"type": "integer"}, {"a": 5, "b": None}, {"a": None, "b": 5}),
-        (TEXTS, {"a": []}, {"a": None}),
-        (TEXTS, {"a": ["x", None]}, {"a": ["x"]}),
-        (NUMBERS, {"a": [0], "b": []}, {"a": [], "b": [0]}),
-        (PAIR, {"a": {"x": 1, "y": None}}, {"a": {"x": None, "y": 1}}),
-        (PAIR, {"a": {"x": None, "y": None}}, {"a": None}),
-        (COUNTS, {"a": {"k": None}}, {"a": {}}),
-    ],
+    first(
+        2,
+        [
+            ({"type": "integer"}, {"a": 5, "b": None}, {"a": None, "b": 5}),
+            (TEXTS, {"a": []}, {"a": None}),
+            (TEXTS, {"a": ["x", None]}, {"a": ["x"]}),
+            (NUMBERS, {"a": [0], "b": []}, {"a": [], "b": [0]}),
+            (PAIR, {"a": {"x": 1, "y": None}}, {"a": {"x": None, "y": 1}}),
+            (PAIR, {"a": {"x": None, "y": None}}, {"a": None}),
+            (COUNTS, {"a": {"k": None}}, {"a": {}}),
+        ],
+    ),
 )
 def test_a_plan_is_stale_once_a_null_is_elsewhere(
     firn: Firn, tenant: str, kind: Any, was: dict[str, Any], becomes: dict[str, Any]

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from tests.harness import Firn
-from tests.integration.edited import Table
+from tests.support.tables import TableById
 
 BY_KIND = {"partitions": [{"field": "kind"}]}
 
 
-def made(firn: Firn, tenant: str, kind: Any, kinds: tuple[Any, ...], partition: Any = BY_KIND) -> Table:
+def made(firn: Firn, tenant: str, kind: Any, kinds: tuple[Any, ...], partition: Any = BY_KIND) -> TableById:
     """A table with a row in each partition."""
-    table = Table(firn, tenant)
+    table = TableById(firn, tenant)
     fields = {"id": {"type": "long", "required": True}, "kind": kind, "n": {"type": "integer"}}
     table.ok("CREATE_TABLE", schema={"fields": fields, "primary_key": ["id"]}, partition=partition)
     table.ok("WRITE", records=[{"id": i, "kind": kind, "n": i} for i, kind in enumerate(kinds, 1)])
@@ -20,11 +20,11 @@ def made(firn: Firn, tenant: str, kind: Any, kinds: tuple[Any, ...], partition: 
 
 
 @pytest.fixture
-def table(firn: Firn, tenant: str) -> Table:
+def table(firn: Firn, tenant: str) -> TableById:
     return made(firn, tenant, {"type": "string"}, ("k1", "k2"))
 
 
-def test_a_record_may_leave_out_what_the_row_it_finds_has(table: Table) -> None:
+def test_a_record_may_leave_out_what_the_row_it_finds_has(table: TableById) -> None:
     asked = {"records": [{"id": 1, "n": 5}], "partition_filter": {"kind": "k1"}}
     told = table.ok("UPSERT", **asked, dry_run=True)
     done = table.ok("UPSERT", **asked, plan_token=told["plan_token"])
@@ -41,7 +41,7 @@ def test_a_record_may_leave_out_what_the_row_it_finds_has(table: Table) -> None:
     ],
 )
 def test_a_record_whose_row_would_lie_outside_is_refused(
-    table: Table, records: list[dict[str, Any]], wrong: int
+    table: TableById, records: list[dict[str, Any]], wrong: int
 ) -> None:
     for how in ({"dry_run": True}, {}):
         error = table.fail("INVALID_RECORD", "UPSERT", records=records, partition_filter={"kind": "k1"}, **how)
@@ -69,6 +69,7 @@ UUIDS = tuple(f"{n}0000000-0000-4000-8000-00000000000{n}" for n in "17f")
 BY_BUCKET = {"partitions": [{"field": "kind", "transform": "bucket", "num_buckets": 64}]}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("partition", [BY_KIND, BY_BUCKET])
 def test_no_file_of_another_uuid_is_opened(firn: Firn, tenant: str, partition: Any) -> None:
     table = made(firn, tenant, {"type": "uuid"}, UUIDS, partition)

@@ -3,17 +3,17 @@
 import pytest
 
 from tests.harness import Firn
-from tests.integration.edited import Table
 from tests.integration.repartitioning import Table as Repartitioned
+from tests.support.tables import TableById
 
 FIELDS = {"id": {"type": "long", "required": True}, **{name: {"type": "integer"} for name in ("a", "b")}}
 MANY = [{"id": i, "a": 1, "b": int(i < 39)} for i in range(40)]
 
 
 @pytest.fixture
-def many(firn: Firn, tenant: str) -> Table:
+def many(firn: Firn, tenant: str) -> TableById:
     """Forty rows, of which only the last makes a division fail."""
-    made = Table(firn, tenant)
+    made = TableById(firn, tenant)
     fields = {**FIELDS, "r": {"type": "double"}}
     made.ok("CREATE_TABLE", schema={"fields": fields, "primary_key": ["id"]})
     made.ok("WRITE", records=MANY)
@@ -30,14 +30,14 @@ def many(firn: Firn, tenant: str) -> Table:
     ],
 )
 def test_a_value_that_cannot_be_for_one_row_is_refused_before_the_commit(
-    many: Table, code: str, column: str, expression: str
+    many: TableById, code: str, column: str, expression: str
 ) -> None:
     asked = {"all": True, "updates": {column: {"expression": expression}}}
     planned = many.fail(code, "UPDATE", **asked, dry_run=True)
     assert many.fail(code, "UPDATE", **asked)["message"] == planned["message"]
 
 
-def test_only_rows_that_are_concerned_are_computed(many: Table) -> None:
+def test_only_rows_that_are_concerned_are_computed(many: TableById) -> None:
     asked = {"filter": {"b": 1}, "updates": {"r": {"expression": "a / b"}}}
     assert many.ok("UPDATE", **asked, dry_run=True)["records_updated"] == 39
 
@@ -57,7 +57,7 @@ def test_a_derived_value_that_cannot_be_is_refused_in_a_dry_run_too(firn: Firn, 
             assert "cannot be computed" in table.fail("INVALID_QUERY", operation, **fields, **how)["message"]
 
 
-def test_an_overwrite_announces_the_rows_that_come_and_says_that_none_is_written_yet(many: Table) -> None:
+def test_an_overwrite_announces_the_rows_that_come_and_says_that_none_is_written_yet(many: TableById) -> None:
     asked = {"mode": "overwrite", "records": [{"id": 1}, {"id": 2}]}
     for how, written in (({"dry_run": True}, 0), ({}, 2)):
         answer = many.ok("WRITE", **asked, **how)
@@ -65,13 +65,13 @@ def test_an_overwrite_announces_the_rows_that_come_and_says_that_none_is_written
         assert counts == [written, 2, 40]
 
 
-def test_a_dry_run_refuses_what_the_request_itself_could_not_have(many: Table) -> None:
+def test_a_dry_run_refuses_what_the_request_itself_could_not_have(many: TableById) -> None:
     error = many.fail("INVALID_REQUEST", "DELETE", filter={"id": 1}, backup_retention_hours=5, dry_run=True)
     assert error["field"] == "backup_retention_hours"
 
 
 def test_a_plan_for_repeated_rows_outlives_a_compaction_whatever_the_order_leaves_open(firn: Firn, tenant: str) -> None:
-    table = Table(firn, tenant)
+    table = TableById(firn, tenant)
     table.ok("CREATE_TABLE", schema={"fields": {**FIELDS, "text": {"type": "string"}}})
     for n in range(6):
         table.ok("WRITE", records=[{"id": 1, "a": n % 3, "text": f"{n} of many"}, {"id": n, "text": "x"}])

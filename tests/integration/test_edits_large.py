@@ -79,7 +79,7 @@ class Quotes:
 
 @pytest.fixture(
     params=[
-        pytest.param(500_000, marks=pytest.mark.timeout(600)),
+        pytest.param(500_000, marks=[pytest.mark.thorough, pytest.mark.timeout(600)]),
         pytest.param(5_000_000, marks=[pytest.mark.large, pytest.mark.timeout(3000)]),
     ]
 )

@@ -11,9 +11,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from service import classes, jars
-from service.engine import jvm, translate
-from service.engine.tags import cancellable
+from service.engine.session import jvm, translate
+from service.engine.session.tags import cancellable
+from service.host import class_archive, jars
 from tests.harness import Firn, wait_until
 
 
@@ -68,7 +68,7 @@ def test_a_cancel_ends_the_jobs_of_its_block_and_no_others(firn: Firn) -> None:
 def test_the_jvm_has_mapped_the_classes_that_were_prepared(firn: Firn) -> None:
     [file] = [
         line
-        for line in classes.to_read(jars.locate(jars.LOCK, jars.cache_dir(os.environ)), os.environ)
+        for line in class_archive.java_options(jars.locate(jars.LOCK, jars.cache_dir(os.environ)), os.environ)
         if "SharedArchiveFile" in line
     ]
     jvm_process = jvm.process()

@@ -6,9 +6,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.partition import parse_partition
-from service.records import read_records
-from service.schema import PRIMITIVES, Field, Primitive, TableSchema, describe_schema, parse_schema
+from service.model.records import read_records
+from service.model.schema.definition import describe_schema, parse_schema
+from service.model.schema.partition import parse_partition
+from service.model.schema.types import PRIMITIVES, Field, Primitive, TableSchema
 from tests.harness import Firn
 from tests.strategies import json_text, partitions, records, same, schemas
 

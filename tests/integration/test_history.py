@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from service.commits.ask import Ask, Key
+from service.commits.commit import Commits
+from service.edits.rollback import RollbackOutcome, Rollbacks, RollbackTarget
 from service.errors import SnapshotNotFound
-from service.history.rollback import RolledBack, Wanted
-from service.moments import Moment
+from service.ledger.ledger import Ledger
+from service.model.as_of import Moment
+from service.model.call import Call, IdempotencyKey
 from tests.harness import Firn
 from tests.integration.test_backups import Shop
 
@@ -20,7 +22,7 @@ def shop(firn: Firn, tenant: str) -> Shop:
 
 
 def history(shop: Shop, **parts: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = shop.ask("HISTORY", **parts)["snapshots"]
+    found: list[dict[str, Any]] = shop.ok("HISTORY", **parts)["snapshots"]
     return found
 
 
@@ -34,14 +36,14 @@ class TestHistory:
     def test_every_commit_is_told_newest_first_with_what_it_did(self, shop: Shop) -> None:
         before = datetime.now(UTC) - timedelta(seconds=1)
         first = shop.write(1, 2, 3)
-        shop.ask("UPDATE", filter={"id": 1}, updates={"kind": "b"})
-        shop.ask("DELETE", filter={"id": 2})
-        shop.ask("UPSERT", records=[{"id": 3, "kind": "c"}, {"id": 4, "kind": "d"}], key_cols=["id"])
+        shop.ok("UPDATE", filter={"id": 1}, updates={"kind": "b"})
+        shop.ok("DELETE", filter={"id": 2})
+        shop.ok("UPSERT", records=[{"id": 3, "kind": "c"}, {"id": 4, "kind": "d"}], key_cols=["id"])
         shop.write(9, mode="overwrite")
         shop.write(10)
-        shop.ask("COMPACT", force=True)
+        shop.ok("COMPACT", force=True)
         shop.sql("INSERT INTO {t} VALUES (20, 'z'), (21, 'z')")
-        shop.ask("ROLLBACK", snapshot_id=first)
+        shop.ok("ROLLBACK", snapshot_id=first)
         found = history(shop)
         assert [told(entry) for entry in reversed(found)] == [
             ("WRITE", 3, 0, 0, 1, 0),
@@ -65,7 +67,7 @@ class TestHistory:
 
     def test_requests_that_share_a_commit_are_all_named(self, shop: Shop) -> None:
         def write(number: int) -> tuple[str, int]:
-            answer = shop.ask("WRITE", records=[{"id": number, "kind": "a"}])
+            answer = shop.ok("WRITE", records=[{"id": number, "kind": "a"}])
             return answer["metadata"]["request_id"], answer["metadata"]["snapshot_id"]
 
         with ThreadPoolExecutor(16) as pool:
@@ -78,10 +80,10 @@ class TestHistory:
 
     def test_it_comes_in_pages(self, shop: Shop) -> None:
         made = [shop.write(i) for i in range(5)]
-        answer = shop.ask("HISTORY", limit=2, offset=1)
+        answer = shop.ok("HISTORY", limit=2, offset=1)
         assert [entry["snapshot_id"] for entry in answer["snapshots"]] == [made[3], made[2]]
         assert (answer["total"], answer["has_more"]) == (5, True)
-        answer = shop.ask("HISTORY", limit=2, offset=3)
+        answer = shop.ok("HISTORY", limit=2, offset=3)
         assert ([entry["snapshot_id"] for entry in answer["snapshots"]], answer["has_more"]) == (
             [made[1], made[0]],
             False,
@@ -91,13 +93,13 @@ class TestHistory:
     def test_tags_and_backups_are_named_on_what_they_keep(self, shop: Shop) -> None:
         shop.write(1)
         shop.sql("ALTER TABLE {t} CREATE TAG `my-own`")
-        backup = shop.ask("DELETE", filter={"id": 1}, create_backup=True)["backup"]
+        backup = shop.ok("DELETE", filter={"id": 1}, create_backup=True)["backup"]
         assert [entry["tags"] for entry in history(shop)] == [[], [backup, "my-own"]]
 
     def test_what_another_program_went_back_behind_is_no_ancestor(self, shop: Shop) -> None:
         first = shop.write(1)
         shop.write(2)
-        shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(shop.load().name.identifier)}', {first})")
+        shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(shop.loaded.name.identifier)}', {first})")
         shop.write(3)
         found = history(shop)
         assert [(e["is_current"], e["is_ancestor"]) for e in found] == [(True, True), (False, False), (False, True)]
@@ -109,11 +111,11 @@ class TestHistory:
         shop.sql("DELETE FROM {t} WHERE id = 2")
         assert shop.sql("SELECT * FROM {t}.delete_files"), "nothing to test"
         assert told(history(shop)[0]) == ("delete", 0, 1, 0, 0, 0)
-        shop.ask("DELETE", all=True)
+        shop.ok("DELETE", all=True)
         assert history(shop)[0]["rows_removed"] == 2
 
     def test_a_table_that_holds_nothing_has_no_history_and_one_that_is_not_there_is_told(self, shop: Shop) -> None:
-        answer = shop.ask("HISTORY")
+        answer = shop.ok("HISTORY")
         assert (answer["snapshots"], answer["total"], answer["has_more"]) == ([], 0, False)
         shop.firn.fail({"operation": "HISTORY", **shop.address, "table": "tt"}, "TABLE_NOT_FOUND", 404)
 
@@ -128,7 +130,7 @@ class TestAsOf:
     def test_a_tag_or_a_backup_names_a_state(self, shop: Shop) -> None:
         shop.write(1)
         shop.sql("ALTER TABLE {t} CREATE TAG `one`")
-        backup = shop.ask("DELETE", all=True, create_backup=True)["backup"]
+        backup = shop.ok("DELETE", all=True, create_backup=True)["backup"]
         shop.write(2)
         for name in ("one", backup):
             assert shop.rows(as_of=name) == [(1, "a")]
@@ -156,10 +158,10 @@ class TestAsOf:
 class TestRollback:
     def test_rows_are_as_then_and_history_stays(self, shop: Shop) -> None:
         first = shop.write(1, 2, 3)
-        shop.ask("UPDATE", filter={"id": 1}, updates={"kind": "b"})
-        shop.ask("DELETE", filter={"id": 2})
+        shop.ok("UPDATE", filter={"id": 1}, updates={"kind": "b"})
+        shop.ok("DELETE", filter={"id": 2})
         last = shop.write(4)
-        answer = shop.ask("ROLLBACK", snapshot_id=first, confirm=True)
+        answer = shop.ok("ROLLBACK", snapshot_id=first, confirm=True)
         assert answer == {
             "success": True,
             "rolled_back": True,
@@ -175,45 +177,45 @@ class TestRollback:
         }
         assert shop.rows() == [(1, "a"), (2, "a"), (3, "a")]
         assert shop.rows(as_of=last) == [(1, "b"), (3, "a"), (4, "a")]
-        assert shop.ask("ROLLBACK", snapshot_id=str(last))["changes_undone"] == 1
+        assert shop.ok("ROLLBACK", snapshot_id=str(last))["changes_undone"] == 1
         assert shop.rows() == [(1, "b"), (3, "a"), (4, "a")]
 
     def test_a_tag_or_a_backup_names_the_state_and_a_backup_can_be_made(self, shop: Shop) -> None:
         shop.write(1)
         shop.sql("ALTER TABLE {t} CREATE TAG `2024`")
         shop.write(2)
-        made = shop.ask("ROLLBACK", tag="2024", create_backup=True)["backup"]
+        made = shop.ok("ROLLBACK", tag="2024", create_backup=True)["backup"]
         assert "-rollback-" in made
         assert shop.rows() == [(1, "a")]
-        assert shop.ask("ROLLBACK", tag=made)["records_after"] == 2
-        assert shop.ask("LIST_BACKUPS")["backups"][0]["operation"] == "ROLLBACK"
+        assert shop.ok("ROLLBACK", tag=made)["records_after"] == 2
+        assert shop.ok("LIST_BACKUPS")["backups"][0]["operation"] == "ROLLBACK"
 
     def test_where_the_rows_are_the_same_nothing_is_done(self, shop: Shop) -> None:
         shop.write(1)
         first = shop.write(2)
-        shop.ask("COMPACT", force=True)
-        before = shop.load().metadata_location
-        answer = shop.ask("ROLLBACK", snapshot_id=first, create_backup=True)
+        shop.ok("COMPACT", force=True)
+        before = shop.loaded.metadata_location
+        answer = shop.ok("ROLLBACK", snapshot_id=first, create_backup=True)
         assert (answer["rolled_back"], answer["changes_undone"]) == (False, 0)
         assert answer["reason"] == "the table holds what it held then already"
-        assert shop.load().metadata_location == before
+        assert shop.loaded.metadata_location == before
 
     def test_a_dry_run_says_what_would_be_done(self, shop: Shop) -> None:
         first = shop.write(1, 2)
-        shop.ask("DELETE", filter={"id": 1})
-        before = shop.load().metadata_location
-        would = shop.ask("ROLLBACK", snapshot_id=first, dry_run=True)
+        shop.ok("DELETE", filter={"id": 1})
+        before = shop.loaded.metadata_location
+        would = shop.ok("ROLLBACK", snapshot_id=first, dry_run=True)
         assert (would["rolled_back"], would["reason"]) == (False, "this was a dry run")
-        assert shop.load().metadata_location == before
-        did = shop.ask("ROLLBACK", snapshot_id=first)
+        assert shop.loaded.metadata_location == before
+        did = shop.ok("ROLLBACK", snapshot_id=first)
         for name in ("from_snapshot", "to_snapshot", "changes_undone", "records_before", "records_after"):
             assert would[name] == did[name]
 
     def test_it_is_left_where_rows_changed_since_the_snapshot_that_was_expected(self, shop: Shop) -> None:
         first = shop.write(1)
         seen = shop.write(2)
-        shop.ask("COMPACT", force=True)
-        assert shop.ask("ROLLBACK", snapshot_id=first, expected_snapshot_id=seen, dry_run=True)["changes_undone"] == 1
+        shop.ok("COMPACT", force=True)
+        assert shop.ok("ROLLBACK", snapshot_id=first, expected_snapshot_id=seen, dry_run=True)["changes_undone"] == 1
         shop.write(3)
         for parts in ({}, {"dry_run": True}):
             refused = shop.refused("ROLLBACK", "PLAN_STALE", 409, snapshot_id=first, expected_snapshot_id=seen, **parts)
@@ -226,7 +228,7 @@ class TestRollback:
     ) -> None:
         first = shop.write(1)
         shop.write(2)
-        commits = shop.firn.app.context.commits
+        commits = shop.firn.app.parts[Commits]
         beaten: list[str] = []
 
         def beat(batch: str) -> None:
@@ -235,7 +237,7 @@ class TestRollback:
             beaten.append(batch)
 
         monkeypatch.setattr(commits, "must_be_ours", beat)
-        answer = shop.ask("ROLLBACK", snapshot_id=first)
+        answer = shop.ok("ROLLBACK", snapshot_id=first)
         assert (answer["changes_undone"], answer["records_before"]) == (2, 3)
         assert shop.rows() == [(1, "a")]
         assert shop.rows(as_of=answer["from_snapshot"]) == [(1, "a"), (2, "a"), (3, "b")]
@@ -243,41 +245,41 @@ class TestRollback:
     def test_a_state_off_the_line_can_be_had_back(self, shop: Shop) -> None:
         first = shop.write(1)
         away = shop.write(2)
-        shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(shop.load().name.identifier)}', {first})")
-        answer = shop.ask("ROLLBACK", snapshot_id=away)
+        shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(shop.loaded.name.identifier)}', {first})")
+        answer = shop.ok("ROLLBACK", snapshot_id=away)
         assert (answer["rolled_back"], answer["changes_undone"]) == (True, None)
         assert shop.rows() == [(1, "a"), (2, "a")]
 
     def test_a_key_makes_it_happen_once_and_a_lost_answer_is_made_again(self, shop: Shop) -> None:
         first = shop.write(1)
         shop.write(2)
-        one = shop.ask("ROLLBACK", snapshot_id=first, idempotency_key="k", create_backup=True)
+        one = shop.ok("ROLLBACK", snapshot_id=first, idempotency_key="k", create_backup=True)
         shop.write(3)
-        assert shop.ask("ROLLBACK", snapshot_id=first, idempotency_key="k", create_backup=True) == one
+        assert shop.ok("ROLLBACK", snapshot_id=first, idempotency_key="k", create_backup=True) == one
         assert [i for i, _ in shop.rows()] == [1, 3]
-        context = shop.firn.app.context
-        key = Key("ROLLBACK", shop.load().name, "l", "print")
+        rollbacks, ledger = shop.firn.app.parts[Rollbacks], shop.firn.app.parts[Ledger]
+        key = IdempotencyKey("ROLLBACK", shop.loaded.name, "l", "print")
 
-        def run(ask: Ask, state: Moment) -> RolledBack:
-            return context.rollbacks.run(shop.load(), Wanted(state, "snapshot_id"), None, ask, dry_run=False)
+        def run(call: Call, state: Moment) -> RollbackOutcome:
+            return rollbacks.run(shop.loaded, RollbackTarget(state, "snapshot_id"), None, call, dry_run=False)
 
-        told_first = run(Ask("one", key), first)
-        noted = context.ledger.key(key.id)
+        told_first = run(Call("one", key), first)
+        noted = ledger.key(key.id)
         assert noted is not None
         shop.write(4)
-        assert run(Ask("two", key, noted.batch), first) == told_first
-        assert run(Ask("three", key, noted.batch), 5) == told_first, "even if the snapshot has expired since"
+        assert run(Call("two", key, noted.batch), first) == told_first
+        assert run(Call("three", key, noted.batch), 5) == told_first, "even if the snapshot has expired since"
         with pytest.raises(SnapshotNotFound):
-            run(Ask("four"), 5)
+            run(Call("four"), 5)
 
     def test_a_snapshot_that_is_not_there_is_told_with_the_oldest_that_is(self, shop: Shop) -> None:
         first = shop.write(1)
         shop.write(2)
         shop.write(3)
-        oldest = shop.ask("COMPACT", force=True, snapshot_retention_hours=0)["metadata"]["snapshot_id"]
+        oldest = shop.ok("COMPACT", force=True, snapshot_retention_hours=0)["metadata"]["snapshot_id"]
         refused = shop.refused("ROLLBACK", "SNAPSHOT_NOT_FOUND", 404, snapshot_id=first)
         assert refused["field"] == "snapshot_id"
-        assert f"the oldest it has is {oldest}, of 20" in refused["message"]
+        assert f"its oldest one is {oldest}, of 20" in refused["message"]
         assert shop.refused("ROLLBACK", "SNAPSHOT_NOT_FOUND", 404, tag="x")["field"] == "tag"
 
     def test_one_of_id_and_tag_is_sent(self, shop: Shop) -> None:

@@ -76,8 +76,8 @@ class Life:
 
     def note(self) -> None:
         """What the table holds is what the model holds; and which snapshot that is."""
-        table = self.shop.load()
-        found = self.shop.ask("QUERY", limit=1000)["data"]
+        table = self.shop.loaded
+        found = self.shop.ok("QUERY", limit=1000)["data"]
         names = list(self.columns.values())
         assert Counter(tuple(row[name] for name in names) for row in found) == self.contents(self.rows, self.columns)
         snapshot_id = table.current_snapshot_id
@@ -119,22 +119,22 @@ class Life:
 
     def append(self) -> None:
         sent = self.records()
-        self.shop.ask("WRITE", records=sent)
+        self.shop.ok("WRITE", records=sent)
         self.rows = self.rows + [self.row_of(record) for record in sent]
 
     def append_the_same(self) -> None:
         sent = [self.record()] * 3
-        self.shop.ask("WRITE", records=sent)
+        self.shop.ok("WRITE", records=sent)
         self.rows = self.rows + [self.row_of(record) for record in sent]
 
     def overwrite(self) -> None:
         sent = self.records(8)
-        self.shop.ask("WRITE", records=sent, mode="overwrite")
+        self.shop.ok("WRITE", records=sent, mode="overwrite")
         self.rows = [self.row_of(record) for record in sent]
 
     def upsert(self) -> None:
         sent = {record["id"]: record for record in self.records()}
-        self.shop.ask("UPSERT", records=list(sent.values()), key_cols=["id"])
+        self.shop.ok("UPSERT", records=list(sent.values()), key_cols=["id"])
         numbers = {name: number for number, name in self.columns.items()}
         known = {row[0] for row in self.rows}
         changed = {key: {numbers[name]: value for name, value in record.items()} for key, record in sent.items()}
@@ -143,19 +143,19 @@ class Life:
 
     def update(self) -> None:
         ids, name = self.some_ids(), self.columns[1]
-        self.shop.ask("UPDATE", filter={"id": {"in": sorted(ids)}}, updates={name: "u"})
+        self.shop.ok("UPDATE", filter={"id": {"in": sorted(ids)}}, updates={name: "u"})
         self.rows = [row | {1: "u"} if row[0] in ids else row for row in self.rows]
 
     def delete(self) -> None:
-        ids, before = self.some_ids(), self.shop.load().current_snapshot_id
-        answer = self.shop.ask("DELETE", filter={"id": {"in": sorted(ids)}}, create_backup=True)
+        ids, before = self.some_ids(), self.shop.loaded.current_snapshot_id
+        answer = self.shop.ok("DELETE", filter={"id": {"in": sorted(ids)}}, create_backup=True)
         self.rows = [row for row in self.rows if row[0] not in ids]
         if "backup" in answer and before is not None:
             self.backups[answer["backup"]] = before
 
     def deduplicate(self) -> None:
         everything = list(self.columns.values())
-        self.shop.ask("DEDUPLICATE", key_cols=everything)
+        self.shop.ok("DEDUPLICATE", key_cols=everything)
         seen: set[Content] = set()
         kept = []
         for row in self.rows:
@@ -170,10 +170,10 @@ class Life:
         self.rows = [row for row in self.rows if row[0] not in ids]
 
     def compact(self) -> None:
-        self.shop.ask("COMPACT", force=True, expire_snapshots=False)
+        self.shop.ok("COMPACT", force=True, expire_snapshots=False)
 
     def repartition(self) -> None:
-        self.shop.ask("REPARTITION", partition={"partitions": self.luck.choice(LAYOUTS)})
+        self.shop.ok("REPARTITION", partition={"partitions": self.luck.choice(LAYOUTS)})
 
     def restore(self) -> None:
         if self.backups:
@@ -183,13 +183,13 @@ class Life:
 
     def roll_back(self) -> None:
         snapshot_id = self.luck.choice(list(self.states))
-        self.shop.ask("ROLLBACK", snapshot_id=snapshot_id)
+        self.shop.ok("ROLLBACK", snapshot_id=snapshot_id)
         self.rows = self.as_now(self.states[snapshot_id].rows)
 
     def set_back(self) -> None:
-        table = self.shop.load()
+        table = self.shop.loaded
         line = {
-            entry["snapshot_id"] for entry in self.shop.ask("HISTORY", limit=1000)["snapshots"] if entry["is_ancestor"]
+            entry["snapshot_id"] for entry in self.shop.ok("HISTORY", limit=1000)["snapshots"] if entry["is_ancestor"]
         }
         snapshot_id = self.luck.choice(sorted(line & self.states.keys()))
         self.shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(table.name.identifier)}', {snapshot_id})")
@@ -257,7 +257,7 @@ def check(life: Life, pairs: int) -> None:
         keys = luck.choice([[], [0], [1], [0, 1]])
         asked = {"from_snapshot": one, "to_snapshot": other, "key_cols": [later.columns[number] for number in keys]}
         expected = list(difference(before, after, keys))
-        answer = life.shop.ask("DIFF", **asked)
+        answer = life.shop.ok("DIFF", **asked)
         assert answer["changes"] == expected, asked
         counts = Counter(change["change"] for change in expected)
         assert {kind: answer[f"records_{kind}"] for kind in ("inserted", "deleted", "updated")} == {
@@ -265,12 +265,13 @@ def check(life: Life, pairs: int) -> None:
         }
         seen += counts
         offset, limit = luck.randrange(len(expected) + 1), luck.randrange(1, 6)
-        page = life.shop.ask("DIFF", **asked, offset=offset, limit=limit)
+        page = life.shop.ok("DIFF", **asked, offset=offset, limit=limit)
         assert page["changes"] == expected[offset : offset + limit]
         assert page["has_more"] == (offset + limit < len(expected))
     assert len(seen) == 3, "a kind of difference was never met"
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_the_difference_of_any_two_snapshots_is_that_of_a_model(firn: Firn, tenant: str) -> None:
     life = Life(firn, tenant, random.Random(7))

@@ -5,15 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from service.catalog.connect import connect
-from service.commits.ask import Ask, Key
 from service.commits.commit import Commits
 from service.errors import CommitConflict, TableExists, TableNotFound
 from service.ledger.ledger import Ledger
-from service.ledger.lives import DROPPED, Lives
-from service.life.life import TableLife
-from service.names import TableName, place_of_dropped
-from service.schema import parse_schema
+from service.ledger.places import DROPPED, TableRecords
+from service.model.call import Call, IdempotencyKey
+from service.model.names import TableName, dropped_table_name
+from service.model.schema.definition import parse_schema
 from service.settings import DroppedSettings, load
+from service.tables.life import TableLife
 from tests.postgres import PostgresServer
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
@@ -29,7 +29,7 @@ class Instance:
         self.catalog = connect(load(settings))
         self.ledger = Ledger(url)
         self.commits = Commits(self.catalog, self.ledger)
-        self.lives = Lives(self.ledger)
+        self.lives = TableRecords(self.ledger)
         self.life = TableLife(DroppedSettings(), self.catalog, self.commits, self.lives)
 
     def wander(self, seed: int) -> int:
@@ -38,14 +38,14 @@ class Instance:
         for n in range(STEPS):
             one, other = luck.sample(NAMES, 2)
             name, what = TableName("acme", "shop", one), luck.choice(["rename", "drop", "restore"])
-            ask = Ask(f"{seed}-{n}", Key(what, name, f"{seed}-{n}", "print"))
+            call = Call(f"{seed}-{n}", IdempotencyKey(what, name, f"{seed}-{n}", "print"))
             try:
                 if what == "rename":
-                    self.life.rename(name, other, ask)
+                    self.life.rename(name, other, call)
                 elif what == "drop":
-                    self.life.drop(name, ask, purge=False)
+                    self.life.drop(name, call, purge=False)
                 else:
-                    self.life.restore(name, other, None, ask)
+                    self.life.restore(name, other, None, call)
                 taken += 1
             except (TableNotFound, TableExists, CommitConflict):
                 continue
@@ -69,7 +69,7 @@ def test_every_table_is_somewhere_once_and_the_ledger_says_where(postgres: Postg
             assert life.step is None
             if life.state == DROPPED:
                 assert uuid not in here
-                assert one.catalog.load(place_of_dropped(uuid)).uuid == uuid
+                assert one.catalog.load(dropped_table_name(uuid)).uuid == uuid
             else:
                 assert here[uuid] == life.name.table
         assert here.keys() <= uuids

@@ -8,64 +8,42 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from service.catalog.storage import stored_files
-from service.catalog.tables import Table
-from service.commits.ask import Ask
-from service.engine import append as appends
-from service.engine.orphans import compare
-from service.engine.rows import arrow_schema, frame
-from service.engine.swap import Staged
-from service.names import TableName
-from service.upkeep.orphans import HOUR_MS, Orphans, now_ms
+from service.catalog.files.storage import stored_files
+from service.engine.iceberg.staging import StagedFiles
+from service.engine.jobs import append as appends
+from service.engine.jobs.orphans import compare
+from service.engine.session.rows import arrow_schema, frame
+from service.jobs.job import BULK, BulkProgress
+from service.jobs.jobs import Jobs
+from service.ledger.ledger import Ledger, NewBatch
+from service.maintenance.orphans.orphans import HOUR_MS, Orphans, now_ms
+from service.model.call import Call
 from tests.harness import Firn
+from tests.support.tables import ServedTable
 
 FIELDS = {"fields": {"id": {"type": "long", "required": True}, "kind": {"type": "string"}}, "primary_key": ["id"]}
 BY_KIND = {"partitions": [{"field": "kind", "transform": "identity"}]}
 DAYS = 24 * 3600
 
 
-class Shop:
+class Shop(ServedTable):
     """A table in a local folder, and whoever leaves things in it."""
 
-    def __init__(self, firn: Firn, tenant: str, table: str = "t", **fields: Any) -> None:
-        self.firn = firn
-        self.address = {"tenant_id": tenant, "table": table}
-        self.name = TableName(tenant, "default", table)
-        firn.ok({"operation": "CREATE_TABLE", **self.address, "schema": FIELDS, **fields})
-
-    @property
-    def table(self) -> Table:
-        return self.firn.app.context.catalog.load(self.name)
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.table.location.removeprefix("file://"))
-
-    def ask(self, operation: str, **fields: Any) -> dict[str, Any]:
-        return self.firn.ok({"operation": operation, **self.address, **fields})
+    def __init__(self, firn: Firn, tenant: str, table: str = "t", **create: Any) -> None:
+        super().__init__(firn, tenant, table, **{"schema": FIELDS, **create})
 
     def write(self, *ids: int, kind: str = "a") -> int:
-        answer = self.ask("WRITE", records=[{"id": i, "kind": kind} for i in ids])
+        answer = self.ok("WRITE", records=[{"id": i, "kind": kind} for i in ids])
         return int(answer["metadata"]["snapshot_id"])
 
     def clean(self, **fields: Any) -> dict[str, Any]:
-        return self.ask("CLEAN_ORPHANS", **fields)
-
-    def ids(self, **query: Any) -> list[int]:
-        return [row["id"] for row in self.firn.rows(self.name.tenant, self.name.table, sort=["id"], **query)]
-
-    def sql(self, text: str) -> list[Any]:
-        def ask(session: SparkSession) -> list[Any]:
-            return session.sql(text.format(t=self.table.spark_name)).collect()
-
-        return self.firn.app.engine.run(ask)
+        return self.ok("CLEAN_ORPHANS", **fields)
 
     def on_disk(self) -> set[str]:
         return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
@@ -83,21 +61,21 @@ class Shop:
         for path in paths:
             os.utime(self.folder / path, (then, then))
 
-    def stage(self, *ids: int) -> Staged:
+    def stage(self, *ids: int) -> StagedFiles:
         """Data files of rows that nobody has committed."""
-        table = self.table
+        table = self.loaded
         rows = pa.table([list(ids), ["a"] * len(ids)], schema=arrow_schema(table.schema))
 
-        def job(session: SparkSession) -> Staged:
+        def job(session: SparkSession) -> StagedFiles:
             return appends.stage(session, table.spark_name, frame(session, rows))
 
         return self.firn.app.engine.run(job)
 
-    def commit(self, staged: Staged) -> None:
-        table = self.table
+    def commit(self, staged: StagedFiles) -> None:
+        table = self.loaded
         self.firn.app.engine.run(appends.commit, table.spark_name, staged, "elsewhere", uuid=table.uuid)
 
-    def paths(self, staged: Staged) -> list[str]:
+    def paths(self, staged: StagedFiles) -> list[str]:
         return [os.path.relpath(path.removeprefix("file:"), self.folder) for path in staged.paths]
 
 
@@ -145,15 +123,15 @@ def test_exactly_what_nothing_refers_to_and_is_old_goes(firn: Firn, tenant: str)
     first = shop.write(1, 2)
     shop.sql("ALTER TABLE {t} CREATE TAG first")
     shop.write(3, kind="b/c d%é")
-    shop.ask("UPSERT", records=[{"id": 1, "kind": "z"}, {"id": 4, "kind": "b/c d%é"}])
-    shop.ask("DELETE", filter={"id": 2})
+    shop.ok("UPSERT", records=[{"id": 1, "kind": "z"}, {"id": 4, "kind": "b/c d%é"}])
+    shop.ok("DELETE", filter={"id": 2})
     shop.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     shop.write(*range(10, 20))
     shop.sql("DELETE FROM {t} WHERE id = 12")
-    shop.ask("COMPACT", force=True, snapshot_retention_hours=0)
+    shop.ok("COMPACT", force=True, snapshot_retention_hours=0)
     last = [shop.write(i) for i in range(30, 33)]
     shop.sql("DELETE FROM {t} WHERE id = 11")
-    before = {snapshot.snapshot_id: shop.ids(as_of=snapshot.snapshot_id) for snapshot in shop.table.snapshots()}
+    before = {snapshot.snapshot_id: shop.ids(as_of=snapshot.snapshot_id) for snapshot in shop.loaded.snapshots()}
     assert {first, *last} <= before.keys()
 
     live = shop.on_disk()
@@ -207,10 +185,10 @@ class TestSlowWriters:
     def test_the_files_of_a_writer_that_is_noted_stay(self, firn: Firn, tenant: str) -> None:
         shop = Shop(firn, tenant)
         shop.write(1)
-        with firn.app.context.writers.writing(shop.table.uuid, "a bulk load") as writer:
+        with firn.app.parts[Jobs].begin(BULK, shop.loaded, BulkProgress(), Call()) as job:
             staged = shop.stage(7, 8)
             junk = shop.plant("data/junk.parquet", days=20)
-            begun_long_ago(firn, writer.id, days=10)
+            begun_long_ago(firn, job.id, days=10)
             shop.age(*shop.paths(staged), days=9)
             answer = shop.clean()
             assert set(answer["files"]) == junk
@@ -227,8 +205,7 @@ class TestSlowWriters:
     def test_the_files_of_a_change_without_an_end_stay(self, firn: Firn, tenant: str) -> None:
         shop = Shop(firn, tenant)
         shop.write(1)
-        context = firn.app.context
-        context.commits.begin("slow", shop.table, "UPSERT", [Ask("r")])
+        firn.app.parts[Ledger].begin(NewBatch("slow", shop.name, shop.loaded.uuid, "UPSERT", ["r"]))
         staged = shop.stage(7)
         shop.age(*shop.paths(staged), days=2)
         begun_long_ago(firn, "slow", days=3)
@@ -236,7 +213,7 @@ class TestSlowWriters:
         assert (answer["files_found"], answer["held_back_by"][:33]) == (0, "the change UPSERT that began at 2")
         error = firn.fail({"operation": "CLEAN_ORPHANS", **shop.address, "older_than_hours": 0}, "INVALID_REQUEST")
         assert "the change UPSERT" in error["message"]
-        context.commits.end("slow", None)
+        firn.app.parts[Ledger].end("slow", None)
         assert shop.clean(older_than_hours=24)["files_removed"] == 1
 
     def test_a_bulk_load_is_noted_while_its_files_are_nobodys(
@@ -251,8 +228,8 @@ class TestSlowWriters:
             assert len([path for path in shop.on_disk() if path.endswith(".parquet")]) == 2
             shop.age(*shop.on_disk(), days=30)
             # The commit has the table's turn: what takes it would wait for this.
-            at_work = firn.app.context.writers.active(shop.table.uuid)
-            errors.extend({"what": writer.what} for writer in at_work)
+            jobs = firn.app.parts[Jobs]
+            errors.extend({"what": jobs.what(job)} for job in jobs.writing(shop.loaded.uuid))
             return commit(*args, **kwargs)
 
         monkeypatch.setattr(appends, "commit", slow)
@@ -276,10 +253,10 @@ class TestSlowWriters:
         junk = shop.plant("data/junk.parquet", days=20)
 
         def theirs() -> None:
-            shop.table.iceberg.add_files([f"{shop.table.location}/data/theirs.parquet"])
+            shop.loaded.iceberg.add_files([f"{shop.loaded.location}/data/theirs.parquet"])
 
-        with between(firn.app.context.orphans, theirs) as orphans:
-            cleaned = orphans.clean(shop.table, now_ms() - 72 * HOUR_MS)
+        with between(firn.app.parts[Orphans], theirs) as orphans:
+            cleaned = orphans.clean(shop.loaded, now_ms() - 72 * HOUR_MS)
         assert (cleaned.removed, {file.path for file in cleaned.files}) == (1, junk)
         assert shop.ids() == [1, 7]
 
@@ -311,11 +288,11 @@ class TestRefusals:
     def test_where_others_may_be_writing_unseen_a_day_is_the_least(self, firn: Firn, tenant: str) -> None:
         shop = Shop(firn, tenant)
         shop.write(1)
-        orphans = replace(firn.app.context.orphans, alone=False)
+        orphans = replace(firn.app.parts[Orphans], alone=False)
         shop.plant("data/young.parquet", days=0.9)
         with pytest.raises(Exception, match="send 24 or more"):
-            orphans.clean_now(shop.table, now_ms())
-        assert orphans.clean(shop.table, now_ms()).files == ()
+            orphans.clean_now(shop.loaded, now_ms())
+        assert orphans.clean(shop.loaded, now_ms()).files == ()
         assert "data/young.parquet" in shop.on_disk()
 
 
@@ -324,7 +301,7 @@ def test_a_listing_tells_every_file_once_with_its_size(firn: Firn, tenant: str) 
     shop.write(1)
     shop.plant("data/a b/.x", text=b"12345")
     (shop.folder / "data" / "link").symlink_to("/etc")
-    found = {file.path: file.bytes for file in stored_files(shop.table)}
+    found = {file.path: file.bytes for file in stored_files(shop.loaded)}
     assert found == {path: (shop.folder / path).stat().st_size for path in shop.on_disk() if "link" not in path}
     assert found["data/a b/.x"] == 5
 
@@ -332,6 +309,6 @@ def test_a_listing_tells_every_file_once_with_its_size(firn: Firn, tenant: str) 
 def begun_long_ago(firn: Firn, ident: str, days: float) -> None:
     """Have the ledger say that somebody began days ago."""
     then = now_ms() - round(days * DAYS * 1000)
-    with firn.app.context.ledger._writing() as connection:
-        for table, column in (("writers", "id"), ("batches", "batch")):
-            connection.exec_driver_sql(f"UPDATE {table} SET begun_ms = ? WHERE {column} = ?", (then, ident))
+    with firn.app.parts[Ledger]._writing() as connection:
+        connection.exec_driver_sql("UPDATE jobs SET started_ms = ? WHERE id = ?", (then, ident))
+        connection.exec_driver_sql("UPDATE batches SET begun_ms = ? WHERE batch = ?", (then, ident))

@@ -14,18 +14,18 @@ from service.catalog.connect import connect
 from service.catalog.tables import Catalog
 from service.commits.commit import Commits
 from service.errors import CatalogUnavailable, CommitConflict, FirnError, LedgerUnavailable, TableExists
-from service.jobs.job import Progress
+from service.jobs.job import BULK, BulkProgress
 from service.jobs.jobs import Jobs
-from service.jobs.running import Running
-from service.ledger.jobs import JobNotes
-from service.ledger.ledger import Begun, KeyNote, Ledger, open_ledger
-from service.ledger.writers import Writers
-from service.names import TableName
-from service.schema import Field, Primitive, TableSchema
+from service.ledger.jobs import JobRecords
+from service.ledger.ledger import KeyNote, Ledger, NewBatch, open_ledger
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.schema.types import Field, Primitive, TableSchema
 from service.settings import Settings, load
 from tests.fakes import FakeCatalog
 from tests.faults.process import Process
 from tests.harness import wait_until
+from tests.jobs import begin, jobs_on, table_of
 from tests.postgres import PASSWORD, PostgresServer
 
 T = TypeVar("T")
@@ -84,18 +84,18 @@ def test_instances_may_open_an_empty_ledger_at_the_same_moment(environ: dict[str
 def test_a_long_writer_is_known_to_other_instances_until_it_is_gone(environ: dict[str, str], tmp_path: Path) -> None:
     here, there = (open_ledger(settings(environ, tmp_path / name)) for name in ("here", "there"))
     try:
-        seen = Writers(here)
-        with Writers(there).writing("uuid-1", "a bulk load") as writer, seen.writing("uuid-1", "a compaction"):
-            assert [(w.what, w.owner) for w in seen.active("uuid-1")] == [
+        seen, table = jobs_on(here), table_of("uuid-1")
+        with begin(jobs_on(there), BULK, table) as job, begin(seen, "COMPACT", table):
+            assert [(seen.what(w), w.owner) for w in seen.writing("uuid-1")] == [
                 ("a bulk load", there.owners.me),
                 ("a compaction", here.owners.me),
             ]
-            writer.still_noted()
+            job.commit_gate()
             there.owners.close()
-            wait_until(lambda: [w.what for w in seen.active("uuid-1")] == ["a compaction"], 20)
+            wait_until(lambda: [seen.what(w) for w in seen.writing("uuid-1")] == ["a compaction"], 20)
             with pytest.raises(CommitConflict):
-                writer.still_noted()
-        assert seen.active("uuid-1") == []
+                job.commit_gate()
+        assert seen.writing("uuid-1") == []
     finally:
         here.close()
         there.close()
@@ -200,7 +200,7 @@ def test_a_ledger_and_a_catalog_are_used_again_after_the_database_was_started_an
             tmp_path / "home",
         )
         ledger, catalog = open_ledger(chosen), connect(chosen)
-        ledger.begin(Begun("one", TableName("t", "n", "x"), "uuid", "WRITE", ["r"]))
+        ledger.begin(NewBatch("one", TableName("t", "n", "x"), "uuid", "WRITE", ["r"]))
         catalog.create(TableName("t", "n", "x"), ONE_COLUMN, (), {})
         server.halt()
         server.start()
@@ -217,6 +217,7 @@ def test_a_ledger_and_a_catalog_are_used_again_after_the_database_was_started_an
         ledger.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_every_kind_of_change_works_and_a_key_has_one_answer_on_another_instance(
     environ: dict[str, str], tmp_path: Path
@@ -265,22 +266,17 @@ def test_every_kind_of_change_works_and_a_key_has_one_answer_on_another_instance
     assert not [*tmp_path.glob("*/*.db"), *tmp_path.glob("*/warehouse")]
 
 
-def test_a_ledger_whose_texts_were_shorter_is_made_wider(postgres: PostgresServer) -> None:
+def test_a_ledger_of_another_layout_is_refused_and_changed_by_nobody(postgres: PostgresServer) -> None:
     url = postgres.url("firn")
     Ledger(url).close()
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("ALTER TABLE jobs ALTER COLUMN state TYPE VARCHAR(10)")
-        connection.execute("ALTER TABLE jobs DROP COLUMN cancel")
-    table = FakeCatalog().create(TableName("a", "b", "t"), ONE_COLUMN, (), {})
-    for _ in range(2):
-        ledger = Ledger(url)
-        try:
-            jobs = Jobs(JobNotes(ledger), Commits(FakeCatalog().as_catalog, ledger))
-            job = jobs.begin("COMPACT", table, Progress(), state="queued")
-            jobs.interrupted(job)
-            assert jobs.describe(job)["state"] == "interrupted"
-        finally:
-            ledger.close()
+        connection.execute("UPDATE layout SET number = number + 1")
+        for _ in range(2):
+            with pytest.raises(LedgerUnavailable, match="made by another version of Firn") as refused:
+                Ledger(url)
+            assert PASSWORD not in refused.value.message
+        connection.execute("UPDATE layout SET number = number - 1")
+    Ledger(url).close()
 
 
 def test_a_job_is_called_off_by_another_instance(postgres: PostgresServer) -> None:
@@ -288,18 +284,18 @@ def test_a_job_is_called_off_by_another_instance(postgres: PostgresServer) -> No
     table = FakeCatalog().create(TableName("a", "b", "t"), ONE_COLUMN, (), {})
     ledgers = [Ledger(url), Ledger(url)]
     try:
-        there, here = (Jobs(JobNotes(ledger), Commits(FakeCatalog().as_catalog, ledger)) for ledger in ledgers)
-        running = Running()
-        job = there.begin("COMPACT", table, Progress(), running=running)
-        assert here.cancel(job)["cancelling"] is True
-        there.look_for_cancels()
+        there, here = (Jobs(JobRecords(ledger), Commits(FakeCatalog().as_catalog, ledger)) for ledger in ledgers)
+        running = Call()
+        job = there.accept("COMPACT", table, BulkProgress(), call=running)
+        assert here.cancel(job.id)["cancelling"] is True
+        there.look()
         assert running.cancelled
         there.cancelled(job, b'{"code": "CANCELLED"}')
-        assert here.describe(job)["state"] == "cancelled"
-        left = there.begin("COMPACT", table, Progress(), state="queued")
+        assert here.describe(job.id)["state"] == "cancelled"
+        left = there.accept("COMPACT", table, BulkProgress(), state="queued")
         ledgers[0].close()
         # The server needs a moment to see that the connection has gone.
-        wait_until(lambda: here.describe(left)["state"] == "interrupted", 20)
+        wait_until(lambda: here.describe(left.id)["state"] == "interrupted", 20)
     finally:
         for ledger in ledgers:
             ledger.close()

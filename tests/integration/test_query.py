@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from service.columns import columns_of
-from service.engine.jvm import activate
-from service.filters import parse_filter
-from service.names import TableName
-from service.pruning import iceberg_json
+from service.catalog.tables import Catalog
+from service.engine.session.jvm import activate
+from service.model.filters.filters import parse_filter
+from service.model.filters.pruning import iceberg_json
+from service.model.names import TableName
+from service.model.schema.columns import columns_of
 from tests.harness import Firn
 
 UUID = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
@@ -198,7 +199,7 @@ def test_a_filter_reaches_the_scan(ask: Ask, filter: Any, pushed: str) -> None:
 
 
 def test_the_expression_of_a_filter_is_read_by_iceberg_itself(firn: Firn, people: str) -> None:
-    table = firn.app.context.catalog.load(TableName(people, "default", "people"))
+    table = firn.app.parts[Catalog].load(TableName(people, "default", "people"))
     values = {"name": "a", "age": 3, "f": 0.1, "x": 0.5, "d": "1.5", "big": 7, "ok": True, "u": UUID}
     times = {"day": "2024-01-31", "ts": "2024-01-31T10:00:00.5", "tz": "2024-01-31T10:00:00+02:00"}
     every: list[Any] = [{"address.city": "Oslo"}, {"x": "NaN"}, {"x": {"gt": 1}}, {"name": {"starts_with": "a"}}, {}]
@@ -221,6 +222,7 @@ def test_the_expression_of_a_filter_is_read_by_iceberg_itself(firn: Firn, people
     assert len(firn.app.engine.run(bound, texts)) == len(every)
 
 
+@pytest.mark.thorough
 def test_a_list_of_ten_thousand_values_is_one_filter(data: Ask) -> None:
     assert len(data(filter={"id": {"in": list(range(10_000))}}, projection="id")) == 4
 
@@ -554,6 +556,7 @@ def test_what_is_kept_of_a_snapshot_cannot_be_named(firn: Firn, sql: Ask, people
         firn.fail({"operation": "QUERY", "tenant_id": people, "sql": f"SELECT * FROM {name}"}, "INVALID_REQUEST", 400)
 
 
+@pytest.mark.thorough
 def test_uuids_are_found_whatever_they_begin_with(firn: Firn, tenant: str) -> None:
     """Files are not left out by their smallest and greatest uuid, of which Java has another idea than files have."""
     address = {"tenant_id": tenant, "table": "ids"}
@@ -580,6 +583,7 @@ def test_uuids_are_found_whatever_they_begin_with(firn: Firn, tenant: str) -> No
     assert found(table="ids") == [3, 4, 10]
 
 
+@pytest.mark.thorough
 def test_a_query_reads_more_tables_than_are_kept(firn: Firn, tenant: str) -> None:
     joins = []
     for number in range(18):

@@ -12,13 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.catalog.files import list_files
-from service.catalog.tables import Table
-from service.engine import append as appends
-from service.engine.rows import arrow_schema
-from service.engine.swap import Moved, Staged
-from service.names import TableName
+from service.catalog.files.data_files import list_files
+from service.engine.iceberg.staging import StagedFiles
+from service.engine.iceberg.swap import TableChanged
+from service.engine.jobs import append as appends
+from service.engine.session.rows import arrow_schema
+from service.writes.bulk.load import Bulk
 from tests.harness import Firn, wait_until
+from tests.support.marks import keeping
+from tests.support.tables import ServedTable
 
 SCHEMA = {
     "fields": {
@@ -32,49 +34,39 @@ DAYS = {"partitions": [{"field": "day", "transform": "month"}]}
 POINTS = ["g", "n", "t"]
 
 
-class Shop:
+class Shop(ServedTable):
     def __init__(self, firn: Firn, tenant: str, **create: Any) -> None:
-        self.firn, self.tenant = firn, tenant
-        self.ask("CREATE_TABLE", **{"schema": SCHEMA, **create})
+        super().__init__(firn, tenant, **{"schema": SCHEMA, **create})
 
-    def request(self, operation: str, **fields: Any) -> dict[str, Any]:
-        return {"operation": operation, "tenant_id": self.tenant, "table": "t", **fields}
-
-    def ask(self, operation: str, **fields: Any) -> dict[str, Any]:
-        answer = self.firn.ok(self.request(operation, **fields))
+    def ok(self, operation: str, **fields: Any) -> dict[str, Any]:
+        answer = super().ok(operation, **fields)
         assert "_firn_" not in json.dumps(answer, default=str)
         return answer
 
-    def afresh(self, **fields: Any) -> dict[str, Any]:
-        return self.ask("REINITIALISE_TABLE", confirm=True, **fields)
-
     def refused(self, code: str, **fields: Any) -> dict[str, Any]:
-        before = self.table.metadata_location
-        error = self.firn.fail(self.request("REINITIALISE_TABLE", **{"confirm": True, **fields}), code)
-        assert self.table.metadata_location == before
-        return error
+        return self.fail(code, "REINITIALISE_TABLE", **{"confirm": True, **fields})
 
-    def write(self, *keys: str) -> None:
-        self.ask("WRITE", records=[{"key": key, "n": 1, "day": "2024-01-31"} for key in keys])
+    def state(self) -> str:
+        return self.loaded.metadata_location
 
     def load(self, *keys: str) -> None:
         """Write by a bulk load."""
         body = "\n".join(json.dumps({"key": key, "n": 1, "day": "2024-01-31"}) for key in keys)
-        url = f"/tables/{self.tenant}/default/t/records"
-        sent = self.firn.client.post(url, content=body, headers={"Content-Type": "application/x-ndjson"})
-        assert sent.status_code == 200, sent.text
+        self.bulk_load(body, "application/x-ndjson")
+
+    def afresh(self, **fields: Any) -> dict[str, Any]:
+        return self.ok("REINITIALISE_TABLE", confirm=True, **fields)
+
+    def write(self, *keys: str) -> None:
+        self.ok("WRITE", records=[{"key": key, "n": 1, "day": "2024-01-31"} for key in keys])
 
     def keys(self, **query: Any) -> list[str]:
         return sorted(row["key"] for row in self.firn.rows(self.tenant, "t", **query))
 
-    @property
-    def table(self) -> Table:
-        return self.firn.app.context.catalog.load(TableName(self.tenant, "default", "t"))
-
     def check_ranges(self, points: list[str] = POINTS) -> None:
         """Each file that the table has holds keys of one range, and is in that range's partition."""
         found = 0
-        for file in list_files(self.table).data:
+        for file in list_files(self.loaded).data:
             rows = pq.ParquetFile(Path(urlparse(file.path).path)).read().to_pylist()
             numbers = {bisect_right(points, row["key"]) for row in rows}
             assert numbers == {row["_firn_range"] for row in rows}
@@ -95,14 +87,14 @@ def encoded(points: list[str]) -> list[str]:
 
 def test_all_contents_go_in_one_commit_and_the_history_and_a_backup_stay(shop: Shop) -> None:
     shop.write("a", "b")
-    before = shop.table.current_snapshot_id
+    before = shop.loaded.current_snapshot_id
     answer = shop.afresh(create_backup=True)
     assert (answer["records_deleted"], answer["files_deleted"]) == (2, 1)
     assert shop.keys() == []
     assert shop.keys(as_of=before) == ["a", "b"]
     shop.write("c")
     assert shop.keys() == ["c"]
-    shop.ask("RESTORE_BACKUP", name=answer["backup"])
+    shop.ok("RESTORE_BACKUP", name=answer["backup"])
     assert shop.keys() == ["a", "b"]
 
 
@@ -132,15 +124,15 @@ def test_files_land_in_the_ranges_asked_for_however_they_were_sent(shop: Shop, s
     keys = ["", "a", "g", "gé", "mzz", "n", "t", "u", "é", "😀"]
     shop.write(*keys)
     shop.check_ranges()
-    ranges = {(p["range"]["from"], p["range"]["before"]) for p in shop.ask("LIST_PARTITIONS")["partitions"]}
+    ranges = {(p["range"]["from"], p["range"]["before"]) for p in shop.ok("LIST_PARTITIONS")["partitions"]}
     assert ranges == {(None, "g"), ("g", "n"), ("n", "t"), ("t", None)}
-    assert shop.ask("DESCRIBE_TABLE")["description"]["split_points"] == POINTS
+    assert shop.ok("DESCRIBE_TABLE")["description"]["split_points"] == POINTS
 
 
 class TestEveryWay:
     """Of writing fills the column, and none of reading shows it."""
 
-    @pytest.fixture(params=["plain", "partitioned"])
+    @pytest.fixture(params=keeping(["partitioned"], ["plain", "partitioned"]))
     def split(self, firn: Firn, tenant: str, request: pytest.FixtureRequest) -> Shop:
         shop = Shop(firn, tenant, **({"partition": DAYS} if request.param == "partitioned" else {}))
         shop.write("old")
@@ -150,32 +142,32 @@ class TestEveryWay:
     def test_writes_and_edits(self, split: Shop) -> None:
         split.write("a", "h", "o", "z")
         split.check_ranges()
-        split.ask("UPSERT", records=[{"key": "a", "n": 2}, {"key": "p", "n": 2}, {"key": "u"}])
+        split.ok("UPSERT", records=[{"key": "a", "n": 2}, {"key": "p", "n": 2}, {"key": "u"}])
         split.check_ranges()
-        split.ask("UPDATE", updates={"n": {"expression": "n + 1"}}, filter={"key": {"gte": "h"}})
+        split.ok("UPDATE", updates={"n": {"expression": "n + 1"}}, filter={"key": {"gte": "h"}})
         split.check_ranges()
-        split.ask("UPDATE", updates={"key": {"expression": "concat('z', key)"}}, filter={"key": {"lt": "p"}})
+        split.ok("UPDATE", updates={"key": {"expression": "concat('z', key)"}}, filter={"key": {"lt": "p"}})
         assert split.keys() == ["p", "u", "z", "za", "zh", "zo"]
         split.check_ranges()
-        split.ask("DELETE", filter={"key": "zh"})
+        split.ok("DELETE", filter={"key": "zh"})
         split.check_ranges()
         split.write("p")
-        split.ask("DEDUPLICATE", key_cols=["key"])
+        split.ok("DEDUPLICATE", key_cols=["key"])
         split.check_ranges()
-        split.ask("WRITE", mode="overwrite", records=[{"key": key} for key in "ahoz"], create_backup=True)
+        split.ok("WRITE", mode="overwrite", records=[{"key": key} for key in "ahoz"], create_backup=True)
         split.check_ranges()
-        backup = split.ask("LIST_BACKUPS")["backups"][0]["name"]
-        split.ask("RESTORE_BACKUP", name=backup)
+        backup = split.ok("LIST_BACKUPS")["backups"][0]["name"]
+        split.ok("RESTORE_BACKUP", name=backup)
         assert split.keys() == ["p", "u", "z", "za", "zo"]
         split.check_ranges()
-        before = split.table.current_snapshot_id
-        request_id = split.ask("WRITE", records=[{"key": "b"}, {"key": "v"}])["metadata"]["request_id"]
-        split.ask("DELETE", filter={"key": {"gte": "za"}})
-        split.ask("UNDO", request_id=request_id)
+        before = split.loaded.current_snapshot_id
+        request_id = split.ok("WRITE", records=[{"key": "b"}, {"key": "v"}])["metadata"]["request_id"]
+        split.ok("DELETE", filter={"key": {"gte": "za"}})
+        split.ok("UNDO", request_id=request_id)
         assert split.keys() == ["p", "u", "z"]
         split.check_ranges()
-        assert split.ask("DIFF", from_snapshot=before)["records_deleted"] == 2
-        split.ask("ROLLBACK", snapshot_id=before)
+        assert split.ok("DIFF", from_snapshot=before)["records_deleted"] == 2
+        split.ok("ROLLBACK", snapshot_id=before)
         assert split.keys() == ["p", "u", "z", "za", "zo"]
         split.check_ranges()
 
@@ -183,23 +175,23 @@ class TestEveryWay:
         for _ in range(3):
             split.load(*"ahozbipy")
         split.check_ranges()
-        planned = split.ask("COMPACT", force=True, dry_run=True)
+        planned = split.ok("COMPACT", force=True, dry_run=True)
         assert planned["plan"]
-        split.ask("COMPACT", force=True)
+        split.ok("COMPACT", force=True)
         split.check_ranges()
-        assert len(split.table.iceberg.inspect.files()) <= 8
+        assert len(split.loaded.iceberg.inspect.files()) <= 8
         split.write("q")
-        split.ask("REPARTITION", partition={"partitions": [{"field": "n", "transform": "bucket", "num_buckets": 2}]})
+        split.ok("REPARTITION", partition={"partitions": [{"field": "n", "transform": "bucket", "num_buckets": 2}]})
         split.check_ranges()
         split.write("r", "a1")
         split.check_ranges()
-        partition = split.ask("DESCRIBE_TABLE")["description"]["partition"]["partitions"]
+        partition = split.ok("DESCRIBE_TABLE")["description"]["partition"]["partitions"]
         assert [one["field"] for one in partition] == ["n"]
 
     def test_answers(self, split: Shop) -> None:
         split.write("a", "h")
-        split.ask("QUERY")
-        assert list(split.ask("QUERY", sql="SELECT * FROM t ORDER BY key")["data"][0]) == ["key", "n", "day"]
+        split.ok("QUERY")
+        assert list(split.ok("QUERY", sql="SELECT * FROM t ORDER BY key")["data"][0]) == ["key", "n", "day"]
         split.firn.fail(split.request("QUERY", sql="SELECT _firn_range FROM t"), "INVALID_QUERY")
         split.firn.fail(split.request("QUERY", projection=["_firn_range"]), "UNKNOWN_FIELD")
         split.firn.fail(split.request("WRITE", records=[{"key": "x", "_firn_range": 3}]), "INVALID_RECORD")
@@ -210,15 +202,15 @@ class TestEveryWay:
                 sent = split.firn.client.post("/database", json=asked, headers={"Accept": accept})
                 assert sent.status_code == 200
                 assert b"_firn_" not in sent.content
-        split.ask("DESCRIBE_TABLE")
-        preview = split.ask("UPDATE", updates={"n": 5}, filter={"key": "a"}, dry_run=True)
+        split.ok("DESCRIBE_TABLE")
+        preview = split.ok("UPDATE", updates={"n": 5}, filter={"key": "a"}, dry_run=True)
         assert preview["sample"]
 
 
 def test_records_of_a_write_that_the_table_is_split_anew_under_land_in_its_new_ranges(shop: Shop) -> None:
     """As by another instance, between the writing of its files and its commit."""
     shop.afresh(split_points=POINTS)
-    table, other = shop.table, ["c", "k", "x"]
+    table, other = shop.loaded, ["c", "k", "x"]
     rows = pa.table([["a", "h"], [1, 1], [None, None]], schema=arrow_schema(table.schema))
     again = iter([lambda: shop.afresh(split_points=other)])
 
@@ -230,10 +222,10 @@ def test_records_of_a_write_that_the_table_is_split_anew_under_land_in_its_new_r
             "b",
             uuid=table.uuid,
             schema_id=table.schema_id,
-            before_commit=lambda: next(again, lambda: None)(),
+            gate=lambda: next(again, lambda: None)(),
         )
 
-    with pytest.raises(Moved, match="other points"):
+    with pytest.raises(TableChanged, match="other points"):
         append()
     assert shop.keys() == []
     append()
@@ -245,10 +237,10 @@ def test_a_bulk_load_that_the_table_is_split_anew_under_lands_in_its_new_ranges(
 ) -> None:
     shop.afresh(split_points=POINTS)
     other, moves = ["c", "k", "x"], []
-    bulk = shop.firn.app.context.bulk
+    bulk = shop.firn.app.parts[Bulk]
     move = bulk._move
 
-    def moved_late(*args: Any) -> Staged:
+    def moved_late(*args: Any) -> StagedFiles:
         staged = move(*args)
         if not moves:
             shop.afresh(split_points=other)
@@ -264,11 +256,11 @@ def test_a_bulk_load_that_the_table_is_split_anew_under_lands_in_its_new_ranges(
 
 def test_the_key_may_be_renamed_and_widened_and_not_dropped(shop: Shop) -> None:
     shop.afresh(schema={"fields": {"id": {"type": "integer"}}, "primary_key": ["id"]}, split_points="-5\n0\n100")
-    shop.ask("ALTER_TABLE", rename_columns={"id": "key"}, change_types={"id": "long"})
-    shop.ask("WRITE", records=[{"key": key} for key in (-(2**40), -5, -1, 0, 99, 100, 2**40)])
+    shop.ok("ALTER_TABLE", rename_columns={"id": "key"}, change_types={"id": "long"})
+    shop.ok("WRITE", records=[{"key": key} for key in (-(2**40), -5, -1, 0, 99, 100, 2**40)])
     shop.check_ranges([-5, 0, 100])  # type: ignore[list-item]  # keys that are numbers
-    shop.afresh(schema=shop.ask("DESCRIBE_TABLE")["description"]["schema"])
-    shop.ask("WRITE", records=[{"key": key} for key in (-(2**40), -5, 2**40)])
+    shop.afresh(schema=shop.ok("DESCRIBE_TABLE")["description"]["schema"])
+    shop.ok("WRITE", records=[{"key": key} for key in (-(2**40), -5, 2**40)])
     shop.check_ranges([-5, 0, 100])  # type: ignore[list-item]  # keys that are numbers
     error = shop.firn.fail(
         shop.request("ALTER_TABLE", drop_columns=["key"], primary_key=[], add_columns={"x": {"type": "long"}}),
@@ -295,8 +287,8 @@ def test_the_key_may_be_renamed_and_widened_and_not_dropped(shop: Shop) -> None:
 def test_keys_of_every_type_that_has_an_order(shop: Shop, kind: str, points: list[Any], keys: list[Any]) -> None:
     shop.afresh(schema={"fields": {"id": {"type": kind}}, "primary_key": ["id"]}, split_points=points)
     for key in keys:
-        shop.ask("WRITE", records=[{"id": key}])
-    answer = shop.ask("LIST_PARTITIONS")["partitions"]
+        shop.ok("WRITE", records=[{"id": key}])
+    answer = shop.ok("LIST_PARTITIONS")["partitions"]
     assert sum(p["files"] for p in answer) == len(keys)
     assert len(answer) == len(points) + 1
 
@@ -350,17 +342,20 @@ class TestRefused:
         schema = {"fields": {"day": {"type": "date"}, name: {"type": "string"}}}
         assert shop.refused("INVALID_SCHEMA", schema=schema, **fields)["field"] == f"schema.fields.{name}"
         shop.afresh(delete_partitions=True)
-        assert "was, called" in shop.refused("INVALID_SCHEMA", schema=schema, **fields)["message"]
+        assert "is or was the name of a partition" in shop.refused("INVALID_SCHEMA", schema=schema, **fields)["message"]
 
     def test_a_column_of_another_type_that_was_a_partition_by_itself(self, firn: Firn, tenant: str) -> None:
         shop = Shop(firn, tenant, partition={"partitions": [{"field": "day"}]})
         shop.write("a")
         other = {"fields": {"day": {"type": "string"}}}
-        assert "was, called" in shop.refused("INVALID_SCHEMA", schema=other, delete_partitions=True)["message"]
+        assert (
+            "is or was the name of a partition"
+            in shop.refused("INVALID_SCHEMA", schema=other, delete_partitions=True)["message"]
+        )
         shop.afresh(schema={"fields": {"n": {"type": "long"}}}, delete_partitions=True)
         shop.refused("INVALID_SCHEMA", schema=other)
         shop.afresh(schema={"fields": {"day": {"type": "date"}}})
-        shop.ask("WRITE", records=[{"day": "2024-01-31"}])
+        shop.ok("WRITE", records=[{"day": "2024-01-31"}])
         assert shop.firn.rows(shop.tenant, "t") == [{"day": "2024-01-31"}]
 
     def test_a_schema_whose_first_key_is_another_than_that_of_the_ranges(self, shop: Shop) -> None:
@@ -372,17 +367,17 @@ class TestRefused:
 def test_another_schema_takes_the_place_of_the_old_one_whose_rows_can_still_be_read(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, partition=DAYS)
     shop.write("a")
-    before = shop.table.current_snapshot_id
+    before = shop.loaded.current_snapshot_id
     schema = {"fields": {"id": {"type": "long"}, "n": {"type": "string"}}, "primary_key": ["id"]}
     answer = shop.afresh(schema=schema, delete_partitions=True)
     assert answer["partition"] == {"partitions": []}
     assert list(answer["schema"]["fields"]) == ["id", "n"]
-    shop.ask("WRITE", records=[{"id": 1, "n": "one"}])
+    shop.ok("WRITE", records=[{"id": 1, "n": "one"}])
     assert firn.rows(tenant, "t") == [{"id": 1, "n": "one"}]
     assert firn.rows(tenant, "t", as_of=before) == [{"key": "a", "n": 1, "day": "2024-01-31"}]
-    shop.ask("COMPACT", force=True)
-    shop.ask("LIST_PARTITIONS")
-    shop.ask("DELETE", filter={"id": 1})
+    shop.ok("COMPACT", force=True)
+    shop.ok("LIST_PARTITIONS")
+    shop.ok("DELETE", filter={"id": 1})
 
 
 def test_split_points_stay_until_partitions_are_deleted_or_others_are_sent(shop: Shop) -> None:
@@ -393,8 +388,8 @@ def test_split_points_stay_until_partitions_are_deleted_or_others_are_sent(shop:
     shop.check_ranges(["k"])
     assert "split_points" not in shop.afresh(delete_partitions=True)
     shop.write("a", "z")
-    assert len(list_files(shop.table).data) == 1
-    assert "_firn_range" not in {f.name for f in shop.table.iceberg.schema().fields}
+    assert len(list_files(shop.loaded).data) == 1
+    assert "_firn_range" not in {f.name for f in shop.loaded.iceberg.schema().fields}
     shop.afresh(split_points=POINTS)
     shop.write("a", "z")
     shop.check_ranges()
@@ -413,10 +408,10 @@ def test_writers_that_come_meanwhile_are_before_it_or_after_it(shop: Shop) -> No
     jobs = []
     for i in range(8):
         request = shop.request("WRITE", records=[{"key": f"k{i}"}])
-        jobs.append(shop.firn.app.router.submit(request))
+        jobs.append(shop.firn.app.pipeline.submit(request))
         if i == 3:
             jobs.append(
-                shop.firn.app.router.submit(shop.request("REINITIALISE_TABLE", confirm=True, split_points=POINTS))
+                shop.firn.app.pipeline.submit(shop.request("REINITIALISE_TABLE", confirm=True, split_points=POINTS))
             )
     wait_until(lambda: all(job.done() for job in jobs), 60)
     assert [job.result().status for job in jobs] == [200] * 9

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from service.names import TableName
-from service.upkeep import repartition as module
+from service.ledger.jobs import JobRecords
+from service.maintenance.repartition import repartition as module
+from service.maintenance.repartition.repartition import Repartitions
 from tests.harness import Firn
 from tests.integration.repartitioning import BY_PRODUCT, SCHEMA, Table, once_after_a_batch
+from tests.support.tables import TableById
 
 PROPERTIES = {"description": "ticks", "compression": "snappy", "min_files_to_compact": 7}
 
@@ -16,8 +18,7 @@ PROPERTIES = {"description": "ticks", "compression": "snappy", "min_files_to_com
 def another(table: Table, name: str = "new") -> Table:
     """The table of that name, as tests look at tables."""
     found = object.__new__(Table)
-    found.firn, found.name = table.firn, TableName(table.name.tenant, "default", name)
-    found.address = {"tenant_id": table.name.tenant, "table": name}
+    TableById.__init__(found, table.firn, table.tenant, name)  # it is there already
     return found
 
 
@@ -45,18 +46,18 @@ def test_the_new_table_has_the_rows_columns_and_properties_and_the_source_stays(
     assert [{k: v for k, v in r.items() if k != "twice"} for r in new.rows()] == table.rows()
     assert {r["twice"] - 2 * r["price"] for r in new.rows()} == {0}
     assert new.loaded.current_snapshot_id == answer["metadata"]["snapshot_id"]
-    described = new.described
+    described = new.description
     assert described["partition"] == answer["partition"]
     assert described["derived"] == {"twice": "price * 2"}
-    assert described["properties"] == table.described["properties"]
+    assert described["properties"] == table.description["properties"]
     assert described["schema"]["primary_key"] == ["id"]
     assert list(described["schema"]["fields"]) == [*SCHEMA["fields"], "twice"]
     assert table.loaded.current_snapshot_id == head
-    assert table.described["partition"]["partitions"][0]["field"] == "day"
+    assert table.description["partition"]["partitions"][0]["field"] == "day"
     assert new.by_pyiceberg() == list(range(20))
     # They have nothing in common.
     table.ok("DROP_TABLE", purge=True, confirm=True)
-    new.write(50)
+    new.write_rows(50)
     assert new.ids() == [*range(20), 50]
     assert new.rows(filter={"id": 50})[0]["twice"] == 25
     assert new.repartition(partition={"partitions": []})["stats"]["records"] == 21
@@ -88,7 +89,7 @@ def test_a_failure_leaves_no_table_and_no_file(firn: Firn, tenant: str, monkeypa
             table.fail("INTERNAL_ERROR", partition=BY_PRODUCT, target_table="new")
         assert tables(table) == ["t"]
         assert folders(table) == before
-    assert firn.app.context.repartitions.notes.left() == []
+    assert firn.app.parts[JobRecords].leaving_files() == []
     assert table.repartition(partition=BY_PRODUCT, target_table="new")["repartitioned"]
 
 
@@ -102,7 +103,7 @@ def test_a_name_that_is_taken_meanwhile_stays_whose_it_is(
         error = table.fail("TABLE_EXISTS", partition=BY_PRODUCT, target_table="new")
     assert error["field"] == "target_table"
     assert len(folders(table)) == 2
-    made[0].write(1)
+    made[0].write_rows(1)
     assert made[0].ids() == [1]
 
 
@@ -117,7 +118,7 @@ def test_asked_for_twice_with_a_key_it_is_made_once(firn: Firn, tenant: str, mon
         "idempotency_key": "k",
     }
     with monkeypatch.context() as patch:
-        patch.setattr(type(firn.app.context.repartitions), "_told", lambda *args: 1 / 0)
+        patch.setattr(type(firn.app.parts[Repartitions]), "_told", lambda *args: 1 / 0)
         firn.fail(request, "INTERNAL_ERROR")
     location = another(table).loaded.location
     answers = [firn.ok(request) for _ in range(2)]
@@ -139,7 +140,7 @@ def test_a_copy_of_an_offline_table_is_online_and_remembers_none_of_its_changes(
     table.ok("ALTER_TABLE", description="ticks")
     table.repartition(partition=BY_PRODUCT, target_table="new")
     new = another(table)
-    assert (table.described["online"], new.described["online"]) == (False, True)
+    assert (table.description["online"], new.description["online"]) == (False, True)
     assert firn.ok({"operation": "LIST_TABLES", "tenant_id": tenant})["offline"] == ["t"]
     assert "firn.changes" not in new.loaded.properties
-    assert new.described["properties"]["description"] == "ticks"
+    assert new.description["properties"]["description"] == "ticks"

@@ -4,62 +4,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from service.catalog.tables import Table
-from service.commits.holds import READ
-from service.engine.expire import remove, unneeded
-from service.engine.select import select
+from service.commits.file_removal import delete_files
+from service.commits.holds import READ, SnapshotHolds
+from service.engine.iceberg.expire import remove, unneeded
+from service.engine.jobs.select import select
 from service.errors import CommitConflict, SnapshotNotFound
-from service.names import TableName
-from service.query.model import Source
-from service.query.plan import Asked, plan
-from service.upkeep.expiry import SLACK
-from service.upkeep.removal import delete_files
+from service.maintenance.expire.expiry import SLACK
+from service.model.query.model import TableSource
+from service.model.query.plan import QueryParts, plan_query
 from tests.harness import Firn, wait_until
+from tests.support.tables import ServedTable
 
 FIELDS = {"fields": {"id": {"type": "long"}}}
 KEEP_THREE = {"snapshots": {"keep_last": 3, "hourly_for_hours": 0}}
 
 
-class Shop:
+class Shop(ServedTable):
     """A table that keeps its last three snapshots."""
 
     def __init__(self, firn: Firn, tenant: str) -> None:
-        self.firn = firn
-        self.tenant = tenant
-        self.address = {"tenant_id": tenant, "table": "t"}
-        firn.ok({"operation": "CREATE_TABLE", **self.address, "schema": FIELDS, "properties": KEEP_THREE})
-
-    def write(self, number: int) -> int:
-        answer = self.firn.ok({"operation": "WRITE", **self.address, "records": [{"id": number}]})
-        return int(answer["metadata"]["snapshot_id"])
-
-    def sql(self, text: str) -> list[Any]:
-        """A statement as another program on the same catalog may run it."""
-
-        def ask(session: SparkSession) -> list[Any]:
-            return session.sql(text.format(t=self.load().spark_name)).collect()
-
-        return self.firn.app.engine.run(ask)
-
-    def load(self) -> Table:
-        return self.firn.app.context.catalog.load(TableName(self.tenant, "default", "t"))
+        super().__init__(firn, tenant, schema=FIELDS, properties=KEEP_THREE)
 
     def snapshots(self) -> set[int]:
-        return {s.snapshot_id for s in self.load().snapshots()}
-
-    def rows(self, **query: Any) -> list[int]:
-        return [row["id"] for row in self.firn.rows(self.tenant, "t", sort=["id"], **query)]
-
-    def on_disk(self) -> set[str]:
-        """Every data file, manifest and manifest list that lies in the table's folder."""
-        folder = Path(self.load().location.removeprefix("file://"))
-        return {path.name for kind in ("*.parquet", "*.avro") for path in folder.rglob(kind)}
+        return {s.snapshot_id for s in self.loaded.snapshots()}
 
     def needed(self) -> set[str]:
         """Those that its snapshots name, by PyIceberg's account."""
-        iceberg = self.load().iceberg
+        iceberg = self.loaded.iceberg
         found: set[str] = set()
         for snapshot in iceberg.metadata.snapshots:
             found.add(snapshot.manifest_list)
@@ -73,58 +45,58 @@ class Shop:
 def test_old_snapshots_go_in_the_background_and_what_is_named_stays(firn: Firn, tenant: str) -> None:
     """Tags and branches that other programs made stay readable; on disk is what is needed, and nothing else."""
     shop = Shop(firn, tenant)
-    made = [shop.write(0)]
+    made = [shop.write({"id": 0})]
     shop.sql("ALTER TABLE {t} CREATE TAG first")
-    made += [shop.write(i) for i in (1, 2)]
+    made += [shop.write({"id": i}) for i in (1, 2)]
     shop.sql("ALTER TABLE {t} CREATE BRANCH side WITH SNAPSHOT RETENTION 2 SNAPSHOTS")
-    made += [shop.write(i) for i in range(3, SLACK + 10)]
+    made += [shop.write({"id": i}) for i in range(3, SLACK + 10)]
     wait_until(lambda: len(shop.snapshots()) < SLACK, 20)
-    wait_until(lambda: shop.on_disk() == shop.needed(), 20)
+    wait_until(lambda: shop.on_disk("*.parquet", "*.avro") == shop.needed(), 20)
     left = shop.snapshots()
     assert left >= {made[0], made[1], made[2], *made[-3:]}
     assert not left & set(made[3:SLACK])
-    assert shop.rows() == list(range(SLACK + 10))
-    assert shop.rows(as_of=made[0]) == [row.id for row in shop.sql("SELECT id FROM {t} VERSION AS OF 'first'")] == [0]
+    assert shop.ids() == list(range(SLACK + 10))
+    assert shop.ids(as_of=made[0]) == [row.id for row in shop.sql("SELECT id FROM {t} VERSION AS OF 'first'")] == [0]
     assert len(shop.sql("SELECT id FROM {t} VERSION AS OF 'side'")) == 3
     assert firn.fail({"operation": "QUERY", **shop.address, "as_of": made[5]}, "SNAPSHOT_NOT_FOUND")
 
 
 def test_files_that_only_old_snapshots_had_are_deleted(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant)
-    made = [shop.write(i) for i in range(4)]
-    with firn.app.context.holds.reading(shop.load().uuid, made[1]):
-        before = shop.on_disk()
+    made = [shop.write({"id": i}) for i in range(4)]
+    with firn.app.parts[SnapshotHolds].reading(shop.loaded.uuid, made[1]):
+        before = shop.on_disk("*.parquet", "*.avro")
         answer = firn.ok({"operation": "COMPACT", **shop.address, "snapshot_retention_hours": 0})
         stats = answer["stats"]
         assert (stats["files_compacted"], stats["snapshots_expired"]) == (4, 3)
         assert answer["snapshots_kept"] == [{"snapshot_id": made[1], "reason": READ}]
         assert stats["old_snapshots_kept"] == 1
-        assert stats["expired_files_deleted"] == len(before - shop.on_disk()) == 2 + 2 + 3
-        assert shop.rows(as_of=made[1]) == [0, 1]
+        assert stats["expired_files_deleted"] == len(before - shop.on_disk("*.parquet", "*.avro")) == 2 + 2 + 3
+        assert shop.ids(as_of=made[1]) == [0, 1]
         # The merged file, and the two of the snapshot that is being read.
-        assert sum(name.endswith(".parquet") for name in shop.on_disk()) == 3
-        assert shop.on_disk() == shop.needed()
+        assert sum(name.endswith(".parquet") for name in shop.on_disk("*.parquet", "*.avro")) == 3
+        assert shop.on_disk("*.parquet", "*.avro") == shop.needed()
     stats = firn.ok({"operation": "COMPACT", **shop.address, "snapshot_retention_hours": 0})["stats"]
     assert (stats["snapshots_expired"], stats["old_snapshots_kept"]) == (1, 0)
-    assert sum(name.endswith(".parquet") for name in shop.on_disk()) == 1
-    assert (shop.on_disk(), shop.rows()) == (shop.needed(), [0, 1, 2, 3])
+    assert sum(name.endswith(".parquet") for name in shop.on_disk("*.parquet", "*.avro")) == 1
+    assert (shop.on_disk("*.parquet", "*.avro"), shop.ids()) == (shop.needed(), [0, 1, 2, 3])
 
 
 def test_a_branch_with_an_age_limit_loses_nothing_that_is_not_decided_here(firn: Firn, tenant: str) -> None:
     """Iceberg's own expiry would let go of every snapshot past the limit, whoever reads it."""
     shop = Shop(firn, tenant)
-    made = [shop.write(i) for i in range(4)]
+    made = [shop.write({"id": i}) for i in range(4)]
     shop.sql(f"ALTER TABLE {{t}} REPLACE BRANCH main AS OF VERSION {made[-1]} WITH SNAPSHOT RETENTION 1 MINUTES")
-    table = shop.load()
+    table = shop.loaded
     firn.app.engine.run(remove, table.spark_name, table.metadata_location, [made[0]], [])
     assert shop.snapshots() == set(made[1:])
 
 
 def test_what_was_decided_by_older_metadata_is_not_done(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant)
-    first = shop.write(0)
-    seen = shop.load()
-    shop.write(1)
+    first = shop.write({"id": 0})
+    seen = shop.loaded
+    shop.write({"id": 1})
     shop.sql(f"ALTER TABLE {{t}} CREATE TAG late AS OF VERSION {first}")
     with pytest.raises(CommitConflict):
         firn.app.engine.run(remove, seen.spark_name, seen.metadata_location, [first], [])
@@ -134,8 +106,8 @@ def test_what_was_decided_by_older_metadata_is_not_done(firn: Firn, tenant: str)
 def test_a_snapshot_that_is_kept_for_the_next_query_is_not_missed_when_it_has_expired(firn: Firn, tenant: str) -> None:
     """What a session remembers of it outlives it; that its files are gone is then told as what it is."""
     shop = Shop(firn, tenant)
-    first = shop.write(0)
-    query = plan(Asked(), Source(shop.load().spark_name, "t", shop.load().schema, first), [])
+    first = shop.write({"id": 0})
+    query = plan_query(QueryParts(), TableSource(shop.loaded.spark_name, "t", shop.loaded.schema, first), [])
 
     def read() -> list[Any]:
         return firn.app.engine.run(select, query=query, explain=False).rows
@@ -143,9 +115,9 @@ def test_a_snapshot_that_is_kept_for_the_next_query_is_not_missed_when_it_has_ex
     assert read() == [{"id": 0}]
     firn.ok({"operation": "WRITE", **shop.address, "mode": "overwrite", "records": [{"id": 1}]})
     assert read() == [{"id": 0}]
-    table = shop.load()
+    table = shop.loaded
     removed = firn.app.engine.run(remove, table.spark_name, table.metadata_location, [first], [])
     assert delete_files(firn.app.engine, table, firn.app.engine.run(unneeded, removed)) > 0
     with pytest.raises(SnapshotNotFound):
         read()
-    assert shop.rows() == [1]
+    assert shop.ids() == [1]

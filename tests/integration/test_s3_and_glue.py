@@ -13,12 +13,12 @@ from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 from service.catalog.connect import connect
-from service.commits.ask import Ask
 from service.commits.commit import Commits
 from service.ledger.ledger import Ledger
-from service.ledger.lives import Lives
-from service.life.life import TableLife
+from service.ledger.places import TableRecords
+from service.model.call import Call
 from service.settings import DroppedSettings, load
+from service.tables.life import TableLife
 from tests.faults.process import Process
 from tests.harness import Firn, free_port
 from tests.unit.iceberg_tables import append, make_table
@@ -87,7 +87,7 @@ class Lake:
         for key in (f"{self.folder}/data/nobodys.parquet", *self.others):
             s3(address).put_object(Bucket="lake", Key=key, Body=b"junk")
         ledger = Ledger(f"sqlite:///{home / 'ledger.db'}")
-        commits, lives = Commits(self.catalog, ledger), Lives(ledger)
+        commits, lives = Commits(self.catalog, ledger), TableRecords(ledger)
         self.life = TableLife(DroppedSettings(), self.catalog, commits, lives)
 
     def left(self) -> list[str]:
@@ -102,7 +102,7 @@ def lake(aws: str, tmp_path: Path) -> Lake:
 
 def test_a_purge_leaves_nothing_of_the_tables_and_all_of_others(lake: Lake) -> None:
     assert len(lake.left()) > len(lake.others)
-    assert lake.life.drop(lake.table.name, Ask("r"), purge=True).purged
+    assert lake.life.drop(lake.table.name, Call("r"), purge=True).purged
     assert lake.left() == sorted(lake.others)
 
 
@@ -115,7 +115,7 @@ def test_a_purge_that_ended_right_after_the_catalog_forgot_the_table_is_finished
 
     with monkeypatch.context() as patched:
         patched.setattr(lake.catalog.iceberg, "purge_table", cut_short)
-        assert not lake.life.drop(lake.table.name, Ask("r"), purge=True).purged
+        assert not lake.life.drop(lake.table.name, Call("r"), purge=True).purged
     assert len(lake.left()) > len(lake.others)
     assert lake.life.remove_overdue() == 1
     assert lake.left() == sorted(lake.others)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from service.catalog.tables import Catalog
+from service.jobs.schedules.scheduler import Scheduler, to_ms
+from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
 from service.ledger.ledger import Ledger
 from service.ledger.schedules import ScheduleNotes
-from service.upkeep.scheduler import Scheduler, to_ms
-from service.upkeep.schedules import held_off, tables_of
 from tests.harness import Firn, wait_until
 from tests.postgres import PostgresServer
 from tests.schedulers import DAY, TWO, Clock, schedule
@@ -22,9 +23,9 @@ class Tomorrow:
     def __init__(self, firn: Firn) -> None:
         app = firn.app
         self.now = datetime.now(UTC)
-        compaction, catalog = app.settings.iceberg.compaction, app.context.catalog
-        notes = app.context.schedules._notes
-        windows = held_off(catalog, compaction, lambda: to_ms(self.now))
+        compaction, catalog = app.settings.iceberg.compaction, app.parts[Catalog]
+        notes = app.parts[Schedules]._notes
+        windows = skip_reason(catalog, compaction, lambda: to_ms(self.now))
         self.scheduler = Scheduler(
             notes,
             tables_of(catalog),
@@ -32,7 +33,7 @@ class Tomorrow:
             now_ms=lambda: to_ms(self.now),
             begin=lambda work: work(),
         )
-        self.scheduler.open(app.router)
+        self.scheduler.open(app.pipeline)
 
 
 @dataclass(frozen=True)
@@ -121,15 +122,15 @@ def test_two_instances_on_one_ledger_make_a_due_compaction_once(
     shop: Shop, firn: Firn, postgres: PostgresServer
 ) -> None:
     shop.make("orders")
-    url, clock, catalog = postgres.url("two"), Clock(), firn.app.context.catalog
+    url, clock, catalog = postgres.url("two"), Clock(), firn.app.parts[Catalog]
     ledgers = [Ledger(url), Ledger(url)]
     nightly = schedule(tenant=shop.tenant, task='{"operation": "COMPACT"}')
     notes = [ScheduleNotes(ledger) for ledger in ledgers]
     notes[0].put(nightly, replacing=False)
-    windows = held_off(catalog, firn.app.settings.iceberg.compaction, clock.ms)
+    windows = skip_reason(catalog, firn.app.settings.iceberg.compaction, clock.ms)
     both = [Scheduler(each, tables_of(catalog), windows, now_ms=clock.ms, begin=lambda work: work()) for each in notes]
     for one in both:
-        one.open(firn.app.router)
+        one.open(firn.app.pipeline)
         one.tick()
     assert shop.files("orders") == 4
     clock.now, together = TWO, threading.Barrier(2)
@@ -148,7 +149,7 @@ def test_two_instances_on_one_ledger_make_a_due_compaction_once(
         for one in both:
             one.tick()
     [run] = notes[1].runs([nightly.id], 5)[nightly.id]
-    assert (run.state, run.attempts, run.due_ms) == ("done", 1, to_ms(TWO))
+    assert (run.state, run.fence, run.details["due_ms"]) == ("done", 1, to_ms(TWO))
     request = {"operation": "COMPACTION_LOG", "tenant_id": shop.tenant, "namespace": "shop", "table": "orders"}
     [logged] = firn.ok(request)["compactions"]
     assert (logged["asked_by"], logged["state"], shop.files("orders")) == ("schedule nightly", "done", 1)
@@ -159,7 +160,7 @@ def test_two_instances_on_one_ledger_make_a_due_compaction_once(
 def test_the_service_catches_up_by_itself_once_with_what_was_missed(shop: Shop) -> None:
     shop.make("orders")
     shop.schedule("nightly", namespace="shop")
-    with shop.firn.app.context.ledger._writing() as connection:
+    with shop.firn.app.parts[Ledger]._writing() as connection:
         long_ago = "UPDATE schedules SET next_ms = 1777600800000 WHERE tenant = ?"
         connection.exec_driver_sql(long_ago, (shop.tenant,))
     wait_until(lambda: shop.listed("nightly")["last_run"] is not None, 60)

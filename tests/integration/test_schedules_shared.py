@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from service.errors import CommitConflict
+from service.jobs.schedules.scheduler import GONE_S, STALL_S, to_ms
 from service.ledger.ledger import Ledger
-from service.upkeep.scheduler import GONE_S, STALL_S, to_ms
 from tests.harness import wait_until
 from tests.postgres import PostgresServer
 from tests.schedulers import ALL, DAY, TWO, Instance, World, schedule
@@ -51,7 +51,7 @@ def test_a_due_time_has_one_run_however_many_look_at_the_same_moment(start: Star
         for thread in threads:
             thread.join(30)
         assert sum(len(i.door.asked) for i in instances) == 3 * (night + 1)
-    assert [run.due_ms for run in instances[0].runs()] == [to_ms(TWO + night * DAY) for night in range(8)]
+    assert [run.details["due_ms"] for run in instances[0].runs()] == [to_ms(TWO + night * DAY) for night in range(8)]
     assert instances[3].states() == ["done"] * 8
 
 
@@ -63,13 +63,13 @@ def test_the_run_of_an_instance_that_is_gone_is_taken_over_once(start: Start, wo
     two.tick()
     assert (len(one.work), two.work) == (1, [])
     one.ledger.close()
-    wait_until(lambda: two.notes.gone(one.owners.me), 10)
+    wait_until(lambda: two.owners.gone(one.owners.me), 10)
     for seconds in (1, GONE_S):
         two.tick(seconds)
         three.tick(seconds)
     assert (len(two.work), len(three.work)) == (1, 0)
     two.catch_on()
-    assert [(run.state, run.attempts) for run in three.runs()] == [("done", 2)]
+    assert [(run.state, run.fence) for run in three.runs()] == [("done", 2)]
 
 
 def test_one_that_stands_still_is_fenced_off(start: Start, world: World) -> None:
@@ -84,8 +84,8 @@ def test_one_that_stands_still_is_fenced_off(start: Start, world: World) -> None
     one.catch_on()
     assert (one.door.tables, two.door.tables) == (["orders"], ["orders"])
     with pytest.raises(CommitConflict, match="taken over"):
-        one.door.asked[0][1].still_ours()
-    assert [(run.state, run.attempts) for run in one.runs()] == [("done", 2)]
+        one.door.asked[0][1].commit_gate()
+    assert [(run.state, run.fence) for run in one.runs()] == [("done", 2)]
 
 
 def test_what_is_let_go_at_a_stop_is_gone_on_with(start: Start, world: World) -> None:

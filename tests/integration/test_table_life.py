@@ -8,10 +8,12 @@ from urllib.parse import urlparse
 
 import pytest
 
-from service.catalog.tables import Table
-from service.commits.keys import Keys
+from service.catalog.tables import Catalog, Table
+from service.commits.commit import Commits
 from service.errors import InternalError
-from service.names import TableName
+from service.model.names import TableName
+from service.pipeline.idempotency import IdempotencyKeys
+from service.tables.life import TableLife
 from tests.harness import Firn, wait_until
 
 PAGES = {"fields": {"id": {"type": "long", "required": True}, "page": {"type": "string"}}, "primary_key": ["id"]}
@@ -34,7 +36,7 @@ def ids(firn: Firn, tenant: str, table: str, **query: Any) -> list[int]:
 
 
 def kept(firn: Firn, tenant: str, table: str) -> Table:
-    return firn.app.context.catalog.load(TableName(tenant, "default", table))
+    return firn.app.parts[Catalog].load(TableName(tenant, "default", table))
 
 
 def files(table: Table) -> dict[str, bytes]:
@@ -89,7 +91,7 @@ def test_a_change_whose_answer_was_lost_is_found_on_the_table_that_was_renamed_s
     }
     request = {"operation": operation, "tenant_id": tenant, "table": "t", "idempotency_key": "k", **fields[operation]}
     with monkeypatch.context() as patched:
-        patched.setattr(Keys, "store", lost)
+        patched.setattr(IdempotencyKeys, "store", lost)
         firn.fail(request, "INTERNAL_ERROR", 500)
     ask(firn, "RENAME_TABLE", tenant, "t", new_name="new")
     before = kept(firn, tenant, "new").metadata_location
@@ -168,7 +170,7 @@ def test_upkeep_removes_the_files_of_a_dropped_table_when_its_time_is_over(firn:
     write(firn, tenant, "t", 1)
     table = kept(firn, tenant, "t")
     ask(firn, "DROP_TABLE", tenant, "t")
-    life = firn.app.context.life
+    life = firn.app.parts[TableLife]
     life.remove_overdue()
     assert files(table)
     in_a_week = time.time_ns() // 1_000_000 + 168 * 3_600_000 + 1
@@ -192,10 +194,10 @@ def test_work_under_way_when_its_table_goes_leaves_nothing_and_harms_nothing(
     folder = Path(urlparse(kept(firn, tenant, "t").location).path)
     fields = {"partition": {"partitions": [{"field": "page"}]}} if work == "REPARTITION" else {"force": True}
     going = {"new_name": "new"} if what == "RENAME_TABLE" else {}
-    order, uuid = firn.app.context.commits.order, kept(firn, tenant, "t").uuid
+    order, uuid = firn.app.parts[Commits].locks, kept(firn, tenant, "t").uuid
     with ThreadPoolExecutor(1) as pool, order.hold(uuid):
         gone = pool.submit(ask, firn, what, tenant, "t", **going)
-        wait_until(lambda: len(order._lines[uuid]) == 2, 30)
+        wait_until(lambda: len(order._queues[uuid]) == 2, 30)
         job = ask(firn, work, tenant, "t", **fields, **{"async": True})["job_id"]
         # It reads and writes, and then stands in line for its commit behind the one that takes the table away.
         wait_until(lambda: any(folder.rglob(f"{work.lower()}-*/**/*.parquet")), 60)

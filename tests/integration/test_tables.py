@@ -10,9 +10,9 @@ from urllib.parse import urlparse
 import pyarrow.parquet as pq
 import pytest
 
-from service.catalog.tables import Table
-from service.names import TableName
-from service.schema import Field, Primitive, TableSchema
+from service.catalog.tables import Catalog, Table
+from service.model.names import TableName
+from service.model.schema.types import Field, Primitive, TableSchema
 from service.settings import Codec
 from tests.harness import Firn
 
@@ -32,7 +32,7 @@ def drop(firn: Firn, tenant: str, table: str, **fields: Any) -> dict[str, Any]:
 
 
 def kept(firn: Firn, tenant: str, table: str) -> Table:
-    return firn.app.context.catalog.load(TableName(tenant, "default", table))
+    return firn.app.parts[Catalog].load(TableName(tenant, "default", table))
 
 
 def folder(table: Table) -> Path:
@@ -320,7 +320,7 @@ def test_a_table_with_a_column_that_is_called_as_a_metadata_column_can_be_read_o
 ) -> None:
     """No request makes such a table, but another program can."""
     schema = TableSchema((Field("id", Primitive("long")), Field(name, Primitive("string"))))
-    firn.app.context.catalog.create(TableName(tenant, "default", "t"), schema, (), {})
+    firn.app.parts[Catalog].create(TableName(tenant, "default", "t"), schema, (), {})
     write(firn, tenant, "t", {"id": 1, name: "a"})
     query = {"operation": "QUERY", "tenant_id": tenant, "table": "t"}
     assert "rename_columns" in firn.fail(query, "INVALID_SCHEMA")["message"]

@@ -10,28 +10,27 @@ from pyspark.sql import SparkSession
 
 from service.catalog.history import Ref, history
 from service.catalog.tables import Table
-from service.engine.append import each, stage
-from service.engine.jvm import java_class
-from service.engine.rows import frame
-from service.engine.swap import Tag, Target, append_files, swap
-from service.names import BACKUP_PROPERTY
+from service.engine.iceberg.replace import append_files
+from service.engine.iceberg.swap import CommitTarget, Tag, swap
+from service.engine.jobs.append import stage
+from service.engine.session.java import each, java_class
+from service.engine.session.rows import frame
+from service.model.names import BACKUP_PROPERTY
 from tests.harness import Firn
 from tests.integration.test_append import Once, Swapping, append, ids_in, made, now, rows
 
 HOUR_MS = 3_600_000
 
 
-def append_keeping(
-    firn: Firn, table: Table, tag: Tag, *ids: int, before_commit: Callable[[], object] = lambda: None
-) -> int:
+def append_keeping(firn: Firn, table: Table, tag: Tag, *ids: int, gate: Callable[[], object] = lambda: None) -> int:
     """Add rows in a commit that tags the state before it."""
     data = rows(table, *ids)
 
     def job(session: SparkSession) -> int:
-        target = Target(session, table.spark_name, table.uuid, None)
+        target = CommitTarget(session, table.spark_name, table.uuid, None)
         iceberg = target.load()
         staged = stage(session, table.spark_name, frame(session, data))
-        return swap(target, iceberg, append_files(iceberg, staged, "b"), lambda _: before_commit(), tag=tag)
+        return swap(target, iceberg, append_files(iceberg, staged.files, "b"), lambda _: gate(), tag=tag)
 
     return firn.app.engine.run(job)
 
@@ -85,10 +84,10 @@ def test_a_rest_catalog_is_asked_for_the_tag_and_the_commit_together(firn: Firn,
     data = rows(table, 2)
 
     def job(session: SparkSession) -> Asking:
-        target = Target(session, table.spark_name, table.uuid, None)
+        target = CommitTarget(session, table.spark_name, table.uuid, None)
         asking = Asking(target.load())
         staged = stage(session, table.spark_name, frame(session, data))
-        swap(target, asking, append_files(asking, staged, "b"), lambda _: None, tag=Tag("kept", HOUR_MS))
+        swap(target, asking, append_files(asking, staged.files, "b"), lambda _: None, tag=Tag("kept", HOUR_MS))
         return asking
 
     asking = firn.app.engine.run(job)
@@ -106,7 +105,7 @@ def test_a_commit_that_is_beaten_tags_what_beat_it(firn: Firn, tenant: str) -> N
     append(firn, table, 1)
     quicker: list[int] = []
     look = Once(lambda: quicker.append(append(firn, table, 2)))
-    append_keeping(firn, table, Tag("kept", HOUR_MS), 3, before_commit=look)
+    append_keeping(firn, table, Tag("kept", HOUR_MS), 3, gate=look)
     assert look.calls == 2
     assert [tag.snapshot_id for tag in tags(firn, tenant).values()] == quicker
     assert ids_in(firn, tenant) == [1, 2, 3]
@@ -116,7 +115,7 @@ def test_a_commit_that_is_refused_leaves_no_tag(firn: Firn, tenant: str) -> None
     table = made(firn, tenant)
     append(firn, table, 1)
     with pytest.raises(ZeroDivisionError):
-        append_keeping(firn, table, Tag("kept", HOUR_MS), 2, before_commit=lambda: 1 / 0)
+        append_keeping(firn, table, Tag("kept", HOUR_MS), 2, gate=lambda: 1 / 0)
     assert tags(firn, tenant) == {}
     assert ids_in(firn, tenant) == [1]
 

@@ -11,7 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from service import wire
+from service.catalog.tables import Catalog
+from service.ledger.ledger import Ledger
+from service.model import wire
 from tests.harness import Firn
 
 WRITERS, ALTERERS, RENAMERS = 10, 6, 4
@@ -107,7 +109,7 @@ class Crowd:
 def test_twenty_clients_at_one_table_lose_nothing_and_see_no_500(firn: Firn, tenant: str) -> None:
     fields = {"id": {"type": "long", "required": True}}
     firn.ok({"operation": "CREATE_TABLE", "tenant_id": tenant, "table": NAMES[0], "schema": {"fields": fields}})
-    before = firn.app.context.catalog
+    before = firn.app.parts[Catalog]
     crowd = Crowd(firn, tenant)
     crowd.run()
     assert set(crowd.statuses) <= {"OK", "404 TABLE_NOT_FOUND", "409 COMMIT_CONFLICT", "409 TABLE_EXISTS"}
@@ -119,4 +121,4 @@ def test_twenty_clients_at_one_table_lose_nothing_and_see_no_500(firn: Firn, ten
     described = firn.ok({"operation": "DESCRIBE_TABLE", "tenant_id": tenant, "table": name})["description"]
     assert set(described["schema"]["fields"]) == {"id"} | crowd.columns
     assert len(crowd.columns) == ALTERERS * ALTERATIONS
-    assert firn.app.context.ledger.unfinished() == []
+    assert firn.app.parts[Ledger].unfinished() == []

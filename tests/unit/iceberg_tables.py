@@ -7,9 +7,9 @@ from pyiceberg.typedef import Record
 
 from service.catalog.connect import connect
 from service.catalog.tables import Catalog, Table
-from service.names import BATCH_PROPERTY, CATALOG, TableName
-from service.partition import parse_partition
-from service.schema import parse_schema
+from service.model.names import BATCH_PROPERTY, CATALOG, TableName
+from service.model.schema.definition import parse_schema
+from service.model.schema.partition import parse_partition
 from service.settings import load
 from tests.memory_catalog import MemoryCatalog
 

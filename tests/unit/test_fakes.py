@@ -11,9 +11,9 @@ from pyiceberg.table import Table as IcebergTable
 
 from service.catalog.tables import Catalog
 from service.errors import CommitConflict, SnapshotNotFound, TableExists, TableNotFound
-from service.ledger.owners import Alone
-from service.names import TableName
-from service.schema import parse_schema
+from service.ledger.owners import SingleInstance
+from service.model.names import TableName
+from service.model.schema.definition import parse_schema
 from tests.fakes import FakeCatalog, FakeOwners
 from tests.unit.iceberg_tables import connected, open_catalog
 
@@ -229,7 +229,7 @@ class TestOwners:
     """The one instance of a home, and those in memory that stand for several on one ledger."""
 
     def test_alone_every_other_owner_is_gone(self) -> None:
-        one, other = Alone(), Alone()
+        one, other = SingleInstance(), SingleInstance()
         assert (one.shared, one.me != other.me) == (False, True)
         assert (one.gone(one.me), one.gone(other.me), one.gone("")) == (False, True, True)
 

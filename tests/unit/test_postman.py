@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from handlers import discover
 from postman import generate
-from service.app import discover
 
 FILES = generate.files()
 

@@ -116,7 +116,7 @@ def test_a_variable_goes_over_the_file_and_the_file_over_the_default(tmp_path: P
         ({"FIRN_CATALOG__TYPE": "rest", "FIRN_CATALOG__WAREHOUSE": "s3://a"}, "catalog.uri is not set"),
         ({"FIRN_CATALOG__TYPE": "postgresql", "FIRN_CATALOG__URI": ADDRESS}, "catalog.warehouse is not set"),
         ({"FIRN_CATALOG__TYPE": "postgresql", "FIRN_CATALOG__WAREHOUSE": "s3://a"}, "catalog.uri is not set"),
-        ({**SHARED, "FIRN_CATALOG__URI": "http://u:secret@db"}, "catalog.uri is no address of a PostgreSQL database"),
+        ({**SHARED, "FIRN_CATALOG__URI": "http://u:secret@db"}, "catalog.uri is not a PostgreSQL URL"),
         ({"FIRN_LEDGER__URL": ADDRESS}, "ledger.url is set, but catalog.type is sqlite"),
         ({"FIRN_LEDGER__URI": ADDRESS}, "did you mean FIRN_LEDGER__URL?"),
         ({"FIRN_CONFIG": "/nowhere/config.json"}, "cannot read /nowhere/config.json"),

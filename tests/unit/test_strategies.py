@@ -8,21 +8,11 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from service.partition import TRANSFORMS, parse_partition
-from service.records import read_records
-from service.schema import (
-    PRIMITIVES,
-    Array,
-    ColumnType,
-    DecimalType,
-    Map,
-    Primitive,
-    Struct,
-    TableSchema,
-    describe_schema,
-    parse_schema,
-)
-from service.wire import parse
+from service.model.records import read_records
+from service.model.schema.definition import describe_schema, parse_schema
+from service.model.schema.partition import TRANSFORMS, parse_partition
+from service.model.schema.types import PRIMITIVES, Array, ColumnType, DecimalType, Map, Primitive, Struct, TableSchema
+from service.model.wire import parse
 from tests.strategies import DEPTH, json_text, keys, partitions, records, schemas, types, values
 
 T = TypeVar("T")

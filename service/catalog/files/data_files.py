@@ -1,12 +1,14 @@
-"""A table's files, as its metadata lists them."""
+"""A table's data files, from its metadata."""
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+from cachetools import LRUCache
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection
 from pyiceberg.io import FileIO
@@ -17,7 +19,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record, StructProtocol
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from service.catalog.manifests import live_deletes, live_files
+from service.catalog.files.manifests import live_deletes, live_files
 from service.catalog.tables import Table
 from service.catalog.translate import translated
 
@@ -31,12 +33,12 @@ class DataFile:
     rows: int
     group: tuple[Any, ...]
     deleted: int = 0
-    """How many of its rows delete files say are gone that are for this file alone."""
+    """How many of its rows are deleted by delete files for this file alone."""
 
 
 @dataclass(frozen=True)
 class TableFiles:
-    """What a snapshot consists of."""
+    """The data files of a snapshot."""
 
     data: tuple[DataFile, ...]
 
@@ -48,40 +50,29 @@ class TableFiles:
 T = TypeVar("T")
 
 
-class Known(Generic[T]):
-    """What manifests list, by their paths: a manifest never changes. At most so many files; the least used go first."""
+class ManifestCache(Generic[T]):
+    """The entries of manifests by path, which never change: up to a number of entries in all, for any thread."""
 
-    def __init__(self, most_files: int) -> None:
-        self._most = most_files
+    def __init__(self, most_entries: int) -> None:
         self._lock = threading.Lock()
-        self._by_path: OrderedDict[str, tuple[T, ...]] = OrderedDict()
-        self._weight = 0
+        self._by_path: LRUCache[str, tuple[T, ...]] = LRUCache(most_entries, getsizeof=lambda found: len(found) + 1)
 
     def get(self, path: str) -> tuple[T, ...] | None:
         with self._lock:
-            found = self._by_path.get(path)
-            if found is not None:
-                self._by_path.move_to_end(path)
-            return found
+            return self._by_path.get(path)
 
-    def put(self, path: str, files: tuple[T, ...]) -> None:
-        with self._lock:
-            if path in self._by_path or len(files) >= self._most:
-                return
-            self._by_path[path] = files
-            self._weight += len(files) + 1
-            while self._weight > self._most:
-                _, gone = self._by_path.popitem(last=False)
-                self._weight -= len(gone) + 1
+    def put(self, path: str, entries: tuple[T, ...]) -> None:
+        with self._lock, suppress(ValueError):  # more entries than there is room for
+            self._by_path[path] = entries
 
 
-# One for the process, as manifests' paths are unique in the world. A file takes about 300 bytes.
-_known: Known[DataFile] = Known(100_000)
-_known_deletes: Known[tuple[str, int]] = Known(100_000)
+# One for the process, because the paths of manifests are globally unique. A file takes about 300 bytes.
+_known: ManifestCache[DataFile] = ManifestCache(100_000)
+_known_deletes: ManifestCache[tuple[str, int]] = ManifestCache(100_000)
 
 
 def list_files(table: Table, snapshot_id: int | None = None) -> TableFiles:
-    """Every data file of the current (or the named) snapshot; only manifests that are new to us are read."""
+    """Every data file of the current (or the given) snapshot; each manifest is read only once."""
     snapshot = _snapshot(table, snapshot_id)
     if snapshot is None:
         return TableFiles(())
@@ -93,7 +84,7 @@ def list_files(table: Table, snapshot_id: int | None = None) -> TableFiles:
 
 
 def matching_files(table: Table, filter_json: str | None) -> tuple[DataFile, ...]:
-    """The current data files in partitions that a filter (Iceberg expression JSON) may match."""
+    """The current data files in partitions that a filter, an Iceberg expression in JSON, may match."""
     if filter_json is None:
         return list_files(table).data
     with translated():
@@ -102,7 +93,7 @@ def matching_files(table: Table, filter_json: str | None) -> tuple[DataFile, ...
 
 
 class _PartitionFilter:
-    """Which partitions may hold rows that a filter matches, whatever their files' statistics say."""
+    """Whether a partition may hold rows that a filter matches; it ignores the statistics of files."""
 
     def __init__(self, table: Table, row_filter: BooleanExpression) -> None:
         self._iceberg = table.iceberg
@@ -125,7 +116,7 @@ class _PartitionFilter:
 
 
 def count_rows(table: Table) -> int:
-    """The current row count; reads data only where delete files make the metadata's count too high."""
+    """The current row count; reads data only if the table has delete files, which the metadata does not account for."""
     snapshot = _snapshot(table, None)
     if snapshot is None:
         return 0
@@ -137,7 +128,7 @@ def count_rows(table: Table) -> int:
 
 
 def has_deletes(table: Table, snapshot_id: int | None = None) -> bool:
-    """Whether some rows of the current (or the named) snapshot's data files are deleted by files beside them."""
+    """Whether the current (or the given) snapshot has delete files."""
     snapshot = _snapshot(table, snapshot_id)
     with translated():
         return snapshot is not None and any(map(_has_deletes, snapshot.manifests(table.iceberg.io)))
@@ -170,9 +161,9 @@ def _with_deletes(files: Iterable[DataFile], deleting: list[ManifestFile], io: F
 
 
 def _listed(
-    manifests: list[ManifestFile], known: Known[T], read: Callable[[ManifestFile], tuple[T, ...]]
+    manifests: list[ManifestFile], known: ManifestCache[T], read: Callable[[ManifestFile], tuple[T, ...]]
 ) -> Iterator[T]:
-    """What manifests list; only those that are new to us are read, side by side."""
+    """The entries of manifests; those that are not cached are read in parallel."""
     found = {m.manifest_path: known.get(m.manifest_path) for m in manifests}
     new = [m for m in manifests if found[m.manifest_path] is None]
     each = ExecutorFactory.get_or_create().map if len(new) > 1 else map
@@ -194,7 +185,7 @@ def _read(manifest: ManifestFile, io: FileIO) -> tuple[DataFile, ...]:
 
 
 def _compared(value: Any) -> Any:
-    """A partition value as PyIceberg's expressions have it: those of uuids are bytes, though it reads them as UUIDs."""
+    """A partition value as PyIceberg's expressions expect it: they compare uuids as bytes, though it reads UUIDs."""
     return value.bytes if isinstance(value, UUID) else value
 
 

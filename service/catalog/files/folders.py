@@ -1,4 +1,4 @@
-"""Folders that are one table's alone, removed with all that lies in them."""
+"""Remove the folder of one table with everything in it."""
 
 import re
 import shutil
@@ -8,15 +8,15 @@ from pathlib import Path
 from pyarrow.fs import FileType
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-# What Firn calls a table's folder: in its namespace's, with an ending that no other table, past or present, has had.
+# How Firn names a table's folder: inside its namespace's, with a suffix that no other table has or had.
 _OF_ONE_TABLE = re.compile(r".+/[^/]+/[^/]+-[0-9a-f]{12}")
 
 
 def remove_folder(location: str, properties: Mapping[str, str]) -> None:
-    """Remove a table's folder, with the checksums, failed files and whatever else no metadata names in it.
+    """Remove a table's folder, with the checksums, failed files and other files in it that no metadata names.
 
-    `properties` are those of the way to its storage. Elsewhere than on this machine only a folder that Firn made is
-    removed: nobody else's can lie in it.
+    `properties` are those of its storage. In remote storage only a folder that Firn created is removed, because another
+    program may keep other files in its own.
     """
     if location.startswith("file://"):
         shutil.rmtree(Path(location.removeprefix("file://")), ignore_errors=True)

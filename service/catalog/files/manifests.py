@@ -1,7 +1,7 @@
-"""The data files that a manifest lists, read for as little as possible.
+"""Read the data files that a manifest lists, cheaply.
 
-PyIceberg's own reading makes every column's statistics into objects and works out the Avro schema anew for each
-manifest. A check for small files needs neither, and nearly all manifests of a table have the same schema.
+PyIceberg's own reader makes objects of every column's statistics and resolves the Avro schema again for each manifest.
+A check for small files needs no statistics, and nearly all manifests of a table have the same schema.
 """
 
 import json
@@ -18,7 +18,7 @@ from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
 from pyiceberg.typedef import Record
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-# Iceberg's field ids, and where we put the fields. A manifest of format 1 has no `content`: it lists data files only.
+# Iceberg's field ids, and the positions we read them into. Manifests of format 1 list data files and have no `content`.
 _ENTRY = {0: 0, 2: 1}  # status, data_file
 _DATA_FILE = {134: 0, 100: 1, 104: 2, 103: 3, 102: 4}  # content, file_path, file_size_in_bytes, record_count, partition
 _DELETE_FILE = {134: 0, 103: 1, 125: 2, 128: 3, 143: 4}  # content, record_count, bounds, referenced_data_file
@@ -26,7 +26,7 @@ _FILE_PATH = 2_147_483_546  # the column of a delete file that names the file of
 
 
 def live_files(manifest: InputFile) -> Iterator[tuple[str, int, int, list[Any]]]:
-    """Path, bytes, rows and partition values of every data file that a manifest lists as being there."""
+    """Path, bytes, rows and partition values of every live data file of a manifest."""
     with _Manifest(manifest, _DATA_FILE) as entries:
         for entry in entries:
             status, file = entry._data
@@ -36,7 +36,7 @@ def live_files(manifest: InputFile) -> Iterator[tuple[str, int, int, list[Any]]]
 
 
 def live_deletes(manifest: InputFile) -> Iterator[tuple[str, int]]:
-    """The data file, and how many of its rows are deleted, of each delete file in force that is for one file alone."""
+    """For each live delete file that applies to one data file only: that file, and how many of its rows it deletes."""
     with _Manifest(manifest, _DELETE_FILE) as entries:
         for entry in entries:
             status, file = entry._data
@@ -51,7 +51,7 @@ def live_deletes(manifest: InputFile) -> Iterator[tuple[str, int]]:
 
 
 class _Manifest(AvroFile[Record]):
-    """An Avro file of manifest entries, of which only some fields are read."""
+    """An Avro file of manifest entries; only some of their fields are read."""
 
     def __init__(self, manifest: InputFile, places: dict[int, int]) -> None:
         super().__init__(manifest)
@@ -78,7 +78,7 @@ def _entry_reader(avro_schema: str, places: tuple[tuple[int, int], ...]) -> Read
 
 
 def _only(struct: StructReader, places: dict[int, int], inner: dict[int, dict[int, int]]) -> StructReader:
-    """A reader of some of a struct's fields, by their ids, into these places; it skips the others."""
+    """A reader that reads these fields of a struct, by id, into the given positions and skips the others."""
     fields: list[tuple[int | None, Reader]] = []
     for field, (_, reader) in zip(struct.struct.fields, struct.field_readers, strict=True):
         if field.field_id in inner and isinstance(reader, StructReader):

@@ -1,4 +1,4 @@
-"""Rows on their way into a table: Parquet files of a table of Firn's own, which Spark can read wherever it runs."""
+"""Stage the rows of a bulk load as Parquet files of an internal table, which Spark can read wherever it runs."""
 
 import logging
 import uuid
@@ -14,14 +14,14 @@ from pyiceberg.typedef import Record
 
 from service.catalog.tables import Catalog, Table
 from service.catalog.translate import translated
-from service.names import TableName
-from service.schema import Array, ColumnType, Field, Map, Primitive, Struct, TableSchema
+from service.model.names import TableName
+from service.model.schema.types import Array, ColumnType, Field, Map, Primitive, Struct, TableSchema
 
 log = logging.getLogger("firn.staging")
 
-# No request can name this tenant: its name is not a valid one.
+# Not a valid name, so no request can name this tenant.
 _TENANT, _NAMESPACE = "_firn", "bulk"
-# Small enough that the tasks of one job can share the rows evenly.
+# Small enough for the tasks of one job to share the rows evenly.
 _GROUP_BYTES = 4 << 20
 _GROUP_ROWS = 1 << 20
 _FILE_BYTES = 128 << 20
@@ -39,15 +39,15 @@ class _File:
 
 
 class Staging:
-    """One load's rows. Used by one thread; whoever opens it discards it."""
+    """The staged rows of one load. Used by one thread at a time; its creator must call `discard`."""
 
     def __init__(self, catalog: Catalog, schema: TableSchema, arrow: pa.Schema) -> None:
         """`arrow` is the schema of the batches to come."""
         self._catalog = catalog
         name = TableName(_TENANT, _NAMESPACE, f"load-{uuid.uuid4().hex}")
-        self._table = catalog.create(name, as_staged(schema), (), {})
+        self._table = catalog.create(name, staged_schema(schema), (), {})
         self._schema = _with_ids(arrow, self._table)
-        # Spark reads this once, here and now; over a network bytes cost more than packing them.
+        # Spark reads this once and soon. On a local disk compression costs more than it saves; over a network it pays.
         self._codec = "none" if self._table.location.startswith("file:") else "zstd"
         self._file: _File | None = None
         self._waiting: list[pa.RecordBatch] = []
@@ -59,7 +59,7 @@ class Staging:
         return self._table.spark_name
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch; what is held of it until a file is closed is some megabytes."""
+        """Add a batch; at most some megabytes are held in memory."""
         self._waiting.append(batch)
         self._waiting_bytes += batch.nbytes
         self._waiting_rows += batch.num_rows
@@ -69,13 +69,13 @@ class Staging:
                 self._write_group()
 
     def finish(self) -> None:
-        """That was all; now it can be read."""
+        """Write what is left; the rows can be read after this."""
         with translated():
             self._write_group()
             self._close_file()
 
     def discard(self) -> None:
-        """Remove every file. What fails here is left to the next start, which sweeps."""
+        """Remove every file. The next start removes what could not be removed here."""
         file, self._file = self._file, None
         try:
             if file is not None:
@@ -83,7 +83,7 @@ class Staging:
                 file.stream.close()
                 self._table.iceberg.io.delete(file.output.location)
         except Exception as e:
-            log.warning("a file of a load that was given up could not be removed: %s", e)
+            log.warning("a file of an abandoned load could not be removed: %s", e)
         _remove(self._catalog, self._table)
 
     def _write_group(self) -> None:
@@ -121,7 +121,7 @@ class Staging:
         return _File(output, stream, writer, footer)
 
     def _close_file(self) -> None:
-        """Close the file and commit it, so that whoever drops the table finds it."""
+        """Close the file and commit it, so that dropping the table removes it."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -143,13 +143,13 @@ class Staging:
         self.files += 1
 
 
-def sweep(catalog: Catalog) -> None:
-    """Remove what loads left that a crash interrupted."""
+def remove_leftovers(catalog: Catalog) -> None:
+    """Remove the staged files of loads that a crash interrupted."""
     for name in catalog.list_tables(_TENANT, _NAMESPACE):
         try:
             table = catalog.load(TableName(_TENANT, _NAMESPACE, name))
-        except Exception as e:  # whatever is wrong with it, it must not keep the service from starting
-            log.warning("what an earlier load left cannot be read: %s", e)
+        except Exception as e:  # nothing of this kind may keep the service from starting
+            log.warning("the staged files of an earlier load cannot be read: %s", e)
             continue
         _remove(catalog, table)
 
@@ -158,11 +158,11 @@ def _remove(catalog: Catalog, table: Table) -> None:
     try:
         catalog.drop(table, purge=True)
     except Exception as e:
-        log.warning("what a load had staged could not be removed; the next start will: %s", e)
+        log.warning("the staged files of a load could not be removed; the next start will remove them: %s", e)
 
 
-def as_staged(schema: TableSchema) -> TableSchema:
-    """The same columns in types that Spark takes as they are: it has none for a uuid, and takes its text."""
+def staged_schema(schema: TableSchema) -> TableSchema:
+    """The same columns in types that Spark has; a uuid becomes text."""
     return TableSchema(tuple(_staged_field(f) for f in schema.fields))
 
 
@@ -184,7 +184,7 @@ def _staged(kind: ColumnType) -> ColumnType:
 
 
 def _with_ids(arrow: pa.Schema, table: Table) -> pa.Schema:
-    """The schema with each field's id, by which Iceberg finds columns in a file."""
+    """The schema with field ids, by which Iceberg finds columns in a file."""
     fields = zip(arrow, table.iceberg.schema().fields, strict=True)
     return pa.schema([_with_id(have, f.field_id, f.field_type) for have, f in fields])
 
@@ -208,5 +208,5 @@ def _type_with_ids(have: pa.DataType, kind: i.IcebergType) -> pa.DataType:
 
 
 def _offsets(footer: Any) -> list[int]:
-    """Where each row group begins: there a reader may split the file."""
+    """The start of each row group, where a reader may split the file."""
     return [footer.row_group(n).column(0).data_page_offset for n in range(footer.num_row_groups)]

@@ -1,4 +1,4 @@
-"""What lies in a table's folder, whoever put it there."""
+"""List and delete the files in a table's folder, whatever created them."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ _OF_COMPACTION = re.compile(r"compact-[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file in a table's folder; `path` begins there."""
+    """A file in a table's folder; `path` is relative to it."""
 
     path: str
     bytes: int
@@ -29,7 +29,7 @@ class StoredFile:
 
 
 def stored_files(table: Table) -> list[StoredFile]:
-    """Every file under a table's location, hidden ones too; none that a link leads to."""
+    """Every file under a table's location, hidden ones included. Links are not followed."""
     with translated():
         if is_local(table.location):
             return list(_local_files(_path(table.location)))
@@ -37,12 +37,12 @@ def stored_files(table: Table) -> list[StoredFile]:
 
 
 def is_local(location: str) -> bool:
-    """Whether a file or folder lies on this machine, or where it looks as if it did."""
+    """Whether a location is on a local or mounted file system."""
     return location.startswith(("file:", "/"))
 
 
 def unlink(locations: Iterable[str]) -> int:
-    """Delete local files, each with Hadoop's checksum of it; how many there were to delete."""
+    """Delete local files with their Hadoop checksums; return how many existed."""
     deleted = 0
     for location in locations:
         path = _path(location)
@@ -55,36 +55,36 @@ def unlink(locations: Iterable[str]) -> int:
             log.warning("%s could not be deleted: %s", path, e)
             continue
         with suppress(OSError):
-            path.with_name(checksum_of(path.name)).unlink()
-        _leave_no_folder(path.parent)
+            path.with_name(checksum_name(path.name)).unlink()
+        _remove_if_empty(path.parent)
     return deleted
 
 
-def _leave_no_folder(folder: Path) -> None:
-    """Remove the folder of a compaction, and those in it, with its last file: each compaction has one of its own."""
+def _remove_if_empty(folder: Path) -> None:
+    """Remove the folder of a compaction, and those inside it, with its last file. Each has its own folder."""
     inside = [folder, *folder.parents]
     last = next((i for i, path in enumerate(inside) if _OF_COMPACTION.fullmatch(path.name)), -1)
-    with suppress(OSError):  # there are other files
+    with suppress(OSError):  # not empty
         for path in inside[: last + 1]:
             path.rmdir()
 
 
-def checksum_of(name: str) -> str:
-    """The name of the file in which Hadoop keeps the checksums of one of this name."""
+def checksum_name(name: str) -> str:
+    """The name of the file in which Hadoop keeps the checksums of a file."""
     return f".{name}.crc"
 
 
-def checked_by(path: str) -> str | None:
-    """The file whose checksums a file holds, if it is one that holds them."""
+def checksummed_file(path: str) -> str | None:
+    """The file whose checksums this file holds; None if it is not a checksum file."""
     folder, _, name = path.rpartition("/")
-    if not (name.startswith(".") and name.endswith(".crc") and len(name) > len(checksum_of(""))):
+    if not (name.startswith(".") and name.endswith(".crc") and len(name) > len(checksum_name(""))):
         return None
     checked = name.removeprefix(".").removesuffix(".crc")
     return f"{folder}/{checked}" if folder else checked
 
 
-def head(table: Table, path: str, size: int) -> bytes:
-    """The first bytes of a file in a table's folder; none where it is gone."""
+def read_start(table: Table, path: str, size: int) -> bytes:
+    """The first bytes of a file in a table's folder; none if the file is gone."""
     file = table.iceberg.io.new_input(f"{table.location.rstrip('/')}/{path}")
     with translated(), suppress(FileNotFoundError), file.open() as stream:
         return stream.read(size)
@@ -94,20 +94,20 @@ def head(table: Table, path: str, size: int) -> bytes:
 def _local_files(root: Path, below: str = "") -> Iterator[StoredFile]:
     try:
         entries = list(os.scandir(root / below))
-    except FileNotFoundError:  # removed meanwhile, or never there
+    except FileNotFoundError:  # removed in the meantime, or never there
         return
     for entry in entries:
         path = f"{below}/{entry.name}" if below else entry.name
         with suppress(FileNotFoundError):
             if entry.is_dir(follow_symlinks=False):
                 yield from _local_files(root, path)
-            elif entry.is_file(follow_symlinks=False) and _can_be_said(path):
+            elif entry.is_file(follow_symlinks=False) and _is_text(path):
                 found = entry.stat(follow_symlinks=False)
                 yield StoredFile(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
 
-def _can_be_said(path: str) -> bool:
-    """No metadata can name a file whose name is no text, and no answer either."""
+def _is_text(path: str) -> bool:
+    """Whether the name is valid UTF-8; if not, neither metadata nor a response can name the file."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -117,12 +117,12 @@ def _can_be_said(path: str) -> bool:
 
 def _remote_files(table: Table) -> Iterator[StoredFile]:
     location = table.location.rstrip("/")
-    # Of all of PyIceberg's ways to storage the one that can list it.
+    # PyIceberg's only file access that can list files.
     io = PyArrowFileIO(table.iceberg.io.properties)
     scheme, host, root = PyArrowFileIO.parse_location(location)
     storage = io.fs_by_scheme(scheme, host)
     for found in storage.get_file_info(FileSelector(root, allow_not_found=True, recursive=True)):
-        # One whose age nobody knows is never old.
+        # A file of unknown age never counts as old.
         if found.type == FileType.File and found.mtime_ns is not None:
             path = found.path.removeprefix(root).lstrip("/")
             yield StoredFile(path, found.size, found.mtime_ns // 1_000_000)

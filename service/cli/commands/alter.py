@@ -1,13 +1,12 @@
-"""`firn table alter`: what its options and a file of changes say together."""
+"""`firn table alter`: one request from options and a file of changes."""
 
 from typing import Any
 
-from service.cli.command import Answer, Args, Command, Misused, Request, argument, repeated
+from service.cli.command import Args, Command, Request, UsageError, argument, repeated
+from service.cli.commands.tables import TABLE, table_name
 from service.cli.examples import layouts as examples
-from service.cli.files import address, put, read, scalar
-from service.cli.page import Page
-from service.cli.tables import TABLE
-from service.cli.values import assignments, full_name, hint, key_of
+from service.cli.files import parse_value, read_object, set_property, table_address
+from service.cli.values import full_name, parse_assignments, parse_key, suggestion
 
 OPERATION = "ALTER_TABLE"
 CHANGES: dict[str, type] = {
@@ -22,93 +21,75 @@ CHANGES: dict[str, type] = {
     "description": str,
     "primary_key": list,
 }
-_KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
-_GATHERED = ("drop_columns", "unset_properties")
+_TYPE_NAMES: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
+_UNITED = ("drop_columns", "unset_properties")
 
 
 def _alter(args: Args) -> Request:
-    asked = {"operation": OPERATION, **address(args)}
-    changes = _of_file(args.changes, asked) if args.changes else {}
-    for name, value in _of_options(args).items():
-        changes[name] = _both(changes[name], value, name, args.changes) if name in changes else value
+    base = {"operation": OPERATION, **table_address(args)}
+    changes = _read_changes(args.changes, base) if args.changes else {}
+    for name, value in _changes_of_options(args).items():
+        changes[name] = _combine(changes[name], value, name, args.changes) if name in changes else value
     if not changes:
-        raise Misused("no change is said; `firn table alter --help` lists them")
-    return {**asked, **changes}
+        raise UsageError("no change is given; `firn table alter --help` lists them")
+    return {**base, **changes}
 
 
-def _of_options(args: Args) -> dict[str, Any]:
+def _changes_of_options(args: Args) -> dict[str, Any]:
     properties: dict[str, Any] = {}
-    for name, value in assignments(args.set, "--set").items():
-        put(properties, name, scalar(value, f"--set {name}"), f"--set {name}")
-    wishes = {
-        "add_columns": {name: {"type": kind} for name, kind in assignments(args.add, "--add").items()},
-        "rename_columns": assignments(args.rename, "--rename"),
+    for name, value in parse_assignments(args.set, "--set").items():
+        set_property(properties, name, parse_value(value, f"--set {name}"), f"--set {name}")
+    options = {
+        "add_columns": {name: {"type": kind} for name, kind in parse_assignments(args.add, "--add").items()},
+        "rename_columns": parse_assignments(args.rename, "--rename"),
         "drop_columns": args.drop,
-        "change_types": assignments(args.type, "--type"),
+        "change_types": parse_assignments(args.type, "--type"),
         "set_nullable": dict.fromkeys(args.nullable or (), True),
         "set_properties": properties,
         "unset_properties": args.unset,
     }
-    found: dict[str, Any] = {name: value for name, value in wishes.items() if value}
+    changes: dict[str, Any] = {name: value for name, value in options.items() if value}
     if args.primary_key is not None:
-        found["primary_key"] = key_of(args.primary_key)
+        changes["primary_key"] = parse_key(args.primary_key)
     if args.description is not None:
-        found["description"] = args.description
-    return found
+        changes["description"] = args.description
+    return changes
 
 
-def _of_file(path: str, asked: Request) -> dict[str, Any]:
-    """The changes of a file. It may be a whole request, as long as that is the same one."""
-    said = read(path)
-    for name, value in said.items():
-        if name in asked:
-            if value != asked[name]:
-                raise Misused(f"{path}: {name} is {value!r}, but this is about {asked[name]!r}; leave it out there")
+def _read_changes(path: str, base: Request) -> dict[str, Any]:
+    """The changes in a file. It may be a whole request, if operation and table are the same."""
+    changes = read_object(path)
+    for name, value in changes.items():
+        if name in base:
+            if value != base[name]:
+                raise UsageError(f"{path}: {name} is {value!r}, but this is about {base[name]!r}; leave it out there")
         elif name not in CHANGES:
-            raise Misused(f"{path}: {name!r} is not a change of a table; {hint(str(name), CHANGES)}")
+            raise UsageError(f"{path}: {name!r} is not a change of a table; {suggestion(str(name), CHANGES)}")
         elif value is not None and not isinstance(value, CHANGES[name]):
-            raise Misused(f"{path}: {name} must be {_KINDS[CHANGES[name]]}, not {value!r}")
-    return {name: value for name, value in said.items() if name in CHANGES and value is not None}
+            raise UsageError(f"{path}: {name} must be {_TYPE_NAMES[CHANGES[name]]}, not {value!r}")
+    return {name: value for name, value in changes.items() if name in CHANGES and value is not None}
 
 
-def _both(written: Any, said: Any, name: str, path: str) -> Any:
-    """What the file and the options say of one field."""
-    if isinstance(said, dict):
-        return _joined(written, said, name, path)
-    if name in _GATHERED:
-        return [*written, *(each for each in said if each not in written)]
-    if written != said:
-        raise _contradiction(name, path)
-    return said
+def _combine(in_file: Any, in_options: Any, name: str, path: str) -> Any:
+    """One field from both the file and the options, which must not contradict each other."""
+    if name in _UNITED:
+        return [*in_file, *(each for each in in_options if each not in in_file)]
+    if isinstance(in_file, dict) and isinstance(in_options, dict):
+        combined = dict(in_file)
+        for key, value in in_options.items():
+            combined[key] = _combine(in_file[key], value, f"{name}.{key}", path) if key in in_file else value
+        return combined
+    if (type(in_file), in_file) != (type(in_options), in_options):
+        raise UsageError(f"{path} says otherwise of {name} than the command line; leave it out of one of them")
+    return in_options
 
 
-def _joined(written: dict[str, Any], said: dict[str, Any], name: str, path: str) -> dict[str, Any]:
-    made = dict(written)
-    for key, value in said.items():
-        there, place = made.get(key), f"{name}.{key}"
-        if key not in made:
-            made[key] = value
-        elif isinstance(there, dict) and isinstance(value, dict):
-            made[key] = _joined(there, value, place, path)
-        elif (type(there), there) != (type(value), value):
-            raise _contradiction(place, path)
-    return made
-
-
-def _contradiction(name: str, path: str) -> Misused:
-    return Misused(f"{path} says otherwise of {name} than the command line; leave it out of one of them")
-
-
-def _ask(request: Request) -> str | None:
+def _question(request: Request) -> str | None:
     dropped = request.get("drop_columns")
     if not dropped:
         return None
     names = ", ".join(map(str, dropped))
     return f"The columns {names} of the table {full_name(request)} are dropped, with what they hold."
-
-
-def _altered(answer: Answer, args: Args, page: Page) -> None:
-    page.line(f"altered {full_name(address(args))}")
 
 
 COMMANDS = (
@@ -130,8 +111,8 @@ COMMANDS = (
         ),
         examples.ALTER,
         request=_alter,
-        show=_altered,
-        question=_ask,
-        details="Options and file are one request; where they disagree, nothing is sent.",
+        show=lambda response, args, printer: printer.line(f"altered {table_name(args)}"),
+        question=_question,
+        details="Options and file make one request; if they disagree, nothing is sent.",
     ),
 )

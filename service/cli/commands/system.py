@@ -1,87 +1,86 @@
-"""`firn serve`, `stop` and what else has to do with this machine rather than with tables."""
+"""`firn serve`, `stop`, `doctor`, `jars`, `openapi` and `completion`: commands about this machine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from service.cli.call import Call
-from service.cli.command import FAILED, WELL, Command, argument, flag
+from service.cli.call import Invocation
+from service.cli.command import FAILED, OK, Command, argument, flag
 from service.cli.examples import system as examples
 
 
-def _serve(call: Call) -> int:
-    from service import jars, preflight
+def _serve(call: Invocation) -> int:
+    from service.host import jars, preflight
     from service.settings import load
 
     settings = load(call.environ)
     log: str | None = call.args.background
     for warning in preflight.check(settings, call.environ, port=log is None):
-        call.say(warning)
-    fetched = jars.fetch(
-        jars.LOCK, jars.cache_dir(call.environ), lambda line: print(line, file=call.stderr, flush=True)
-    )
+        call.notify(warning)
+    paths = jars.fetch(jars.LOCK, jars.cache_dir(call.environ), _report_to(call))
 
     from service import app
 
-    return app.serve(settings, fetched, None if log is None else Path(log))
+    return app.serve(settings, paths, None if log is None else Path(log))
 
 
-def _stop(call: Call) -> int:
-    from service.cli import background
+def _stop(call: Invocation) -> int:
+    from service.cli.connection import background
     from service.settings import load
 
     settings = load(call.environ)
-    stopped = background.stop(settings, by_hand_too=call.args.force, say=call.say)
+    stopped = background.stop(settings, force=call.args.force, notify=call.notify)
     text = "stopped" if stopped else f"no service of FIRN_HOME {settings.home} is running"
     print(text, file=call.stdout, flush=True)
-    return WELL
+    return OK
 
 
-def _jars(call: Call) -> int:
-    from service import jars, preflight
+def _jars(call: Invocation) -> int:
+    from service.host import jars, preflight
 
-    def say(line: str) -> None:
-        print(line, file=call.stderr, flush=True)
-
+    report = _report_to(call)
     preflight.check_java(call.environ)
     cache = jars.cache_dir(call.environ)
-    fetched = jars.fetch(jars.LOCK, cache, say)
-    say(f"{len(fetched)} jars are in {cache}")
+    paths = jars.fetch(jars.LOCK, cache, report)
+    report(f"{len(paths)} jars are in {cache}")
     if not call.args.fetch_only:
-        from service import classes
+        from service.host import class_archive
 
-        classes.prepare(fetched, call.environ, lambda options: _rehearse(fetched, options), say)
-    return WELL
+        def rehearse(java_options: Sequence[str]) -> None:
+            from service import app  # takes seconds to import, and most calls find an archive
+
+            app.rehearse(paths, java_options)
+
+        class_archive.prepare(paths, call.environ, rehearse, report)
+    return OK
 
 
-def _rehearse(jars: list[Path], java_options: Sequence[str]) -> None:
-    from service import app  # seconds, of which most calls need none
-
-    app.rehearse(jars, java_options)
+def _report_to(call: Invocation) -> Callable[[str], None]:
+    return lambda line: print(line, file=call.stderr, flush=True)
 
 
-def _doctor(call: Call) -> int:
-    from service import preflight
+def _doctor(call: Invocation) -> int:
+    from service.host import preflight
     from service.settings import load
 
     healthy = True
     for line in preflight.examine(load(call.environ), call.environ):
         print(f"{'ok  ' if line.ok else 'BAD '} {line.text}", file=call.stdout)
         healthy = healthy and line.ok
-    return WELL if healthy else FAILED
+    return OK if healthy else FAILED
 
 
-def _openapi(call: Call) -> int:
+def _openapi(call: Invocation) -> int:
     from service import app
 
     print(app.openapi(), file=call.stdout)
-    return WELL
+    return OK
 
 
-def _completion(call: Call) -> int:
+def _completion(call: Invocation) -> int:
     from service.cli.complete import SCRIPTS
 
     print(SCRIPTS[call.args.shell], file=call.stdout, end="")
-    return WELL
+    return OK
 
 
 SERVE = Command(
@@ -91,7 +90,7 @@ SERVE = Command(
         argument(
             "--background",
             metavar="LOG",
-            help="as commands start it: without a port, ending by itself; LOG is where its output goes",
+            help="run as commands start it: without a port, ending when idle; LOG is the file of its output",
         ),
     ),
     examples.SERVE,
@@ -100,18 +99,20 @@ SERVE = Command(
 )
 STOP = Command(
     "stop",
-    "End the service that commands started in the background.",
-    (flag("--force", "end it also where it was started by hand"),),
+    "Stop the service that commands started in the background.",
+    (flag("--force", "stop it even if no command started it"),),
     examples.STOP,
     run=_stop,
     local=True,
 )
 COMMANDS = (
-    Command("doctor", "Say whether the service could start here.", (), examples.DOCTOR, run=_doctor, local=True),
+    Command(
+        "doctor", "Check whether the service can start on this machine.", (), examples.DOCTOR, run=_doctor, local=True
+    ),
     Command(
         "jars",
-        "Fetch the jars Spark needs, and prepare its classes for quick starts.",
-        (flag("--fetch-only", "leave the classes as they are: a start works, and takes longer"),),
+        "Fetch the jars that Spark needs, and prepare its classes for faster starts.",
+        (flag("--fetch-only", "do not prepare the classes; starts then take longer"),),
         examples.JARS,
         run=_jars,
         local=True,
@@ -119,8 +120,8 @@ COMMANDS = (
     Command("openapi", "Print the service's OpenAPI document.", (), examples.OPENAPI, run=_openapi, local=True),
     Command(
         "completion",
-        "Print a script that completes this command in a shell.",
-        (argument("shell", choices=("bash", "zsh", "fish"), help="which shell"),),
+        "Print a completion script for a shell.",
+        (argument("shell", choices=("bash", "zsh", "fish"), help="the shell"),),
         examples.COMPLETION,
         run=_completion,
         local=True,

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from service.cli.command import Example
-from service.cli.examples.given import FILES, ORDERS, write
+from service.cli.examples.setup import ORDERS, example, write
 
 _DELETE: dict[str, Any] = {
     "operation": "DELETE",
@@ -21,83 +20,75 @@ _FIRST, _SECOND = "4113542698571253187", "1255905574727858846"
 _SNAPSHOTS = {_FIRST: (2, "metadata.snapshot_id"), _SECOND: (1, "metadata.snapshot_id")}
 
 HISTORY = (
-    Example(
-        "See what was done to a table",
+    example(
+        "Show what was done to a table",
         "firn table history orders.yaml",
         "           SNAPSHOT  TIME               OPERATION  ROWS  FILES  REQUEST\n…\n2 snapshots\n",
         _TWO,
-        FILES,
     ),
-    Example(
-        "See what was done before the last change",
+    example(
+        "Show what was done before the last change",
         "firn table history orders.yaml --offset 1",
         "           SNAPSHOT  TIME               OPERATION  ROWS  FILES  REQUEST\n"
         "…  …Z  WRITE        +3     +1  …\n"
         "1 of 2 snapshots\n",
         _TWO,
-        FILES,
     ),
 )
 DIFF = (
-    Example(
-        "See what changed between two snapshots",
+    example(
+        "Show what changed between two snapshots",
         f"firn table diff orders.yaml {_FIRST} {_SECOND}",
         "   id  customer  amount  placed_at\n"
         "+   4  Bo        4.50    2026-03-04T10:00:00Z\n"
         "1 inserted, 0 deleted, 0 updated\n",
         _TWO,
-        FILES,
-        taken=_SNAPSHOTS,
+        placeholders=_SNAPSHOTS,
     ),
 )
 ROLLBACK = (
-    Example(
-        "Take a table back to a snapshot",
+    example(
+        "Return a table to a snapshot",
         f"firn table rollback orders.yaml {_FIRST} --force",
         "rolled back: 4 rows before, 3 after\n",
         _TWO,
-        FILES,
-        taken=_SNAPSHOTS,
+        placeholders=_SNAPSHOTS,
     ),
 )
 UNDO = (
-    Example(
-        "Take one change back",
+    example(
+        "Undo one change",
         f"firn table undo orders.yaml {_REQUEST} --force",
         "WRITE undone: 1 row removed, 0 restored\n",
         (*_TWO, write(5)),
-        FILES,
-        taken={_REQUEST: (2, "metadata.request_id")},
+        placeholders={_REQUEST: (2, "metadata.request_id")},
     ),
 )
 BACKUPS = (
-    Example(
+    example(
         "List a table's backups",
         "firn backup list orders.yaml",
         "BACKUP                                      KEPT UNTIL         ROWS     SIZE  BEFORE\n"
         "backup-…  …Z     3  … KiB  DELETE\n"
         "1 backup\n",
         _BACKED_UP,
-        FILES,
     ),
 )
 RESTORE = (
-    Example(
-        "Restore a backup, and keep what there is now",
+    example(
+        "Restore a backup, and keep the current state",
         f"firn backup restore orders.yaml {_BACKUP} --keep",
         "restored: 2 rows before, 3 after\nthe state before is kept as backup-…\n",
         _BACKED_UP,
-        FILES,
-        taken=_NAMED,
+        placeholders=_NAMED,
     ),
 )
 DELETE = (
-    Example(
-        "Let go of a backup",
+    example(
+        "Delete a backup",
         f"firn backup delete orders.yaml {_BACKUP} --force",
         "deleted\n",
         _BACKED_UP,
-        FILES,
-        taken=_NAMED,
+        placeholders=_NAMED,
     ),
 )

@@ -1,26 +1,22 @@
 """Examples of `firn query` and `firn call`."""
 
-from service.cli.command import Example
-from service.cli.examples.given import FILES, ORDERS
+from service.cli.command import CommandExample
+from service.cli.examples.setup import FILES, ORDERS, example
 
 QUERY = (
-    Example(
+    example(
         "Read some rows",
         "firn query orders --namespace shop --columns id,customer,amount --where 'amount > 2' --sort 'id desc'",
         "id  customer  amount\n 3  Ann       3.50\n 2  Cleo      2.50\n2 rows\n",
-        ORDERS,
-        FILES,
     ),
-    Example(
-        "Read by SQL",
+    example(
+        "Read with SQL",
         "firn query --sql 'SELECT count(*) AS orders FROM shop.orders WHERE customer <> :whom' --param whom=Bo",
         "orders\n     2\n1 row\n",
-        ORDERS,
-        FILES,
     ),
 )
 CALL = (
-    Example(
+    CommandExample(
         "Send a request from a file",
         "firn call write.json",
         '{"success":true,"records_written":1,…}\n',
@@ -31,12 +27,10 @@ CALL = (
             ' "records": [{"id": 7, "customer": "Di", "amount": 9.99}]}\n',
         },
     ),
-    Example(
+    example(
         "Send a request from another program",
         "firn call -",
         '{"success":true,"tables":["orders"],…}\n',
-        ORDERS,
-        FILES,
         stdin='{"operation": "LIST_TABLES", "namespace": "shop"}',
     ),
 )

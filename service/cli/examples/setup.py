@@ -1,6 +1,8 @@
-"""What the examples begin with: files and tables that most of them have."""
+"""Files and requests that most examples start with."""
 
 from typing import Any
+
+from service.cli.command import CommandExample, Request
 
 ORDERS_YAML = """\
 namespace: shop
@@ -34,7 +36,7 @@ schema:
 split_points: [h, p]
 """
 PROPERTIES = """\
-# how the table is kept
+# properties of the table
 compression = zstd
 compaction.min_files_to_compact = 5
 """
@@ -53,3 +55,10 @@ def write(*ids: int) -> dict[str, Any]:
 
 
 ORDERS = (CREATE, write(1, 2, 3))
+
+
+def example(
+    title: str, line: str, output: str, setup: tuple[str | Request, ...] = ORDERS, **more: Any
+) -> CommandExample:
+    """An example beside the file `orders.yaml`. Its table has three rows, unless `setup` says otherwise."""
+    return CommandExample(title, line, output, setup, FILES, **more)

@@ -1,33 +1,32 @@
 """Examples of `firn table …`."""
 
-from service.cli.command import Example
-from service.cli.examples.given import CREATE as CREATE_ORDERS
-from service.cli.examples.given import FILES, ORDERS, PROPERTIES, SCHEMA_YAML, SPLIT_YAML
+from service.cli.command import CommandExample
+from service.cli.examples.setup import CREATE as CREATE_ORDERS
+from service.cli.examples.setup import FILES, ORDERS, PROPERTIES, SCHEMA_YAML, SPLIT_YAML, example
 
 CREATE = (
-    Example("Create a table from its file", "firn table create orders.yaml", "created shop.orders\n", (), FILES),
-    Example(
+    example("Create a table from its file", "firn table create orders.yaml", "created shop.orders\n", ()),
+    CommandExample(
         "Create one from a schema's file and a properties file",
         "firn table create visits --schema visits.yaml --properties visits.properties --partition-by at:day",
         "created default.visits\n",
         files={"visits.yaml": SCHEMA_YAML, "visits.properties": PROPERTIES},
     ),
-    Example(
-        "Create one that is split by ranges of its first key",
+    CommandExample(
+        "Create one that is split by ranges of its first key column",
         "firn table create readings.yaml",
         "created default.readings\nit is split at h, p\n",
         files={"readings.yaml": SPLIT_YAML},
     ),
-    Example(
-        "Create one unless it is there",
+    example(
+        "Create one unless it exists",
         "firn table create orders.yaml --if-not-exists",
         "shop.orders is there already\n",
         (CREATE_ORDERS,),
-        FILES,
     ),
 )
 LIST = (
-    Example(
+    CommandExample(
         "List the tables of a namespace",
         "firn table list --namespace shop",
         "orders\nvisits\n",
@@ -36,18 +35,16 @@ LIST = (
     ),
 )
 STATUS = (
-    Example(
-        "See how all tables are",
+    example(
+        "Show the state of all tables",
         "firn table status",
         "NAMESPACE  TABLE   FILES  SMALL     SIZE  COMPACTION\n"
         "shop       orders      1      1  … KiB  not needed\n"
         "1 table, 1 file, 1 small, … KiB; 0 to compact\n",
-        ORDERS,
-        FILES,
     ),
 )
 DESCRIBE = (
-    Example(
+    example(
         "Describe a table",
         "firn table describe orders --namespace shop",
         "table           shop.orders\n"
@@ -66,47 +63,32 @@ DESCRIBE = (
         "customer   string         yes\n"
         "amount     decimal(10,2)  no\n"
         "placed_at  timestamptz    no\n",
-        ORDERS,
-        FILES,
     ),
 )
 RENAME = (
-    Example(
-        "Give a table another name",
-        "firn table rename orders.yaml orders_2025",
-        "renamed shop.orders to orders_2025\n",
-        ORDERS,
-        FILES,
-    ),
+    example("Rename a table", "firn table rename orders.yaml orders_2025", "renamed shop.orders to orders_2025\n"),
 )
 DROP = (
-    Example(
-        "Drop a table, and be able to restore it",
-        "firn table drop orders --namespace shop",
-        "dropped shop.orders…\n",
-        ORDERS,
-        FILES,
+    example(
+        "Drop a table, and be able to restore it", "firn table drop orders --namespace shop", "dropped shop.orders…\n"
     ),
-    Example(
-        "Drop a table and delete its files, without a question",
+    example(
+        "Drop a table and delete its files without confirmation",
         "firn table drop orders.yaml --purge --force",
         "dropped shop.orders and deleted its files\n",
-        ORDERS,
-        FILES,
     ),
 )
 RESTORE = (
-    Example(
-        "Bring a dropped table back",
+    example(
+        "Restore a dropped table",
         "firn table restore orders.yaml",
         "restored shop.orders\n",
         (*ORDERS, "firn table drop orders.yaml"),
-        FILES,
     ),
 )
 REINITIALISE = (
-    Example(
-        "Delete all rows of a table, and split it anew",
+    CommandExample(
+        "Delete all rows of a table, and set new split points",
         "firn table reinitialise orders.yaml --split-points splits.txt --force",
         "shop.orders is empty: 3 rows deleted\nit is split at 100, 200\n",
         ORDERS,
@@ -114,16 +96,13 @@ REINITIALISE = (
     ),
 )
 ONLINE = (
-    Example(
-        "Have upkeep look after a table again",
+    example(
+        "Resume scheduled maintenance of a table",
         "firn table online orders.yaml",
         "shop.orders is online\n",
         (*ORDERS, "firn table offline orders.yaml"),
-        FILES,
     ),
 )
 OFFLINE = (
-    Example(
-        "Have upkeep leave a table alone", "firn table offline orders.yaml", "shop.orders is offline\n", ORDERS, FILES
-    ),
+    example("Pause scheduled maintenance of a table", "firn table offline orders.yaml", "shop.orders is offline\n"),
 )

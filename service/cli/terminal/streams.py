@@ -1,4 +1,4 @@
-"""The streams of this process, made fit to use whatever it was started with."""
+"""Make the standard streams of this process usable, however it was started."""
 
 import codecs
 import io
@@ -8,24 +8,24 @@ from typing import Literal, TextIO
 
 
 def prepare() -> None:
-    """Have each stream be there, and output spell out what its encoding lacks.
+    """Open /dev/null for every stream that is closed, and write characters that an encoding lacks as escapes.
 
-    One that is closed becomes /dev/null, before a file that is opened gets its number and what is meant for it.
+    Without this, the next file to be opened would get the number of the closed stream, and what is written to it.
     """
-    sys.stdin = sys.stdin or _nowhere("r")
-    sys.stdout = sys.stdout or _nowhere("w")
-    sys.stderr = sys.stderr or _nowhere("w")
+    sys.stdin = sys.stdin or _open_null("r")
+    sys.stdout = sys.stdout or _open_null("w")
+    sys.stderr = sys.stderr or _open_null("w")
     for out in (sys.stdout, sys.stderr):
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")
 
 
 def is_utf_8(out: TextIO) -> bool:
-    """Whether every letter can be written there."""
+    """Whether every character can be written to a stream."""
     return codecs.lookup(out.encoding or "utf-8").name == "utf-8"
 
 
-def _nowhere(mode: Literal["r", "w"]) -> TextIO:
+def _open_null(mode: Literal["r", "w"]) -> TextIO:
     opened = os.open(os.devnull, os.O_RDWR)
-    os.set_inheritable(opened, True)  # a process that is started here has no fewer streams
+    os.set_inheritable(opened, True)  # child processes need the three streams, too
     return os.fdopen(opened, mode, encoding="utf-8", closefd=False)

@@ -1,18 +1,17 @@
-"""Changes that follow from each other: one took away rows that another had brought."""
+"""Changes that build on each other: one removed rows that another had added."""
 
 from collections.abc import Iterable, Sequence
 
-from pyspark.sql import SparkSession
-
-from service.engine.content import comparable
-from service.engine.sql import identifier
-from service.schema import TableSchema
+from service.engine.session.spark_types import SparkSession
+from service.engine.sql.content import comparable
+from service.engine.sql.sql import identifier
+from service.model.schema.types import TableSchema
 
 
 def net(sides: Iterable[tuple[int, str, int]], schema: TableSchema) -> str:
-    """Of each of several changes, by number, the contents that it made more or fewer, as they compare, and by how many.
+    """For several changes, by number: each content of rows that it made more or less frequent, and by how many.
 
-    `sides` are views of the rows that came with a change (1) and of those that went (-1).
+    `sides` are views of the rows that a change added (1) or removed (-1).
     """
     contents = [comparable(f.type, identifier(f.name)) for f in schema.fields]
     listed = ", ".join(f"{text} AS k{i}" for i, text in enumerate(contents))
@@ -22,7 +21,7 @@ def net(sides: Iterable[tuple[int, str, int]], schema: TableSchema) -> str:
 
 
 def follow(session: SparkSession, nets: Sequence[str], schema: TableSchema) -> list[tuple[int, int]]:
-    """Pairs of changes, of those that views of `net` hold: the later one took away rows that the earlier brought."""
+    """Pairs of changes in views of `net`: the later one removed rows that the earlier one added."""
     every = " UNION ALL ".join(f"SELECT * FROM {view}" for view in nets)
     alike = " AND ".join(f"b.k{i} <=> a.k{i}" for i in range(len(schema.fields)))
     text = (
@@ -33,7 +32,7 @@ def follow(session: SparkSession, nets: Sequence[str], schema: TableSchema) -> l
 
 
 def reached(first: Iterable[int], pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    """The changes that some lead to, and they themselves; in each pair the later one follows from the earlier."""
+    """The changes that some lead to, directly or not, and these themselves."""
     found = set(first)
     for earlier, later in sorted(pairs):
         if earlier in found:

@@ -1,15 +1,15 @@
-"""Several Parquet files on the local disk made one, row group by row group, without reading a row.
+"""Several local Parquet files joined to one, row group by row group, without reading a row.
 
-A task writes a file of its own, and writing takes longer than reading: so all cores write, and their files are joined.
+Each task writes a file of its own, and writing takes longer than reading. So all cores write, and their files are
+joined.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from service.engine.arrow_files import local_path
-from service.engine.jvm import java_class
+from service.engine.jobs.arrow_files import local_path
+from service.engine.session.java import java_class
+from service.engine.session.spark_types import SparkSession
 from service.errors import InternalError
 
 _ICEBERG = "org.apache.iceberg"
@@ -20,14 +20,14 @@ _GROUP_BYTES = 8 << 20
 
 
 def can_join(session: SparkSession, location: str) -> bool:
-    """Whether a table's files lie where this process's JVM, which is all of Spark, writes them."""
+    """Whether a table's files are on local disk, and this process's JVM is all of Spark."""
     return location.startswith("file:") and str(session.sparkContext.master).startswith("local")
 
 
 def joined(session: SparkSession, table: Any, parts: Sequence[str], files: int, *, like: Any, rows: int) -> Any:
-    """So many files, as a set of Iceberg's, of parts that are in the order of their rows; the parts are deleted.
+    """So many files, as a Java set, joined of parts that are in the order of their rows; the parts are deleted.
 
-    All lie in the partition of the file `like`, and have so many rows together.
+    All parts are in the partition of the file `like`, and have `rows` rows together.
     """
     whole = java_class(f"{_ICEBERG}.util.DataFileSet").create()
     size = -(-len(parts) // files)
@@ -54,18 +54,16 @@ def _join(table: Any, parts: Sequence[str]) -> str:
     folder, _, name = parts[0].rpartition("/")
     location = f"{folder}/joined-{name}"
     local = java_class("java.io.File")
-    sources = java_class("java.util.ArrayList")()
-    for part in parts:
-        sources.add(local(local_path(part)))
-    said = {_SCHEMA: java_class(f"{_ICEBERG}.SchemaParser").toJson(table.schema())}
-    java_class(f"{_PARQUET}.Parquet").concat(sources, local(local_path(location)), _GROUP_BYTES, table.schema(), said)
+    sources = [local(local_path(part)) for part in parts]
+    footer = {_SCHEMA: java_class(f"{_ICEBERG}.SchemaParser").toJson(table.schema())}
+    java_class(f"{_PARQUET}.Parquet").concat(sources, local(local_path(location)), _GROUP_BYTES, table.schema(), footer)
     for part in parts:
         table.io().deleteFile(part)
     return location
 
 
 def _described(session: SparkSession, table: Any, location: str, like: Any) -> Any:
-    """What Iceberg is to know of a file: its figures as its footer has them."""
+    """A file as Iceberg describes it, with the figures of its footer."""
     source = table.io().newInputFile(location)
     config = java_class(f"{_ICEBERG}.MetricsConfig").forTable(table)
     metrics = java_class(f"{_PARQUET}.ParquetUtil").fileMetrics(source, config)

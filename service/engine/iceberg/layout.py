@@ -1,17 +1,16 @@
-"""A table's metadata as it would be with another layout: made in memory, and committed only with the files for it."""
+"""A table's metadata with another layout: made in memory, and committed only together with the files for it."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from service.engine.jvm import java_class
-from service.engine.sql import spark_type
+from service.engine.iceberg.tables import as_if
+from service.engine.session.java import java_class
+from service.engine.sql.sql import spark_type
 from service.errors import CommitConflict
-from service.partition import PARAMS, PartitionField
-from service.schema import ColumnType, DecimalType, Field, Primitive
+from service.model.schema.partition import PARAMS, PartitionField
+from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 
 _ICEBERG = "org.apache.iceberg"
 _FIRST_ID = 1000
@@ -20,31 +19,48 @@ _NAMES = {"integer": "int"}
 
 @dataclass(frozen=True)
 class Layout:
-    """What a table is to be like: how it is partitioned, the optional columns it gets, the properties that are set."""
+    """How a table is to be partitioned, the optional columns it gets, and the properties that are set."""
 
     partition: tuple[PartitionField, ...]
     columns: tuple[Field, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-def evolved(session: SparkSession, metadata: Any, layout: Layout) -> Any:
-    """The metadata with a layout; the one given where nothing is to be changed."""
+@dataclass(frozen=True)
+class LayoutBasis:
+    """What a layout was made for; a table whose columns or partitioning changed since cannot take it."""
+
+    schema_id: int
+    spec_id: int
+    specs: int
+
+    @classmethod
+    def of(cls, metadata: Any) -> "LayoutBasis":
+        return cls(int(metadata.currentSchemaId()), int(metadata.defaultSpecId()), int(metadata.specs().size()))
+
+    def check(self, metadata: Any) -> None:
+        if LayoutBasis.of(metadata) != self:
+            raise CommitConflict(
+                "another program changed the table's columns or partitioning in the meantime; try again"
+            )
+
+
+def with_layout(iceberg: Any, metadata: Any, layout: Layout) -> Any:
+    """The metadata with a layout; the one given if nothing changes."""
     for column in layout.columns:
-        fixed = java_class(f"{_ICEBERG}.BaseTable")(_static(metadata, None), "new")
-        schema = fixed.updateSchema().addColumn(column.name, iceberg_type(session, column.type)).apply()
+        schema = as_if(iceberg, metadata).updateSchema().addColumn(column.name, _iceberg_type(column.type)).apply()
         highest = max(int(metadata.lastColumnId()), int(schema.highestFieldId()))
         metadata = metadata.buildFrom(metadata).setCurrentSchema(schema, highest).build()
-    changes = metadata.buildFrom(metadata).setDefaultPartitionSpec(spec(metadata, layout.partition))
+    changes = metadata.buildFrom(metadata).setDefaultPartitionSpec(spec(metadata, metadata.schema(), layout.partition))
     if layout.properties:
-        changes = changes.setProperties(java_class("java.util.HashMap")(dict(layout.properties)))
+        changes = changes.setProperties(dict(layout.properties))
     return changes.build()
 
 
-def spec(metadata: Any, partition: Sequence[PartitionField]) -> Any:
-    """A partitioning over a table's present columns, as Iceberg has it."""
+def spec(metadata: Any, schema: Any, partition: Sequence[PartitionField]) -> Any:
+    """A partitioning over the columns of a schema, as Iceberg's Java library has it."""
     parser = java_class(f"{_ICEBERG}.PartitionSpecParser")
     past = [json.loads(parser.toJson(one)) for one in metadata.specs()]
-    schema = metadata.schema()
     sources = {p.field: int(schema.findField(p.field).fieldId()) for p in partition}
     fields = spec_fields(partition, sources, past, int(metadata.lastAssignedPartitionId()))
     new_id = max((int(one["spec-id"]) for one in past), default=-1) + 1
@@ -67,32 +83,7 @@ def spec_fields(
     return fields
 
 
-def writing_to(metadata: Any, io: Any, folder: str, name: str) -> Any:
-    """A table of this metadata that Spark can write for, into a folder of its own; nothing can be committed to it."""
-    properties = java_class("java.util.HashMap")(metadata.properties())
-    properties.put("write.data.path", folder)
-    places = java_class(f"{_ICEBERG}.LocationProviders").locationsFor(str(metadata.location()), properties)
-    return java_class(f"{_ICEBERG}.BaseTable")(_static(metadata, io, places), name)
-
-
-@dataclass(frozen=True)
-class Built:
-    """What a layout was made for; a table that is another by now cannot take it."""
-
-    schema_id: int
-    spec_id: int
-    specs: int
-
-    @classmethod
-    def on(cls, metadata: Any) -> "Built":
-        return cls(int(metadata.currentSchemaId()), int(metadata.defaultSpecId()), int(metadata.specs().size()))
-
-    def check(self, metadata: Any) -> None:
-        if Built.on(metadata) != self:
-            raise CommitConflict("another program changed the table's columns or partitioning meanwhile; try again")
-
-
-def iceberg_type(session: SparkSession, kind: ColumnType) -> Any:
+def _iceberg_type(kind: ColumnType) -> Any:
     """A column type as Iceberg's Java library has it; ids inside it are given when it becomes a column's."""
     match kind:
         case Primitive(name):
@@ -101,11 +92,6 @@ def iceberg_type(session: SparkSession, kind: ColumnType) -> Any:
             return java_class(f"{_ICEBERG}.types.Types").fromPrimitiveString(str(kind))
     ddl = java_class("org.apache.spark.sql.types.DataType").fromDDL(spark_type(kind))
     return java_class(f"{_ICEBERG}.spark.SparkSchemaUtil").convert(ddl)
-
-
-def _static(metadata: Any, io: Any, places: Any = None) -> Any:
-    operations = java_class(f"{_ICEBERG}.StaticTableOperations")
-    return operations(metadata, io) if places is None else operations(metadata, io, places)
 
 
 def _transform(one: PartitionField) -> str:

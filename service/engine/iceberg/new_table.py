@@ -1,43 +1,42 @@
-"""A new table that is there with all its rows or not at all: its files are written before anybody can see it."""
+"""A new table that exists with all its rows or not at all: its files are written before anybody can see it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
 
-from service.engine.append import each
-from service.engine.jvm import java_class
-from service.engine.layout import Built, Layout, evolved
-from service.engine.repartition import Goal, Written
-from service.engine.swap import is_a
-from service.engine.tables import current
+from service.engine.iceberg.layout import Layout, LayoutBasis, with_layout
+from service.engine.iceberg.swap import Gate
+from service.engine.iceberg.tables import as_if, current
+from service.engine.jobs.repartition import RepartitionTarget, WrittenFiles
+from service.engine.session.java import each, is_a, java_class
+from service.engine.session.spark_types import SparkSession
 from service.errors import TableExists
-from service.names import BATCH_PROPERTY, CATALOG, CHANGES_PROPERTY, TableName
-from service.properties import ONLINE
+from service.model.names import BATCH_PROPERTY, CATALOG, CHANGES_PROPERTY, TableName
+from service.model.properties import ONLINE
 
 _ICEBERG = "org.apache.iceberg"
 _EXISTS = f"{_ICEBERG}.exceptions.AlreadyExistsException"
-# What is a table's own affair: where it keeps its files, who changed it, and whether it is offline.
+# What a table made of another one does not inherit: where it keeps its files, who changed it, whether it is offline.
 _PLACES = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 _OWN = (*_PLACES, BATCH_PROPERTY, CHANGES_PROPERTY, ONLINE)
 
 
 @dataclass(frozen=True)
 class NewTable:
-    """A table that nobody can see yet. Of use to the JVM that made it."""
+    """A table that nobody can see yet. Valid in the JVM that made it."""
 
     name: TableName
     transaction: Any
-    goal: Goal
+    goal: RepartitionTarget
 
 
 def prepare(session: SparkSession, source: str, name: TableName, layout: Layout, location: str) -> NewTable:
     """A table like another one but for its layout, with files below a location that is its alone."""
     iceberg = current(session, source)
     base = iceberg.operations().current()
-    metadata = evolved(session, base, layout)
+    metadata = with_layout(iceberg, base, layout)
     properties = java_class("java.util.HashMap")(metadata.properties())
     for key in _OWN:
         properties.remove(key)
@@ -48,23 +47,23 @@ def prepare(session: SparkSession, source: str, name: TableName, layout: Layout,
     try:
         transaction = _catalog(session).newCreateTableTransaction(identifier, schema, parts, location, properties)
     except Py4JJavaError as e:
-        raise _told(e, name) from e
+        raise _exists_or(e, name) from e
     to_be = transaction.table().operations().current()
-    inside = transaction.table()
-    fixed = java_class(f"{_ICEBERG}.StaticTableOperations")(to_be, inside.io(), inside.locationProvider())
-    written = java_class(f"{_ICEBERG}.BaseTable")(fixed, table)
-    return NewTable(name, transaction, Goal(written, Built.on(base), int(to_be.defaultSpecId()), layout))
+    written = as_if(transaction.table(), to_be)
+    return NewTable(
+        name, transaction, RepartitionTarget(written, LayoutBasis.of(base), int(to_be.defaultSpecId()), layout)
+    )
 
 
 def create(
     session: SparkSession,
     new: NewTable,
-    done: Sequence[Written],
+    done: Sequence[WrittenFiles],
     batch: str,
     summary: Mapping[str, str],
-    before_commit: Callable[[], object],
+    gate: Gate,
 ) -> None:
-    """Let everybody see the table, with these files; TableExists where there is one of its name by now. Once only."""
+    """Let everybody see the table, with these files; TableExists if there is one of its name. Once only."""
     transaction = new.transaction
     transaction.updateProperties().set(BATCH_PROPERTY, batch).commit()
     append = transaction.newFastAppend().set(BATCH_PROPERTY, batch)
@@ -74,18 +73,18 @@ def create(
         for file in each(one.handle):
             append.appendFile(file)
     append.commit()
-    before_commit()
+    gate()
     try:
         transaction.commitTransaction()
     except Py4JJavaError as e:
-        raise _told(e, new.name) from e
+        raise _exists_or(e, new.name) from e
 
 
 def _catalog(session: SparkSession) -> Any:
     return session._jsparkSession.sessionState().catalogManager().catalog(CATALOG).icebergCatalog()
 
 
-def _told(error: Py4JJavaError, name: TableName) -> Py4JJavaError | TableExists:
+def _exists_or(error: Py4JJavaError, name: TableName) -> Py4JJavaError | TableExists:
     if not is_a(error, _EXISTS):
         return error
     return TableExists(f"table {name.table!r} exists already in namespace {name.namespace!r}", field="target_table")

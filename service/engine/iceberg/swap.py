@@ -1,4 +1,4 @@
-"""A commit of ours: built on the newest metadata, given leave, then one compare-and-swap."""
+"""Our own commit: built on the newest metadata, allowed by its gate, then one compare-and-swap."""
 
 import logging
 import random
@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
-from service.engine.jvm import java_class
-from service.engine.tables import current, load_table, same_thread
-from service.names import BACKUP_PROPERTY, BATCH_PROPERTY
-from service.ranges import RANGES
+from service.engine.iceberg.tables import current, load_table
+from service.engine.session.java import call_hidden, is_a, java_class
+from service.engine.session.spark_types import SparkSession
+from service.model.names import BACKUP_PROPERTY
+from service.model.schema.ranges import RANGES_PROPERTY
 
 _ICEBERG = "org.apache.iceberg"
 _BEATEN = f"{_ICEBERG}.exceptions.CommitFailedException"
+# Only Iceberg's commits know every file they wrote, and they delete them in methods that are not public.
+_PRODUCER = f"{_ICEBERG}.SnapshotProducer"
 # Iceberg's word for a commit that certainly did not happen.
 _CERTAIN = f"{_ICEBERG}.exceptions.CleanableFailure"
 _NO_TABLE = f"{_ICEBERG}.exceptions.NoSuchTableException"
@@ -31,27 +32,26 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 log = logging.getLogger("firn.engine")
 
 
-class Moved(Exception):
-    """The table is not the one, or not of the schema or the ranges, that the rows were made for; nothing was
-    committed."""
+class TableChanged(Exception):
+    """The table was replaced, or got another schema or other ranges than those that the files were written for.
+    Nothing was committed."""
 
 
-@dataclass(frozen=True)
-class Staged:
-    """Data files that are written and that no snapshot holds yet."""
+class FilesChanged(TableChanged):
+    """Other writers changed or deleted files that were to be replaced. Nothing was committed."""
 
-    io: Any
-    files: tuple[Any, ...]
-    ranges: str = ""
-    """The ranges that the table was split by when they were written, as its property has them."""
 
-    @property
-    def paths(self) -> list[str]:
-        return [str(file.location()) for file in self.files]
+Gate = Callable[[], object]
+"""Asked when nothing but the swap is left to do; raises if the batch is no longer ours.
 
-    @property
-    def records(self) -> int:
-        return sum(int(file.recordCount()) for file in self.files)
+It is the one call from here back to the caller. It cannot be a step of the caller's: a commit that is beaten is
+built again and then needs a new look in the ledger, which must come after the metadata was read and before the swap.
+Otherwise an instance that took the batch over could have fenced the table in between, unnoticed.
+"""
+
+
+def no_gate() -> None:
+    """Lets every commit pass."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Tag:
 
 
 @dataclass(frozen=True)
-class Target:
+class CommitTarget:
     """The table that rows were made for."""
 
     session: SparkSession
@@ -71,10 +71,10 @@ class Target:
     uuid: str
     schema_id: int | None
     ranges: str | None = None
-    """Those that the rows' files are laid out by, where that may have been in another turn of the table."""
+    """Those that the files are laid out by, if they were written before the table's lock was held."""
 
     def load(self) -> Any:
-        """The table as it is now; Moved when it is not the one."""
+        """The table as it is now; TableChanged if it is another one."""
         iceberg = current(self.session, self.name)
         metadata = iceberg.operations().current()
         if metadata is None:  # it was found gone while something was committed; loading says so, or finds another
@@ -84,45 +84,36 @@ class Target:
         return iceberg
 
     def check(self, metadata: Any) -> None:
-        # As a UUID: Iceberg keeps the text that whoever made the table wrote.
+        # As a UUID: Iceberg keeps its text as the table's creator wrote it.
         if uuids.UUID(metadata.uuid()) != uuids.UUID(self.uuid):
-            raise Moved(f"{self.name} was dropped and created anew meanwhile")
+            raise TableChanged(f"{self.name} was dropped and created anew in the meantime")
         if self.schema_id is not None and metadata.currentSchemaId() != self.schema_id:
-            raise Moved(f"the schema of {self.name} has changed meanwhile")
-        if self.ranges is not None and metadata.property(RANGES, "") != self.ranges:
-            raise Moved(f"{self.name} was split by other points meanwhile")
-
-
-def append_files(iceberg: Any, staged: Staged, batch: str) -> Any:
-    """The commit that adds staged files, for `swap` to make."""
-    # With a pool, Iceberg sleeps 10 ms at a time until it is done, several times in one commit.
-    here = same_thread()
-    update = iceberg.newAppend().scanManifestsWith(here).writeManifestsWith(here, 1).set(BATCH_PROPERTY, batch)
-    for file in staged.files:
-        update.appendFile(file)
-    return update
+            raise TableChanged(f"the schema of {self.name} has changed in the meantime")
+        if self.ranges is not None and metadata.property(RANGES_PROPERTY, "") != self.ranges:
+            raise TableChanged(f"{self.name} was split by other points in the meantime")
 
 
 def swap(
-    target: Target,
+    target: CommitTarget,
     iceberg: Any,
     update: Any,
-    before_commit: Callable[[Any], object],
-    give_up: Callable[[], object] = lambda: None,
+    before_swap: Callable[[Any], object],
+    clean_up: Callable[[], object] = lambda: None,
     tag: Tag | None = None,
-    on: Any = None,
+    evolved: Any = None,
 ) -> int:
-    """What Iceberg's own commit does, with `before_commit` between what it builds on and the swap; the snapshot's id.
+    """Commit an update of Iceberg's, as its own `commit` does, but with a look before each swap; the snapshot's id.
 
-    Its own refreshes and tries again by itself: whoever took the batch over meanwhile would not be heard. What it
-    deletes is deleted here too, and nothing that a snapshot may hold. `give_up` is called when none does.
-    `before_commit` is given the snapshot to be.
+    Iceberg's own commit refreshes and retries by itself, so that it would pass over an instance that took the batch
+    over.
 
-    `tag` is put, in the same swap, on the snapshot that the new one is built on; where it is the table's first,
-    on none. The new one's summary names it, as `firn-backup`.
-
-    `on` is metadata that differs from the table's own by more than a snapshot: what the update knows, and what becomes
-    the table's with it. Such a commit is not tried again when it is beaten.
+    Args:
+        before_swap: given the snapshot to be; what it raises keeps it from being committed.
+        clean_up: deletes what the caller wrote; called if certainly no snapshot holds it.
+        tag: put, in the same swap, on the snapshot that the new one is built on, if there is one. The new snapshot's
+            summary names it, as `firn-backup`.
+        evolved: metadata that becomes the table's with the snapshot, and that `update` was built on. Such a commit is
+            not retried.
     """
     operations, io = iceberg.operations(), iceberg.io()
     if tag is not None:
@@ -135,13 +126,13 @@ def swap(
             # Taken now: a swap that is asked for with older metadata than the table's fails.
             base = operations.current()
             target.check(base)
-            before_commit(snapshot)
+            before_swap(snapshot)
             # Called on an instance, Py4J need not first ask what the name of the class means.
-            to_be = base if on is None else on
+            to_be = base if evolved is None else evolved
             changes = to_be.buildFrom(to_be).setBranchSnapshot(snapshot, "main")
             updated = _tagged(changes, base, snapshot, tag).build()
         except BaseException:
-            _clean(update, give_up)
+            _clean(update, clean_up)
             raise
         try:
             operations.commit(base, updated)
@@ -150,34 +141,34 @@ def swap(
                 raise
             if _is_there(target, operations, snapshot):
                 return int(snapshot.snapshotId())
-            if on is not None or not is_a(e, _BEATEN) or tries > base.propertyAsInt(*_RETRIES):
-                _clean(update, give_up)
+            if evolved is not None or not is_a(e, _BEATEN) or tries > base.propertyAsInt(*_RETRIES):
+                _clean(update, clean_up)
                 raise
             with suppress(Py4JJavaError):  # an orphan, at worst
                 io.deleteFile(snapshot.manifestListLocation())
             time.sleep(random.uniform(0.5, 1) * min(_PAUSE_S * 2 ** (tries - 1), _LONGEST_PAUSE_S))
             continue
-        # Only a merge, or an earlier try, wrote a manifest that the snapshot does not hold.
+        # Only a merge, or an earlier try, leaves a manifest that the snapshot does not hold.
         if tries > 1 or snapshot.summary().get("manifests-replaced") != "0":
             _clean_unused(update, snapshot, io)
         return int(snapshot.snapshotId())
 
 
 def _tagged(changes: Any, base: Any, snapshot: Any, tag: Tag | None) -> Any:
-    """The changes, with a tag on the snapshot that the one to be is built on."""
+    """The changes, with a tag on the snapshot that the new one is built on."""
     parent_id = snapshot.parentId()
     if tag is None or parent_id is None:
         return changes
-    # A tag's age is its snapshot's, which may be old by now.
+    # A tag's age is its snapshot's, which may be old.
     age_ms = max(0, time.time_ns() // 1_000_000 - int(base.snapshot(parent_id).timestampMillis()))
     reference = java_class(f"{_ICEBERG}.SnapshotRef").tagBuilder(parent_id)
     return changes.setRef(tag.name, reference.maxRefAgeMs(age_ms + tag.keep_ms).build())
 
 
-def _is_there(target: Target, operations: Any, snapshot: Any) -> bool:
-    """Whether a swap happened that was said to have failed.
+def _is_there(target: CommitTarget, operations: Any, snapshot: Any) -> bool:
+    """Whether a swap happened although it was reported as failed.
 
-    A catalog that asks again by itself when its connection breaks is beaten by its own first try.
+    A catalog client that retries by itself when its connection breaks can be beaten by its own first try.
     """
     try:
         metadata = operations.refresh()
@@ -186,25 +177,25 @@ def _is_there(target: Target, operations: Any, snapshot: Any) -> bool:
             return False
         try:
             target.load()
-        except Moved:
+        except TableChanged:
             return False
         raise
     return metadata is not None and metadata.snapshot(snapshot.snapshotId()) is not None
 
 
-def _apply(target: Target, update: Any) -> Any:
-    """The snapshot to be, on the newest metadata; its manifests are written."""
+def _apply(target: CommitTarget, update: Any) -> Any:
+    """Build the snapshot on the newest metadata, and write its manifests."""
     try:
         return update.apply()
     except Py4JJavaError:
-        # The metadata of a table made anew is refused with an error that only its words tell apart.
+        # Iceberg refuses the metadata of a recreated table with an error that only its text tells apart.
         target.load()
         raise
 
 
-def _clean(update: Any, give_up: Callable[[], object]) -> None:
-    """Delete all that a commit wrote which certainly did not happen."""
-    for delete in (lambda: _hidden(update, "cleanAll"), give_up):
+def _clean(update: Any, clean_up: Callable[[], object]) -> None:
+    """Delete everything that a commit wrote which certainly did not happen."""
+    for delete in (lambda: call_hidden(_PRODUCER, "cleanAll", update), clean_up):
         try:
             delete()
         except Exception as e:
@@ -214,23 +205,7 @@ def _clean(update: Any, give_up: Callable[[], object]) -> None:
 def _clean_unused(update: Any, snapshot: Any, io: Any) -> None:
     """Delete the manifests of a commit that are not in the snapshot it made."""
     try:
-        _hidden(update, "cleanUncommitted", java_class("java.util.HashSet")(snapshot.allManifests(io)))
+        kept = java_class("java.util.HashSet")(snapshot.allManifests(io))
+        call_hidden(_PRODUCER, "cleanUncommitted", update, ("java.util.Set", kept))
     except Exception as e:
         log.warning("manifests that snapshot %s does not hold could not be deleted: %s", snapshot.snapshotId(), e)
-
-
-def _hidden(update: Any, name: str, *arguments: Any) -> None:
-    """Call a method of Iceberg's commits that is not public: only they know every file they wrote."""
-    gateway: Any = SparkContext._gateway
-    given = gateway.new_array(java_class("java.lang.Object"), len(arguments))
-    for i, argument in enumerate(arguments):
-        given[i] = argument
-    methods = java_class("java.lang.Class").forName(f"{_ICEBERG}.SnapshotProducer").getDeclaredMethods()
-    [method] = [method for method in methods if method.getName() == name]
-    method.setAccessible(True)
-    method.invoke(update, given)
-
-
-def is_a(error: Py4JJavaError, name: str) -> bool:
-    """Whether what the JVM threw is of a class."""
-    return bool(java_class("java.lang.Class").forName(name).isInstance(error.java_exception))

@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.sql import SparkSession
 
-from service.engine.jvm import java_class
-from service.engine.translate import EXPIRED, translated
+from service.engine.session.java import java_class, reflected
+from service.engine.session.spark_types import SparkSession
+from service.engine.session.translate import EXPIRED, translated
 from service.errors import FirnError, InvalidFilter, InvalidQuery, SnapshotNotFound
-from service.names import CATALOG
+from service.model.names import CATALOG
 
 _ICEBERG = "org.apache.iceberg"
 _EXECUTORS = f"{_ICEBERG}.relocated.com.google.common.util.concurrent.MoreExecutors"
 _LOCAL_IO = f"{_ICEBERG}.hadoop.HadoopFileIO"
-# Later ones have the last word.
+# In increasing order of precedence.
 _HADOOP = ("spark.hadoop.", f"spark.sql.catalog.{CATALOG}.hadoop.")
 _KEPT = 16
-# A table in Spark SQL, and its snapshot; without one it is whatever the table holds by then.
+# A table in Spark SQL, and its snapshot; without one, whatever the table holds when it is read.
 Place = tuple[str, int | None]
 
 
 @dataclass(frozen=True)
-class Pinned:
+class PinnedTable:
     """A table at a snapshot, as one session knows it: the name of a view, and the JVM's frame behind it."""
 
     view: str
@@ -37,22 +37,37 @@ def load_table(session: SparkSession, table: str) -> Any:
 
 
 def current(session: SparkSession, table: str) -> Any:
-    """The table as it is now; metadata that the session has read before is read again only if there is newer."""
-    # A table object gathers a reporter with each write, so each write gets a new one.
+    """The table as it is now. Metadata that the session has read before is read again only if there is newer."""
+    # A table object collects a reporter with each write, so each write gets a new one.
     return _table(_operations(session, table), table)
 
 
-@contextmanager
-def reading(session: SparkSession, places: Iterable[Place]) -> Iterator[Mapping[Place, Pinned]]:
-    """Those of the places that are snapshots, ready to be read during the block.
+def as_if(iceberg: Any, metadata: Any, locations: Any = None) -> Any:
+    """The table as it would be with other metadata, to be read or written for; nothing can be committed to it."""
+    operations = java_class(f"{_ICEBERG}.StaticTableOperations")
+    fixed = operations(metadata, iceberg.io(), locations or iceberg.locationProvider())
+    return java_class(f"{_ICEBERG}.BaseTable")(fixed, str(iceberg.name()))
 
-    A snapshot never changes, so that neither the catalog nor any metadata is asked about one that was read before.
-    SnapshotNotFound if the block fails and one of them is gone: what was kept of it told nothing of its end.
+
+def writing_to(iceberg: Any, metadata: Any, folder: str) -> Any:
+    """The same, with its new data files in a folder of their own, where they can be found if all else fails."""
+    properties = java_class("java.util.HashMap")(metadata.properties())
+    properties.put("write.data.path", folder)
+    places = java_class(f"{_ICEBERG}.LocationProviders").locationsFor(str(metadata.location()), properties)
+    return as_if(iceberg, metadata, places)
+
+
+@contextmanager
+def pinned_reads(session: SparkSession, places: Iterable[Place]) -> Iterator[Mapping[Place, PinnedTable]]:
+    """Views of those places that are snapshots, for the block.
+
+    A snapshot never changes, so neither the catalog nor metadata is read for one that was read before. Raises
+    SnapshotNotFound if the block fails because one has expired since.
     """
     wanted = [place for place in dict.fromkeys(places) if place[1] is not None]
     try:
         pinned = {place: _pin(session, *place) for place in wanted}
-        # Only now: a query may read more tables than are kept.
+        # Only now, as a query may read more tables than are kept.
         for place in list(_pins(session))[: -max(_KEPT, len(wanted))]:
             _unpin(session, place)
         yield pinned
@@ -64,13 +79,13 @@ def reading(session: SparkSession, places: Iterable[Place]) -> Iterator[Mapping[
         for table, snapshot_id in wanted:
             _unpin(session, (table, snapshot_id))
             _kept(session).pop(table, None)
-            with suppress(Py4JJavaError):  # what is wrong with the table, the first error says
+            with suppress(Py4JJavaError):  # the first error says what is wrong with the table
                 if load_table(session, table).snapshot(snapshot_id) is None:
                     raise SnapshotNotFound(EXPIRED) from None
         raise
 
 
-def _pin(session: SparkSession, table: str, snapshot_id: int | None) -> Pinned:
+def _pin(session: SparkSession, table: str, snapshot_id: int | None) -> PinnedTable:
     pins = _pins(session)
     place = (table, snapshot_id)
     pinned = pins.pop(place, None) or _pinned(session, table, snapshot_id)
@@ -78,7 +93,7 @@ def _pin(session: SparkSession, table: str, snapshot_id: int | None) -> Pinned:
     return pinned
 
 
-def _pinned(session: SparkSession, table: str, snapshot_id: int | None) -> Pinned:
+def _pinned(session: SparkSession, table: str, snapshot_id: int | None) -> PinnedTable:
     operations = _kept(session).get(table)
     metadata = operations and operations.current()
     if metadata is None or metadata.snapshot(snapshot_id) is None:
@@ -94,7 +109,7 @@ def _pinned(session: SparkSession, table: str, snapshot_id: int | None) -> Pinne
     number = session.__dict__["_firn_views"] = session.__dict__.get("_firn_views", 0) + 1
     view = f"_firn_{number}"
     frame.createOrReplaceTempView(view)
-    return Pinned(view, frame)
+    return PinnedTable(view, frame)
 
 
 def _unpin(session: SparkSession, place: Place) -> None:
@@ -103,8 +118,8 @@ def _unpin(session: SparkSession, place: Place) -> None:
         session.catalog.dropTempView(pinned.view)
 
 
-def _pins(session: SparkSession) -> dict[Place, Pinned]:
-    found: dict[Place, Pinned] = session.__dict__.setdefault("_firn_pins", {})
+def _pins(session: SparkSession) -> dict[Place, PinnedTable]:
+    found: dict[Place, PinnedTable] = session.__dict__.setdefault("_firn_pins", {})
     return found
 
 
@@ -114,13 +129,13 @@ def _kept(session: SparkSession) -> dict[str, Any]:
 
 
 def _operations(session: SparkSession, table: str) -> Any:
-    """What knows a table's metadata, at its newest."""
+    """Iceberg's operations of a table, with its newest metadata."""
     kept = _kept(session)
     operations = kept.pop(table, None)
     if operations is not None:
         try:
             gone = operations.refresh() is None
-        except Py4JJavaError:  # dropped, or another one by now: whatever it is, loading says
+        except Py4JJavaError:  # dropped or replaced; loading it finds out
             gone = True
         operations = None if gone else operations
     if operations is None:
@@ -139,12 +154,12 @@ def _table(operations: Any, table: str) -> Any:
 
 
 def _quicken(session: SparkSession, io: Any) -> None:
-    """Make a session's access to local files cheaper, for all its tables; nothing else but its speed changes."""
+    """Make a session's access to local files faster, for all its tables."""
     if "_firn_quickened" in session.__dict__:
         return
     session.__dict__["_firn_quickened"] = True
     _delete_at_once()
-    # Each job is sent the whole of it, and most of its thousand settings are of file systems that are not local.
+    # Each job is sent all of them, and most of the thousand settings concern file systems that are not local.
     settings = java_class("org.apache.hadoop.conf.Configuration")(False)
     for name, value in session.sparkContext.getConf().getAll():
         for prefix in _HADOOP:
@@ -154,18 +169,18 @@ def _quicken(session: SparkSession, io: Any) -> None:
 
 
 def _delete_at_once() -> None:
-    """Let Hadoop's file access delete on the thread that asks, as each commit does with one old metadata file.
+    """Have Iceberg's Hadoop file access delete on the calling thread; each commit deletes an old metadata file.
 
-    It has a pool for it, and Iceberg sleeps 10 ms until the pool is done; on local disks that is most of a commit.
-    There is no setting for it, only this field.
+    With its pool, Iceberg sleeps for 10 ms until the pool is done, which on local disks is most of a commit. There is
+    no setting for it, only this field.
     """
     with suppress(Py4JError):
-        files = java_class("java.lang.Class").forName(_LOCAL_IO)
-        pool = files.getDeclaredField("executorService")
+        pool = reflected(_LOCAL_IO).getDeclaredField("executorService")
         pool.setAccessible(True)
         pool.set(None, same_thread())
 
 
 def same_thread() -> Any:
-    """What runs tasks at once, on the thread that asks for them."""
+    """An executor that runs tasks on the calling thread. With a pool, Iceberg polls every 10 ms in several steps of a
+    commit."""
     return java_class(_EXECUTORS).newDirectExecutorService()

@@ -1,4 +1,4 @@
-"""Parquet files read and written by Arrow. It travels to Spark's Python workers, so it imports nothing of ours."""
+"""Parquet files read and written by Arrow. Spark sends this module to its workers, so it imports nothing of ours."""
 
 import itertools
 import os
@@ -11,35 +11,35 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _FIELD_ID = b"PARQUET:field_id"
-# Of so many rows, so great a part must be different for a column to be written without a dictionary.
+# A column is written without a dictionary if so great a part of its first values is distinct.
 _LOOKED_AT, _DISTINCT = 20_000, 0.8
 
 
-class Odd(Exception):
-    """A file is not of the very schema that all are said to have."""
+class SchemaDiffers(Exception):
+    """A file does not have exactly the schema that all should have."""
 
 
 @dataclass(frozen=True)
-class Part:
+class MergePart:
     """Files whose rows become one file, in their order."""
 
     paths: Sequence[str]
-    """As locations have them, and so `to`: with a scheme."""
+    """With a scheme, as `to`."""
     to: str
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What the files are like, and what is written."""
+class FileShape:
+    """What the files are like, and how they are written."""
 
     schema: pa.Schema
-    """With the field ids that Iceberg knows the columns by."""
+    """With Iceberg's field ids."""
     codec: str
     group_bytes: int
 
 
-def merge(part: Part, shape: Shape) -> int:
-    """Write one file of several; how many rows it has. Memory is bounded by a row group and a file."""
+def merge(part: MergePart, shape: FileShape) -> int:
+    """Write one file of several, and return how many rows it has. Memory is bounded by a row group and a file."""
     pa.set_cpu_count(1)  # a task has one core
     _forget_archives()
     to = local_path(part.to)
@@ -70,15 +70,15 @@ def merge(part: Part, shape: Shape) -> int:
 def _forget_archives() -> None:
     """Let the next task of this worker begin at once.
 
-    Before each, Spark has Python forget where modules lie, whereupon it reads the whole of PySpark's own archive anew:
-    0.18 s. What is in there is installed as files, too.
+    Before each task, Spark has Python forget where modules are, so that Python reads PySpark's whole archive again,
+    which takes 0.18 s. What is in there is also installed as files.
     """
     sys.path[:] = [path for path in sys.path if not path.endswith(".zip")]
     for path in [path for path in sys.path_importer_cache if ".zip" in path]:
         del sys.path_importer_cache[path]
 
 
-def _groups(paths: Sequence[str], shape: Shape) -> Iterator[pa.Table]:
+def _groups(paths: Sequence[str], shape: FileShape) -> Iterator[pa.Table]:
     """The rows of the files, in pieces as large as a row group should be."""
     waiting: list[pa.Table] = []
     size, alike = 0, None
@@ -101,7 +101,7 @@ def _groups(paths: Sequence[str], shape: Shape) -> Iterator[pa.Table]:
 
 
 def _repeating(table: pa.Table) -> list[str]:
-    """The columns of which a dictionary of values is worth it: those whose values come again."""
+    """The columns whose values repeat, so that a dictionary pays."""
     some = table.slice(0, _LOOKED_AT)
     most = some.num_rows * _DISTINCT
     return [name for name in table.column_names if pc.count_distinct(some[name]).as_py() <= most]
@@ -110,7 +110,7 @@ def _repeating(table: pa.Table) -> list[str]:
 def _check(found: pa.Schema, wanted: pa.Schema, path: str) -> None:
     same = len(found) == len(wanted) and all(map(_same, found, wanted))
     if not same:
-        raise Odd(f"{path} has {found}")
+        raise SchemaDiffers(f"{path} has {found}")
 
 
 def _same(found: pa.Field, wanted: pa.Field) -> bool:
@@ -124,10 +124,10 @@ def _same(found: pa.Field, wanted: pa.Field) -> bool:
 
 
 def local_path(location: str) -> str:
-    """A location's path on this machine: Hadoop takes its characters as they are, codes and all."""
+    """A location's path on this machine. Hadoop does not decode percent codes in it."""
     return "/" + location.removeprefix("file:").lstrip("/")
 
 
 def field(name: str, kind: pa.DataType, required: bool, field_id: int) -> pa.Field:
-    """A column as Iceberg has them in files."""
+    """A column as Iceberg has it in files."""
     return pa.field(name, kind, nullable=not required, metadata={_FIELD_ID: str(field_id).encode()})

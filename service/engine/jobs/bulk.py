@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 
-from pyspark.sql import SparkSession
-
-from service.derived import Derived
-from service.engine.append import stage
-from service.engine.derived import fill
-from service.engine.swap import Staged
-from service.engine.tags import OnCancel, cancellable
-from service.engine.transforms import hashes_uuid
-from service.partition import PartitionField
-from service.schema import TableSchema
+from service.engine.iceberg.staging import StagedFiles
+from service.engine.jobs.append import stage
+from service.engine.session.spark_types import SparkSession
+from service.engine.session.tags import OnCancel, cancellable
+from service.engine.sql.derived import fill
+from service.engine.sql.transforms import hashes_uuid
+from service.model.schema.derived import DerivedColumn
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import TableSchema
 
 # Splits end where row groups do; without room for one more, the last few would make a task of their own.
 _GROUP_BYTES = 5 << 20
@@ -25,13 +24,13 @@ def move(
     *,
     schema: TableSchema,
     partition: Sequence[PartitionField],
-    derived: Sequence[Derived] = (),
+    derived: Sequence[DerivedColumn] = (),
     on_cancel: OnCancel = lambda cancel: None,
-) -> Staged:
+) -> StagedFiles:
     """Write the rows of `source`, which take about `size` bytes there, into files of `target` for a later commit.
 
-    Where a derived column of a row is null, it is worked out. `on_cancel` is given what cancels it; then it fails, and
-    what was written is removed.
+    A derived column that is null in a row is computed. `on_cancel` is given a function that cancels the job; then the
+    job fails, and what it wrote is removed.
     """
     # A task a core: the fewer tasks, the fewer files; each closes its files as they reach their target size.
     cores = session.sparkContext.defaultParallelism
@@ -44,8 +43,8 @@ def move(
 
 
 def _options(schema: TableSchema, partition: Sequence[PartitionField]) -> dict[str, str]:
-    """Each partition's rows together and, wherever that can be, one after another: a file open in every partition at
-    once would take any memory."""
+    """Each partition's rows together and, if possible, one after another: a file open in every partition at once would
+    take too much memory."""
     if not partition:
         return {}
     return {"distribution-mode": "hash", "fanout-enabled": "true" if hashes_uuid(partition, schema) else "false"}

@@ -1,33 +1,32 @@
-"""What tells two states of a table apart, row by row: the rows of files that only one of them holds, compared."""
+"""How two states of a table differ, row by row: the rows of files that only one of them holds, compared."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-
-from service.engine import diff_sql, pick
-from service.engine.append import staging
-from service.engine.frames import named
-from service.engine.past import under
-from service.engine.pick import Files
-from service.engine.rows import collect, json_rows
-from service.engine.tables import current
-from service.schema import TableSchema
+from service.engine.iceberg import scan_tasks
+from service.engine.iceberg.scan_tasks import SnapshotFiles
+from service.engine.iceberg.staging import readable
+from service.engine.iceberg.tables import current
+from service.engine.session.rows import collect, json_rows
+from service.engine.session.spark_types import DataFrame, SparkSession
+from service.engine.sql import diff_sql
+from service.engine.sql.frames import named
+from service.engine.sql.past import under
+from service.model.schema.types import TableSchema
 
 Kind = Literal["inserted", "deleted", "updated"]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared, under which columns, and which part of the difference is wanted."""
+    """What is compared, under which columns, and which page of the difference is wanted."""
 
     table: str
-    before: Files
-    after: Files
-    """Of both sides those that the other does not hold just so."""
+    before: SnapshotFiles
+    after: SnapshotFiles
+    """On both sides, those that the other does not hold in the same way."""
     schema_id: int
     schema: TableSchema
     keys: tuple[str, ...]
@@ -37,7 +36,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RowChange:
-    """One row's difference; what is not there is None."""
+    """One row's difference; a side without the row is None."""
 
     kind: Kind
     before: dict[str, Any] | None
@@ -45,7 +44,7 @@ class RowChange:
 
 
 @dataclass(frozen=True)
-class Compared:
+class DiffResult:
     """How many rows differ, and some of them."""
 
     inserted: int = 0
@@ -54,44 +53,48 @@ class Compared:
     changes: tuple[RowChange, ...] = ()
 
 
-def compare(session: SparkSession, asked: Comparison) -> Compared:
-    """Count the rows that differ, and give the part of them that is asked for, in an order that never changes."""
-    with _net(session, asked) as net:
+def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
+    """Count the rows that differ, and return a page of them, in an order that never changes."""
+    from pyspark import StorageLevel
+
+    with _net(session, comparison) as net:
         if net is None:
-            return Compared()
-        if asked.limit:
-            # The page and the counts are made of the same.
+            return DiffResult()
+        if comparison.limit:
+            # Both the page and the counts are made of it.
             net.persist(StorageLevel.DISK_ONLY)
         try:
             with named(session, net) as view:
-                [row] = session.sql(diff_sql.counts(view, asked.schema, asked.keys)).collect()
+                [row] = session.sql(diff_sql.counts(view, comparison.schema, comparison.keys)).collect()
                 inserted, deleted, updated = (int(number or 0) for number in row)
-                some = asked.limit and asked.offset < inserted + deleted + updated
-                return Compared(inserted, deleted, updated, _page(session, view, asked) if some else ())
+                some = comparison.limit and comparison.offset < inserted + deleted + updated
+                return DiffResult(inserted, deleted, updated, _page(session, view, comparison) if some else ())
         finally:
-            if asked.limit:
+            if comparison.limit:
                 net.unpersist()
 
 
 @contextmanager
-def _net(session: SparkSession, asked: Comparison) -> Iterator[DataFrame | None]:
-    """Each content that one side has more often than the other, and how much more often; None where all is shared."""
-    sides = [(state, sign) for state, sign in ((asked.before, -1), (asked.after, 1)) if state.paths]
+def _net(session: SparkSession, comparison: Comparison) -> Iterator[DataFrame | None]:
+    """Each content that one side has more often, and how much more often; None if both hold the same."""
+    sides = [(state, sign) for state, sign in ((comparison.before, -1), (comparison.after, 1)) if state.paths]
     if not sides:
         yield None
         return
-    iceberg = under(current(session, asked.table), asked.schema_id)
+    iceberg = under(current(session, comparison.table), comparison.schema_id)
     with ExitStack() as stack:
         sources = [
-            (stack.enter_context(staging(iceberg, pick.tasks(iceberg, state.snapshot_id, state.paths))), sign)
+            (stack.enter_context(readable(iceberg, scan_tasks.tasks(iceberg, state.snapshot_id, state.paths))), sign)
             for state, sign in sides
         ]
-        yield session.sql(diff_sql.net(sources, asked.schema))
+        yield session.sql(diff_sql.net(sources, comparison.schema))
 
 
-def _page(session: SparkSession, view: str, asked: Comparison) -> tuple[RowChange, ...]:
-    found = collect(session.sql(diff_sql.page(view, asked.schema, asked.keys, asked.limit, asked.offset)))
-    names = list(asked.schema.names)
+def _page(session: SparkSession, view: str, comparison: Comparison) -> tuple[RowChange, ...]:
+    found = collect(
+        session.sql(diff_sql.page(view, comparison.schema, comparison.keys, comparison.limit, comparison.offset))
+    )
+    names = list(comparison.schema.names)
     width = len(names)
     had, has = found.column(0).to_pylist(), found.column(1).to_pylist()
     before = json_rows(found.select(range(2, 2 + width)).rename_columns(names))

@@ -3,19 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from service.engine.relayout import Recipe, widened
-from service.engine.rows import collect, json_rows
-from service.engine.sql import Parameters, at_snapshot, run
-from service.engine.tags import tagged
-from service.engine.transforms import value
-from service.partition import PartitionField
+from service.engine.jobs.relayout import LayoutRecipe, widened
+from service.engine.session.rows import collect, json_rows
+from service.engine.session.spark_types import SparkSession
+from service.engine.session.tags import tagged
+from service.engine.sql.sql import Parameters, at_snapshot, run
+from service.engine.sql.transforms import value
+from service.model.schema.partition import PartitionField
 
 
 @dataclass(frozen=True)
-class Counted:
-    """The partitions with most rows, each with its fields' values, and how many there are of partitions and rows."""
+class PartitionCounts:
+    """The partitions with most rows, each with its fields' values, and how many partitions and rows there are."""
 
     largest: tuple[tuple[tuple[Any, ...], int], ...]
     partitions: int
@@ -26,12 +25,12 @@ def count_partitions(
     session: SparkSession,
     table: str,
     snapshot_id: int | None,
-    recipe: Recipe,
+    recipe: LayoutRecipe,
     partition: tuple[PartitionField, ...],
     most: int,
     tag: str,
-) -> Counted:
-    """Count a table's rows by what would be their partition; no more than so many of them are told."""
+) -> PartitionCounts:
+    """Count a table's rows by what would be their partition; `most` partitions at most are returned."""
     parameters = Parameters()
     names = [f"v{n}" for n in range(len(partition))]
     rows = f"SELECT {widened(recipe, parameters)} FROM {at_snapshot(table, snapshot_id)}"
@@ -46,4 +45,4 @@ def count_partitions(
         found = json_rows(collect(run(session, text, parameters.values)))
     largest = tuple((tuple(row[name] for name in names), int(row["rows"])) for row in found)
     first = found[0] if found else {"partitions": 0, "total": 0}
-    return Counted(largest[:most], int(first["partitions"]), int(first["total"]))
+    return PartitionCounts(largest[:most], int(first["partitions"]), int(first["total"]))

@@ -1,28 +1,28 @@
-"""A table made to hold what a backup of it holds: what only it has out, what only the backup has written anew.
+"""A table made to hold what a backup of it holds: files that only it has go, rows that only the backup has return.
 
-A data file that was taken out of a table is never put back as it is: the format advises against it, since programs that
-let old snapshots go may delete a file with the snapshot that took it out, whether it is back or not. New files also
-know nothing of the delete files that there were or are.
+A data file that was removed from a table is never put back as it is. The format advises against it: a program that
+expires old snapshots may delete a file with the snapshot that removed it, whether it is back or not. So their rows are
+written again, which also leaves behind the delete files that there were.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from service.derived import Derived
-from service.engine import pick
-from service.engine.append import discard, each, staging, write_staged
-from service.engine.derived import fill
-from service.engine.jvm import java_class
-from service.engine.past import under
-from service.engine.pick import Files
-from service.engine.sql import identifier
-from service.engine.swap import Staged, Tag, Target, swap
-from service.engine.tables import current
+from service.engine.iceberg import scan_tasks
+from service.engine.iceberg.replace import FileReplacement, replace_files
+from service.engine.iceberg.scan_tasks import SnapshotFiles
+from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
+from service.engine.iceberg.swap import CommitTarget, Gate, Tag
+from service.engine.iceberg.tables import as_if, current
+from service.engine.session.java import each, java_class
+from service.engine.session.spark_types import SparkSession
+from service.engine.sql.derived import fill
+from service.engine.sql.past import under
+from service.engine.sql.sql import identifier
 from service.errors import CommitConflict, RowCountMismatch
-from service.names import BATCH_PROPERTY, RESERVED_COLUMN_PREFIX
+from service.model.names import RESERVED_COLUMN_PREFIX
+from service.model.schema.derived import DerivedColumn
 
 _ICEBERG = "org.apache.iceberg"
 # Rows of a partition come together before they are written, so that few files come of many; sorting takes disk, not
@@ -31,8 +31,8 @@ _OPTIONS = {"distribution-mode": "hash", "fanout-enabled": "false"}
 
 
 @dataclass(frozen=True)
-class Difference:
-    """What tells a state of a table from what a backup holds, by data files."""
+class RestoreDifference:
+    """How a state of a table differs from what a backup holds, by data files."""
 
     backup_id: int
     current_id: int | None
@@ -44,34 +44,32 @@ class Difference:
     rows_after: int
     """What the backup holds."""
 
-    def without_files(self) -> "Difference":
-        """No difference at all."""
+    def without_files(self) -> "RestoreDifference":
+        """The same, with no difference at all."""
         return replace(self, back=frozenset(), gone=frozenset())
 
 
 @dataclass(frozen=True)
-class Restore:
+class RestoreJob:
     """What is to be committed, and how."""
 
     table: str
     uuid: str
     schema_id: int
-    difference: Difference
+    difference: RestoreDifference
     batch: str
-    leave: Callable[[], object]
-    """Raises where the batch is no longer ours; asked when nothing but the commit is left to do."""
+    gate: Gate
     tag: Tag | None = None
-    said: Mapping[str, str] = field(default_factory=dict)
-    """What the snapshot's summary is to say."""
-    late: tuple[Derived, ...] = ()
-    """Columns that are worked out and that the earlier state did not have."""
+    summary: Mapping[str, str] = field(default_factory=dict)
+    late: tuple[DerivedColumn, ...] = ()
+    """Derived columns that the earlier state did not have."""
 
 
-def compare(session: SparkSession, table: str, backup_id: int, current_id: int | None) -> Difference:
-    """What tells a state from a backup where delete files take rows out of either's data files."""
+def compare(session: SparkSession, table: str, backup_id: int, current_id: int | None) -> RestoreDifference:
+    """How a state differs from a backup if delete files concern either's data files."""
     iceberg = current(session, table)
     held, now = _apart(iceberg, backup_id, current_id)
-    return Difference(
+    return RestoreDifference(
         backup_id,
         current_id,
         back=held.paths,
@@ -81,66 +79,84 @@ def compare(session: SparkSession, table: str, backup_id: int, current_id: int |
     )
 
 
-def apart(session: SparkSession, table: str, one_id: int, other_id: int) -> tuple[Files, Files]:
-    """The files that tell two snapshots apart, where delete files take rows out of some."""
+def apart(session: SparkSession, table: str, one_id: int, other_id: int) -> tuple[SnapshotFiles, SnapshotFiles]:
+    """The files that only one of two snapshots has, or has with other delete files."""
     return _apart(current(session, table), one_id, other_id)
 
 
-def _apart(iceberg: Any, one_id: int, other_id: int | None) -> tuple[Files, Files]:
+def _apart(iceberg: Any, one_id: int, other_id: int | None) -> tuple[SnapshotFiles, SnapshotFiles]:
     one, other = _deletes_of(iceberg, one_id), _deletes_of(iceberg, other_id)
     same = {path for path, deletes in one.items() if other.get(path) == deletes}
-    return Files(one_id, frozenset(one.keys() - same)), Files(other_id or 0, frozenset(other.keys() - same))
+    return SnapshotFiles(one_id, frozenset(one.keys() - same)), SnapshotFiles(
+        other_id or 0, frozenset(other.keys() - same)
+    )
 
 
-def restore(session: SparkSession, order: Restore) -> int:
+def restore(session: SparkSession, job: RestoreJob) -> int:
     """Make a table hold what a backup holds, in one commit on the state that was compared; the snapshot it made.
 
-    CommitConflict where that is no longer the table's state, RowCountMismatch where the rows would not be the backup's.
+    Raises CommitConflict if that is no longer the table's state, and RowCountMismatch if the rows would not be the
+    backup's.
     """
-    difference = order.difference
-    target = Target(session, order.table, order.uuid, order.schema_id)
+    difference = job.difference
+    target = CommitTarget(session, job.table, job.uuid, job.schema_id)
     iceberg = target.load()
-    _still(iceberg.currentSnapshot() and iceberg.currentSnapshot().snapshotId(), difference)
-    staged = _written(session, iceberg, order)
+    head = iceberg.currentSnapshot()
+    rows = _RestoredRows(session, iceberg, difference)
+    rows.check_parent(None if head is None else head.snapshotId())
+    staged = _written(session, iceberg, job)
+    old = void = None
+    if difference.current_id is not None:
+        old = scan_tasks.files_of(scan_tasks.tasks(iceberg, difference.current_id, difference.gone))
+        void = _void(iceberg, difference.current_id, difference.gone)
+    what = FileReplacement(
+        job.batch,
+        difference.current_id,
+        old,
+        staged.files,
+        rows,
+        void_deletes=void,
+        in_parallel=True,
+        summary=job.summary,
+        tag=job.tag,
+    )
+    return replace_files(target, iceberg, what, job.gate, staged.discard)
 
-    def before_commit(snapshot: Any) -> None:
-        _still(snapshot.parentId(), difference)
-        _same_count(session, iceberg, snapshot, difference)
-        order.leave()
 
-    update = _replacing(iceberg, difference, staged).set(BATCH_PROPERTY, order.batch)
-    for name, value in order.said.items():
-        update.set(name, value)
-    return swap(target, iceberg, update, before_commit, lambda: discard(session, order.table, staged), order.tag)
+@dataclass(frozen=True)
+class _RestoredRows:
+    """The restored table must have as many rows as the backup, and come right after the state that was compared."""
+
+    session: SparkSession
+    iceberg: Any
+    difference: RestoreDifference
+
+    def check_parent(self, snapshot_id: int | None) -> None:
+        if snapshot_id != self.difference.current_id:
+            raise CommitConflict("another writer changed the table in the meantime; send the request again")
+
+    def verify(self, snapshot: Any) -> None:
+        self.check_parent(snapshot.parentId())
+        rows = _live_rows(self.iceberg, snapshot)
+        if rows is None:
+            base = self.iceberg.operations().current()
+            to_be = base.buildFrom(base).setBranchSnapshot(snapshot, "main").build()
+            rows = _count(self.session, as_if(self.iceberg, to_be), snapshot.snapshotId())
+        if rows != self.difference.rows_after:
+            raise RowCountMismatch("the restored table", self.difference.rows_after, rows)
 
 
-def _still(snapshot_id: int | None, difference: Difference) -> None:
-    if snapshot_id != difference.current_id:
-        raise CommitConflict("another writer changed the table meanwhile; send the request again")
-
-
-def _written(session: SparkSession, iceberg: Any, order: Restore) -> Staged:
-    """New files with the rows that are to come back, under the table's present columns and partitioning."""
-    difference = order.difference
+def _written(session: SparkSession, iceberg: Any, job: RestoreJob) -> StagedFiles:
+    """Write the rows that come back, under the table's present columns and partitioning."""
+    difference = job.difference
     if not difference.back:
-        return Staged(iceberg.io(), ())
-    read = under(iceberg, order.schema_id)
-    with staging(read, pick.tasks(read, difference.backup_id, difference.back)) as source:
+        return StagedFiles(iceberg.io(), ())
+    read = under(iceberg, job.schema_id)
+    with readable(read, scan_tasks.tasks(read, difference.backup_id, difference.back)) as source:
         names = [str(column.name()) for column in each(iceberg.schema().columns())]
         shown = [identifier(name) for name in names if not name.startswith(RESERVED_COLUMN_PREFIX)]
         rows = session.sql(f"SELECT {', '.join(shown)} FROM {source}")
-        return write_staged(session, iceberg, fill(session, rows, order.late)._jdf, _OPTIONS)
-
-
-def _replacing(iceberg: Any, difference: Difference, staged: Staged) -> Any:
-    """The commit that takes the one out and puts the other in, with the delete files that take out nothing then."""
-    update = iceberg.newOverwrite()
-    if difference.current_id is not None:
-        going = pick.files_of(pick.tasks(iceberg, difference.current_id, difference.gone))
-        update.deleteFiles(going, _void(iceberg, difference.current_id, difference.gone))
-    for file in staged.files:
-        update.addFile(file)
-    return update
+        return stage_rows(session, iceberg, fill(session, rows, job.late)._jdf, _OPTIONS)
 
 
 def _void(iceberg: Any, snapshot_id: int, gone: frozenset[str]) -> Any:
@@ -153,27 +169,14 @@ def _void(iceberg: Any, snapshot_id: int, gone: frozenset[str]) -> Any:
         finally:
             reader.close()
     if not found.isEmpty():
-        for task in each(pick.tasks(iceberg, snapshot_id)):
+        for task in each(scan_tasks.tasks(iceberg, snapshot_id)):
             if str(task.file().location()) not in gone:
                 found.removeAll(task.deletes())
     return found
 
 
-def _same_count(session: SparkSession, iceberg: Any, snapshot: Any, difference: Difference) -> None:
-    """Refuse to publish a snapshot that does not have as many rows as the backup."""
-    rows = _live_rows(iceberg, snapshot)
-    if rows is None:
-        operations = iceberg.operations()
-        base = operations.current()
-        to_be = base.buildFrom(base).setBranchSnapshot(snapshot, "main").build()
-        fixed = java_class(f"{_ICEBERG}.StaticTableOperations")(to_be, operations.io(), operations.locationProvider())
-        rows = _count(session, java_class(f"{_ICEBERG}.BaseTable")(fixed, iceberg.name()), snapshot.snapshotId())
-    if rows != difference.rows_after:
-        raise RowCountMismatch("the restored table", difference.rows_after, rows)
-
-
 def _live_rows(iceberg: Any, snapshot: Any) -> int | None:
-    """A snapshot's rows by its own lists of files; None where delete files say otherwise."""
+    """A snapshot's rows by its own manifests; None if there are delete files."""
     io = iceberg.io()
     if any(m.hasAddedFiles() or m.hasExistingFiles() for m in each(snapshot.deleteManifests(io))):
         return None
@@ -181,18 +184,18 @@ def _live_rows(iceberg: Any, snapshot: Any) -> int | None:
 
 
 def _count(session: SparkSession, iceberg: Any, snapshot_id: int | None) -> int:
-    """A state's rows; those of files that delete files concern are counted by Spark."""
+    """A state's rows; Spark counts those of files that delete files concern."""
     if snapshot_id is None:
         return 0
-    known, unsure = 0, java_class("java.util.ArrayList")()
-    for task in each(pick.tasks(iceberg, snapshot_id)):
+    known, unsure = 0, []
+    for task in each(scan_tasks.tasks(iceberg, snapshot_id)):
         if task.deletes().isEmpty():
             known += int(task.file().recordCount())
         else:
-            unsure.add(task)
-    if unsure.isEmpty():
+            unsure.append(task)
+    if not unsure:
         return known
-    with staging(iceberg, unsure) as source:
+    with readable(iceberg, unsure) as source:
         return known + session.table(source).count()
 
 
@@ -202,5 +205,5 @@ def _deletes_of(iceberg: Any, snapshot_id: int | None) -> dict[str, frozenset[tu
         return {}
     return {
         str(task.file().location()): frozenset((str(d.location()), d.contentOffset()) for d in each(task.deletes()))
-        for task in each(pick.tasks(iceberg, snapshot_id))
+        for task in each(scan_tasks.tasks(iceberg, snapshot_id))
     }

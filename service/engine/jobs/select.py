@@ -4,18 +4,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
-from service.columns import Column
-from service.engine import sql
-from service.engine.jvm import java_class
-from service.engine.rows import collect, json_rows
-from service.engine.scans import Scan, read, scans
-from service.engine.sql import Parameters, identifier, reference
-from service.engine.tables import Pinned, Place, reading
-from service.predicates import And, Compare, In, Predicate
-from service.query.model import Aggregate, Computed, Grouping, Join, Query, Sort, Source, aggregate_column, group_column
-from service.schema import Primitive, has_uuid
+from service.engine.iceberg.tables import PinnedTable, Place, pinned_reads
+from service.engine.session.java import java_class
+from service.engine.session.rows import collect, json_rows
+from service.engine.session.scans import Scan, read, scans
+from service.engine.session.spark_types import DataFrame, SparkSession
+from service.engine.sql import sql
+from service.engine.sql.sql import Parameters, identifier, reference
+from service.model.filters.predicates import And, Compare, In, Predicate
+from service.model.query.model import (
+    Aggregate,
+    Computed,
+    Grouping,
+    Join,
+    Query,
+    Sort,
+    TableSource,
+    aggregate_column,
+    group_column,
+)
+from service.model.schema.columns import Column
+from service.model.schema.types import Primitive, has_uuid
 
 _AGGREGATES = {
     "count": "count",
@@ -33,7 +42,7 @@ _COMPILED_IN = ("integer", "long", "date", "timestamp", "timestamptz")
 
 @dataclass(frozen=True)
 class Selected:
-    """The rows of an answer, as JSON has them; `plan` instead of rows where only that was asked for."""
+    """The rows of a response, as JSON has them; or `plan`, if only that was asked for."""
 
     rows: list[dict[str, Any]]
     has_more: bool = False
@@ -44,17 +53,17 @@ class Selected:
 
 
 def select(session: SparkSession, query: Query, explain: bool, measured: bool = False) -> Selected:
-    """Run the query, or say how it would be run; `measured` has its scans say how long planning took."""
-    with reading(session, [(source.spark_name, source.snapshot_id) for source in query.sources]) as pinned:
+    """Run the query, or explain it; `measured` has its scans report how long planning took."""
+    with pinned_reads(session, [(source.spark_name, source.snapshot_id) for source in query.sources]) as pinned:
         df = framed(session, query, pinned)
         names = [output.name for output in query.outputs]
         return explained(df) if explain else selected(df, names, query.limit, measured)
 
 
 def framed(
-    session: SparkSession, query: Query, pinned: Mapping[Place, Pinned] | None = None, *, paged: bool = True
+    session: SparkSession, query: Query, pinned: Mapping[Place, PinnedTable] | None = None, *, paged: bool = True
 ) -> DataFrame:
-    """The query as a frame, without its limit and offset where it is not `paged`."""
+    """The query as a frame, without its limit and offset if it is not `paged`."""
     parameters = Parameters()
     text = statement(query, parameters, pinned or {}, paged=paged)
     aggregate_from_metadata(session, allowed=not any(has_uuid(source.schema) for source in query.sources))
@@ -77,8 +86,8 @@ def explained(df: DataFrame) -> Selected:
     return Selected([], plan=df._jdf.queryExecution().explainString(_formatted(df)))
 
 
-def statement(query: Query, parameters: Parameters, pinned: Mapping[Place, Pinned], *, paged: bool = True) -> str:
-    """The query's text. Its outputs are called c0, c1, … so that no name a user chose can mean anything to Spark."""
+def statement(query: Query, parameters: Parameters, pinned: Mapping[Place, PinnedTable], *, paged: bool = True) -> str:
+    """The query's text. Its outputs are called c0, c1, …, so that no name a user chose means anything to Spark."""
     source = _from(query, parameters, pinned)
     condition = _selection(query.where)
     if query.grouping:
@@ -93,10 +102,10 @@ def statement(query: Query, parameters: Parameters, pinned: Mapping[Place, Pinne
 
 
 def _selection(where: Predicate) -> Predicate:
-    """A predicate that is true of the same rows, for which Spark need not compile anew when only the value differs.
+    """A predicate that is true of the same rows, for which Spark need not compile again if only the value differs.
 
     Spark writes a number that a column is compared with into the code it generates, which takes longer to compile
-    than a point query takes to run; a set of values it hands over beside the code. The null makes the value a set.
+    than a point query takes to run. A set of values is kept out of the code, and the null makes the value a set.
     """
     match where:
         case And(children):
@@ -106,14 +115,14 @@ def _selection(where: Predicate) -> Predicate:
     return where
 
 
-def _from(query: Query, parameters: Parameters, pinned: Mapping[Place, Pinned]) -> str:
+def _from(query: Query, parameters: Parameters, pinned: Mapping[Place, PinnedTable]) -> str:
     text = _source(query.source, pinned)
     for join in query.joins:
         text += f" {join.kind.upper()} JOIN {_source(join.source, pinned)} ON {_on(join, parameters)}"
     return text
 
 
-def _source(source: Source, pinned: Mapping[Place, Pinned]) -> str:
+def _source(source: TableSource, pinned: Mapping[Place, PinnedTable]) -> str:
     found = pinned.get((source.spark_name, source.snapshot_id))
     if found is not None:
         return f"{identifier(found.view)} AS {identifier(source.alias)}"
@@ -157,7 +166,7 @@ def _value(value: Computed, parameters: Parameters) -> str:
             case "extract":
                 text = f"date_part({arguments[0]}, {text})"
             case "date_trunc":
-                # Spark's function makes a moment of whatever it is given.
+                # Spark's function returns a timestamp for whatever it is given.
                 text = f"CAST(date_trunc({arguments[0]}, {text}) AS {sql.spark_type(step.type)})"
     return text
 

@@ -1,8 +1,8 @@
 """A query's rows as Arrow batches, in order and however many there are, computed as they are read.
 
-Each partition is written to Spark's own disks by a job of its own, a few ahead of the reader, and read from there batch
-by batch. So neither the JVM nor this process ever holds a whole partition, and a slow reader holds no session and no
-core, only the disk that these few take.
+A job of its own writes each partition to Spark's disks, a few ahead of the reader, who reads it from there batch by
+batch. So neither the JVM nor this process ever holds a whole partition, and a slow reader occupies no session and no
+core, only the disk space of these few.
 """
 
 import contextlib
@@ -10,20 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.util import local_connect_and_auth
 
-from service.engine import jvm, tenant_sql
-from service.engine.jvm import java_class
-from service.engine.scans import Scan, scans
-from service.engine.select import framed
-from service.engine.tenant_sql import Statement
-from service.engine.translate import is_lost, is_odd, translated
-from service.engine.window import Window, windowed
+from service.engine.jobs.select import framed
+from service.engine.session import jvm
+from service.engine.session.java import java_class
+from service.engine.session.scans import Scan, scans
+from service.engine.session.spark_types import DataFrame, SparkSession
+from service.engine.session.translate import is_lost, is_odd, translated
+from service.engine.sql import tenant_sql
+from service.engine.sql.tenant_sql import UntrustedSelect
+from service.engine.sql.window import Window, windowed
 from service.errors import EngineUnavailable, FirnError
-from service.query.model import Query
+from service.model.query.model import Query
 
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _TAGS = "spark.job.tags"
@@ -31,35 +29,37 @@ _TAGS = "spark.job.tags"
 
 def select(
     session: SparkSession, query: Query, window: Window, rows: int, tag: str, measured: bool = False
-) -> "Batches":
-    """A query's rows, in batches of at most so many; the query's own limit and offset are left to `window`."""
+) -> "ArrowBatches":
+    """A query's rows, in batches of at most so many; `window` applies instead of the query's limit and offset."""
     return _open(framed(session, query, paged=False), [o.name for o in query.outputs], window, rows, tag, measured)
 
 
 def select_sql(
     session: SparkSession,
-    statement: Statement,
+    statement: UntrustedSelect,
     check: Callable[[str], int],
     window: Window,
     rows: int,
     tag: str,
     measured: bool = False,
-) -> "Batches":
+) -> "ArrowBatches":
     """A statement's rows, likewise."""
     with tenant_sql.framed(session, statement, check) as (df, names):
         return _open(df, names, window, rows, tag, measured)
 
 
 def cancel(tag: str) -> None:
-    """End the jobs of the stream with this tag, from any thread; who waits for them is told by an exception."""
+    """Cancel the jobs of the stream with this tag, from any thread; its reader gets an exception."""
+    from pyspark import SparkContext
+
     context = SparkContext._active_spark_context
     if context is not None:
         with contextlib.suppress(Exception):
             context.cancelJobsWithTag(tag)
 
 
-class Batches:
-    """The rows, to be read once. Each step may be on another thread, one at a time."""
+class ArrowBatches:
+    """The rows, to be read once. Each step may run on another thread, one at a time."""
 
     def __init__(
         self,
@@ -77,16 +77,16 @@ class Batches:
         self._window = window
         self._properties = properties
         self._jobs: dict[int, Any] = {}
-        self._asked = 0
+        self._started = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        with _told():
+        with _translating():
             partitions = self._rdd.getNumPartitions()
             skip, left = self._window.offset, self._window.limit
             for place in range(partitions):
                 if left == 0:
                     return
-                self._ask(min(place + self._ahead(), partitions))
+                self._start(min(place + self._ahead(), partitions))
                 self._jobs.pop(place).get()
                 for batch in self._stored(place):
                     rows = batch.slice(min(skip, batch.num_rows), left)
@@ -98,7 +98,7 @@ class Batches:
                         return
 
     def close(self) -> None:
-        """Let go of everything; what is still being computed ends soon."""
+        """Release everything; what is still being computed ends soon."""
         with contextlib.suppress(Exception):
             if self._jobs:
                 self._context.cancelJobsWithTag(self._properties.getProperty(_TAGS))
@@ -109,20 +109,22 @@ class Batches:
     def _ahead(self) -> int:
         return max(2, int(self._context.defaultParallelism()))
 
-    def _ask(self, end: int) -> None:
-        """Have the partitions before `end` computed."""
+    def _start(self, end: int) -> None:
+        """Start to compute the partitions before `end`."""
         convert = java_class("scala.jdk.javaapi.CollectionConverters")
         with _properties(self._context, self._properties):
-            for place in range(self._asked, end):
-                # A Scala set is the function that says what is in it.
+            for place in range(self._started, end):
+                # A Scala set is a function that tells what is in it.
                 only = convert.asScala(java_class("java.util.Collections").singleton(place)).toSet()
                 one = java_class("org.apache.spark.rdd.PartitionPruningRDD").create(self._rdd, only)
                 # A task stores its partition whole before it gives the first batch.
                 self._jobs[place] = one.toJavaRDD().takeAsync(1)
-        self._asked = max(self._asked, end)
+        self._started = max(self._started, end)
 
     def _stored(self, place: int) -> Iterator[pa.RecordBatch]:
-        """A computed partition's batches, and its room given back."""
+        """A computed partition's batches; its disk space is released then."""
+        from pyspark.util import local_connect_and_auth
+
         manager = java_class("org.apache.spark.SparkEnv").get().blockManager()
         block = java_class("org.apache.spark.storage.RDDBlockId")(self._rdd.id(), place)
         found = manager.get(block, self._rdd.elementClassTag())
@@ -136,7 +138,7 @@ class Batches:
             with connection, file:
                 for message in _messages(file):
                     yield pa.ipc.read_record_batch(pa.py_buffer(message), self.schema)
-            # The end of the connection may be that of a failure, which is raised here.
+            # If the connection ended by a failure, it is raised here.
             server.getResult()
             done = True
         finally:
@@ -146,7 +148,7 @@ class Batches:
             manager.master().removeBlock(block)
 
     def _unlock(self, manager: Any, block: Any, server: Any) -> None:
-        """A block that was not read to its end stays locked, and could never be removed."""
+        """Unlock a block that was not read to its end; else it could never be removed."""
         try:
             server.getResult()
         except Exception:
@@ -154,12 +156,14 @@ class Batches:
                 manager.releaseLock(block, java_class("scala.Option").empty())
 
 
-def _open(df: DataFrame, names: list[str], window: Window, rows: int, tag: str, measured: bool) -> Batches:
+def _open(df: DataFrame, names: list[str], window: Window, rows: int, tag: str, measured: bool) -> ArrowBatches:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     session = df.sparkSession
     context = session._jsparkSession.sparkContext()
     properties = java_class("java.util.Properties")()
     properties.putAll(context.getLocalProperties())
-    # What Spark does for its own actions: tasks read the session's settings from their job's properties.
+    # As Spark does for its own actions: tasks read the session's settings from their job's properties.
     settings = session._jsparkSession.sessionState().conf().getAllConfs()
     properties.putAll(java_class("scala.jdk.javaapi.CollectionConverters").asJava(settings))
     properties.setProperty(_TAGS, tag)
@@ -174,11 +178,11 @@ def _open(df: DataFrame, names: list[str], window: Window, rows: int, tag: str, 
                 _clean(context, _shuffles_begun(df._jdf.queryExecution().executedPlan()))
             raise
     schema = pa.schema([f.with_name(n) for f, n in zip(to_arrow_schema(df.schema), names, strict=True)])
-    return Batches(session, rdd, schema, remaining, properties, found)
+    return ArrowBatches(session, rdd, schema, remaining, properties, found)
 
 
 def _clean(context: Any, shuffles: Iterable[int]) -> None:
-    """Delete shuffles' files. Left alone, they stay until the JVM is short of heap."""
+    """Delete shuffles' files, which would otherwise stay until the JVM is short of heap."""
     cleaner = context.cleaner().get()
     for shuffle in shuffles:
         cleaner.doCleanupShuffle(shuffle, False)
@@ -201,7 +205,7 @@ def _shuffles_of(rdd: Any) -> Iterator[int]:
 
 
 def _shuffles_begun(plan: Any) -> Iterator[int]:
-    """The shuffles of a plan that broke off while Spark still adapted it."""
+    """The shuffles of a plan that failed while Spark still adapted it."""
     match plan.getClass().getSimpleName():
         case "AdaptiveSparkPlanExec":
             yield from _shuffles_begun(plan.executedPlan())
@@ -218,7 +222,7 @@ def _shuffles_begun(plan: Any) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _properties(context: Any, properties: Any) -> Iterator[None]:
-    """Jobs that this thread starts meanwhile have these properties."""
+    """Jobs that this thread starts during the block have these properties."""
     before = context.getLocalProperties()
     context.setLocalProperties(properties)
     try:
@@ -239,8 +243,8 @@ def _setting(session: SparkSession, key: str, value: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Say what the JVM throws as the error a caller sees."""
+def _translating() -> Iterator[None]:
+    """Translate what the JVM throws into the error that a caller sees."""
     try:
         yield
     except FirnError:
@@ -248,14 +252,14 @@ def _told() -> Iterator[None]:
     except Exception as e:
         if is_lost(e) or (is_odd(e) and not jvm.answers()):
             raise EngineUnavailable("Spark ended while it worked on this request; try again") from e
-        told = translated(e)
-        if told is e:
+        error = translated(e)
+        if error is e:
             raise
-        raise told from e
+        raise error from e
 
 
 def _messages(file: Any) -> Iterator[bytes]:
-    """Each with its length before it, until the connection ends."""
+    """Messages, each with its length before it, until the connection ends."""
     while head := file.read(4):
         size = int.from_bytes(head, "big")
         message = file.read(size)

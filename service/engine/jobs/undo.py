@@ -1,163 +1,146 @@
-"""UNDO in Spark: what a change did to rows, where they are now, and whether anybody touched them since."""
+"""UNDO in Spark: what a change did to rows, where they are now, and whether anybody touched them since.
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+As with edits, `find_undo` comes first and `publish_undo` follows in its block.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
 
-from service.derived import Derived
-from service.engine import chain, diff_sql, pick
-from service.engine.append import staging, write_staged
-from service.engine.content import comparable, same
-from service.engine.derived import fill
-from service.engine.edit import Base, Sample
-from service.engine.frames import named
-from service.engine.past import nulls_in, under
-from service.engine.pick import NO_FILES, Files
-from service.engine.publish import Publication, Sums, publish
-from service.engine.rows import collect, frame, json_rows
-from service.engine.sql import identifier
-from service.engine.swap import Staged, Tag, Target
-from service.engine.tables import current
-from service.schema import TableSchema
+from service.engine.iceberg import chain, scan_tasks
+from service.engine.iceberg.replace import EditedRows, FileReplacement, replace_files
+from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
+from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
+from service.engine.iceberg.swap import CommitTarget, Gate, Tag
+from service.engine.iceberg.tables import current
+from service.engine.jobs.edit import SHUFFLED_BYTES, EditBase, RowSample, count_rows
+from service.engine.session.rows import collect, frame, json_rows
+from service.engine.session.spark_types import DataFrame, SparkSession
+from service.engine.sql import diff_sql
+from service.engine.sql.content import comparable, same
+from service.engine.sql.derived import fill
+from service.engine.sql.frames import named
+from service.engine.sql.past import nulls_in, under
+from service.engine.sql.sql import identifier
+from service.model.schema.derived import DerivedColumn
+from service.model.schema.types import TableSchema
 
 # So many later changes are compared in one job.
 _AT_ONCE = 12
-# Above this, rows are put together by partition before they are written.
-_SHUFFLED_BYTES = 128 << 20
-_NAMED = 100  # so many rows in the way are looked at, to say whose they are
+_NAMED = 100  # rows with a key in the way that are looked at, to say who wrote them
 _N, _W, _X, _FILE, _POS = "_firn_n", "_firn_w", "_firn_x", "_firn_file", "_firn_pos"
 
 
 @dataclass(frozen=True)
-class Did:
-    """What a change did: rows that came, less rows that went; rows in both it only wrote anew."""
+class ChangedRows:
+    """What a change did: rows that came, less rows that went. Rows in both it only wrote again."""
 
-    came: Files | pa.Table | None
-    went: Files | None
+    came: SnapshotFiles | pa.Table | None
+    went: SnapshotFiles | None
     restores: bool = False
-    """Whether the rows that came are such as were there before."""
+    """Whether the rows that came had been there before."""
 
 
 @dataclass(frozen=True)
-class Reversal:
-    """What is to be taken back, of a table as it is."""
+class UndoReversal:
+    """What is to be undone in a table as it is."""
 
-    base: Base
+    base: EditBase
     schema: TableSchema
-    did: Did
+    change: ChangedRows
     within: frozenset[str]
     """The files that may hold the rows that came."""
     untouched: bool
     """Whether those hold nothing but these rows, as they were written."""
-    suspects: tuple[Did, ...] = ()
+    suspects: tuple[ChangedRows, ...] = ()
     """Later changes that may have touched the rows that came, or have brought back those that went."""
     keys: tuple[tuple[str, ...], ...] = ()
-    """Columns by which no row that comes back may meet one that came since."""
-    fresh: Files = NO_FILES
+    """Keys by which no row that comes back may equal one that came since."""
+    fresh: SnapshotFiles = NO_FILES
     """The table's files that the state after the change did not have."""
-    stale: Files = NO_FILES
+    stale: SnapshotFiles = NO_FILES
     """The files that only that state had."""
-    late: tuple[Derived, ...] = ()
-    """Columns that are worked out and that the table has got since."""
+    late: tuple[DerivedColumn, ...] = ()
+    """Derived columns that were added since."""
     required: tuple[str, ...] = ()
-    """Columns that must have a value and that rows of before may lack."""
+    """Required columns that earlier rows may have no value for."""
 
 
 @dataclass(frozen=True)
-class Reversed:
-    """What taking it back comes to."""
+class UndoFigures:
+    """What undoing it comes to."""
 
     came: int
     """Rows that the change brought."""
     removed: int
-    """How many of them are there, and go."""
+    """How many of them are still there, and go."""
     restored: int
     files: Mapping[str, int]
     """The files that hold the rows that go, and how many."""
     touched: tuple[int, ...] = ()
-    """Which of the suspects touched them or brought back what went, or touched what came in its place, on and on."""
+    """Which suspects touched them, or brought back what went, or touched what such a suspect brought, and so on."""
     met: pa.Table | None = None
-    """Some rows that came since, with their files, that have a key of a row that would come back."""
+    """Some rows that came since, with their files, and have the key of a row that would come back."""
     lacking: Mapping[str, int] = field(default_factory=dict)
-    """Required columns that rows which would come back have no value for, and how many of them."""
+    """Required columns that rows which would come back have no value for, and how many rows those are."""
+
+    @property
+    def changes_rows(self) -> bool:
+        return bool(self.removed or self.restored)
 
 
-@dataclass(frozen=True)
-class UndoOrder:
-    """How it is to be committed."""
-
-    batch: str
-    said: Callable[[Reversed], Mapping[str, str]]
-    check: Callable[[Reversed], None]
-    leave: Callable[[], None]
-    tag: Tag | None = None
-
-
-def read_files(session: SparkSession, table: str, files: Files, schema_id: int, columns: Sequence[str]) -> pa.Table:
-    """Every row of some files, by their places, in columns of a schema that the table has or had."""
+def read_files(
+    session: SparkSession, table: str, files: SnapshotFiles, schema_id: int, columns: Sequence[str]
+) -> pa.Table:
+    """Every row of some files, in order, in columns of a schema that the table has or had."""
     read = under(current(session, table), schema_id)
-    with staging(read, pick.tasks(read, files.snapshot_id, files.paths)) as source:
+    with readable(read, scan_tasks.tasks(read, files.snapshot_id, files.paths)) as source:
         placed = f"SELECT {_listed(columns)}, _file AS {_FILE}, _pos AS {_POS} FROM {source}"
         return collect(session.sql(f"SELECT {_listed(columns)} FROM ({placed}) ORDER BY {_FILE}, {_POS}"))
 
 
-def preview_undo(session: SparkSession, reversal: Reversal, limit: int) -> tuple[Reversed, list[Sample]]:
-    """What taking a change back would come to, and some of the rows; nothing is written."""
-    with _finding(session, reversal) as work:
-        return work.found, work.samples(limit)
-
-
-def apply_undo(session: SparkSession, reversal: Reversal, order: UndoOrder) -> Reversed:
-    """Take a change back, in one commit, unless it has nothing to do."""
-    with _finding(session, reversal) as work:
-        order.check(work.found)
-        if work.found.removed or work.found.restored:
-            work.commit(order)
-        return work.found
-
-
-def who_brought(session: SparkSession, reversal: Reversal, rows: pa.Table, laters: Sequence[Did]) -> list[int]:
+def who_brought(
+    session: SparkSession, reversal: UndoReversal, rows: pa.Table, laters: Sequence[ChangedRows]
+) -> list[int]:
     """Which of several changes brought rows that hold what these do."""
     with ExitStack() as stack:
-        work = _Work(session, stack, reversal)
-        work.view_rows(rows)
-        return work.changed(enumerate(laters), work.rows_view, "> 0")
+        undo = FoundUndo(session, stack, reversal)
+        return undo.changed(enumerate(laters), undo.named(frame(session, rows)), "> 0")
 
 
 @contextmanager
-def _finding(session: SparkSession, reversal: Reversal) -> Iterator["_Work"]:
+def find_undo(session: SparkSession, reversal: UndoReversal) -> Iterator["FoundUndo"]:
+    """What undoing a change comes to, for the block; in it the undo can be published."""
     with ExitStack() as stack:
-        work = _Work(session, stack, reversal)
-        work.find()
-        yield work
+        undo = FoundUndo(session, stack, reversal)
+        undo.find()
+        yield undo
 
 
-class _Work:
-    """One reversal in one session: views and what was found in them, until the stack unwinds."""
+class FoundUndo:
+    """An undo in one session: views and what was found in them, until the stack unwinds."""
 
-    def __init__(self, session: SparkSession, stack: ExitStack, reversal: Reversal) -> None:
+    def __init__(self, session: SparkSession, stack: ExitStack, reversal: UndoReversal) -> None:
         self._session = session
         self._stack = stack
         self._of = reversal
-        self._target = Target(session, reversal.base.name, reversal.base.uuid, reversal.base.schema_id)
+        self._target = CommitTarget(session, reversal.base.name, reversal.base.uuid, reversal.base.schema_id)
         self._iceberg = self._target.load()
         self._read = under(self._iceberg, reversal.base.schema_id)
         self._fields = reversal.schema.fields
         self._columns = _listed(reversal.schema.names)
-        self._gone = self._back = self._places = self.rows_view = ""
-        self.found = Reversed(0, 0, 0, {})
+        self._gone = self._back = self._places = ""
+        self.figures = UndoFigures(0, 0, 0, {})
 
     def find(self) -> None:
         of = self._of
         if of.untouched:
             files = {path: of.base.rows[path] for path in of.within}
             rows = sum(files.values())
-            self.found = Reversed(rows, rows, 0, files)
+            self.figures = UndoFigures(rows, rows, 0, files)
             return
         came, restored = self._changes()
         touched = self._touched(came=bool(came), went=bool(restored))
@@ -165,46 +148,44 @@ class _Work:
         met = self._met() if restored else None
         asked = restored and self._of.required
         lacking = nulls_in(self._session, self._back, self._of.required) if asked else {}
-        self.found = Reversed(came, sum(files.values()), restored, files, touched, met, lacking)
+        self.figures = UndoFigures(came, sum(files.values()), restored, files, touched, met, lacking)
 
-    def samples(self, limit: int) -> list[Sample]:
-        found = self.found
+    def samples(self, limit: int) -> list[RowSample]:
+        found = self.figures
         removed: list[Any] = []
         if found.removed and self._of.untouched:
-            source = self._rows_of(Files(self._of.base.snapshot_id or 0, self._of.within))
+            source = self._rows_of(SnapshotFiles(self._of.base.snapshot_id or 0, self._of.within))
             removed = self._shown(f"SELECT {self._columns} FROM {source}", limit)
         elif found.removed:
             removed = self._shown(f"SELECT {self._columns} FROM {self._gone}", limit)
         restored = self._shown(f"SELECT {self._columns} FROM {self._back}", limit) if found.restored else []
         kept = removed[: max(limit // 2, limit - len(restored))]
         added = restored[: limit - len(kept)]
-        return [*(Sample(row, None) for row in kept), *(Sample(None, row) for row in added)]
+        return [*(RowSample(row, None) for row in kept), *(RowSample(None, row) for row in added)]
 
-    def commit(self, order: UndoOrder) -> None:
-        found, base = self.found, self._of.base
-        whole = {p for p, hits in found.files.items() if not base.has_deletes and hits == base.rows.get(p)}
+    def publish(self, batch: str, summary: Mapping[str, str], gate: Gate, tag: Tag | None = None) -> int:
+        """Undo the change in one commit, as `edit.publish` does; its snapshot's id."""
+        found, base = self.figures, self._of.base
+        whole = base.whole(found.files)
         old = None
         if found.files:
             assert base.snapshot_id is not None
-            old = pick.tasks(self._iceberg, base.snapshot_id, found.files)
+            old = scan_tasks.files_of(scan_tasks.tasks(self._iceberg, base.snapshot_id, found.files))
         staged, live = self._staged(found.files.keys() - whole)
-        listed = sum(base.rows.get(path, 0) for path in found.files)
-        held = listed if live is None else live + sum(base.rows[path] for path in whole)
-        sums = Sums(held, listed, found.removed, found.restored)
-        what = Publication(order.batch, base.snapshot_id, old, staged, sums, order.said(found), order.leave, order.tag)
-        publish(self._target, self._iceberg, what)
+        listed = base.rows_in(found.files)
+        held = listed if live is None else live + base.rows_in(whole)
+        rows = EditedRows(held, listed, found.removed, found.restored, staged.records)
+        what = FileReplacement(batch, base.snapshot_id, old, staged.files, rows, summary=summary, tag=tag)
+        return replace_files(self._target, self._iceberg, what, gate, staged.discard)
 
-    def changed(self, numbered: Iterable[tuple[int, Did]], rows: str, how: str) -> list[int]:
-        """Which changes made rows that hold what those of a view do fewer (`< 0`), or more (`> 0`)."""
+    def changed(self, numbered: Iterable[tuple[int, ChangedRows]], rows: str, how: str) -> list[int]:
+        """Which changes removed (`< 0`) or added (`> 0`) rows that hold what those of a view do."""
         every = list(numbered)
         return [n for i in range(0, len(every), _AT_ONCE) for n in self._changed(every[i : i + _AT_ONCE], rows, how)]
 
-    def view_rows(self, rows: pa.Table) -> None:
-        self.rows_view = self._named(frame(self._session, rows))
-
     def _touched(self, *, came: bool, went: bool) -> tuple[int, ...]:
         """Which later changes touched the rows that came, or brought back those that went; and which touched what those
-        brought, since they are to go first."""
+        brought, since these must be undone first."""
         suspects = self._of.suspects
         found = self.changed(enumerate(suspects), self._gone, "< 0") if came else []
         if went:
@@ -214,23 +195,23 @@ class _Work:
         nets = []
         for start in range(min(found), len(suspects), _AT_ONCE):
             some = enumerate(suspects[start : start + _AT_ONCE], start)
-            sides = [(n, view, sign) for n, did in some for view, sign in self._sides(did)]
+            sides = [(n, view, sign) for n, change in some for view, sign in self._sides(change)]
             nets.append(self._persisted(chain.net(sides, self._of.schema)))
         return chain.reached(found, chain.follow(self._session, nets, self._of.schema))
 
     def _brought_back(self) -> list[int]:
-        """Which restores brought back rows that went, unless others took all of these away again."""
-        restores = [(n, did) for n, did in enumerate(self._of.suspects) if did.restores]
-        as_one = [(0, did) for _, did in restores]
+        """Which restores brought back rows that went, unless others deleted all of these again."""
+        restores = [(n, change) for n, change in enumerate(self._of.suspects) if change.restores]
+        as_one = [(0, change) for _, change in restores]
         if len(restores) <= _AT_ONCE and not self._changed(as_one, self._back, "> 0"):
             return []
         return self.changed(restores, self._back, "> 0")
 
     def _changes(self) -> tuple[int, int]:
-        """See what the change did as two views: rows that came and rows that went, each with how many of it."""
-        net = self._persisted(self._net(self._of.did))
-        self._gone = self._named(self._session.sql(f"SELECT * FROM {net} WHERE {_N} > 0"))
-        self._back = self._named(
+        """Make two views of what the change did: rows that came and rows that went, and how many of each."""
+        net = self._persisted(self._net(self._of.change))
+        self._gone = self.named(self._session.sql(f"SELECT * FROM {net} WHERE {_N} > 0"))
+        self._back = self.named(
             self._session.sql(f"SELECT {self._columns}, explode(sequence(1, -{_N})) AS {_N} FROM {net} WHERE {_N} < 0")
         )
         counted = (
@@ -239,26 +220,26 @@ class _Work:
         [row] = self._session.sql(f"{counted} FROM {net}").collect()
         return int(row[0]), int(row[1])
 
-    def _sides(self, did: Did) -> list[tuple[str, int]]:
+    def _sides(self, change: ChangedRows) -> list[tuple[str, int]]:
         """Names for the rows that came and those that went, with 1 and -1."""
         found: list[tuple[str, int]] = []
-        for rows, sign in ((did.came, 1), (did.went, -1)):
+        for rows, sign in ((change.came, 1), (change.went, -1)):
             if isinstance(rows, pa.Table):
-                found.append((self._named(self._filled(frame(self._session, rows))), sign))
+                found.append((self.named(self._filled(frame(self._session, rows))), sign))
             elif rows is not None and rows.paths:
                 found.append((self._rows_of(rows), sign))
         return found
 
-    def _net(self, did: Did) -> str:
-        """Each content that a change made more, or fewer, and by how many."""
+    def _net(self, change: ChangedRows) -> str:
+        """Each content that a change made more or less frequent, and by how many rows."""
         columns = ", ".join(f"c{i} AS {identifier(name)}" for i, name in enumerate(self._of.schema.names))
-        return f"SELECT {columns}, CAST(n AS INT) AS {_N} FROM ({diff_sql.net(self._sides(did), self._of.schema)})"
+        return f"SELECT {columns}, CAST(n AS INT) AS {_N} FROM ({diff_sql.net(self._sides(change), self._of.schema)})"
 
-    def _changed(self, numbered: Iterable[tuple[int, Did]], rows: str, how: str) -> list[int]:
+    def _changed(self, numbered: Iterable[tuple[int, ChangedRows]], rows: str, how: str) -> list[int]:
         legs = [
             f"SELECT {self._columns}, {sign} AS {_W}, {n} AS {_X} FROM {view}"
-            for n, did in numbered
-            for view, sign in self._sides(did)
+            for n, change in numbered
+            for view, sign in self._sides(change)
         ]
         if not legs:
             return []
@@ -273,7 +254,7 @@ class _Work:
     def _find_places(self) -> dict[str, int]:
         """Where the rows that came are: of several that hold the same, the first."""
         assert self._of.base.snapshot_id is not None
-        source = self._rows_of(Files(self._of.base.snapshot_id, self._of.within), places=True)
+        source = self._rows_of(SnapshotFiles(self._of.base.snapshot_id, self._of.within), places=True)
         number = f"row_number() OVER (PARTITION BY {self._content('_firn_h')} ORDER BY _firn_h.{_FILE}, _firn_h.{_POS})"
         inner = (
             f"SELECT _firn_h.{_FILE} AS file, _firn_h.{_POS} AS pos, _firn_g.{_N} AS n, {number} AS k "
@@ -284,7 +265,7 @@ class _Work:
         return {str(row[0]): int(row[1]) for row in counted}
 
     def _met(self) -> pa.Table | None:
-        """Some rows that came since with a key of a row that would come back, and the files they are in."""
+        """Some rows that came since and have the key of a row that would come back, and their files."""
         of = self._of
         if not of.keys or not of.fresh.paths:
             return None
@@ -307,46 +288,50 @@ class _Work:
         found = collect(self._session.sql(text))
         return found if found.num_rows else None
 
-    def _staged(self, rest: Iterable[str]) -> tuple[Staged, int | None]:
-        """What the files become, written; and how many rows they held, where metadata does not tell."""
+    def _staged(self, rest: Iterable[str]) -> tuple[StagedFiles, int | None]:
+        """What the files become, written; and how many rows they held if only reading them tells."""
         paths, base = frozenset(rest), self._of.base
         live: int | None = None
         parts = []
         if paths:
             assert base.snapshot_id is not None
-            source = self._source(Files(base.snapshot_id, paths))
+            source = self._source(SnapshotFiles(base.snapshot_id, paths))
             same_place = "_firn_t._file = _firn_p.file AND _firn_t._pos = _firn_p.pos"
             kept = f"{source} AS _firn_t LEFT ANTI JOIN {self._places} AS _firn_p ON {same_place}"
             parts.append(f"SELECT {_listed(self._of.schema.names, '_firn_t')} FROM {kept}")
             if base.has_deletes:
-                live = int(self._session.sql(f"SELECT count(*) FROM {source}").collect()[0][0])
-        if self.found.restored:
+                live = count_rows(self._session, source)
+        if self.figures.restored:
             parts.append(f"SELECT {self._columns} FROM {self._back}")
         if not parts:
-            return Staged(self._iceberg.io(), ()), live
+            return StagedFiles(self._iceberg.io(), ()), live
         rows = self._session.sql(" UNION ALL ".join(parts))
-        if sum(base.bytes[path] for path in paths) > _SHUFFLED_BYTES or self.found.restored > 1_000_000:
-            return write_staged(self._session, self._iceberg, rows._jdf, {"distribution-mode": "hash"}), live
-        return write_staged(self._session, self._iceberg, rows.coalesce(1)._jdf), live
+        if base.bytes_of(paths) > SHUFFLED_BYTES or self.figures.restored > 1_000_000:
+            return stage_rows(self._session, self._iceberg, rows._jdf, {"distribution-mode": "hash"}), live
+        return stage_rows(self._session, self._iceberg, rows.coalesce(1)._jdf), live
 
-    def _rows_of(self, files: Files, *, places: bool = False) -> str:
-        """A name for the rows of files under the table's present columns, all of them worked out that are."""
+    def _rows_of(self, files: SnapshotFiles, *, places: bool = False) -> str:
+        """A name for the rows of files under the table's present columns, with derived ones computed."""
         source = self._source(files)
         where_ = f", _file AS {_FILE}, _pos AS {_POS}" if places else ""
-        return self._named(self._filled(self._session.sql(f"SELECT {self._columns}{where_} FROM {source}")))
+        return self.named(self._filled(self._session.sql(f"SELECT {self._columns}{where_} FROM {source}")))
 
-    def _source(self, files: Files) -> str:
-        return self._stack.enter_context(staging(self._read, pick.tasks(self._read, files.snapshot_id, files.paths)))
+    def _source(self, files: SnapshotFiles) -> str:
+        return self._stack.enter_context(
+            readable(self._read, scan_tasks.tasks(self._read, files.snapshot_id, files.paths))
+        )
 
     def _filled(self, rows: DataFrame) -> DataFrame:
         return fill(self._session, rows, self._of.late) if self._of.late else rows
 
     def _persisted(self, text: str) -> str:
+        from pyspark import StorageLevel
+
         rows = self._session.sql(text).persist(StorageLevel.DISK_ONLY)
         self._stack.callback(rows.unpersist)
-        return self._named(rows)
+        return self.named(rows)
 
-    def _named(self, rows: DataFrame) -> str:
+    def named(self, rows: DataFrame) -> str:
         return self._stack.enter_context(named(self._session, rows))
 
     def _shown(self, text: str, limit: int) -> list[Any]:

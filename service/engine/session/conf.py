@@ -1,13 +1,14 @@
 """Spark's configuration, from the service's. Pure: the tests read it without a JVM."""
 
 import hashlib
+import os
 import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from service import postgres
-from service.names import CATALOG
+from service.model import postgres
+from service.model.names import CATALOG
 from service.settings import ROOT, Settings
 
 _IMPLEMENTATIONS = {
@@ -19,34 +20,33 @@ _IMPLEMENTATIONS = {
 
 
 def spool(home: Path) -> Path:
-    """The folder that Spark works in, for the service whose home this is and for no other."""
+    """Spark's working folder, for the service with this home only."""
     return Path(tempfile.gettempdir()) / f"firn-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
 
 
 def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str] = ()) -> dict[str, str]:
-    """Everything a session is started with; `spark.conf` of the settings has the last word."""
+    """Spark's configuration; `spark.conf` of the settings takes precedence."""
     log_conf = ROOT / "config" / "log4j2.properties"
-    class_path = ":".join(str(jar) for jar in jars)
     conf = {
-        "spark.master": settings.spark.master,
+        **_master(settings),
         "spark.app.name": "firn",
         "spark.driver.memory": settings.spark.driver_memory,
-        "spark.driver.extraClassPath": class_path,
-        # A JVM that ran out of memory loses threads that others wait for; a new one serves better.
+        "spark.driver.extraClassPath": ":".join(map(str, jars)),
+        # A JVM that ran out of memory loses threads that others wait for, so it is replaced.
         "spark.driver.extraJavaOptions": shlex.join(
             ("-XX:+ExitOnOutOfMemoryError", f"-Dlog4j2.configurationFile={log_conf}", *java_options)
         ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Spark describes each job's plan for its own pages; the short form takes a tenth of a small job less.
+        # Spark describes each job's plan for its UI; the short form saves a tenth of a small job.
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": f"{settings.home}/spark",
-        # Shuffles, and streamed answers that nobody has read yet: not where the data is, whose disk may be full.
+        # Shuffles, and streamed rows that nobody has read yet. Not with the data, whose disk may be full.
         "spark.local.dir": str(spool(settings.home)),
-        # Iceberg sets this on the one session it meets first; compaction needs it on each.
+        # Iceberg sets this on the first session only; compaction needs it on each.
         "spark.sql.catalog.default_rewrite_catalog": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
         # A delete that only touches metadata takes no snapshot properties, so it could not be found by its batch id.
         "spark.sql.optimizer.excludedRules": (
@@ -54,14 +54,14 @@ def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str]
         ),
         # One Arrow batch is one task, and one task writes one file per partition.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
-        # A WRITE's task need not wait for all the tasks of a compaction that were there before it.
+        # A WRITE's task need not wait for all tasks of a compaction.
         "spark.scheduler.mode": "FAIR",
-        # Small work pays for every task it is cut into.
+        # Small work pays for every task it is divided into.
         "spark.sql.leafNodeDefaultParallelism": "1",
         "spark.sql.shuffle.partitions": "4",
-        # The files of a query's shuffles would stay until the JVM is short of heap.
+        # The files of a query's shuffles would otherwise stay until the JVM is short of heap.
         "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
-        # The values of an IN stand beside the code that Spark generates, so that it is compiled once for all of them.
+        # Values of an IN are kept out of the code that Spark generates, so that it is compiled once for all of them.
         "spark.sql.optimizer.inSetConversionThreshold": "1",
         "spark.sql.optimizer.inSetSwitchThreshold": "0",
         # A SELECT must not read files by path, expand ${env:…} or run scripts.
@@ -74,12 +74,27 @@ def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str]
     }
     if settings.spark.master.startswith("local"):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
-        # What a job is sent stays in this process; a block of the usual 4 MiB for each is garbage to collect.
+        # Broadcasts stay in this process; the usual 4 MiB block for each would be garbage to collect.
         conf |= {"spark.broadcast.blockSize": "256k", "spark.broadcast.compress": "false"}
         conf["spark.broadcast.checksum"] = "false"
+        # The thread of a cancelled task may be stopped (see cancellation.py), which must not end the JVM.
+        conf["spark.executor.killOnFatalError.depth"] = "0"
     else:
+        # An executor whose cancelled tasks do not end is replaced.
+        conf |= {"spark.task.reaper.enabled": "true", "spark.task.reaper.killTimeout": "10s"}
         conf["spark.jars"] = ",".join(str(jar) for jar in jars)
     return {**conf, **settings.spark.conf}
+
+
+def _master(settings: Settings) -> dict[str, str]:
+    """Where tasks run. Tasks cannot be preempted: with as many slots as cores, two queries that compute for a minute
+    would keep every WRITE from its own task for as long. So there are more slots than queries can fill at a time, and
+    the operating system shares the cores; what is split by the number of cores still is."""
+    if settings.spark.master != "local[*]":
+        return {"spark.master": settings.spark.master}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    slots = 2 * cores + settings.spark.sessions
+    return {"spark.master": f"local[{slots}]", "spark.default.parallelism": str(cores)}
 
 
 def _catalog(settings: Settings) -> dict[str, str]:

@@ -4,21 +4,26 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from pyspark.sql import SparkSession
-
-from service.engine import jvm
-from service.engine.translate import is_lost, is_odd, translated
+from service.engine.session import jvm
+from service.engine.session.cancellation import cancellable_for
+from service.engine.session.spark_types import SparkSession
+from service.engine.session.translate import is_lost, is_odd, translated
 from service.errors import EngineUnavailable, FirnError, TooManyRequests
+from service.model.call import Call
 
 P = ParamSpec("P")
 T = TypeVar("T")
 State = Literal["new", "starting", "up", "failed", "stopped"]
+Session = SparkSession
+"""What an engine lends. Outside of the engine it is only handed on."""
 log = logging.getLogger("firn.engine")
+# So many sessions are kept for WRITEs and edits: queries and maintenance cannot take them.
+_FOR_CHANGES = 1
 
 
 class Engine:
@@ -33,6 +38,11 @@ class Engine:
         self._state: State = "new"
         self._root: SparkSession | None = None
         self._idle: list[SparkSession] = []
+        self._limited = 0
+        """How many sessions are lent to calls that are no changes."""
+        self._waiters: dict[object, float] = {}
+        self._moved = time.monotonic()
+        """When a session was last lent or given back."""
         self._life = 0
 
     @property
@@ -54,6 +64,19 @@ class Engine:
         """How many sessions work for a job, of those that the present JVM has."""
         with self._changed:
             return self._count - len(self._idle) if self._state == "up" else 0
+
+    @property
+    def longest_wait_s(self) -> float:
+        """How long the request has waited that waits for a session longest."""
+        with self._changed:
+            return time.monotonic() - min(self._waiters.values()) if self._waiters else 0.0
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long somebody has waited for a session while none was lent or given back."""
+        with self._changed:
+            since = max(min(self._waiters.values()), self._moved) if self._waiters else time.monotonic()
+            return time.monotonic() - since
 
     @property
     def starts(self) -> int:
@@ -79,21 +102,41 @@ class Engine:
             if self._stopped():  # meanwhile
                 jvm.stop(root, 2)
                 return
-            self._root, self._idle, self._state = root, sessions, "up"
+            self._root, self._idle, self._state, self._limited = root, sessions, "up", 0
             self._life += 1
             self._changed.notify_all()
         threading.Thread(target=self._watch, args=(self._life,), name="firn-jvm-watch", daemon=True).start()
         log.info("Spark %s is up after %.1f s", root.version, time.monotonic() - started)
 
     def run(self, job: Callable[Concatenate[SparkSession, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a job on a lent session and translate what the JVM throws."""
-        session, life = self._borrow()
+        """Run a job that nobody can cancel on a lent session."""
+        with self.lend() as session:
+            return job(session, *args, **kwargs)
+
+    def run_for(
+        self, call: Call, job: Callable[Concatenate[SparkSession, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a job for a call on a lent session. If the call is cancelled, so are the job's Spark jobs."""
+        with self.lend(call) as session:
+            return job(session, *args, **kwargs)
+
+    @contextmanager
+    def lend(self, call: Call | None = None) -> Iterator[SparkSession]:
+        """Lend a session for the block, and translate what the JVM throws.
+
+        If the call is cancelled, it does not wait for a session any more, the Spark jobs of the block are cancelled,
+        and the block ends with the reason. A call that is no change cannot have the sessions kept for changes.
+        """
+        session, life = self._borrow(call)
         try:
             jvm.activate(session)
-            return job(session, *args, **kwargs)
-        except FirnError:
+            with cancellable_for(session, call):
+                yield session
+        except FirnError as e:
+            _check(call, e)
             raise
         except Exception as e:
+            _check(call, e)
             # What a job meets when its JVM ended while it was not looking can be anything.
             if is_lost(e) or self._over(life) or (is_odd(e) and not jvm.answers()):
                 self._end(life)
@@ -105,7 +148,7 @@ class Engine:
                 raise
             raise told from e
         finally:
-            self._give_back(session, life)
+            self._give_back(session, life, call)
 
     def run_on_all(self, job: Callable[[SparkSession], Any]) -> None:
         """Run a job once on every session that is idle now, side by side: how they are warmed."""
@@ -151,23 +194,47 @@ class Engine:
     def _stopped(self) -> bool:
         return self._state == "stopped"
 
-    def _borrow(self) -> tuple[SparkSession, int]:
-        with self._changed:
+    def _borrow(self, call: Call | None) -> tuple[SparkSession, int]:
+        limited = call is not None and not call.is_change
+        with self._changed, self._waiting(), _waking(call, self._wake):
             ready = self._changed.wait_for(
-                lambda: self._idle or self._state in ("failed", "stopped"), timeout=self._start_wait_s
+                lambda: self._free(limited) or self._state in ("failed", "stopped") or (call and call.cancelled),
+                timeout=self._start_wait_s,
             )
+            if call is not None:
+                call.check()
             if not ready and self._state == "up":
-                raise TooManyRequests(
-                    f"all {self._count} Spark sessions were busy for {self._start_wait_s:g} s; try again later"
-                )
+                raise TooManyRequests(f"all Spark sessions were busy for {self._start_wait_s:g} s; try again later")
             if not self._idle:
                 raise EngineUnavailable(f"Spark is not available ({self._state}); try again in a few seconds")
+            self._limited += limited
+            self._moved = time.monotonic()
             # The session used last is the warmest.
             return self._idle.pop(), self._life
 
-    def _give_back(self, session: SparkSession, life: int) -> None:
+    def _free(self, limited: bool) -> bool:
+        """Whether there is a session to lend; some are kept for changes."""
+        return bool(self._idle) and not (limited and self._limited >= self._count - _FOR_CHANGES)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Note since when somebody waits for a session."""
+        token = object()
+        self._waiters[token] = time.monotonic()
+        try:
+            yield
+        finally:
+            del self._waiters[token]
+
+    def _wake(self) -> None:
         with self._changed:
+            self._changed.notify_all()
+
+    def _give_back(self, session: SparkSession, life: int, call: Call | None = None) -> None:
+        with self._changed:
+            self._moved = time.monotonic()
             if life == self._life and self._state == "up":
+                self._limited -= call is not None and not call.is_change
                 self._idle.append(session)
                 self._changed.notify_all()
 
@@ -197,3 +264,17 @@ class Engine:
                 return self.start()
             except FirnError as e:
                 log.error("%s", e.message)
+
+
+def _waking(call: Call | None, wake: Callable[[], None]) -> AbstractContextManager[None]:
+    return nullcontext() if call is None else call.cancelling(wake)
+
+
+def _check(call: Call | None, failure: BaseException) -> None:
+    """What a job meets whose Spark jobs were cancelled can be anything: the reason of the cancellation explains it."""
+    if call is not None and call.cancelled:
+        try:
+            call.check()
+        except FirnError as reason:
+            if reason is not failure:
+                raise reason from failure

@@ -11,11 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
+from service.engine.session.spark_types import DataFrame, SparkSession
 from service.errors import InvalidQuery
-from service.schema import Array, ColumnType, DecimalType, Field, Map, Primitive, Struct, TableSchema
+from service.model.schema.types import Array, ColumnType, DecimalType, Field, Map, Primitive, Struct, TableSchema
 
 _PRIMITIVE = {
     "string": pa.string(),
@@ -28,7 +27,7 @@ _PRIMITIVE = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", tz="UTC"),
     "binary": pa.binary(),
-    # Spark has no type for it, and its Iceberg tables take and give text.
+    # Spark has no type for it; its Iceberg tables read and write text.
     "uuid": pa.string(),
 }
 
@@ -43,13 +42,15 @@ def arrow_schema(schema: TableSchema, columns: Sequence[str] | None = None) -> p
 
 
 def to_arrow(schema: TableSchema, values: dict[str, list[Any]]) -> pa.Table:
-    """What `read_records` gave, as Arrow."""
+    """The result of `read_records`, as Arrow."""
     target = arrow_schema(schema, list(values))
     return pa.Table.from_arrays([pa.array(values[f.name], f.type) for f in target], schema=target)
 
 
 def frame(session: SparkSession, table: pa.Table) -> DataFrame:
     """The table as a DataFrame of the session, which runs in UTC."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     return session.createDataFrame(table, schema=from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
 
 
@@ -107,7 +108,7 @@ def _objects(names: list[str], columns: list[list[Any]], count: int) -> list[dic
 def _values(array: pa.Array) -> list[Any]:
     kind = array.type
     if not len(array):
-        # Arrow's Java library leaves an empty list's offsets unwritten; nothing may read them.
+        # Arrow's Java library leaves an empty list's offsets unwritten, so nothing may read them.
         return []
     if kinds.is_nested(kind):
         values = _nested(array)
@@ -145,7 +146,7 @@ def _nested(array: pa.Array) -> list[Any]:
 
 def _floats(array: pa.Array) -> list[Any]:
     if not kinds.is_float64(array.type):
-        # Through its shortest text a 32-bit 0.1 stays 0.1; widened it would read 0.10000000149011612.
+        # By its shortest text, a 32-bit 0.1 stays 0.1; widened it would be 0.10000000149011612.
         array = array.cast(pa.string()).cast(pa.float64())
     values = array.to_pylist()
     if pc.all(pc.is_finite(array)).as_py() is False:
@@ -162,7 +163,7 @@ def _times(array: pa.Array) -> list[Any]:
     if kinds.is_date(array.type):
         array, counted, make, zone = array.cast(pa.date32()), pa.int32(), _day, ""
     else:
-        # The numbers count from 1970 in UTC, whatever the zone they are shown in.
+        # The numbers count from 1970 in UTC, whatever zone they are shown in.
         zone = "Z" if array.type.tz else ""
         counted, make = pa.int64(), _moment_utc if zone else _moment
         array = array.cast(pa.int64()).cast(pa.timestamp(array.type.unit)).cast(pa.timestamp("us"), safe=False)

@@ -1,6 +1,6 @@
-"""What a query's scans read, as Iceberg's own report of each says: files, bytes, and how long planning took.
+"""What a query's scans read, by Iceberg's own report of each: files, bytes, and how long planning took.
 
-Iceberg hands its scan report to Spark as metrics of the plan. So a report is never that of another query, and each
+Iceberg gives its scan report to Spark as metrics of the plan. So a report is never that of another query, and each
 scan of a join names its own table.
 """
 
@@ -13,7 +13,7 @@ _SCAN = "BatchScan "
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What one scan of a table was planned to read; planning and manifests are known where they were asked for."""
+    """What one scan of a table was planned to read; planning and manifests only if they were asked for."""
 
     table: str
     """As Spark shows its name, without quotes."""
@@ -39,7 +39,7 @@ def read(found: Iterable[Scan]) -> tuple[int, int]:
 def _scan(leaf: Any, name: str, measured: bool) -> Scan:
     table = name.removeprefix(_SCAN).strip()
     metrics = leaf.metrics()
-    if not metrics.contains("resultDataFiles"):  # whatever it reads, it is no table of Iceberg's
+    if not metrics.contains("resultDataFiles"):  # not an Iceberg table
         return Scan(table, 0, 0)
     files, size = _of(metrics, "resultDataFiles"), _of(metrics, "totalDataFileSize")
     if not measured:

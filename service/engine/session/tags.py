@@ -5,11 +5,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pyspark.sql import SparkSession
+from service.engine.session.spark_types import SparkSession
 
 _SETTLE_S = 30.0
-# WRITEs and queries get the next slot that is free, before the tasks of long work that wait for one.
-_POOL = "upkeep"
+# WRITEs and queries get the next free slot, before the waiting tasks of long work.
+_POOL = "maintenance"
 
 
 OnCancel = Callable[[Callable[[], object]], object]
@@ -17,7 +17,7 @@ OnCancel = Callable[[Callable[[], object]], object]
 
 @contextmanager
 def tagged(session: SparkSession, tag: str) -> Iterator[None]:
-    """Jobs of the block bear the tag, and let those of requests go first."""
+    """Jobs of the block bear the tag, and those of requests go first."""
     context = session.sparkContext
     context.addJobTag(tag)
     context.setLocalProperty("spark.scheduler.pool", _POOL)
@@ -36,7 +36,7 @@ def jobs_of(session: SparkSession, tag: str) -> int:
 
 
 def settle(session: SparkSession, tag: str) -> None:
-    """Wait until no task of jobs that failed or were cancelled runs any more: it may still be writing a file."""
+    """Wait until no task of failed or cancelled jobs runs any more, as it may still be writing a file."""
     tracker = session.sparkContext._jsc.sc().statusTracker()
     deadline = time.monotonic() + _SETTLE_S
     for job in tracker.getJobIdsForTag(tag):

@@ -1,11 +1,11 @@
-"""What rows hold, whatever their order: their number, and the sum of their hashes."""
+"""A checksum of rows in any order: their number, and the sum of their hashes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from service.engine.content import hashed
-from service.engine.sql import identifier
-from service.schema import Field
+from service.engine.sql.content import hashed
+from service.engine.sql.sql import identifier
+from service.model.schema.types import Field
 
 _MODULUS = 1 << 64
 _LOW = (1 << 32) - 1
@@ -13,7 +13,7 @@ _LOW = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class Checksum:
-    """Of rows; those of several sets of rows add up to that of all of them."""
+    """Of a set of rows. Checksums of several sets add up to that of all their rows."""
 
     rows: int = 0
     sum: int = 0
@@ -26,7 +26,7 @@ class Checksum:
 
 
 def aggregates(fields: Iterable[Field]) -> str:
-    """The select list of a query whose one row `of` reads: a checksum over these columns of its rows."""
+    """The select list of a checksum over these columns; `of` reads the row."""
     row = hashed((field.type, identifier(field.name)) for field in fields)
     # In halves, as a sum of 64 bits would overflow.
     return f"count(*), sum({row} & {_LOW}), sum(shiftrightunsigned({row}, 32))"

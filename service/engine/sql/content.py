@@ -1,9 +1,9 @@
-"""What rows hold, as Spark SQL can compare and hash it: maps, which do neither, as their entries in order."""
+"""Row contents in a form that Spark SQL can compare and hash: maps, which allow neither, as sorted entries."""
 
 from collections.abc import Iterable
 
-from service.engine.sql import identifier
-from service.schema import Array, ColumnType, Field, Map, Struct
+from service.engine.sql.sql import identifier
+from service.model.schema.types import Array, ColumnType, Field, Map, Struct
 
 
 def row_hash(fields: Iterable[Field], alias: str) -> str:
@@ -12,21 +12,21 @@ def row_hash(fields: Iterable[Field], alias: str) -> str:
 
 
 def summed(text: str) -> str:
-    """The sum of such numbers, of any size: whatever the order of rows, it tells two sets of them apart."""
+    """The sum of such numbers, of any size. It tells two sets of rows apart, whatever their order."""
     return f"sum(CAST({text} AS DECIMAL(20,0)))"
 
 
 def hashed(values: Iterable[tuple[ColumnType, str]]) -> str:
-    """64 bits of some values: the same only where all of them are.
+    """64 bits of some values, equal only if all of them are.
 
-    Spark's hash goes from one plain value to the next and passes over nulls, wherever they stand. So each value comes
-    behind a mark of whether it is null, and a list behind its length: no value can then stand for one beside it.
+    Spark's hash skips nulls and does not see where one nested value ends. So each value follows a mark of whether it
+    is null, and a list its length.
     """
     return f"xxhash64({', '.join(part for kind, text in values for part in _marked(kind, text, 0))})"
 
 
 def same(kind: ColumnType, one: str, other: str) -> str:
-    """A condition that is true where both are the same value, or both null."""
+    """A condition that is true if both are the same value, or both null."""
     return f"{comparable(kind, one)} <=> {comparable(kind, other)}"
 
 

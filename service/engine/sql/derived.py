@@ -3,69 +3,68 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as t
-
-from service.columns import Column
-from service.derived import Derived
-from service.engine.content import same
-from service.engine.frames import over
-from service.engine.sql import Parameters, expression, fitted, identifier, run, spark_type
+from service.engine.session.spark_types import DataFrame, DataType, SparkSession
+from service.engine.sql.content import same
+from service.engine.sql.frames import over
+from service.engine.sql.sql import Parameters, expression, fitted, identifier, run, spark_type
 from service.errors import InvalidRequest
-from service.expressions.kinds import UUID
-from service.expressions.tree import rebound
-from service.schema import Array, ColumnType, DecimalType, Field, Map, Primitive, Struct, TableSchema
+from service.model.expressions.kinds import UUID
+from service.model.expressions.tree import rebind
+from service.model.schema.columns import Column
+from service.model.schema.derived import DerivedColumn
+from service.model.schema.types import Array, ColumnType, DecimalType, Field, Map, Primitive, Struct, TableSchema
 
 # A row that changes, as the expressions of its derived columns see it; `o` is what it was, `n` what it becomes.
 _ROW = "_firn_r"
-_PRIMITIVES: dict[type[t.DataType], str] = {
-    t.StringType: "string",
-    t.ByteType: "integer",
-    t.ShortType: "integer",
-    t.IntegerType: "integer",
-    t.LongType: "long",
-    t.FloatType: "float",
-    t.DoubleType: "double",
-    t.BooleanType: "boolean",
-    t.DateType: "date",
-    t.TimestampNTZType: "timestamp",
-    t.TimestampType: "timestamptz",
-    t.BinaryType: "binary",
+_PRIMITIVES: dict[str, str] = {
+    "StringType": "string",
+    "ByteType": "integer",
+    "ShortType": "integer",
+    "IntegerType": "integer",
+    "LongType": "long",
+    "FloatType": "float",
+    "DoubleType": "double",
+    "BooleanType": "boolean",
+    "DateType": "date",
+    "TimestampNTZType": "timestamp",
+    "TimestampType": "timestamptz",
+    "BinaryType": "binary",
 }
 
 
-def computed(derived: Derived, parameters: Parameters) -> str:
-    """A derived column's value, worked out from the row's other columns."""
+def computed(derived: DerivedColumn, parameters: Parameters) -> str:
+    """A derived column's value, computed from the row's other columns."""
     return fitted(_type(derived), derived.expression, parameters)
 
 
-def filled(derived: Derived, parameters: Parameters) -> str:
-    """A derived column's value as the row has it, or else worked out."""
+def filled(derived: DerivedColumn, parameters: Parameters) -> str:
+    """A derived column's value as the row has it, or else computed."""
     return f"coalesce({identifier(derived.column)}, {computed(derived, parameters)})"
 
 
-def followed(one: Derived, was: Mapping[str, str], becomes: Mapping[str, str], parameters: Parameters) -> str:
-    """A derived column's value in a row that changes: worked out anew, unless it had been set by hand.
+def followed(one: DerivedColumn, was: Mapping[str, str], becomes: Mapping[str, str], parameters: Parameters) -> str:
+    """A derived column's value in a row that changes: computed again, unless it had been set by hand.
 
-    By hand is what its expression does not give for the row as it was. `was` and `becomes` are the columns' values.
+    It was set by hand if its expression gives another value for the row as it was. `was` and `becomes` are the
+    columns' values.
     """
     read = sorted(one.expression.columns)
     before, after = (_struct({name: values[name] for name in read}) for values in (was, becomes))
     kept = f"{_ROW}.d"
     old, new = (computed(_seen(one, moment), parameters) for moment in ("o", "n"))
     equal = f"CASE WHEN {same(_type(one), kept, old)} THEN '01' ELSE '00' END"
-    # What cannot be computed for the old row must not stop a change that mends it. Spark has no function that turns
-    # every error into a null, but this one does so with those of its argument, where no other part is computed first:
-    # what stands in a lambda function Spark computes only there.
+    # An error for the old row must not stop a change that repairs it. Spark has no function that turns every error
+    # into null, but this one does so for its argument, if no part of that is computed earlier. Spark computes what is
+    # in a lambda function only there.
     choice = f"CASE WHEN try_to_binary({equal}) = X'01' THEN {new} ELSE {kept} END"
     row = f"struct({before} AS o, {after} AS n, {was[one.column]} AS d)"
     return f"element_at(transform(array({row}), {_ROW} -> {choice}), 1)"
 
 
-def fill(session: SparkSession, rows: DataFrame, derived: Sequence[Derived]) -> DataFrame:
-    """The rows, in which every derived column that is null is worked out; other columns stay as they are.
+def fill(session: SparkSession, rows: DataFrame, derived: Sequence[DerivedColumn]) -> DataFrame:
+    """The rows, with every derived column that is null computed.
 
-    The frame has every column of the table, by its name, but for derived ones that it lacks: they come at its end.
+    The frame has every column of the table by its name. Derived columns that it lacks are added at the end.
     """
     parameters = Parameters()
     there = set(rows.columns)
@@ -77,7 +76,7 @@ def fill(session: SparkSession, rows: DataFrame, derived: Sequence[Derived]) -> 
     return over(session, rows, lambda name: f"SELECT {listed} FROM {name}", parameters.values)
 
 
-def typed(session: SparkSession, schema: TableSchema, derived: Sequence[Derived]) -> tuple[Derived, ...]:
+def typed(session: SparkSession, schema: TableSchema, derived: Sequence[DerivedColumn]) -> tuple[DerivedColumn, ...]:
     """New derived columns with the types that Spark gives their expressions. No row is read."""
     if not derived:
         return ()
@@ -92,22 +91,22 @@ def _struct(values: Mapping[str, str]) -> str:
     return f"struct({', '.join(f'{text} AS {identifier(name)}' for name, text in values.items())})"
 
 
-def _seen(one: Derived, moment: str) -> Derived:
-    """The same expression over one of the states of the row that a lambda function has."""
+def _seen(one: DerivedColumn, moment: str) -> DerivedColumn:
+    """The same expression over one of the row's states that the lambda function has."""
 
     def found(column: Column) -> Column:
         return replace(column, steps=(moment, *column.steps), qualifier=_ROW)
 
-    return replace(one, expression=replace(one.expression, tree=rebound(one.expression.tree, found)))
+    return replace(one, expression=replace(one.expression, tree=rebind(one.expression.tree, found)))
 
 
-def _type(one: Derived) -> ColumnType:
+def _type(one: DerivedColumn) -> ColumnType:
     assert one.type is not None, "a table's own derived columns have types"
     return one.type
 
 
-def _kind(one: Derived, found: t.DataType) -> ColumnType:
-    # Spark knows a uuid by its text only.
+def _kind(one: DerivedColumn, found: DataType) -> ColumnType:
+    # Spark has a uuid as text.
     if one.expression.kind == UUID:
         return UUID
     kind = _ours(found)
@@ -119,7 +118,9 @@ def _kind(one: Derived, found: t.DataType) -> ColumnType:
     return kind
 
 
-def _ours(found: t.DataType) -> ColumnType | None:
+def _ours(found: DataType) -> ColumnType | None:
+    from pyspark.sql import types as t
+
     match found:
         case t.DecimalType():
             return DecimalType(found.precision, found.scale)
@@ -134,5 +135,5 @@ def _ours(found: t.DataType) -> ColumnType | None:
             return (
                 Struct(tuple(Field(name, kind) for name, kind in kinds if kind)) if all(k for _, k in kinds) else None
             )
-    name = _PRIMITIVES.get(type(found))
+    name = _PRIMITIVES.get(type(found).__name__)
     return Primitive(name) if name else None

@@ -1,13 +1,13 @@
-"""The SQL of a difference: contents by how much more often one side has them, paired by key, and a page of them."""
+"""The SQL of a difference: how much more often one side has a content, pairs by key, and a page of them."""
 
 from collections.abc import Sequence
 
-from service.engine.content import comparable
-from service.engine.sql import identifier
-from service.schema import TableSchema
+from service.engine.sql.content import comparable
+from service.engine.sql.sql import identifier
+from service.model.schema.types import TableSchema
 
-# In net: a column's value is c0, c1, …; where that does not compare, m0, m1, … does. `n` is how much more often the
-# content is in the state after; no column of a table is looked up under its own name.
+# In `net`, a column's value is c0, c1, …; if that does not compare, m0, m1, … does. `n` is how much more often the
+# content is in the state after. No column of a table is looked up by its own name.
 _MOST_IN_MEMORY = 100_000
 
 
@@ -39,13 +39,13 @@ def page(view: str, schema: TableSchema, keys: Sequence[str], limit: int, offset
     outputs = ", ".join(["b IS NOT NULL AS had", "a IS NOT NULL AS has", *values])
     if last <= _MOST_IN_MEMORY:
         return f"SELECT {outputs} FROM ({rows}) ORDER BY {order} LIMIT {limit} OFFSET {offset}"
-    # Spark would keep all rows up to the last in memory; this sort goes by the disk.
+    # Spark would keep all rows up to the last in memory; this sort uses the disk.
     placed = f"SELECT *, row_number() OVER (ORDER BY {order}) AS place FROM ({rows})"
     return f"SELECT {outputs} FROM ({placed}) WHERE place > {offset} AND place <= {last} ORDER BY place"
 
 
 def _single(view: str, schema: TableSchema, last: int) -> tuple[str, str]:
-    """Every row that is on one side alone, as often as it is."""
+    """Every row that only one side has, as often as it has it."""
     whole = _row(schema)
     contents = _contents(schema)
     sides = f"CASE WHEN n < 0 THEN {whole} END AS b, CASE WHEN n > 0 THEN {whole} END AS a"
@@ -53,7 +53,7 @@ def _single(view: str, schema: TableSchema, last: int) -> tuple[str, str]:
 
 
 def _paired(view: str, schema: TableSchema, keys: Sequence[str], last: int) -> tuple[str, str]:
-    """The rows of each key, those before beside those after as far as both reach."""
+    """The rows of each key, pairing those before with those after as long as there are both."""
     by = ", ".join(_keys(schema, keys))
     rank = f"row_number() OVER (PARTITION BY {by}, n > 0 ORDER BY {', '.join(_contents(schema))}) AS r"
     ranked = f"SELECT *, {rank} FROM ({_copies(view, last)})"
@@ -64,7 +64,7 @@ def _paired(view: str, schema: TableSchema, keys: Sequence[str], last: int) -> t
 
 
 def _copies(view: str, last: int) -> str:
-    """A row for each time; of the same row never more than a page can reach."""
+    """A row for each occurrence; of equal rows never more than a page can show."""
     return f"SELECT *, explode(sequence(1L, least(abs(n), {last}L))) AS copy FROM {view}"
 
 
@@ -82,7 +82,7 @@ def _with_contents(schema: TableSchema) -> str:
 
 
 def _contents(schema: TableSchema) -> list[str]:
-    """What tells rows apart, column by column."""
+    """The columns that tell rows apart."""
     return [f"m{i}" if _apart(schema, i) else f"c{i}" for i in range(len(schema.fields))]
 
 

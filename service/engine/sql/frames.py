@@ -4,10 +4,9 @@ import uuid as uuids
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from pyspark.sql import DataFrame, SparkSession
-
-from service.engine.jvm import java_class
-from service.engine.sql import run
+from service.engine.session.java import java_class
+from service.engine.session.spark_types import DataFrame, SparkSession
+from service.engine.sql.sql import run
 
 
 @contextmanager
@@ -27,8 +26,10 @@ def over(
     text: Callable[[str], str],
     values: Mapping[str, str | int | bool],
 ) -> DataFrame:
-    """What a statement makes of the rows; `text` is given the name that they have in it."""
+    """The result of a statement over the rows; `text` is given their name in it."""
+    from pyspark.sql import DataFrame
+
     with named(session, rows) as name:
         plan = run(session, text(name), values)._jdf.queryExecution().analyzed()
-    # A writer would look up the names in a statement's own plan again.
+    # A writer would resolve the names in the statement's own plan again.
     return DataFrame(java_class("org.apache.spark.sql.classic.Dataset").ofRows(session._jsparkSession, plan), session)

@@ -4,36 +4,33 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from service.engine import pick
-from service.engine.append import each, staging
-from service.engine.jvm import java_class
-from service.engine.pick import Files
-from service.engine.sql import identifier
-from service.engine.tables import current
-from service.names import RESERVED_COLUMN_PREFIX
+from service.engine.iceberg import scan_tasks
+from service.engine.iceberg.scan_tasks import SnapshotFiles
+from service.engine.iceberg.staging import readable
+from service.engine.iceberg.tables import as_if, current
+from service.engine.session.java import each, java_class
+from service.engine.session.spark_types import SparkSession
+from service.engine.sql.sql import identifier
+from service.model.names import RESERVED_COLUMN_PREFIX
 
 _ICEBERG = "org.apache.iceberg"
 
 
 def under(iceberg: Any, schema_id: int) -> Any:
-    """The table with columns that it has or had, to read its files by; what a file lacks is null, required or not."""
-    operations = iceberg.operations()
-    metadata = operations.current()
+    """The table with columns that it has or had, for reading its files. What a file lacks is null, required or not."""
+    metadata = iceberg.operations().current()
     parser = java_class(f"{_ICEBERG}.SchemaParser")
     schemas = {int(one.schemaId()): json.loads(parser.toJson(one)) for one in each(metadata.schemas())}
     every = parser.fromJson(json.dumps(loosened(schemas, schema_id)))
     then = metadata.buildFrom(metadata).setCurrentSchema(every, metadata.lastColumnId()).build()
-    fixed = java_class(f"{_ICEBERG}.StaticTableOperations")(then, operations.io(), operations.locationProvider())
-    return java_class(f"{_ICEBERG}.BaseTable")(fixed, iceberg.name())
+    return as_if(iceberg, then)
 
 
 def loosened(schemas: Mapping[int, Any], schema_id: int) -> dict[str, Any]:
     """One of a table's schemas, in Iceberg's JSON, with no column required.
 
-    What the table had or has beside it is there too, under names that nobody asks for: a partitioning, or a delete
-    file, may refer to it.
+    The other columns that the table has or had are in it, too, under names that nobody uses, as a partitioning or a
+    delete file may refer to them.
     """
     own = schemas[schema_id]["fields"]
     known = {field["id"] for field in own}
@@ -42,11 +39,11 @@ def loosened(schemas: Mapping[int, Any], schema_id: int) -> dict[str, Any]:
     return {"type": "struct", "fields": [{**field, "required": False} for field in (*own, *hidden)]}
 
 
-def nulls_among(session: SparkSession, table: str, files: Files, columns: Sequence[str]) -> dict[str, int]:
+def nulls_among(session: SparkSession, table: str, files: SnapshotFiles, columns: Sequence[str]) -> dict[str, int]:
     """How many rows of some files have no value for each of these columns, where there are any."""
     iceberg = current(session, table)
     read = under(iceberg, int(iceberg.operations().current().currentSchemaId()))
-    with staging(read, pick.tasks(read, files.snapshot_id, files.paths)) as source:
+    with readable(read, scan_tasks.tasks(read, files.snapshot_id, files.paths)) as source:
         return nulls_in(session, source, columns)
 
 

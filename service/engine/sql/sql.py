@@ -7,15 +7,26 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
-from service.columns import Column, Key
-from service.engine.jvm import java_class
-from service.expressions.functions import FUNCTIONS
-from service.expressions.kinds import BINARY, DOUBLE, STRING, UUID, family
-from service.expressions.tree import Call, Case, Cast, Constant, Expression, Named, Node
-from service.predicates import Always, And, Compare, HasElement, Holds, In, IsNull, Matches, Not, Or, Predicate
-from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct, holds_uuid
+from service.engine.session.java import java_class
+from service.engine.session.spark_types import DataFrame, SparkSession
+from service.model.expressions.functions import FUNCTIONS
+from service.model.expressions.kinds import BINARY, DOUBLE, STRING, UUID, family
+from service.model.expressions.tree import Case, Cast, ColumnValue, Constant, Expression, FunctionCall, Node
+from service.model.filters.predicates import (
+    Always,
+    And,
+    Compare,
+    ExpressionHolds,
+    HasElement,
+    In,
+    IsNull,
+    Matches,
+    Not,
+    Or,
+    Predicate,
+)
+from service.model.schema.columns import Column, MapKey
+from service.model.schema.types import Array, ColumnType, DecimalType, Map, Primitive, Struct, holds_uuid
 
 _TYPES = {
     "string": "STRING",
@@ -52,8 +63,10 @@ _TOO_LARGE = (
     "value, without an expression"
 )
 _TOO_FAR = "the expression gives a time outside the years 1 to 9999; such times cannot be written"
+# What a lambda calls the value that it looks at; no column is called so.
+_VALUE = "_firn_value"
 REFUSED = "refused by Firn: "
-"""What the errors begin with that our own statements raise for a row."""
+"""How the errors begin that our own statements raise for a row."""
 
 
 class Parameters:
@@ -70,6 +83,8 @@ class Parameters:
 
 def run(session: SparkSession, text: str, values: Mapping[str, str | int | bool]) -> DataFrame:
     """The statement's result. `session.sql(text, args)` does the same with two calls to the JVM per value."""
+    from pyspark.sql import DataFrame
+
     mapper = java_class("com.fasterxml.jackson.databind.ObjectMapper")()
     arguments = mapper.readValue(json.dumps(values), java_class("java.util.HashMap")._java_lang_class)
     return DataFrame(session._jsparkSession.sql(text, arguments), session)
@@ -79,7 +94,7 @@ def where(predicate: Predicate, parameters: Parameters) -> str:
     """A condition that is true of exactly the rows the predicate is true of."""
     match predicate:
         case And((child,)) | Or((child,)):
-            # Spark takes `t WHERE (FALSE)` for a table called WHERE with a column called FALSE.
+            # Spark reads `t WHERE (FALSE)` as a table called WHERE with a column called FALSE.
             return where(child, parameters)
         case And(children):
             return f"({' AND '.join(where(c, parameters) for c in children)})" if children else "TRUE"
@@ -105,12 +120,12 @@ def where(predicate: Predicate, parameters: Parameters) -> str:
         case HasElement(column, value):
             kind = column.type.items if isinstance(column.type, Array) else column.type
             return f"array_contains({reference(column, parameters)}, {literal(kind, value, parameters)})"
-        case Holds(computed):
+        case ExpressionHolds(computed):
             return expression(computed, parameters)
 
 
 def expression(computed: Expression, parameters: Parameters) -> str:
-    """What an expression computes. Its text is not in it: only names, parameters, and functions of the table."""
+    """What an expression computes. Its text is not in it: only names, parameters, and known functions."""
     return _node(computed.tree, parameters)
 
 
@@ -123,14 +138,14 @@ def new_value(kind: ColumnType, value: Any, parameters: Parameters) -> str:
 
 
 def fitted(kind: ColumnType, value: Expression, parameters: Parameters) -> str:
-    """What an expression computes, as a column of this type holds it; an error for a row where it cannot."""
+    """What an expression computes, as a column of this type holds it; an error for a row if it cannot."""
     text = expression(value, parameters)
     if value.kind != kind or isinstance(kind, Primitive | DecimalType):
         text = f"CAST({text} AS {spark_type(kind)})"
-    given = isinstance(value.tree, Named | Constant)
+    given = isinstance(value.tree, ColumnValue | Constant)
     if family(kind) == "time" and not given:
         first, last = (literal(kind, moment, parameters) for moment in _TIMES[str(kind)])
-        return _checked(text, f"same BETWEEN {first} AND {last}", _raised(f"{value.path}: {_TOO_FAR}", parameters))
+        return _checked(text, f"{_VALUE} BETWEEN {first} AND {last}", _raised(f"{value.path}: {_TOO_FAR}", parameters))
     if kind in _FLOATS and not (given and value.kind == kind):
         return _finite(text, value, parameters)
     return text
@@ -139,7 +154,7 @@ def fitted(kind: ColumnType, value: Expression, parameters: Parameters) -> str:
 def reference(column: Column, parameters: Parameters) -> str:
     text = "" if column.qualifier is None else identifier(column.qualifier)
     for step in column.steps:
-        if isinstance(step, Key):
+        if isinstance(step, MapKey):
             text += f"[{parameters.add(step.text)}]"
         else:
             text += f".{identifier(step)}" if text else identifier(step)
@@ -192,9 +207,9 @@ def at_snapshot(table: str, snapshot_id: int | None) -> str:
 
 
 def opaque(text: str, kind: ColumnType) -> str:
-    """The same value of a uuid, or of a struct that holds one, for Spark to compare by itself.
+    """The same value of a uuid, or of a struct that holds one, for Spark alone to compare.
 
-    Iceberg would leave out files and row groups by their smallest and greatest uuid, and Java orders uuids otherwise
+    Iceberg would skip files and row groups by their smallest and greatest uuid, but Java orders uuids in another way
     than files do: as two signed numbers.
     """
     return f"concat({text}, '')" if kind == UUID else f"element_at(transform(array({text}), same -> same), 1)"
@@ -204,16 +219,16 @@ def _node(node: Node, parameters: Parameters) -> str:
     match node:
         case Constant(kind, value):
             return "NULL" if kind is None else literal(kind, value, parameters)
-        case Named(column):
+        case ColumnValue(column):
             return _tested(column, parameters)
         case Cast(value, kind, safe):
             return _cast(value, kind, safe, parameters)
-        case Call("is_null", (Named(column),), _):
+        case FunctionCall("is_null", (ColumnValue(column),), _):
             return f"({reference(column, parameters)} IS NULL)"
-        case Call("div", (left, right), _) if {left.kind, right.kind} & _FLOATS:
-            # Spark's own takes no floating numbers.
+        case FunctionCall("div", (left, right), _) if {left.kind, right.kind} & _FLOATS:
+            # Spark's own does not support floating-point numbers.
             return f"CAST(({_node(left, parameters)} / {_node(right, parameters)}) AS BIGINT)"
-        case Call(name, arguments, _):
+        case FunctionCall(name, arguments, _):
             return _call(name, [_node(argument, parameters) for argument in arguments])
         case Case(of, branches, otherwise, _):
             text = "CASE" if of is None else f"CASE {_node(of, parameters)}"
@@ -243,7 +258,7 @@ def _call(name: str, arguments: list[str]) -> str:
 def _cast(value: Node, kind: ColumnType, safe: bool, parameters: Parameters) -> str:
     text = _node(value, parameters)
     if value.kind == BINARY and kind in (STRING, UUID):
-        # Spark takes any bytes for text, and what is no text could not be read again.
+        # Spark accepts any bytes as text, but could not read again what is not text.
         text = f"{'try_' * safe}validate_utf8(CAST({text} AS STRING))"
         if kind == STRING:
             return text
@@ -252,27 +267,26 @@ def _cast(value: Node, kind: ColumnType, safe: bool, parameters: Parameters) -> 
     # Spark has no such type and would not look at what it writes as one.
     form = parameters.add("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
     other = "NULL" if safe else _raised("CAST AS uuid: a text is not a uuid; TRY_CAST makes null of it", parameters)
-    return _checked(f"lower({text})", f"regexp_like(same, {form})", other)
+    return _checked(f"lower({text})", f"regexp_like({_VALUE}, {form})", other)
 
 
 def _checked(text: str, test: str, other: str) -> str:
-    """The value, or another where a test of it, by the name `same`, fails; null stays null."""
-    read = f"CASE WHEN {test} THEN same WHEN same IS NOT NULL THEN {other} END"
-    return f"element_at(transform(array({text}), same -> {read}), 1)"
+    """The value, or another one if a test of it, by the name `_VALUE`, fails; null stays null."""
+    read = f"CASE WHEN {test} THEN {_VALUE} WHEN {_VALUE} IS NOT NULL THEN {other} END"
+    return f"element_at(transform(array({text}), {_VALUE} -> {read}), 1)"
 
 
 def _finite(text: str, value: Expression, parameters: Parameters) -> str:
-    """The same number; an error where it is infinite, and none that it is computed of."""
+    """The same number; an error if it is infinite although no number that it is computed of is."""
     infinity = literal(DOUBLE, math.inf, parameters)
     read = sorted(value.references, key=lambda column: column.name)
     infinite = (_infinite(reference(column, parameters), column.type, infinity) for column in read)
-    tests = [f"abs({text}) <=> {infinity}", *(f"NOT {test}" for test in infinite if test is not None)]
-    too_large = _raised(f"{value.path}: {_TOO_LARGE}", parameters)
-    return f"CASE WHEN {' AND '.join(tests)} THEN {too_large} ELSE {text} END"
+    tests = [f"NOT (abs({_VALUE}) <=> {infinity})", *(test for test in infinite if test is not None)]
+    return _checked(text, " OR ".join(tests), _raised(f"{value.path}: {_TOO_LARGE}", parameters))
 
 
 def _infinite(text: str, kind: ColumnType, infinity: str, depth: int = 0) -> str | None:
-    """A condition that is true where a value is an infinite number, or holds one; None where no such value can."""
+    """A condition that is true if a value is an infinite number, or holds one; None if its type cannot."""
     match kind:
         case Primitive("float" | "double"):
             return f"(abs({text}) <=> {infinity})"

@@ -1,6 +1,6 @@
-"""A stranger's SELECT on a session: parsed, and run over views of the tables it may read, and nothing else.
+"""An untrusted SELECT on a session: parsed, and run over views of the tables that it may read, and nothing else.
 
-Whether it may run is decided elsewhere, on the JSON of the plans that Spark makes of it.
+Whether it may run is decided by the SQL sandbox, on the JSON of Spark's plans.
 """
 
 import re
@@ -11,24 +11,14 @@ from decimal import Decimal
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    ArrayType,
-    CalendarIntervalType,
-    DataType,
-    MapType,
-    StructType,
-    VariantType,
-    YearMonthIntervalType,
-)
 
-from service.engine.jvm import java_class
-from service.engine.select import Selected, aggregate_from_metadata, explained, selected
-from service.engine.sql import at_snapshot, identifier, opaque
-from service.engine.tables import Pinned, Place, reading
+from service.engine.iceberg.tables import PinnedTable, Place, pinned_reads
+from service.engine.jobs.select import Selected, aggregate_from_metadata, explained, selected
+from service.engine.session.java import java_class
+from service.engine.session.spark_types import DataFrame, DataType, SparkSession
+from service.engine.sql.sql import at_snapshot, identifier, opaque
 from service.errors import InvalidQuery
-from service.schema import TableSchema, has_uuid, holds_uuid
+from service.model.schema.types import TableSchema, has_uuid, holds_uuid
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _REASON = re.compile(r"\[[A-Z_.]+\] (.*?)(?: SQLSTATE:|$)", re.DOTALL)
@@ -38,8 +28,8 @@ _MAX_DEPTH = 62
 
 
 @dataclass(frozen=True, slots=True)
-class Mention:
-    """A table's name where it stands in the text."""
+class TableMention:
+    """A table's name, and its place in the text."""
 
     parts: tuple[str, ...]
     start: int
@@ -47,8 +37,8 @@ class Mention:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A table as the text calls it, at a snapshot where one is given."""
+class TableView:
+    """A table as the text calls it, at a snapshot if one is given."""
 
     name: str
     spark_name: str
@@ -57,12 +47,12 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class UntrustedSelect:
     """A SELECT that was allowed, and the views it reads."""
 
     text: str
     params: Mapping[str, Any]
-    views: Sequence[View]
+    views: Sequence[TableView]
     limit: int
     offset: int
     explain: bool = False
@@ -73,23 +63,25 @@ def parse(session: SparkSession, text: str) -> str:
     return str(_parsed(session, text).toJSON())
 
 
-def mentions(session: SparkSession, text: str) -> list[Mention]:
-    """Every place where the text names a table, in order; InvalidQuery where a table is given options."""
-    found: dict[int, Mention] = {}
+def mentions(session: SparkSession, text: str) -> list[TableMention]:
+    """Every place where the text names a table, in order. Raises InvalidQuery if a table is given options."""
+    found: dict[int, TableMention] = {}
     for relation in _relations(session, _parsed(session, text)):
         if not relation.options().isEmpty():
             raise InvalidQuery("sql: a table takes no options; for a snapshot use as_of", field="sql")
         parts, origin = relation.multipartIdentifier(), relation.origin()
         start = origin.startIndex().get()
         names = tuple(parts.apply(i) for i in range(parts.size()))
-        found[start] = Mention(names, start, origin.stopIndex().get() + 1)
+        found[start] = TableMention(names, start, origin.stopIndex().get() + 1)
     return [found[start] for start in sorted(found)]
 
 
-def run(session: SparkSession, statement: Statement, check: Callable[[str], int], measured: bool = False) -> Selected:
-    """The statement's answer. `check` is shown the analysed plan before anything runs, and counts its tables."""
+def run(
+    session: SparkSession, statement: UntrustedSelect, check: Callable[[str], int], measured: bool = False
+) -> Selected:
+    """The statement's result. `check` gets the analysed plan before anything runs, and counts its tables."""
     places = [(view.spark_name, view.snapshot_id) for view in statement.views]
-    with reading(session, places) as pinned, framed(session, statement, check, pinned) as (df, names):
+    with pinned_reads(session, places) as pinned, framed(session, statement, check, pinned) as (df, names):
         if statement.offset:
             df = df.offset(statement.offset)
         df = df.limit(statement.limit + 1)
@@ -99,9 +91,9 @@ def run(session: SparkSession, statement: Statement, check: Callable[[str], int]
 @contextmanager
 def framed(
     session: SparkSession,
-    statement: Statement,
+    statement: UntrustedSelect,
     check: Callable[[str], int],
-    pinned: Mapping[Place, Pinned] | None = None,
+    pinned: Mapping[Place, PinnedTable] | None = None,
 ) -> Iterator[tuple[DataFrame, list[str]]]:
     """The statement as a frame that can be planned during the block, all its rows, and what its columns are called."""
     aggregate_from_metadata(session, allowed=not any(has_uuid(view.schema) for view in statement.views))
@@ -112,7 +104,9 @@ def framed(
 
 
 @contextmanager
-def _views(session: SparkSession, views: Sequence[View], pinned: Mapping[Place, Pinned]) -> Iterator[None]:
+def _views(session: SparkSession, views: Sequence[TableView], pinned: Mapping[Place, PinnedTable]) -> Iterator[None]:
+    from pyspark.sql import DataFrame
+
     made = []
     try:
         for view in views:
@@ -149,12 +143,14 @@ def _check_tables(df: DataFrame, allowed: set[str], check: Callable[[str], int])
         raise InvalidQuery("sql must be one SELECT over your own tables; it reads something else", field="sql")
 
 
-def _analysed(session: SparkSession, statement: Statement) -> DataFrame:
+def _analysed(session: SparkSession, statement: UntrustedSelect) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
     arguments = {name: _argument(value) for name, value in statement.params.items()}
     try:
         return session.sql(statement.text, args=arguments)
     except AnalysisException as e:
-        # Spark takes some mistakes in a query for its own.
+        # Spark reports some mistakes in a query as internal errors.
         if not (e.getSqlState() or "").startswith("XX"):
             raise
         raise _unparsed(str(e)) from e
@@ -176,6 +172,8 @@ def _names(df: DataFrame) -> list[str]:
 
 
 def _depth(kind: DataType) -> int:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
     match kind:
         case ArrayType():
             return 1 + _depth(kind.elementType)
@@ -188,6 +186,15 @@ def _depth(kind: DataType) -> int:
 
 
 def _has_json(kind: DataType) -> bool:
+    from pyspark.sql.types import (
+        ArrayType,
+        CalendarIntervalType,
+        MapType,
+        StructType,
+        VariantType,
+        YearMonthIntervalType,
+    )
+
     match kind:
         case ArrayType():
             return _has_json(kind.elementType)
@@ -227,15 +234,17 @@ def _walk(session: SparkSession, plan: Any) -> Iterator[Any]:
 
 
 def _parsed(session: SparkSession, text: str) -> Any:
+    from pyspark.errors import ParseException
+
     try:
         return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
     except ParseException as e:
         raise _unparsed(str(e)) from e
     except Py4JJavaError as e:
-        told = str(e.java_exception.toString())
-        if "SqlScriptingException" in told:
+        message = str(e.java_exception.toString())
+        if "SqlScriptingException" in message:
             raise InvalidQuery("sql must be one SELECT, not a script", field="sql") from e
-        if "StackOverflowError" in told:
+        if "StackOverflowError" in message:
             raise InvalidQuery("sql is nested too deeply; flatten it", field="sql") from e
         raise
 

@@ -1,11 +1,11 @@
-"""Partition transforms as Spark SQL: the value that a row's file lies under, and what rows are put in order by."""
+"""Partition transforms as Spark SQL: a row's partition value, and what rows are sorted by."""
 
 from collections.abc import Sequence
 
-from service.engine.sql import identifier
-from service.names import CATALOG
-from service.partition import PartitionField
-from service.schema import FLOATING, ColumnType, Primitive, TableSchema, resolve
+from service.engine.sql.sql import identifier
+from service.model.names import CATALOG
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import FLOATING, ColumnType, Primitive, TableSchema, resolve_field
 
 _FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
 _UUID = Primitive("uuid")
@@ -14,22 +14,22 @@ KEY = "_firn_key_"
 
 def value(field: PartitionField, schema: TableSchema) -> str:
     """A row's partition value: a bucket's number, years, months or hours since 1970, a day as a date."""
-    kind = resolve(schema, field.field).type
+    kind = resolve_field(schema, field.field).type
     source = _source(field.field, schema)
     match field.transform:
         case "identity":
             return source
         case "bucket" | "truncate":
-            # Iceberg hashes a uuid's bytes, and Spark knows it by its text.
+            # Iceberg hashes a uuid's bytes, and Spark has it as text.
             hashed = f"unhex(replace({source}, '-', ''))" if kind == _UUID else source
             return f"{CATALOG}.system.{field.transform}({int(field.param or 1)}, {hashed})"
     return f"{CATALOG}.system.{_FUNCTIONS[field.transform]}({source})"
 
 
 def hashes_uuid(fields: Sequence[PartitionField], schema: TableSchema) -> bool:
-    """Whether rows lie by the hash of a uuid: Iceberg, which orders them by that of its text, cannot write those of one
-    partition after the other."""
-    return any(field.transform == "bucket" and resolve(schema, field.field).type == _UUID for field in fields)
+    """Whether rows are partitioned by the hash of a uuid. Iceberg sorts them by the hash of its text, and so cannot
+    write one partition after the other."""
+    return any(field.transform == "bucket" and resolve_field(schema, field.field).type == _UUID for field in fields)
 
 
 def keys(fields: Sequence[PartitionField], schema: TableSchema) -> list[str]:
@@ -39,12 +39,12 @@ def keys(fields: Sequence[PartitionField], schema: TableSchema) -> list[str]:
 
 def _key(field: PartitionField, schema: TableSchema) -> str:
     text = value(field, schema)
-    # To Spark 0.0 and -0.0 are one number, and for files they are two.
+    # Spark takes 0.0 and -0.0 for the same number; files do not.
     return f"CAST({text} AS STRING)" if field.transform == "identity" and _floats(field, schema) else text
 
 
 def _floats(field: PartitionField, schema: TableSchema) -> bool:
-    kind: ColumnType = resolve(schema, field.field).type
+    kind: ColumnType = resolve_field(schema, field.field).type
     return isinstance(kind, Primitive) and kind.name in FLOATING
 
 

@@ -1,17 +1,16 @@
-"""LIMIT and OFFSET, held by whoever reads the rows in order.
+"""LIMIT and OFFSET, applied by the reader of a stream if they are large.
 
-Spark keeps as many rows in memory as a LIMIT after ORDER BY names, and loses the order where it does not; so where they
-are many, whoever reads the rows counts them.
+Spark keeps as many rows in memory as a LIMIT after ORDER BY names, and otherwise loses the order. So if they are many,
+the reader counts them.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from service.engine.session.java import java_class
+from service.engine.session.spark_types import DataFrame, SparkSession
 
-from service.engine.jvm import java_class
-
-# So many rows Spark may keep in memory; a JSON answer has no more.
+# Rows that Spark may keep in memory; a JSON response has no more.
 _FEW = 100_000
 
 
@@ -23,7 +22,7 @@ class Window:
     limit: int | None = None
 
     def of(self, inner: "Window") -> "Window":
-        """This window of the rows that another one leaves."""
+        """This window of the rows in another one."""
         left = None if inner.limit is None else max(inner.limit - self.offset, 0)
         limits = [limit for limit in (left, self.limit) if limit is not None]
         return Window(self.offset + inner.offset, min(limits, default=None))
@@ -34,7 +33,7 @@ class Window:
 
 
 def windowed(df: DataFrame, window: Window) -> tuple[DataFrame, Window]:
-    """A frame, and the window of its rows that remains to be held: of small ones none."""
+    """A frame, and the window that the reader must apply; none if it is small."""
     plan = df._jdf.queryExecution().analyzed()
     inside, whole = _peeled(plan, window)
     if whole.is_small:
@@ -45,7 +44,7 @@ def windowed(df: DataFrame, window: Window) -> tuple[DataFrame, Window]:
 
 
 def _peeled(plan: Any, window: Window) -> tuple[Any, Window]:
-    """A plan without the LIMIT and OFFSET that stand outermost in it, and the window that they leave of it."""
+    """A plan without its outermost LIMIT and OFFSET, and the window with them."""
     kind = plan.getClass().getSimpleName()
     if kind == "WithCTE":
         inside, window = _peeled(plan.plan(), window)
@@ -58,5 +57,7 @@ def _peeled(plan: Any, window: Window) -> tuple[Any, Window]:
 
 
 def _frame(session: SparkSession, plan: Any) -> DataFrame:
+    from pyspark.sql import DataFrame
+
     dataset = java_class("org.apache.spark.sql.classic.Dataset")
     return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)

@@ -8,63 +8,65 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from service import wire
-from service.commits.ask import Ask
 from service.errors import Cancelled, CommitConflict, FirnError, LedgerUnavailable, TableNotFound
-from service.ledger.schedules import Claim, Run, Schedule, ScheduleNotes
-from service.names import TableName
-from service.upkeep.tally import Outcome, Tally
-from service.upkeep.task import Door, loads, request_of
+from service.jobs.schedules.tally import RunTally, TableOutcome
+from service.jobs.schedules.task import RequestRouter, loads, request_of
+from service.ledger.jobs import JobRecord, JobRecords
+from service.ledger.schedules import Schedule
+from service.model import wire
+from service.model.call import Call
+from service.model.names import TableName
 
 log = logging.getLogger("firn.schedules")
 
 # Says why a scheduled operation must not begin on a table now, if so.
-HeldOff = Callable[[TableName, str, bool], str | None]
+SkipReason = Callable[[TableName, str, bool], str | None]
 TablesOf = Callable[[Schedule], list[TableName]]
 
 
-class Lost(Exception):
+class RunLost(Exception):
     """The run is somebody else's by now, or its schedule is gone."""
 
 
-class Stopped(Exception):
+class RunStopped(Exception):
     """The service stops: whoever is next goes on."""
 
 
 @dataclass
-class Live:
+class ClaimedRun:
     """A run that this instance has claimed."""
 
-    claim: Claim
-    tally: Tally
+    schedule: Schedule
+    run: JobRecord
+    tally: RunTally
     lost: bool = False
     """Whether others were seen to have it; what is under way may go on, and cannot be committed."""
-    over: "Future[Run | None]" = field(default_factory=Future)
+    over: "Future[JobRecord | None]" = field(default_factory=Future)
     """Ends with the run as it was noted; None where it was taken over, or its schedule deleted."""
 
     @property
     def by_clock(self) -> bool:
         """Whether it began because it was due, not because somebody asked for it now."""
-        return self.claim.run.asked_by == "schedule"
+        return self.run.requested_by == "schedule"
 
 
 @dataclass(frozen=True)
-class Runner:
+class ScheduleRunner:
     """Carries runs out. `pauses_s` is how long to wait before what may be sent again is."""
 
-    notes: ScheduleNotes
+    records: JobRecords
     tables_of: TablesOf
-    held_off: HeldOff
-    door: Door
+    held_off: SkipReason
+    door: RequestRouter
     stopping: threading.Event
     pauses_s: Sequence[float] = (2, 15)
 
-    def carry_out(self, live: Live) -> str | None:
+    def carry_out(self, live: ClaimedRun) -> str | None:
         """Look after every table that is left; what the error was where there was nothing to look after.
 
         Lost and Stopped say that it goes no further here.
         """
-        schedule, task = live.claim.schedule, loads(live.claim.schedule.task)
+        schedule, task = live.schedule, loads(live.schedule.task)
         try:
             tables = self._again(lambda: self.tables_of(schedule))
         except FirnError as e:
@@ -78,25 +80,25 @@ class Runner:
             self._note(live)
         return None
 
-    def still_ours(self, live: Live) -> None:
+    def still_ours(self, live: ClaimedRun) -> None:
         """Refuse what the run would commit, where it is ours no more; asked right before each commit."""
-        if live.lost or not self.notes.holds(live.claim):
+        if live.lost or not self.records.holds(live.run):
             live.lost = True
             raise CommitConflict(
-                f"this run of schedule {live.claim.schedule.name!r} was taken over by another instance, "
+                f"this run of schedule {live.schedule.name!r} was taken over by another instance, "
                 "or its schedule was deleted; nothing more of it is committed here"
             )
 
-    def _one(self, live: Live, task: dict[str, Any], name: TableName, number: int) -> Outcome:
+    def _one(self, live: ClaimedRun, task: dict[str, Any], name: TableName, number: int) -> TableOutcome:
         begun = time.monotonic()
 
-        def outcome(state: Any, **said: Any) -> Outcome:
-            return Outcome(name.namespace, name.table, state, ms=round((time.monotonic() - begun) * 1000), **said)
+        def outcome(state: Any, **said: Any) -> TableOutcome:
+            return TableOutcome(name.namespace, name.table, state, ms=round((time.monotonic() - begun) * 1000), **said)
 
-        def failed(error: dict[str, str]) -> Outcome:
-            if error["code"] == TableNotFound.code and live.claim.schedule.scope != "table":
+        def failed(error: dict[str, str]) -> TableOutcome:
+            if error["code"] == TableNotFound.code and live.schedule.scope != "table":
                 return outcome("skipped", reason="it was dropped after the run had begun")
-            log.warning("schedule %s on %s: %s", live.claim.schedule.name, name, error["message"])
+            log.warning("schedule %s on %s: %s", live.schedule.name, name, error["message"])
             return outcome("failed", error=error)
 
         held: list[str] = []
@@ -114,7 +116,7 @@ class Runner:
         except FirnError as e:
             return failed({"code": e.code, "message": e.message})
         # The request may wait for long until it has its turn; there it is asked again.
-        answer = self._ask(live, request_of(task, name), self._asking(live, number, may_begin))
+        answer = self._ask(live, request_of(task, name), lambda: self._asking(live, number, may_begin))
         if held:
             return outcome("skipped", reason=held[-1])
         if answer["success"]:
@@ -122,19 +124,19 @@ class Runner:
             return outcome("done", reason=said if isinstance(said, str) else None)
         return failed({key: answer["error"][key] for key in ("code", "message")})
 
-    def _asking(self, live: Live, number: int, may_begin: Callable[[], None]) -> Ask:
-        name, run = live.claim.schedule.name, live.claim.run
-        return Ask(
+    def _asking(self, live: ClaimedRun, number: int, may_begin: Callable[[], None]) -> Call:
+        name, run = live.schedule.name, live.run
+        return Call(
             f"schedule-{name}-{run.id[:12]}-{number}",
-            still_ours=lambda: self.still_ours(live),
-            may_begin=may_begin,
-            asked_by=f"schedule {name}",
+            commit_gate=lambda: self.still_ours(live),
+            start_gate=may_begin,
+            requested_by=f"schedule {name}",
         )
 
-    def _ask(self, live: Live, request: dict[str, Any], ask: Ask) -> dict[str, Any]:
+    def _ask(self, live: ClaimedRun, request: dict[str, Any], new_call: Callable[[], Call]) -> dict[str, Any]:
         """The answer to the operation on one table, asked again where that may help."""
         for pause in (*self.pauses_s, None):
-            answer: dict[str, Any] = wire.parse(self.door.submit(request, ask=ask).result().body)
+            answer: dict[str, Any] = wire.parse(self.door.submit(request, new_call()).result().body)
             if answer["success"]:
                 return answer
             self._go_on(live)
@@ -154,14 +156,14 @@ class Runner:
                 self.stopping.wait(pause)
         return look()
 
-    def _go_on(self, live: Live) -> None:
+    def _go_on(self, live: ClaimedRun) -> None:
         if live.lost:
-            raise Lost
+            raise RunLost
         if self.stopping.is_set():
-            raise Stopped
+            raise RunStopped
 
-    def _note(self, live: Live) -> None:
+    def _note(self, live: ClaimedRun) -> None:
         try:
-            live.lost = live.lost or not self.notes.note(live.claim, live.tally.dumps())
+            live.lost = live.lost or not self.records.show(live.run, live.tally.dumps())
         except LedgerUnavailable as e:  # the next note, or the end, says it too
-            log.warning("how far schedule %s is could not be noted: %s", live.claim.schedule.name, e.message)
+            log.warning("how far schedule %s is could not be noted: %s", live.schedule.name, e.message)

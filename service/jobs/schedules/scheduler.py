@@ -1,5 +1,6 @@
 """Begins what is due, once among all instances, and goes on with what others have left."""
 
+import json
 import logging
 import threading
 import time
@@ -9,13 +10,14 @@ from datetime import UTC, datetime
 from functools import partial
 
 from service.errors import FirnError, InvalidRequest, LedgerUnavailable
-from service.ledger.schedules import Claim, Run, Schedule, ScheduleNotes
+from service.jobs.schedules.runner import ClaimedRun, RunLost, RunStopped, ScheduleRunner, SkipReason, TablesOf
+from service.jobs.schedules.tally import RunTally
+from service.jobs.schedules.task import RequestRouter
+from service.jobs.schedules.times import LATE_S, ScheduleTiming, due, next_run
+from service.ledger.jobs import JobRecord
+from service.ledger.schedules import Schedule, ScheduleNotes
 from service.metrics.metrics import Metrics
-from service.names import TableName
-from service.upkeep.scheduled import HeldOff, Live, Lost, Runner, Stopped, TablesOf
-from service.upkeep.tally import Tally
-from service.upkeep.task import Door
-from service.upkeep.times import LATE_S, Timing, due, next_run
+from service.model.names import TableName
 
 log = logging.getLogger("firn.schedules")
 
@@ -47,7 +49,7 @@ class Scheduler:
         self,
         notes: ScheduleNotes,
         tables_of: TablesOf,
-        held_off: HeldOff,
+        held_off: SkipReason,
         *,
         now_ms: Callable[[], int] = now_ms,
         monotonic: Callable[[], float] = time.monotonic,
@@ -67,18 +69,20 @@ class Scheduler:
         self._overdue = 0
         self._metrics.read("firn_schedules_overdue", lambda: self._overdue)
         self._stopping = threading.Event()
-        self._runner: Runner | None = None
+        self._runner: ScheduleRunner | None = None
         self._lock = threading.Condition()
-        self._live: dict[str, Live] = {}
-        self._unnoted: dict[str, tuple[Live, Callable[[], bool]]] = {}
+        self._live: dict[str, ClaimedRun] = {}
+        self._unnoted: dict[str, tuple[ClaimedRun, Callable[[], bool]]] = {}
         self._beaten = monotonic()
         self._watched: dict[str, _Watch] = {}
         self._seen_due: dict[str, tuple[int | None, int]] = {}
         self._unreadable: set[str] = set()
 
-    def open(self, door: Door) -> None:
+    def open(self, door: RequestRouter) -> None:
         """Say where the requests of its runs go in."""
-        self._runner = Runner(self._notes, self._tables_of, self._held_off, door, self._stopping, self._pauses_s)
+        self._runner = ScheduleRunner(
+            self._notes.jobs, self._tables_of, self._held_off, door, self._stopping, self._pauses_s
+        )
 
     def start(self) -> None:
         """Look after the schedules from now on, in the background."""
@@ -108,7 +112,7 @@ class Scheduler:
                 return
             try:
                 if schedule.run is not None:
-                    self._look_after(schedule)
+                    self._look_after(schedule, schedule.run)
                 elif len(self._live) < AT_ONCE:
                     self._meet(schedule, now_ms)
             except InvalidRequest as e:  # such as a time zone that is no more; the others are looked after
@@ -116,10 +120,10 @@ class Scheduler:
                     log.error("schedule %s of %s cannot run: %s", schedule.name, schedule.tenant, e.message)
                 self._unreadable.add(schedule.id)
 
-    def run_now(self, schedule: Schedule, asked_by: str) -> Live | None:
+    def run_now(self, schedule: Schedule, asked_by: str) -> ClaimedRun | None:
         """Begin a run that somebody asks for; None where the schedule runs already."""
-        claim = self._notes.claim(schedule, asked_by, self.now_ms(), Tally().dumps(), due=False)
-        return None if claim is None else self._go(claim)
+        run = self._notes.claim(schedule, asked_by, self.now_ms(), RunTally().dumps(), due=False)
+        return None if run is None else self._go(schedule, run)
 
     def tables_of(self, schedule: Schedule) -> list[TableName]:
         """The tables that a schedule has now."""
@@ -154,103 +158,107 @@ class Scheduler:
         after = next_run(timing, now)
         next_ms = None if after is None else to_ms(after)
         if what == "missed":
-            if self._notes.miss(schedule, now_ms, Tally().dumps(), next_ms):
+            if self._notes.miss(schedule, now_ms, RunTally().dumps(), next_ms):
                 self._metrics.schedule_ran("missed")
                 log.info("schedule %s was missed at %s and is left out", schedule.name, planned.isoformat())
             return
-        claim = self._notes.claim(schedule, "schedule", now_ms, Tally().dumps(), due=True, next_ms=next_ms)
-        if claim is not None:
+        run = self._notes.claim(schedule, "schedule", now_ms, RunTally().dumps(), due=True, next_ms=next_ms)
+        if run is not None:
             log.info("schedule %s of %s begins, due at %s", schedule.name, schedule.tenant, planned.isoformat())
-            self._go(claim)
+            self._go(schedule, run)
 
     def _first_seen(self, schedule: Schedule, now_ms: int) -> tuple[int | None, int]:
         """What a schedule is due for, and when this was first seen here."""
         seen = self._seen_due.get(schedule.id)
         return seen if seen is not None and seen[0] == schedule.next_ms else (schedule.next_ms, now_ms)
 
-    def _look_after(self, schedule: Schedule) -> None:
+    def _look_after(self, schedule: Schedule, run: JobRecord) -> None:
         """Go on with a run that its instance has left, or that stands still."""
-        if not self._is_left(schedule):
+        if not self._is_left(schedule, run):
             return
-        claim = self._notes.take_over(schedule)
-        if claim is None:
+        taken = self._notes.jobs.take(run, state="running")
+        if taken is None:
             return
         self._watched.pop(schedule.id, None)
         log.warning("schedule %s of %s goes on here: its instance has left it", schedule.name, schedule.tenant)
-        if claim.run.attempts > ATTEMPTS:
+        if taken.fence > ATTEMPTS:
             error = f"{ATTEMPTS} instances in a row ended, or stood still, before this run did; it is given up"
-            self._notes.end(claim, "failed", claim.run.tally, error, self.now_ms())
+            self._notes.jobs.end_held(taken, self._ended(taken, "failed", error))
             self._metrics.schedule_ran("failed")
             return
-        self._go(claim)
+        self._go(schedule, taken)
 
-    def _is_left(self, schedule: Schedule) -> bool:
+    def _is_left(self, schedule: Schedule, run: JobRecord) -> bool:
         with self._lock:
-            if schedule.run in self._live:
+            if run.id in self._live:
                 self._watched.pop(schedule.id, None)
                 return False
-        if self._notes.let_go(schedule):
+        records = self._notes.jobs
+        # It was released, or whoever began it was alone here, and has ended.
+        if not run.owner or (not records.shared and records.left(run)):
             return True
-        now, seen = self._monotonic(), (schedule.fence, schedule.beat)
+        now, seen = self._monotonic(), (run.fence, run.heartbeat)
         watch = self._watched.get(schedule.id)
         if watch is None or watch.seen != seen:
             self._watched[schedule.id] = watch = _Watch(seen, now)
         # A claim whose answer was lost, or an end that could not be noted, leaves a run of ours that nobody is at.
-        if schedule.owner != self._notes.me and not self._notes.gone(schedule.owner):
+        if run.owner != records.me and not records.left(run):
             watch.gone_since = None
             return now - watch.since >= STALL_S
         if watch.gone_since is None:
             watch.gone_since = now
         return now - watch.gone_since >= GONE_S
 
-    def _go(self, claim: Claim) -> Live:
-        live = Live(claim, Tally.loads(claim.run.tally))
+    def _go(self, schedule: Schedule, run: JobRecord) -> ClaimedRun:
+        live = ClaimedRun(schedule, run, RunTally.loads(run.progress))
         with self._lock:
-            self._live[claim.run.id] = live
+            self._live[run.id] = live
         self._begin(partial(self._carry_out, live))
         return live
 
-    def _carry_out(self, live: Live) -> None:
-        name = live.claim.schedule.name
+    def _carry_out(self, live: ClaimedRun) -> None:
+        name = live.schedule.name
         try:
             assert self._runner is not None, "the scheduler was not opened"
             error = self._runner.carry_out(live)
             self._end(live, "failed" if error else live.tally.state, error)
-        except Lost:
+        except RunLost:
             log.warning("schedule %s goes no further here: its run was taken over, or it was deleted", name)
             self._finish(live, None, lambda: False)
-        except Stopped:
+        except RunStopped:
             tally = live.tally.dumps()
-            let_go = replace(live.claim.run, state="interrupted", tally=tally)
-            self._finish(live, let_go, lambda: self._notes.release(live.claim, tally))
+            released = replace(live.run, state="interrupted", progress=tally)
+            self._finish(live, released, lambda: self._notes.jobs.release(live.run, tally))
         except Exception:
             log.exception("a run of schedule %s failed unexpectedly", name)
             self._end(live, "failed", "something went wrong inside the service; its log has it")
 
-    def _end(self, live: Live, state: str, error: str | None) -> None:
-        tally, now_ms = live.tally.dumps(), self.now_ms()
-        ended = replace(live.claim.run, state=state, tally=tally, error=error, ended_ms=now_ms)
-        self._finish(live, ended, lambda: self._notes.end(live.claim, state, tally, error, now_ms))
+    def _end(self, live: ClaimedRun, state: str, error: str | None) -> None:
+        ended = self._ended(replace(live.run, progress=live.tally.dumps()), state, error)
+        self._finish(live, ended, lambda: self._notes.jobs.end_held(live.run, ended))
 
-    def _finish(self, live: Live, ended: Run | None, note: Callable[[], bool]) -> None:
+    def _ended(self, run: JobRecord, state: str, error: str | None) -> JobRecord:
+        return replace(run, state=state, outcome=json.dumps(error).encode(), ended_ms=self.now_ms())
+
+    def _finish(self, live: ClaimedRun, ended: JobRecord | None, note: Callable[[], bool]) -> None:
         """Note a run's end; where the ledger does not answer, a later look does."""
         try:
             if not note():
                 ended = None
         except LedgerUnavailable as e:
-            log.error("the end of a run of schedule %s is not noted yet: %s", live.claim.schedule.name, e.message)
+            log.error("the end of a run of schedule %s is not noted yet: %s", live.schedule.name, e.message)
             with self._lock:
-                self._unnoted[live.claim.run.id] = (live, note)
+                self._unnoted[live.run.id] = (live, note)
         except Exception:  # whoever waits for the run is told all the same
-            log.exception("the end of a run of schedule %s could not be noted", live.claim.schedule.name)
+            log.exception("the end of a run of schedule %s could not be noted", live.schedule.name)
         finally:
             self._forget(live)
             if ended is not None:
                 self._metrics.schedule_ran(ended.state)
             live.over.set_result(ended)
 
-    def _forget(self, live: Live) -> None:
-        run = live.claim.run.id
+    def _forget(self, live: ClaimedRun) -> None:
+        run = live.run.id
         with self._lock:
             # One whose end is to be noted still is ours, and others must see that it is.
             if (run not in self._unnoted or self._stopping.is_set()) and self._live.get(run) is live:
@@ -273,7 +281,7 @@ class Scheduler:
         with self._lock:
             under_way = list(self._live.values())
         for live in under_way:
-            live.lost = live.lost or not self._notes.beat(live.claim)
+            live.lost = live.lost or not self._notes.jobs.beat(live.run)
 
 
 @dataclass
@@ -285,8 +293,8 @@ class _Watch:
     gone_since: float | None = None
 
 
-def timing_of(schedule: Schedule) -> Timing:
-    return Timing(schedule.cron, schedule.timezone, schedule.delay_s, schedule.catch_up)
+def timing_of(schedule: Schedule) -> ScheduleTiming:
+    return ScheduleTiming(schedule.cron, schedule.timezone, schedule.delay_s, schedule.catch_up)
 
 
 def to_ms(moment: datetime) -> int:

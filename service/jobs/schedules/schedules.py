@@ -8,26 +8,27 @@ from typing import Any, Literal
 
 from service.catalog.tables import Catalog
 from service.errors import ScheduleNotFound, nearest
-from service.ledger.schedules import Run, Schedule, ScheduleNotes
-from service.names import TableName
-from service.properties import compaction_policy, is_online
+from service.jobs.schedules.runner import ClaimedRun, SkipReason, TablesOf
+from service.jobs.schedules.scheduler import Scheduler, to_ms
+from service.jobs.schedules.task import RequestRouter, check_task, dumps
+from service.jobs.schedules.times import ScheduleTiming, check_timing, next_run
+from service.ledger.jobs import JobRecord
+from service.ledger.schedules import Schedule, ScheduleNotes
+from service.model.names import TableName
+from service.model.properties import compaction_policy, is_online
+from service.model.window import in_window
 from service.settings import CompactionSettings
-from service.upkeep.scheduled import HeldOff, Live, TablesOf
-from service.upkeep.scheduler import Scheduler, to_ms
-from service.upkeep.task import Door, check_task, dumps
-from service.upkeep.times import Timing, check_timing, next_run
-from service.upkeep.window import in_window
 
 Scope = Literal["table", "namespace", "all"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SchedulePlan:
     """What CREATE_SCHEDULE asks for."""
 
     tenant: str
     name: str
-    timing: Timing
+    timing: ScheduleTiming
     scope: Scope
     namespace: str | None
     table: str | None
@@ -41,15 +42,15 @@ class Schedules:
     def __init__(self, notes: ScheduleNotes, catalog: Catalog, scheduler: Scheduler) -> None:
         self._notes = notes
         self._catalog = catalog
-        self._door: Door | None = None
+        self._door: RequestRouter | None = None
         self.scheduler = scheduler
 
-    def open(self, door: Door) -> None:
+    def open(self, door: RequestRouter) -> None:
         """Say where the requests of schedules go in: the router, which is made after this."""
         self._door = door
         self.scheduler.open(door)
 
-    def create(self, plan: Plan, *, replace: bool) -> tuple[Schedule, bool]:
+    def create(self, plan: SchedulePlan, *, replace: bool) -> tuple[Schedule, bool]:
         """The schedule as it is noted now, and whether it took the place of another."""
         assert self._door is not None, "the schedules were not opened"
         now_ms = self.scheduler.now_ms()
@@ -82,7 +83,7 @@ class Schedules:
         """In the order of their names."""
         return self._notes.of_tenant(tenant)
 
-    def runs(self, schedules: list[Schedule], each: int) -> dict[str, list[Run]]:
+    def runs(self, schedules: list[Schedule], each: int) -> dict[str, list[JobRecord]]:
         """Their latest runs, newest first, by the schedules' ids."""
         return self._notes.runs([schedule.id for schedule in schedules], each)
 
@@ -104,12 +105,12 @@ class Schedules:
         """Forget a schedule; whether there was one. A run of it that is under way commits nothing more."""
         return self._notes.delete(tenant, name)
 
-    def run(self, schedule: Schedule, request_id: str) -> Live | None:
+    def run(self, schedule: Schedule, request_id: str) -> ClaimedRun | None:
         """Begin a run now; None where the schedule runs already."""
         return self.scheduler.run_now(schedule, f"request {request_id}")
 
-    def found_run(self, run: str) -> Run | None:
-        return self._notes.run(run)
+    def found_run(self, run: str) -> JobRecord | None:
+        return self._notes.jobs.find(run)
 
 
 def tables_of(catalog: Catalog) -> TablesOf:
@@ -125,7 +126,7 @@ def tables_of(catalog: Catalog) -> TablesOf:
     return found
 
 
-def held_off(catalog: Catalog, settings: CompactionSettings, now_ms: Callable[[], int]) -> HeldOff:
+def skip_reason(catalog: Catalog, settings: CompactionSettings, now_ms: Callable[[], int]) -> SkipReason:
     """Why a scheduled operation must not begin on a table now, as a function of both and of whether it is due."""
 
     def reason(name: TableName, operation: str, by_clock: bool) -> str | None:

@@ -4,13 +4,13 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
-from service.names import TableName
+from service.model.names import TableName
 
 SHOWN = 100
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TableOutcome:
     """What became of one table."""
 
     namespace: str
@@ -23,7 +23,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Tally:
+class RunTally:
     """How far a run is. Tables come in order, so that the last one says which are left."""
 
     tables: int = 0
@@ -32,14 +32,14 @@ class Tally:
     skipped: int = 0
     last: tuple[str, str] | None = None
     """The namespace and the name of the table that was finished last."""
-    outcomes: tuple[Outcome, ...] = field(default=())
+    outcomes: tuple[TableOutcome, ...] = field(default=())
 
     def left(self, tables: list[TableName]) -> list[TableName]:
         """The tables that are still to be looked after, in order."""
         ordered = sorted(tables, key=_place)
         return ordered if self.last is None else [name for name in ordered if _place(name) > self.last]
 
-    def plus(self, outcome: Outcome) -> Self:
+    def plus(self, outcome: TableOutcome) -> Self:
         """With one table more. Of many outcomes those that are no success are kept."""
         kept = (*self.outcomes, outcome)
         if len(kept) > SHOWN:
@@ -61,7 +61,7 @@ class Tally:
     @classmethod
     def loads(cls, text: str) -> Self:
         values = json.loads(text)
-        values["outcomes"] = tuple(Outcome(**outcome) for outcome in values["outcomes"])
+        values["outcomes"] = tuple(TableOutcome(**outcome) for outcome in values["outcomes"])
         values["last"] = values["last"] and tuple(values["last"])
         return cls(**values)
 

@@ -6,10 +6,10 @@ from typing import Any, Protocol, cast
 
 import orjson
 
-from service import wire
-from service.commits.ask import Ask
 from service.errors import FirnError, InvalidRequest, UnknownField, UnknownOperation, nearest
-from service.names import TableName
+from service.model import wire
+from service.model.call import Call
+from service.model.names import TableName
 
 _WHOSE = "the schedule names the tables"
 # What has no place in a task, and why.
@@ -31,12 +31,12 @@ class Schedulable(Protocol):
     def schedulable(self) -> bool: ...
 
 
-class Answered(Protocol):
+class RequestResponse(Protocol):
     @property
     def body(self) -> bytes: ...
 
 
-class Door(Protocol):
+class RequestRouter(Protocol):
     """Where a schedule's requests go in: the router, which is above."""
 
     @property
@@ -44,10 +44,10 @@ class Door(Protocol):
 
     def parse(self, body: Any, *, trusted: bool = False) -> tuple[Any, Any]: ...
 
-    def submit(self, body: Any, *, ask: Ask) -> "Future[Any]": ...
+    def submit(self, body: Any, call: Call) -> "Future[Any]": ...
 
 
-def check_task(task: dict[str, Any], door: Door) -> dict[str, Any]:
+def check_task(task: dict[str, Any], door: RequestRouter) -> dict[str, Any]:
     """The task as it is to be kept, or a refusal that names the field in it."""
     known = [operation.name for operation in door.operations if operation.schedulable]
     for name, why in _NOT_HERE.items():

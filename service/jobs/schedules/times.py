@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from service.errors import InvalidRequest
-from service.upkeep.zones import check_zone
+from service.model.time_zones import check_zone
 
 # A run that begins later than this was missed: nobody was there when it was due.
 LATE_S = 60
@@ -21,7 +21,7 @@ _FORM = "minute, hour, day of the month, month and day of the week, such as 0 2 
 
 
 @dataclass(frozen=True)
-class Timing:
+class ScheduleTiming:
     """When something is to run: at the times of a cron expression by the clock of a place, and so much later."""
 
     cron: str
@@ -30,7 +30,7 @@ class Timing:
     catch_up: bool = True
 
 
-def check_timing(timing: Timing, now: datetime) -> None:
+def check_timing(timing: ScheduleTiming, now: datetime) -> None:
     """Refuse what names no time, or a place that is not known."""
     check_zone(timing.timezone, "timezone")
     if len(timing.cron.split()) != 5:  # the library takes a sixth field for seconds
@@ -65,7 +65,7 @@ def show_delay(seconds: int) -> str | None:
     return f"{seconds // _SECONDS[unit]}{unit}"
 
 
-def next_run(timing: Timing, after: datetime) -> datetime | None:
+def next_run(timing: ScheduleTiming, after: datetime) -> datetime | None:
     """The first time strictly after a moment; None where there is none within 50 years.
 
     Where a clock is put forward, what is due in the hour that is left out runs once, right after it, unless it runs
@@ -99,7 +99,7 @@ def _readings(cron: str) -> list[str]:
     return [cron, named] if minute.startswith("*") else [named]
 
 
-def due(timing: Timing, planned: datetime, now: datetime) -> Literal["not yet", "run", "missed"]:
+def due(timing: ScheduleTiming, planned: datetime, now: datetime) -> Literal["not yet", "run", "missed"]:
     """What to do about the time planned: wait for it, run once however many were missed, or leave it out."""
     if now < planned:
         return "not yet"

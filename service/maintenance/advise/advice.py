@@ -1,33 +1,32 @@
 """Which tables are worth compacting, in numbers: from metadata, the query log and the notes of past compactions."""
 
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.catalog.files import list_files
+from service.catalog.files.data_files import list_files
+from service.catalog.files.small import MIB, find_small_files, small_bytes
 from service.catalog.tables import Catalog, Table
 from service.errors import CatalogUnavailable, FirnError, TableNotFound
-from service.ledger.compactions import CompactionNote, CompactionNotes
-from service.metrics.metrics import Metrics
-from service.names import TableName
-from service.properties import CompactionPolicy, compaction_policy, is_online, target_file_size_mb
-from service.settings import IcebergSettings, Mode
-from service.upkeep.costs import (
-    Done,
+from service.ledger.jobs import JobRecord, JobRecords
+from service.maintenance.advise.costs import (
     Forecast,
-    Merge,
-    Queries,
-    Rewriting,
+    MergeSize,
+    PastCompaction,
+    QueryCosts,
+    RewriteCosts,
     forecast,
     merged,
     opening_ms,
     queries_now,
     rewriting,
 )
-from service.upkeep.plan import MIB, plan, small_bytes
-from service.upkeep.query_log import QueryLog
+from service.maintenance.advise.query_log import QueryLog
+from service.metrics.metrics import Metrics
+from service.model.names import TableName
+from service.model.properties import CompactionPolicy, compaction_policy, is_online, target_file_size_mb
+from service.settings import IcebergSettings, Mode
 
 log = logging.getLogger("firn.upkeep")
 
@@ -38,11 +37,11 @@ _SOON_MS = 6 * 3_600_000
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CompactionHistory:
     """What is learned from all tables together, and when each was last compacted."""
 
     opening_ms: float
-    rewriting: Rewriting
+    rewriting: RewriteCosts
     compacted_ms: Mapping[str, int]
 
 
@@ -58,8 +57,8 @@ class Advice:
     small: int
     worth_merging: int
     bytes: int
-    merge: Merge
-    queries: Queries
+    merge: MergeSize
+    queries: QueryCosts
     forecast: Forecast
     online: bool = True
     heavy: int = 0
@@ -82,28 +81,30 @@ class Adviser:
         self,
         settings: IcebergSettings,
         catalog: Catalog,
-        notes: CompactionNotes,
+        records: JobRecords,
         queries: QueryLog,
         metrics: Metrics | None = None,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
-        self._notes = notes
+        self._records = records
         self._queries = queries
         self._metrics = metrics or Metrics()
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> CompactionHistory:
         merges = list(self._merges())
         ended: dict[str, int] = {}
-        for note, _ in merges:
-            ended[note.table_uuid] = max(ended.get(note.table_uuid, 0), note.ended_ms or 0)
-        return Evidence(
+        for job, _ in merges:
+            ended[job.table_uuid] = max(ended.get(job.table_uuid, 0), job.ended_ms or 0)
+        return CompactionHistory(
             opening_ms(self._queries.contrasts()),
-            rewriting(_done(stats, _read(note.predicted)) for note, stats in merges),
+            rewriting(_done(stats, _object(job, "predicted")) for job, stats in merges),
             ended,
         )
 
-    def of(self, table: Table, evidence: Evidence, *, at_once: bool = False, merge: Merge | None = None) -> Advice:
+    def of(
+        self, table: Table, evidence: CompactionHistory, *, at_once: bool = False, merge: MergeSize | None = None
+    ) -> Advice:
         """What is known of a table as it is, were all its small files merged.
 
         Or as many as one compaction merges at once, or as a `merge` says that was planned already.
@@ -111,7 +112,7 @@ class Adviser:
         policy = compaction_policy(table.properties, self._settings.compaction)
         target_mb = target_file_size_mb(table.properties, self._settings)
         files = list_files(table)
-        found = plan(files.data, small_bytes(policy, target_mb), policy.min_files_to_compact)
+        found = find_small_files(files.data, small_bytes(policy, target_mb), policy.min_files_to_compact)
         online = is_online(table.properties)
         recommended = bool(found.worth_merging) and policy.active and online
         self._metrics.looked_at(table.name, len(found.small), recommended=recommended)
@@ -142,7 +143,7 @@ class Adviser:
         found = (self._of(name, evidence) for name in self._names(tenant, namespace))
         return sorted((advice for advice in found if advice), key=lambda advice: advice.rank)
 
-    def predict(self, table: Table, merge: Merge | None = None) -> dict[str, Any]:
+    def predict(self, table: Table, merge: MergeSize | None = None) -> dict[str, Any]:
         """What a compaction that begins now is expected to do, as its note keeps it; as planned, where it is."""
         return predicted(self.of(table, self.evidence(), at_once=True, merge=merge))
 
@@ -152,26 +153,26 @@ class Adviser:
             return 0
         next_begun: dict[str, int] = {}
         completed = 0
-        for note, _ in self._merges():  # newest first
-            until = min(next_begun.get(note.table_uuid, 1 << 62), (note.ended_ms or 0) + _SOON_MS)
-            next_begun[note.table_uuid] = note.begun_ms
-            expected = _read(note.predicted)
+        for job, _ in self._merges():  # newest first
+            until = min(next_begun.get(job.table_uuid, 1 << 62), (job.ended_ms or 0) + _SOON_MS)
+            next_begun[job.table_uuid] = job.started_ms or 0
+            expected = _object(job, "predicted")
             if not expected or "actual_query_ms" in expected:
                 continue
-            after = [s for s in self._queries.samples(note.table_uuid, note.ended_ms or 0) if s.at_ms < until]
+            after = [s for s in self._queries.samples(job.table_uuid, job.ended_ms or 0) if s.at_ms < until]
             alone = sum(sample.total_ms is not None for sample in after)
             if alone < ENOUGH_SAMPLES and len(after) < 4 * ENOUGH_SAMPLES:
                 continue
-            self._notes.expect(note.id, json.dumps({**expected, **_actual(expected, queries_now(after, 0))}))
+            self._records.note(job.id, predicted={**expected, **_actual(expected, queries_now(after, 0))})
             completed += 1
         return completed
 
-    def _merges(self) -> Iterator[tuple[CompactionNote, dict[str, Any]]]:
+    def _merges(self) -> Iterator[tuple[JobRecord, dict[str, Any]]]:
         """The latest compactions that merged something, with what was counted, newest first."""
-        for note in self._notes.latest(_PAST):
-            stats = _read(note.stats)
-            if note.state == "done" and _number(stats, "files_compacted") > 0:
-                yield note, stats
+        for job in self._records.log("COMPACT", _PAST):
+            stats = _object(job, "stats")
+            if job.state == "done" and _number(stats, "files_compacted") > 0:
+                yield job, stats
 
     def _names(self, tenant: str, namespace: str | None) -> Iterator[TableName]:
         namespaces = [n for _, n in self._catalog.list_namespaces(tenant)] if namespace is None else [namespace]
@@ -179,7 +180,7 @@ class Adviser:
             for table in self._catalog.list_tables(tenant, each):
                 yield TableName(tenant, each, table)
 
-    def _of(self, name: TableName, evidence: Evidence) -> Advice | None:
+    def _of(self, name: TableName, evidence: CompactionHistory) -> Advice | None:
         try:
             return self.of(self._catalog.load(name), evidence)
         except TableNotFound:  # dropped meanwhile
@@ -240,7 +241,7 @@ def why(advice: Advice) -> str:
     return said
 
 
-def _actual(expected: Mapping[str, Any], after: Queries) -> dict[str, Any]:
+def _actual(expected: Mapping[str, Any], after: QueryCosts) -> dict[str, Any]:
     before = expected.get("query_ms_before")
     known = isinstance(before, int | float) and after.query_ms is not None
     return {
@@ -252,19 +253,16 @@ def _actual(expected: Mapping[str, Any], after: Queries) -> dict[str, Any]:
     }
 
 
-def _done(stats: Mapping[str, Any], expected: Mapping[str, Any]) -> Done:
+def _done(stats: Mapping[str, Any], expected: Mapping[str, Any]) -> PastCompaction:
     files = _number(stats, "files_compacted")
     size = _number(stats, "bytes_compacted") or _number(expected, "bytes_merged")
     if not size:  # as much as so many files of this table have on average
         size = _number(stats, "bytes_before") * min(1.0, files / max(_number(stats, "files_before"), 1))
-    return Done(round(files), round(size), _number(stats, "compaction_time_ms"))
+    return PastCompaction(round(files), round(size), _number(stats, "compaction_time_ms"))
 
 
-def _read(text: str | None) -> dict[str, Any]:
-    try:
-        value = json.loads(text or "null")
-    except ValueError:
-        value = None
+def _object(job: JobRecord, name: str) -> dict[str, Any]:
+    value = job.details.get(name)
     return value if isinstance(value, dict) else {}
 
 

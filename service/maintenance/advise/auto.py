@@ -10,11 +10,11 @@ from typing import Protocol
 
 from service.catalog.tables import Catalog
 from service.errors import FirnError, TableNotFound
-from service.ledger.compactions import CompactionNotes
-from service.names import TableName
-from service.upkeep.advice import Advice, Adviser, Evidence
-from service.upkeep.query_log import QueryLog
-from service.upkeep.window import in_window
+from service.ledger.jobs import JobRecords
+from service.maintenance.advise.advice import Advice, Adviser, CompactionHistory
+from service.maintenance.advise.query_log import QueryLog
+from service.model.names import TableName
+from service.model.window import in_window
 
 log = logging.getLogger("firn.upkeep")
 
@@ -49,7 +49,7 @@ class Auto:
         catalog: Catalog,
         adviser: Adviser,
         queries: QueryLog,
-        notes: CompactionNotes,
+        records: JobRecords,
         compact: Compact,
         busy: Callable[[], bool],
         clock: Callable[[], float] = time.time,
@@ -58,7 +58,7 @@ class Auto:
         self._catalog = catalog
         self._adviser = adviser
         self._queries = queries
-        self._notes = notes
+        self._records = records
         self._compact = compact
         self._busy = busy
         self._clock = clock
@@ -106,7 +106,7 @@ class Auto:
                     continue
                 if self._must_wait(advice.name, bounded):
                     continue
-                with self._notes.unasked(advice.table_uuid) as first:
+                with self._records.first(f"auto {advice.table_uuid}") as first:
                     if first and not self._is_under_way(advice):
                         done += self._have_compacted(advice)
             return done
@@ -149,7 +149,7 @@ class Auto:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
 
-    def _judged(self, name: TableName, evidence: Evidence) -> tuple[Advice, bool] | None:
+    def _judged(self, name: TableName, evidence: CompactionHistory) -> tuple[Advice, bool] | None:
         with self._lock:
             self._waiting.discard(name)
         try:
@@ -181,8 +181,8 @@ class Auto:
 
     def _is_under_way(self, advice: Advice) -> bool:
         """Whether somebody compacts the table already, here or in another instance that is there."""
-        running = [note for note in self._notes.unfinished() if note.table_uuid == advice.table_uuid]
-        return any(not self._notes.left(note) for note in running)
+        same = (record for record in self._records.unfinished() if record.table_uuid == advice.table_uuid)
+        return any(r.kind == "COMPACT" and r.started_ms and not self._records.left(r) for r in same)
 
     def _have_compacted(self, advice: Advice) -> bool:
         name, began = advice.name, self._clock()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import mean, median
 
-from service.upkeep.plan import MIB, Plan
-from service.upkeep.query_log import Sample
+from service.catalog.files.small import MIB, SmallFiles
+from service.maintenance.advise.query_log import QuerySample
 
 # What a query pays for each further file it opens, and for the planning of a table that has next to none.
 OPENING_MS = 1.5
@@ -31,7 +31,7 @@ _LATELY = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeSize:
     """What a compaction would do to a table's data files."""
 
     files: int
@@ -45,7 +45,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Queries:
+class QueryCosts:
     """What a table's queries are like now; None where none was looked at closely since it was last compacted."""
 
     per_hour: float = 0.0
@@ -57,21 +57,21 @@ class Queries:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriting:
+class RewriteCosts:
     """What compactions take."""
 
     fixed_ms: float
     file_ms: float
     mib_ms: float
 
-    def cost_ms(self, merge: Merge) -> float:
+    def cost_ms(self, merge: MergeSize) -> float:
         if not merge.merged:
             return 0.0
         return self.fixed_ms + merge.merged * self.file_ms + merge.bytes_merged / MIB * self.mib_ms
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class PastCompaction:
     """A compaction of the past: what it merged, and how long it took."""
 
     files: int
@@ -90,7 +90,7 @@ class Forecast:
     worth: float
 
 
-def merged(files: int, found: Plan, target_bytes: int, most: int | None = None) -> Merge:
+def merged(files: int, found: SmallFiles, target_bytes: int, most: int | None = None) -> MergeSize:
     """What merging the files worth it comes to, of a table with so many files; at most `most` of them at once."""
     sizes: dict[tuple[object, ...], list[int]] = {}
     for file in found.worth_merging:
@@ -105,16 +105,16 @@ def merged(files: int, found: Plan, target_bytes: int, most: int | None = None) 
         outputs = max(1, -(-sum(taken) // target_bytes))
         if outputs < len(taken):
             fewer, count, size = fewer + len(taken) - outputs, count + len(taken), size + sum(taken)
-    return Merge(files, files - fewer, count, size)
+    return MergeSize(files, files - fewer, count, size)
 
 
-def queries_now(samples: Sequence[Sample], per_hour: float) -> Queries:
+def queries_now(samples: Sequence[QuerySample], per_hour: float) -> QueryCosts:
     """What the latest samples say."""
     lately = samples[-_LATELY:]
     if not lately:
-        return Queries(per_hour)
+        return QueryCosts(per_hour)
     alone = [sample.total_ms for sample in lately if sample.total_ms is not None]
-    return Queries(
+    return QueryCosts(
         per_hour,
         planning_ms=median(sample.planning_ms for sample in lately),
         files_opened=mean(sample.files for sample in lately),
@@ -123,7 +123,9 @@ def queries_now(samples: Sequence[Sample], per_hour: float) -> Queries:
     )
 
 
-def forecast(queries: Queries, merge: Merge, opening_ms: float, rewriting: Rewriting, horizon_hours: float) -> Forecast:
+def forecast(
+    queries: QueryCosts, merge: MergeSize, opening_ms: float, rewriting: RewriteCosts, horizon_hours: float
+) -> Forecast:
     """What a merge is worth. The files a query opens shrink as the table's do, but where it opens any, one is left."""
     kept = merge.files_after / merge.files if merge.files else 1.0
     opened, planning = queries.files_opened or 0.0, queries.planning_ms or 0.0
@@ -137,7 +139,7 @@ def forecast(queries: Queries, merge: Merge, opening_ms: float, rewriting: Rewri
     return Forecast(saving, an_hour, cost, an_hour * horizon_hours / max(cost, 1.0) if cost else 0.0)
 
 
-def opening_ms(samples: Iterable[Sequence[Sample]]) -> float:
+def opening_ms(samples: Iterable[Sequence[QuerySample]]) -> float:
     """What each further file costs a query: the median over pairs of queries of one table (Theil and Sen's slope).
 
     Only pairs that read about as many bytes from another number of files: else it would be the bytes' price.
@@ -147,25 +149,25 @@ def opening_ms(samples: Iterable[Sequence[Sample]]) -> float:
     return max(0.0, median(slopes)) if len(slopes) >= _ENOUGH_PAIRS else OPENING_MS
 
 
-def _slopes(samples: Sequence[Sample]) -> Iterable[float]:
+def _slopes(samples: Sequence[QuerySample]) -> Iterable[float]:
     known = [(s.files, s.bytes, s.total_ms - s.planning_ms) for s in samples if s.total_ms is not None and s.files]
     for one, other in combinations(known, 2):
         if one[0] != other[0] and abs(one[1] - other[1]) <= max(_ABOUT_BYTES, _ABOUT_SHARE * max(one[1], other[1])):
             yield (one[2] - other[2]) / (one[0] - other[0])
 
 
-def rewriting(done: Iterable[Done]) -> Rewriting:
+def rewriting(done: Iterable[PastCompaction]) -> RewriteCosts:
     """What compactions take, from those of the past: least squares against the defaults, none below 0.
 
     How fast this machine is altogether is the median of what they took in units of what the defaults say; each part
     of the price leans on that. One that had to wait for long counts as little more than a slow one.
     """
-    default = Rewriting(*REWRITE_MS)
+    default = RewriteCosts(*REWRITE_MS)
     parts: list[tuple[float, float, float]] = []
     ratios: list[float] = []
     for each in done:
         if each.files > 0 and each.took_ms > 0:
-            whole = default.cost_ms(Merge(each.files, 1, each.files, each.bytes))
+            whole = default.cost_ms(MergeSize(each.files, 1, each.files, each.bytes))
             parts.append((1 / whole, each.files / whole, each.bytes / MIB / whole))
             ratios.append(each.took_ms / whole)
     speed = median([*ratios, *[1.0] * _PRIOR])
@@ -173,7 +175,7 @@ def rewriting(done: Iterable[Done]) -> Rewriting:
     for place, ms in enumerate(REWRITE_MS):
         parts.append((1 / ms if place == 0 else 0, 1 / ms if place == 1 else 0, 1 / ms if place == 2 else 0))
         wanted.append(speed)
-    return Rewriting(*_least_squares(parts, wanted))
+    return RewriteCosts(*_least_squares(parts, wanted))
 
 
 def _least_squares(rows: Sequence[tuple[float, float, float]], wanted: Sequence[float]) -> tuple[float, ...]:

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from service.catalog.files import DataFile
-from service.upkeep.small import group_of, is_small
+from service.catalog.files.data_files import DataFile
+from service.catalog.files.small import is_small, partition_group
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def by_partition(files: Iterable[DataFile], small_bytes: int) -> list[PartitionF
     """Every partition that holds files: most small files first, then most files, then by value, nulls first."""
     groups: dict[tuple[Any, ...], list[DataFile]] = defaultdict(list)
     for file in files:
-        groups[group_of(file)].append(file)
+        groups[partition_group(file)].append(file)
     found = [
         PartitionFiles(
             group,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from service.catalog.tables import Table
-from service.engine.scans import Scan
-from service.names import TableName
+from service.engine.session.scans import Scan
+from service.model.names import TableName
 
 EVERY_S = 1.0
 MOST_TABLES = 1000
@@ -30,7 +30,7 @@ _OWN = "_"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class QuerySample:
     """One query of a table, looked at closely."""
 
     at_ms: int
@@ -52,10 +52,10 @@ class _Asked:
     last_s: float
     weight: float = 0.0
     sampled_s: float = -math.inf
-    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
-    by_files: OrderedDict[int, deque[Sample]] = field(default_factory=OrderedDict)
+    samples: deque[QuerySample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    by_files: OrderedDict[int, deque[QuerySample]] = field(default_factory=OrderedDict)
 
-    def keep(self, sample: Sample) -> None:
+    def keep(self, sample: QuerySample) -> None:
         self.samples.append(sample)
         if sample.total_ms is None or not sample.files:
             return
@@ -99,13 +99,13 @@ class QueryLog:
                     asked.sampled_s = now
                     asked.keep(_sample(table, scans, now, total_ms if len(each) == 1 else None))
 
-    def samples(self, table_uuid: str, since_ms: int = 0) -> list[Sample]:
+    def samples(self, table_uuid: str, since_ms: int = 0) -> list[QuerySample]:
         """Oldest first."""
         with self._lock:
             asked = self._tables.get(table_uuid)
             return [sample for sample in asked.samples if sample.at_ms >= since_ms] if asked else []
 
-    def contrasts(self) -> list[list[Sample]]:
+    def contrasts(self) -> list[list[QuerySample]]:
         """Of each of the tables queried last, samples that opened as many different numbers of files as possible."""
         with self._lock:
             told = [asked.by_files.values() for asked in reversed(self._tables.values()) if len(asked.by_files) > 1]
@@ -144,11 +144,11 @@ class QueryLog:
         return asked
 
 
-def _sample(table: Table, scans: Sequence[Scan], now: float, total_ms: float | None) -> Sample:
+def _sample(table: Table, scans: Sequence[Scan], now: float, total_ms: float | None) -> QuerySample:
     # A query that statistics answer scans nothing, and opens no file.
     shown = table.spark_name.replace("`", "")
     own = [scan for scan in scans if scan.table == shown]
-    return Sample(
+    return QuerySample(
         at_ms=round(now * 1000 - (total_ms or 0)),
         total_ms=total_ms,
         planning_ms=sum(scan.planning_ms for scan in own),

@@ -1,44 +1,14 @@
-"""Which files a compaction would merge: one rule, for the check after a WRITE and for COMPACT itself. Pure."""
+"""Which small files a compaction merges together. Pure."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from service.catalog.files import DataFile
-from service.settings import CompactionSettings
-from service.upkeep.small import group_of, is_small
-
-MIB = 1024 * 1024
+from service.catalog.files.data_files import DataFile
+from service.catalog.files.small import is_small, partition_group
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The small files there are, and those of them worth merging: enough within one partition."""
-
-    small: tuple[DataFile, ...]
-    worth_merging: tuple[DataFile, ...]
-    heavy: int = 0
-    """How many of these are of a good size, with much deleted in them: worth it each by itself."""
-
-
-def plan(files: Iterable[DataFile], small_bytes: int, min_files: int) -> Plan:
-    small = tuple(f for f in files if is_small(f, small_bytes))
-    groups: dict[tuple[Any, ...], list[DataFile]] = defaultdict(list)
-    for file in small:
-        groups[file.group].append(file)
-    worth: list[DataFile] = []
-    for group in groups.values():
-        worth += group if len(group) >= min_files else [file for file in group if file.bytes >= small_bytes]
-    return Plan(small, tuple(worth), sum(file.bytes >= small_bytes for file in worth))
-
-
-def small_bytes(policy: CompactionSettings, target_mb: int) -> int:
-    """Below what size a file is small: the threshold, but never so near the target that merged files stay small."""
-    return min(policy.small_file_threshold_mb * MIB, target_mb * MIB * 3 // 4)
-
-
-class Bundle(Protocol):
+class SmallFileGroup(Protocol):
     """Small files of one partition that a compaction would merge at one go; a partition may have several."""
 
     @property
@@ -53,10 +23,10 @@ class Bundle(Protocol):
     def heavy(self) -> bool: ...
 
 
-B = TypeVar("B", bound=Bundle)
+B = TypeVar("B", bound=SmallFileGroup)
 
 
-def alone(sizes: Sequence[int], at_once: int) -> list[int]:
+def core_shares(sizes: Sequence[int], at_once: int) -> list[int]:
     """Of pieces of work of these sizes, so many at once: how many each shares the cores with, itself among them.
 
     One that is larger than the others together goes on when they are done, and is to use all cores.
@@ -65,12 +35,12 @@ def alone(sizes: Sequence[int], at_once: int) -> list[int]:
     return [min(at_once, max(1, total // max(1, size))) for size in sizes]
 
 
-def small_beside(files: Iterable[DataFile], small_bytes: int, paths: Set[str]) -> dict[str, int]:
+def small_files_beside(files: Iterable[DataFile], small_bytes: int, paths: Set[str]) -> dict[str, int]:
     """How many small files the partition has that a file lies in, for each of some files."""
     in_group = Counter[tuple[Any, ...]]()
     group = {}
     for file in files:
-        of = group_of(file)
+        of = partition_group(file)
         in_group[of] += is_small(file, small_bytes)
         if file.path in paths:
             group[file.path] = of

@@ -4,21 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.catalog.files import TableFiles
+from service.catalog.files.data_files import TableFiles
 from service.catalog.tables import Snapshot
-from service.upkeep.retention import Expired, Kept
+from service.maintenance.expire.retention import ExpiryResult, KeptSnapshot
 
 
 @dataclass(frozen=True)
-class Check:
-    """What the check after a WRITE found; `small_files_count` is None where it was not this write's turn."""
-
-    compaction_recommended: bool
-    small_files_count: int | None
-
-
-@dataclass(frozen=True)
-class Wish:
+class CompactionOptions:
     """What a COMPACT asks for; None means the table's own policy."""
 
     force: bool = False
@@ -37,7 +29,7 @@ class Wish:
 
 
 @dataclass
-class Progress:
+class CompactionProgress:
     """How far a compaction is. Whoever does it writes here; anybody may read."""
 
     phase: str = "queued"
@@ -58,7 +50,7 @@ class PlannedGroup:
 
 
 @dataclass
-class Tally:
+class CompactionTally:
     """What the commits of one compaction came to: each counted from the table just before and just after it."""
 
     files_before: int
@@ -88,7 +80,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Stats:
+class CompactionStats:
     """Counted from the table before and after. `files_removed` left the table, `files_added` replaced them."""
 
     files_before: int
@@ -113,14 +105,14 @@ class Stats:
     @classmethod
     def of(
         cls,
-        tally: Tally,
-        expired: Expired,
+        tally: CompactionTally,
+        expired: ExpiryResult,
         *,
         manifests_rewritten: int,
         spark_jobs: int,
         small_files_remaining: int,
         compaction_time_ms: int,
-    ) -> "Stats":
+    ) -> "CompactionStats":
         return cls(
             files_before=tally.files_before,
             files_after=tally.files_after,
@@ -144,13 +136,13 @@ class Stats:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CompactionOutcome:
     compacted: bool
     reason: str | None
-    stats: Stats
+    stats: CompactionStats
     snapshot_id: int | None
     plan: tuple[PlannedGroup, ...] | None = None
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptSnapshot, ...] = ()
     """Snapshots that are old enough to go, and stay."""
     expected: Mapping[str, Any] = field(default_factory=dict)
     """What was foretold of it."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from service.errors import InvalidRequest, UnknownField
-from service.partition import PartitionField
-from service.schema import DecimalType, Primitive, TableSchema, resolve
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import DecimalType, Primitive, TableSchema, resolve_field
 
 # What Iceberg's curve through several columns has an order of bytes for.
 _CURVE = {"boolean", "integer", "long", "float", "double", "string", "binary", "date", "timestamp", "timestamptz"}
@@ -25,7 +25,7 @@ def check_order(
         )
     for i, name in enumerate(sort_by):
         at = f"{path}[{i}]"
-        kind = resolve(schema, name, error=UnknownField, path=at).type
+        kind = resolve_field(schema, name, error=UnknownField, path=at).type
         if not isinstance(kind, Primitive | DecimalType):
             raise InvalidRequest(
                 f"{at}: {name!r} is {kind}, which has no order; name columns of simple types", field=at

@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from service.catalog.history import History, history
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.engine.engine import Engine
-from service.engine.expire import Removed, remove, unneeded
+from service.commits.file_removal import delete_files, owns_its_files
+from service.engine.iceberg.expire import ExpiredSnapshots, remove, unneeded
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict
-from service.names import TableName
-from service.properties import snapshot_policy
+from service.maintenance.expire.retention import (
+    ExpiryDecision,
+    ExpiryResult,
+    KeptSnapshot,
+    by_age,
+    by_policy,
+    commits_until,
+)
+from service.model.names import TableName
+from service.model.properties import snapshot_policy
 from service.settings import SnapshotSettings
-from service.upkeep.removal import delete_files, owns_its_files
-from service.upkeep.retention import Expired, Kept, Verdict, by_age, by_policy, commits_until
 
 log = logging.getLogger("firn.upkeep")
 
@@ -25,7 +32,7 @@ _SHARED = "the table's property gc.enabled is false: others may need its files"
 
 # Says which of a table's snapshots must stay, whatever their age, and why.
 Keeper = Callable[[Table], Mapping[int, str]]
-_Choice = Callable[[Table, History], Verdict]
+_Choice = Callable[[Table, History], ExpiryDecision]
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Expirer:
             return slack
         policy = snapshot_policy(table.properties, self.settings)
 
-        def choose(current: Table, past: History) -> Verdict:
+        def choose(current: Table, past: History) -> ExpiryDecision:
             needed = self._needed(current).keys() | self.wished(current).keys()
             return by_policy(past, policy, needed, _now_ms())
 
@@ -60,17 +67,17 @@ class Expirer:
         gone = self._expire(table, choose).snapshots if expirable >= slack else 0
         return commits_until(slack, policy, table.snapshot_count - gone, expirable - gone)
 
-    def by_age(self, table: Table, hours: int, still_ours: Callable[[], None] = lambda: None) -> Expired:
+    def by_age(self, table: Table, hours: int, still_ours: Callable[[], None] = lambda: None) -> ExpiryResult:
         """Let go of what is older than so many hours. `still_ours` is called right before: what it raises ends it."""
 
-        def choose(current: Table, past: History) -> Verdict:
+        def choose(current: Table, past: History) -> ExpiryDecision:
             now_ms = _now_ms()
             return by_age(past, now_ms - hours * HOUR_MS, self._needed(current), now_ms)
 
         verdict = self._verdict(table, choose)
-        return self._expire(table, choose, still_ours) if verdict else Expired(kept=verdict.kept)
+        return self._expire(table, choose, still_ours) if verdict else ExpiryResult(kept=verdict.kept)
 
-    def _expire(self, table: Table, choose: _Choice, still_ours: Callable[[], None] = lambda: None) -> Expired:
+    def _expire(self, table: Table, choose: _Choice, still_ours: Callable[[], None] = lambda: None) -> ExpiryResult:
         for attempt in range(1, TRIES + 1):
             try:
                 verdict, removed = self._remove(table, choose, still_ours)
@@ -80,7 +87,7 @@ class Expirer:
                     raise
                 log.info("the expiry of %s was beaten, trying again: %s", table.name, e.message)
         if removed is None:
-            return Expired(kept=verdict.kept)
+            return ExpiryResult(kept=verdict.kept)
         snapshots, files = len(verdict.snapshots), 0
         try:
             files = delete_files(self.engine, table, self.engine.run(unneeded, removed))
@@ -88,13 +95,15 @@ class Expirer:
             log.exception("the files of %d old snapshots of %s were not deleted", snapshots, table.name)
         else:
             log.info("%d old snapshots of %s were let go, with %d files", snapshots, table.name, files)
-        return Expired(snapshots, files, verdict.kept)
+        return ExpiryResult(snapshots, files, verdict.kept)
 
-    def _remove(self, table: Table, choose: _Choice, still_ours: Callable[[], None]) -> tuple[Verdict, Removed | None]:
+    def _remove(
+        self, table: Table, choose: _Choice, still_ours: Callable[[], None]
+    ) -> tuple[ExpiryDecision, ExpiredSnapshots | None]:
         # A change looks for the snapshot it made while it has its turn; until then that must not expire.
-        with self.commits.in_turn(table):
+        with self.commits.table_lock(table):
             current = self.catalog.load(table.name)
-            verdict = self._verdict(current, choose) if current.uuid == table.uuid else Verdict()
+            verdict = self._verdict(current, choose) if current.uuid == table.uuid else ExpiryDecision()
             if not verdict:
                 return verdict, None
             still_ours()
@@ -103,12 +112,12 @@ class Expirer:
             )
             return verdict, removed
 
-    def _verdict(self, table: Table, choose: _Choice) -> Verdict:
+    def _verdict(self, table: Table, choose: _Choice) -> ExpiryDecision:
         verdict = choose(table, history(table))
         if owns_its_files(table):
             return verdict
-        shared = tuple(Kept(snapshot_id, _SHARED) for snapshot_id in verdict.snapshots)
-        return Verdict(kept=(*shared, *verdict.kept))
+        shared = tuple(KeptSnapshot(snapshot_id, _SHARED) for snapshot_id in verdict.snapshots)
+        return ExpiryDecision(kept=(*shared, *verdict.kept))
 
     def _needed(self, table: Table) -> dict[int, str]:
         needed: dict[int, str] = {}

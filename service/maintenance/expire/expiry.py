@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.errors import FirnError, TableNotFound
-from service.names import TableName
+from service.model.names import TableName
 
 log = logging.getLogger("firn.upkeep")
 
@@ -30,14 +30,14 @@ class _Tally:
 
 
 # Looks at a table and says after how many more commits to look again.
-Look = Callable[[TableName, str, int], int]
+ExpiryCheck = Callable[[TableName, str, int], int]
 
 
 class Expiry:
     """Counts commits, and has a table looked at when enough of them have come."""
 
     def __init__(
-        self, look: Look, *, slack: int = SLACK, threads: int = 2, clock: Callable[[], float] = time.monotonic
+        self, look: ExpiryCheck, *, slack: int = SLACK, threads: int = 2, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._look = look
         self._slack = slack

@@ -1,16 +1,18 @@
-"""Snapshots that the long work of other instances builds on, as the ledger's notes of who writes tell of it."""
+"""Snapshots that jobs of other instances build on."""
 
 from service.catalog.history import history
 from service.catalog.tables import Table
-from service.ledger.writers import Writers
-from service.upkeep.orphans import SLACK_MS
+from service.jobs.jobs import Jobs
+from service.maintenance.orphans.orphans import SLACK_MS
 
 BUILT_ON_ELSEWHERE = "a bulk load or a compaction of another instance builds on it"
 
 
-def built_on_elsewhere(writers: Writers, table: Table) -> dict[int, str]:
+def built_on_elsewhere(jobs: Jobs, table: Table) -> dict[int, str]:
     """Every snapshot since the one that the first of them found; nothing where this is the only instance."""
-    begun = [writer.begun_ms for writer in writers.elsewhere(table.uuid)]
+    if not jobs.records.shared:
+        return {}
+    begun = [job.started_ms or 0 for job in jobs.writing(table.uuid) if job.owner != jobs.records.me]
     if not begun:
         return {}
     since = min(begun) - SLACK_MS

@@ -11,7 +11,7 @@ HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptSnapshot:
     """A snapshot that is old enough to go, and why it stays."""
 
     snapshot_id: int
@@ -19,12 +19,12 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExpiryDecision:
     """The snapshots to let go of, oldest first, and the branches and tags whose own time is over."""
 
     snapshots: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptSnapshot, ...] = ()
     """By age only: what is old enough and stays, less the current snapshot, which always does."""
 
     def __bool__(self) -> bool:
@@ -32,18 +32,18 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Expired:
+class ExpiryResult:
     """What came of an expiry: how many snapshots went, how many files were deleted, and what stays though it is old."""
 
     snapshots: int = 0
     files: int = 0
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptSnapshot, ...] = ()
 
 
-NOTHING_EXPIRED = Expired()
+NOTHING_EXPIRED = ExpiryResult()
 
 
-def by_policy(history: History, policy: SnapshotSettings, needed: Set[int], now_ms: int) -> Verdict:
+def by_policy(history: History, policy: SnapshotSettings, needed: Set[int], now_ms: int) -> ExpiryDecision:
     """What a policy lets go: all but the last so many and the last of each hour for so long, so many at most.
 
     What is current, what a branch or tag keeps and what is `needed` stays all the same.
@@ -55,7 +55,7 @@ def by_policy(history: History, policy: SnapshotSettings, needed: Set[int], now_
     return _all_but(history, set(list(kept)[: policy.keep_at_most]), needed, now_ms)
 
 
-def by_age(history: History, older_than_ms: int, needed: Mapping[int, str], now_ms: int) -> Verdict:
+def by_age(history: History, older_than_ms: int, needed: Mapping[int, str], now_ms: int) -> ExpiryDecision:
     """Snapshots older than a time; what is current, referred to or `needed`, each for a reason, stays all the same."""
     young = {version.snapshot_id for version in history.versions if version.timestamp_ms >= older_than_ms}
     verdict = _all_but(history, young, needed.keys(), now_ms)
@@ -68,7 +68,9 @@ def by_age(history: History, older_than_ms: int, needed: Mapping[int, str], now_
         reasons[snapshot_id].append(reason)
     settled = {*young, *verdict.snapshots, history.current_id}
     kept = (v.snapshot_id for v in history.versions if v.snapshot_id not in settled)
-    return replace(verdict, kept=tuple(Kept(snapshot_id, "; ".join(reasons[snapshot_id])) for snapshot_id in kept))
+    return replace(
+        verdict, kept=tuple(KeptSnapshot(snapshot_id, "; ".join(reasons[snapshot_id])) for snapshot_id in kept)
+    )
 
 
 def commits_until(slack: int, policy: SnapshotSettings, snapshots: int, expirable: int) -> int:
@@ -87,14 +89,14 @@ def _last_of_each_hour(history: History, since_ms: int) -> Iterator[Version]:
             yield version
 
 
-def _all_but(history: History, kept: Set[int], needed: Set[int], now_ms: int) -> Verdict:
+def _all_but(history: History, kept: Set[int], needed: Set[int], now_ms: int) -> ExpiryDecision:
     lapsed = [ref for ref in history.refs if _is_over(ref, history, now_ms)]
     stays = {*kept, *needed, history.current_id}
     for ref in history.refs:
         if ref not in lapsed:
             stays |= _kept_by(ref, history, now_ms)
     gone = tuple(v.snapshot_id for v in history.versions if v.snapshot_id not in stays)
-    return Verdict(gone, tuple(ref.name for ref in lapsed))
+    return ExpiryDecision(gone, tuple(ref.name for ref in lapsed))
 
 
 def _is_over(ref: Ref, history: History, now_ms: int) -> bool:

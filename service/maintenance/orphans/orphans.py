@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from service.catalog.storage import StoredFile, checked_by, head, stored_files
+from service.catalog.files.storage import StoredFile, checksummed_file, read_start, stored_files
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.engine.engine import Engine
-from service.engine.orphans import compare
+from service.commits.file_removal import delete_files, owns_its_files
+from service.engine.jobs.orphans import compare
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict, InvalidRequest, TableNotFound
+from service.jobs.jobs import Jobs
 from service.ledger.ledger import Ledger
-from service.ledger.writers import Writers
-from service.upkeep.removal import delete_files, owns_its_files
 
 log = logging.getLogger("firn.upkeep")
 
@@ -33,7 +33,7 @@ _HEAD = 64 * 1024
 
 
 @dataclass(frozen=True)
-class AtWork:
+class ActiveWriter:
     """Somebody who has begun to write to a table, and may commit files that are there already."""
 
     what: str
@@ -44,13 +44,13 @@ class AtWork:
 
 
 @dataclass(frozen=True)
-class Cleaned:
+class OrphansResult:
     """What was found, less what somebody may still commit, and how many of these files were removed."""
 
     files: tuple[StoredFile, ...]
     removed: int
     older_than_ms: int
-    held_back_by: AtWork | None
+    held_back_by: ActiveWriter | None
     """Whoever has begun so long ago that younger files than were asked for stay."""
 
     @property
@@ -66,7 +66,7 @@ class Orphans:
     catalog: Catalog
     commits: Commits
     ledger: Ledger
-    writers: Writers
+    jobs: Jobs
     alone: bool
     """Whether nobody but this process can be expected to write to the tables."""
 
@@ -77,7 +77,7 @@ class Orphans:
         *,
         dry_run: bool = False,
         still_ours: Callable[[], None] = lambda: None,
-    ) -> Cleaned:
+    ) -> OrphansResult:
         """Remove what is older than a time, and than whatever anybody who is at work may have written.
 
         It has the table's turn for the removal only. What is younger than SAFE_HOURS stays. `still_ours` is called
@@ -97,7 +97,7 @@ class Orphans:
         *,
         dry_run: bool = False,
         still_ours: Callable[[], None] = lambda: None,
-    ) -> Cleaned:
+    ) -> OrphansResult:
         """As `clean`, for files of any age: InvalidRequest unless nobody is at work, and nobody begins meanwhile."""
         _must_own_its_files(table)
         if not self.alone or self.ledger.owners.shared:
@@ -111,7 +111,7 @@ class Orphans:
 
     @contextmanager
     def _alone_with(self, table: Table) -> Iterator[None]:
-        with self.commits.in_turn(table), self.ledger.owners.table(table.uuid):
+        with self.commits.table_lock(table), self.ledger.owners.table(table.uuid):
             yield
 
     def _find(self, table: Table, older_than_ms: int, *, nobody_else: bool = False) -> "_Found":
@@ -132,7 +132,7 @@ class Orphans:
         _must_be_the_only_table(table, files)
         old = [file.path for file in files if file.modified_ms < older_than_ms]
         found = _Found(table, tuple(files), older_than_ms, held_back_by, "", frozenset())
-        return self._compared(found, [path for path in old if checked_by(path) is None])
+        return self._compared(found, [path for path in old if checksummed_file(path) is None])
 
     def _compared(self, found: "_Found", paths: Iterable[str]) -> "_Found":
         root = f"{found.table.location.rstrip('/')}/"
@@ -140,7 +140,7 @@ class Orphans:
         orphans = frozenset(path.removeprefix(root) for path in compared.unreferenced)
         return found.with_orphans(compared.metadata_location, orphans)
 
-    def _remove(self, found: "_Found", still_ours: Callable[[], None]) -> Cleaned:
+    def _remove(self, found: "_Found", still_ours: Callable[[], None]) -> OrphansResult:
         """Remove what is an orphan still: a slow writer elsewhere may have committed some of it by now."""
         table = found.table
         for _ in range(TRIES):
@@ -159,18 +159,19 @@ class Orphans:
             found = self._compared(found, found.orphans)
         raise CommitConflict("other programs committed to this table again and again; nothing was removed, try again")
 
-    def _at_work(self, table: Table) -> list[AtWork]:
+    def _at_work(self, table: Table) -> list[ActiveWriter]:
         """Who writes files of the table that no snapshot holds yet."""
-        self.commits.find_out()
+        self.commits.resolve()
         owners = self.ledger.owners
         changes = [
-            AtWork(f"the change {batch.operation}", batch.begun_ms)
+            ActiveWriter(f"the change {batch.operation}", batch.begun_ms)
             for batch in self.ledger.unfinished()
             if batch.table_uuid == table.uuid
             and not owners.gone(batch.owner)
             and not self._committed(table, batch.batch)
         ]
-        return [*changes, *(AtWork(w.what, w.begun_ms) for w in self.writers.active(table.uuid))]
+        jobs = (ActiveWriter(self.jobs.what(job), job.started_ms or 0) for job in self.jobs.writing(table.uuid))
+        return [*changes, *jobs]
 
     def _committed(self, table: Table, batch: str) -> bool:
         """Whether a change has happened whose end just is not noted yet."""
@@ -184,7 +185,7 @@ class _Found:
     table: Table
     files: tuple[StoredFile, ...]
     older_than_ms: int
-    held_back_by: AtWork | None
+    held_back_by: ActiveWriter | None
     metadata_location: str
     orphans: frozenset[str]
 
@@ -198,11 +199,11 @@ class _Found:
         return [file for file in self.files if file.path in self.orphans or self._checks_nothing(file, there)]
 
     def _checks_nothing(self, file: StoredFile, there: set[str]) -> bool:
-        checked = checked_by(file.path)
+        checked = checksummed_file(file.path)
         return checked is not None and checked not in there and file.modified_ms < self.older_than_ms
 
-    def cleaned(self, removed: int) -> Cleaned:
-        return Cleaned(tuple(self.orphan_files), removed, self.older_than_ms, self.held_back_by)
+    def cleaned(self, removed: int) -> OrphansResult:
+        return OrphansResult(tuple(self.orphan_files), removed, self.older_than_ms, self.held_back_by)
 
 
 def said(ms: int) -> str:
@@ -230,7 +231,7 @@ def _must_be_the_only_table(table: Table, files: Sequence[StoredFile]) -> None:
     ours = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
     for file in files:
         if _METADATA.search(file.path) and root + file.path not in ours:
-            found = _UUID.search(_unpacked(head(table, file.path, _HEAD)))
+            found = _UUID.search(_unpacked(read_start(table, file.path, _HEAD)))
             if found and found.group(1).decode().lower() != table.uuid.lower():
                 raise InvalidRequest(
                     f"another table has its metadata in this table's folder ({file.path}), and what that one needs is "

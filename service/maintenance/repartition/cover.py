@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from service.catalog.files import DataFile
+from service.catalog.files.data_files import DataFile
 
 W = TypeVar("W")
 Deletes = tuple[str, ...]
@@ -12,7 +12,7 @@ Deletes = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Batch(Generic[W]):
+class RewrittenBatch(Generic[W]):
     """Files whose rows were written anew together, as they were then, and what was written."""
 
     files: tuple[DataFile, ...]
@@ -21,13 +21,13 @@ class Batch(Generic[W]):
 
 
 @dataclass(frozen=True)
-class Left(Generic[W]):
+class RemainingWork(Generic[W]):
     """What is to be done so that what was written is what the table holds now.
 
     Files that nobody has taken yet stand apart from those whose batch was spoilt: what changes often stays together.
     """
 
-    spoilt: tuple[Batch[W], ...]
+    spoilt: tuple[RewrittenBatch[W], ...]
     again: tuple[DataFile, ...]
     new: tuple[DataFile, ...]
 
@@ -41,12 +41,12 @@ class Left(Generic[W]):
 
 
 @dataclass
-class Cover(Generic[W]):
+class RewriteCoverage(Generic[W]):
     """The batches that were written so far."""
 
-    batches: list[Batch[W]] = field(default_factory=list)
+    batches: list[RewrittenBatch[W]] = field(default_factory=list)
 
-    def look(self, files: Iterable[DataFile], deletes: Mapping[str, Deletes]) -> Left[W]:
+    def look(self, files: Iterable[DataFile], deletes: Mapping[str, Deletes]) -> RemainingWork[W]:
         """Compare with a table that holds these files, some with delete files. A batch of which a file is not there any
         more, or has other rows deleted, is spoilt: the rows of several files cannot be told apart in it."""
         there = {file.path: file for file in files}
@@ -54,9 +54,9 @@ class Cover(Generic[W]):
         covered = {file.path for batch in self.batches for file in batch.files}
         again = [there[file.path] for batch in spoilt for file in batch.files if file.path in there]
         new = [file for path, file in there.items() if path not in covered]
-        return Left(tuple(spoilt), tuple(again), tuple(new))
+        return RemainingWork(tuple(spoilt), tuple(again), tuple(new))
 
-    def drop(self, batch: Batch[W]) -> None:
+    def drop(self, batch: RewrittenBatch[W]) -> None:
         self.batches.remove(batch)
 
 
@@ -78,7 +78,7 @@ def bundles(files: Iterable[DataFile], most_rows: int | None, most_bytes: int) -
         yield tuple(bundle)
 
 
-def _stands(batch: Batch[W], there: Mapping[str, DataFile], deletes: Mapping[str, Deletes]) -> bool:
+def _stands(batch: RewrittenBatch[W], there: Mapping[str, DataFile], deletes: Mapping[str, Deletes]) -> bool:
     return all(f.path in there and batch.deletes.get(f.path, ()) == deletes.get(f.path, ()) for f in batch.files)
 
 

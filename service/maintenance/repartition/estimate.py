@@ -4,46 +4,47 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from service.catalog.files import list_files
-from service.catalog.partitions import shown
+from service.catalog.files.data_files import list_files
+from service.catalog.files.small import MIB
+from service.catalog.partitions import format_value
 from service.catalog.tables import Table
-from service.commits.holds import Holds
-from service.engine.engine import Engine
-from service.engine.estimate import Counted, count_partitions
-from service.engine.relayout import Recipe
-from service.upkeep.cover import bundles
-from service.upkeep.plan import MIB
-from service.upkeep.repartition_report import Estimated, Planned, Share, Wanted
-from service.upkeep.upkeep import Upkeep
+from service.commits.holds import SnapshotHolds
+from service.commits.small_files import SmallFileChecks
+from service.engine.jobs.estimate import PartitionCounts, count_partitions
+from service.engine.jobs.relayout import LayoutRecipe
+from service.engine.session.engine import Engine
+from service.maintenance.repartition.cover import bundles
+from service.maintenance.repartition.report import LayoutEstimate, LayoutOptions, LayoutPlan, PartitionShare
+from service.model.call import Call
 
 
 @dataclass(frozen=True)
-class Estimates:
+class LayoutEstimates:
     """Says what a repartition would do; it changes nothing."""
 
     engine: Engine
-    upkeep: Upkeep
-    holds: Holds
+    upkeep: SmallFileChecks
+    holds: SnapshotHolds
 
-    def estimate(self, table: Table, wanted: Wanted, most: int) -> Estimated:
+    def estimate(self, call: Call, table: Table, wanted: LayoutOptions, most: int) -> LayoutEstimate:
         """The partitions there would be, so many at most. A row is taken to be as large as the table's rows are."""
-        counted, size = self._counted(table, wanted, most)
+        counted, size = self._counted(call, table, wanted, most)
         shares = tuple(
-            Share(
-                {f.name: shown(f, value) for f, value in zip(wanted.partition, values, strict=True)},
+            PartitionShare(
+                {f.name: format_value(f, value) for f, value in zip(wanted.partition, values, strict=True)},
                 rows,
                 size * rows // max(counted.rows, 1),
             )
             for values, rows in counted.largest
         )
-        return Estimated(shares, counted.partitions, counted.rows, size)
+        return LayoutEstimate(shares, counted.partitions, counted.rows, size)
 
-    def plan(self, table: Table, wanted: Wanted) -> Planned:
+    def plan(self, call: Call, table: Table, wanted: LayoutOptions) -> LayoutPlan:
         """What would be rewritten."""
-        counted, _ = self._counted(table, wanted, 0)
+        counted, _ = self._counted(call, table, wanted, 0)
         files = [file for file in list_files(table).data if wanted.rewrites(table, file.group[0])]
         limit = self.upkeep.policy(table).group_mb * MIB
-        return Planned(
+        return LayoutPlan(
             files=len(files),
             bytes=sum(file.bytes for file in files),
             rows=sum(file.rows for file in files),
@@ -51,14 +52,16 @@ class Estimates:
             partitions=counted.partitions,
         )
 
-    def _counted(self, table: Table, wanted: Wanted, most: int) -> tuple[Counted, int]:
+    def _counted(self, call: Call, table: Table, wanted: LayoutOptions, most: int) -> tuple[PartitionCounts, int]:
         head = table.current_snapshot_id
         if head is None:
-            return Counted((), 0, 0), 0
-        recipe = Recipe(table.schema, wanted.derived)
+            return PartitionCounts((), 0, 0), 0
+        recipe = LayoutRecipe(table.schema, wanted.derived)
         with self.holds.reading(table.uuid, head):
             # By its id a snapshot is read with the columns of its time.
             at = head if table.head_has_table_schema else None
             tag = f"estimate-{uuid.uuid4().hex}"
-            counted: Any = self.engine.run(count_partitions, table.spark_name, at, recipe, wanted.partition, most, tag)
+            counted: Any = self.engine.run_for(
+                call, count_partitions, table.spark_name, at, recipe, wanted.partition, most, tag
+            )
         return counted, list_files(table).bytes

@@ -3,20 +3,20 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from service.columns import known_names
-from service.derived import Derived
-from service.errors import FirnError, InvalidSchema
-from service.partition import PARAMS, PartitionField, parse_partition
-from service.schema import TableSchema, folded, hint, resolve
+from service.errors import FirnError, InvalidSchema, did_you_mean
+from service.model.schema.columns import known_names
+from service.model.schema.derived import DerivedColumn
+from service.model.schema.partition import PARAMS, PartitionField, parse_partition
+from service.model.schema.types import TableSchema, fold_case, resolve_field
 
 _PATH = "partition.partitions"
 
 
-def refuse_partition_names(derived: Iterable[Derived], past: Iterable[PartitionField]) -> None:
+def refuse_partition_names(derived: Iterable[DerivedColumn], past: Iterable[PartitionField]) -> None:
     """A new column must not have the name that a partition field has, or has had, of another column."""
-    names = {folded(field.name): field for field in past}
+    names = {fold_case(field.name): field for field in past}
     for one in derived:
-        field = names.get(folded(one.column))
+        field = names.get(fold_case(one.column))
         if field is not None:
             where = f"transform.{one.column}"
             raise InvalidSchema(
@@ -45,10 +45,10 @@ def parse_layout(
         return present
     meanings: dict[str, set[tuple[Any, ...]]] = {}
     for one in past:
-        meanings.setdefault(folded(one.name), set()).add(_meaning(one))
+        meanings.setdefault(fold_case(one.name), set()).add(_meaning(one))
     named: list[PartitionField] = []
     for i, (field, its_name) in enumerate(zip(fields, given, strict=True)):
-        others = {folded(f.name) for f in (*named, *fields[i + 1 :])} | {folded(name) for name in schema.names}
+        others = {fold_case(f.name) for f in (*named, *fields[i + 1 :])} | {fold_case(name) for name in schema.names}
         named.append(_named(field, meanings, others, f"{_PATH}[{i}].name" if its_name else None))
     return tuple(named)
 
@@ -63,7 +63,7 @@ def _named(
     """The field under a name that has not meant anything else; refused where `path` says that it was asked for."""
 
     def means_this(name: str) -> bool:
-        return meanings.get(folded(name), {_meaning(field)}) == {_meaning(field)}
+        return meanings.get(fold_case(name), {_meaning(field)}) == {_meaning(field)}
 
     if means_this(field.name):
         return field
@@ -75,7 +75,7 @@ def _named(
     root = field.field.replace(".", "_")
     root += f"_{field.transform}" + (f"_{field.param}" if field.transform in PARAMS else "")
     names = (root, *(f"{root}_{n}" for n in range(2, 1000)))
-    free = next(name for name in names if means_this(name) and folded(name) not in others)
+    free = next(name for name in names if means_this(name) and fold_case(name) not in others)
     return PartitionField(field.field, field.transform, free, field.param)
 
 
@@ -101,7 +101,7 @@ def _refuse_unknown(value: Any, schema: TableSchema) -> None:
 
 def _is_there(name: str, schema: TableSchema) -> bool:
     try:
-        resolve(schema, name)
+        resolve_field(schema, name)
     except FirnError:
         return False
     return True
@@ -109,9 +109,9 @@ def _is_there(name: str, schema: TableSchema) -> bool:
 
 def _hints(missing: list[str], schema: TableSchema) -> tuple[str | None, str]:
     known = known_names(schema)
-    near = {name: found for name in missing if (found := hint(name, known)[0]) is not None}
+    near = {name: found for name in missing if (found := did_you_mean(name, known)[0]) is not None}
     if not near:
-        return None, hint(missing[0], known)[1]
+        return None, did_you_mean(missing[0], known)[1]
     if len(missing) == 1:
         return near[missing[0]], f"did you mean {near[missing[0]]!r}?"
     said = " and ".join(f"{found!r} for {name!r}" for name, found in near.items())

@@ -4,18 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from service.catalog.files import TableFiles
+from service.catalog.files.data_files import TableFiles
 from service.catalog.tables import Table
-from service.derived import Derived
-from service.partition import PartitionField
+from service.model.schema.derived import DerivedColumn
+from service.model.schema.partition import PartitionField
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LayoutOptions:
     """What a table is to be like, checked against the table."""
 
     partition: tuple[PartitionField, ...]
-    derived: tuple[Derived, ...] = ()
+    derived: tuple[DerivedColumn, ...] = ()
     """Columns to be added, which are worked out from the others."""
     compression: str | None = None
     validate: bool = True
@@ -36,7 +36,7 @@ class Wanted:
 
 
 # What a request means for a table as it is.
-Decide = Callable[[Table], Wanted]
+DecideLayout = Callable[[Table], LayoutOptions]
 
 
 @dataclass
@@ -52,7 +52,7 @@ class RepartitionProgress:
 
 
 @dataclass(frozen=True)
-class Told:
+class RepartitionSummary:
     """What a repartition's snapshot says of how it was made."""
 
     rounds: int
@@ -82,7 +82,7 @@ class RepartitionStats:
     duration_ms: int
 
     @classmethod
-    def of(cls, before: TableFiles, after: TableFiles, told: Told) -> "RepartitionStats":
+    def of(cls, before: TableFiles, after: TableFiles, told: RepartitionSummary) -> "RepartitionStats":
         return cls(
             records=sum(file.rows for file in after.data),
             files_before=len(before.data),
@@ -101,7 +101,7 @@ class RepartitionStats:
 
 
 @dataclass(frozen=True)
-class Share:
+class PartitionShare:
     """A partition that the new layout would have."""
 
     partition: dict[str, Any]
@@ -110,17 +110,17 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Estimated:
+class LayoutEstimate:
     """What the new layout would have: the partitions with most rows first, and how many there are."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[PartitionShare, ...]
     partitions: int
     rows: int
     bytes: int
 
 
 @dataclass(frozen=True)
-class Planned:
+class LayoutPlan:
     """What a repartition would do."""
 
     files: int
@@ -131,7 +131,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RepartitionOutcome:
     repartitioned: bool
     reason: str | None
     partition: tuple[PartitionField, ...]

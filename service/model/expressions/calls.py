@@ -1,10 +1,11 @@
-"""Calls of the documented functions: their arguments are checked and made to be what each function takes."""
+"""Check the calls of functions, and convert their arguments to what each function takes."""
 
 from collections.abc import Sequence
 
-from service.expressions.checks import Checks
-from service.expressions.functions import UNITS, Function, Takes
-from service.expressions.kinds import (
+from service.errors import did_you_mean
+from service.model.expressions.checks import Checks
+from service.model.expressions.functions import UNITS, Function, Takes
+from service.model.expressions.kinds import (
     BINARY,
     BOOLEAN,
     DATE,
@@ -15,15 +16,15 @@ from service.expressions.kinds import (
     TIMESTAMPTZ,
     Family,
     Kind,
-    common,
+    common_kind,
+    describe_kind,
     family,
     is_plain,
     is_whole,
-    quotient,
-    words,
+    quotient_kind,
 )
-from service.expressions.tree import Cast, Constant, Node
-from service.schema import Array, ColumnType, Map, hint
+from service.model.expressions.tree import Cast, Constant, Node
+from service.model.schema.types import Array, ColumnType, Map
 
 MAX_FIXED = 1_000
 _NEEDED: dict[Takes, Family] = {
@@ -58,7 +59,7 @@ _CALLED: dict[Takes, str] = {
     "fixed whole": "a whole number in digits",
     "unit": "a unit such as 'month'",
 }
-# What Spark is handed, whatever of the family was given; those that take any number, text or time keep their type.
+# The type that Spark gets. Arguments that may be any number, text or time keep their own.
 _BECOMES: dict[Takes, ColumnType] = {
     "whole": INTEGER,
     "long": LONG,
@@ -68,8 +69,8 @@ _BECOMES: dict[Takes, ColumnType] = {
 _IF_NULL: dict[Takes, ColumnType] = {**_BECOMES, "boolean": BOOLEAN, "number": INTEGER, "text": STRING, "time": DATE}
 
 
-def call(checks: Checks, function: Function, given: Sequence[Node], place: int) -> Node:
-    """The call; refused where the arguments are too many, too few or of the wrong kind."""
+def check_call(checks: Checks, function: Function, given: Sequence[Node], place: int) -> Node:
+    """The call; refused if it has too many or too few arguments, or arguments of the wrong kind."""
     name = function.name
     if len(given) < function.least or (function.most is not None and len(given) > function.most):
         checks.refuse(place, f"{name} takes {function.count}, not {len(given)}: {function.signature}")
@@ -79,7 +80,7 @@ def call(checks: Checks, function: Function, given: Sequence[Node], place: int) 
         arguments[i] = value
     kind = _given(function, arguments, alike)
     if name == "date_trunc" and isinstance(kind, ColumnType):
-        # Spark's makes a moment of whatever it is given.
+        # Spark's function returns a timestamptz for any argument.
         return checks.made(Cast(checks.operation(name, arguments, TIMESTAMPTZ, place), kind), place)
     return checks.operation(name, arguments, kind, place)
 
@@ -93,9 +94,9 @@ def _given(function: Function, arguments: Sequence[Node], alike: Sequence[int]) 
         case "second":
             return kinds[1]
         case "alike":
-            return common([kinds[i] for i in alike] or kinds)
+            return common_kind([kinds[i] for i in alike] or kinds)
         case "quotient":
-            return quotient(kinds[0], kinds[1])
+            return quotient_kind(kinds[0], kinds[1])
         case "element":
             return _element(kinds[0])
         case "keys":
@@ -104,7 +105,7 @@ def _given(function: Function, arguments: Sequence[Node], alike: Sequence[int]) 
 
 
 class _Argument:
-    """One argument of a call, with what its function takes there."""
+    """One argument of a call, with the kind that its function takes."""
 
     def __init__(self, checks: Checks, function: Function, at: int, given: Sequence[Node], place: int) -> None:
         self.checks = checks
@@ -115,7 +116,7 @@ class _Argument:
         self.place = place
 
     def taken(self) -> Node:
-        """The value as the function takes it."""
+        """The value, converted to what the function takes."""
         match self.takes:
             case "any" | "alike":
                 return self.value
@@ -124,7 +125,7 @@ class _Argument:
             case "key" if isinstance(self.first.kind, Map):
                 return self._like_element(self.first.kind.key)
             case "key":
-                # A place in an array.
+                # A position in an array.
                 self.takes = "whole"
             case "fixed text" | "fixed whole" | "unit":
                 return self._fixed()
@@ -154,7 +155,7 @@ class _Argument:
         if of == "null" and self.takes != "collection":
             return self.cast(STRING)
         if of not in _ONE_OF[self.takes]:
-            self.refuse(f"must be {_CALLED[self.takes]}, not {words(self.value.kind)}")
+            self.refuse(f"must be {_CALLED[self.takes]}, not {describe_kind(self.value.kind)}")
         if of == "text" and self.takes == "bytes":
             return self.cast(BINARY)
         return self.cast(STRING) if self.takes == "shown" and of != "text" else self.value
@@ -162,20 +163,20 @@ class _Argument:
     def _fixed(self) -> Node:
         value = self.value.value if isinstance(self.value, Constant) else None
         if type(value) is not (int if self.takes == "fixed whole" else str):
-            self.refuse(f"must be {_CALLED[self.takes]} and not computed")
+            self.refuse(f"must be {_CALLED[self.takes]}, not computed")
         if isinstance(value, int) and abs(value) > MAX_FIXED:
             self.refuse(f"must be from -{MAX_FIXED} to {MAX_FIXED}")
         if self.takes != "unit":
             return self.value
         unit = str(value).lower()
         if unit not in UNITS:
-            near, said = hint(unit, UNITS)
-            self.checks.refuse(self.place, f"{unit[:40]!r} is not a unit of time; {said}", near)
+            near, words = did_you_mean(unit, UNITS)
+            self.checks.refuse(self.place, f"{unit[:40]!r} is not a unit of time; {words}", near)
         return self.checks.made(Constant(STRING, unit), self.place)
 
     def _like_element(self, element: Kind) -> Node:
         if not is_plain(element):
-            self.refuse(f"cannot be looked for: the elements are no plain values but {words(element)}")
+            self.refuse(f"cannot be searched for: the elements are not plain values but {describe_kind(element)}")
         if self.value.kind is None and element is not None:
             return self.cast(element)
         kind = self.checks.shared(self.which, (Constant(element, None), self.value), self.place)

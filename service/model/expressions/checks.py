@@ -1,10 +1,10 @@
-"""What may be done with which kinds of values. Each check makes a node, or refuses it with the way out."""
+"""Check which operations fit which kinds of values. Each check returns a node, or raises an error with a hint."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeGuard
 
-from service.expressions.kinds import (
+from service.model.expressions.kinds import (
     BOOLEAN,
     DATE,
     LONG,
@@ -14,24 +14,24 @@ from service.expressions.kinds import (
     UUID,
     Family,
     Kind,
-    Unlike,
+    NoCommonKind,
     castable,
-    common,
+    common_kind,
+    describe_kind,
     family,
     is_plain,
-    quotient,
-    words,
+    quotient_kind,
 )
-from service.expressions.making import Maker
-from service.expressions.tree import Call, Case, Cast, Constant, Named, Node
-from service.records import Misfit, read_value
-from service.schema import ColumnType
+from service.model.expressions.node_maker import NodeMaker
+from service.model.expressions.tree import Case, Cast, ColumnValue, Constant, FunctionCall, Node
+from service.model.records import InvalidValue, read_value
+from service.model.schema.types import ColumnType
 
 _READ_FROM_TEXT = (DATE, TIMESTAMP, TIMESTAMPTZ, UUID)
 _ORDERED = ("<", "<=", ">", ">=")
 
 
-class Checks(Maker):
+class Checks(NodeMaker):
     """Operators, CASE and CAST."""
 
     def arithmetic(self, name: str, left: Node, right: Node, place: int) -> Node:
@@ -40,8 +40,8 @@ class Checks(Maker):
         for side in (left, right):
             self.need(f"{name} takes numbers", side, "number", place)
         if name == "/":
-            return self.operation(name, (left, right), quotient(left.kind, right.kind), place)
-        kind = LONG if name == "div" else common((left.kind, right.kind))
+            return self.operation(name, (left, right), quotient_kind(left.kind, right.kind), place)
+        kind = LONG if name == "div" else common_kind((left.kind, right.kind))
         return self.operation(name, (left, right), kind, place)
 
     def negated(self, value: Node, place: int) -> Node:
@@ -52,7 +52,7 @@ class Checks(Maker):
         for part in parts:
             self.need(f"{name.upper()} takes conditions", part, "boolean", place)
         first = parts[0]
-        if name != "not" and isinstance(first, Call) and first.name == name:
+        if name != "not" and isinstance(first, FunctionCall) and first.name == name:
             parts = (*first.arguments, *parts[1:])
         return self.operation(name, parts, BOOLEAN, place)
 
@@ -75,7 +75,9 @@ class Checks(Maker):
         for part in (value, pattern):
             self.need(f"{name.upper()} takes text", part, "text", place)
         if name != "rlike" and isinstance(pattern, Constant) and _bad_escape(str(pattern.value)):
-            self.refuse(place, "in a pattern a backslash escapes only %, _ or another backslash; write two for one")
+            self.refuse(
+                place, "in a pattern a backslash escapes only %, _ or another backslash; write two for a plain one"
+            )
         return self.operation(name, (value, pattern), BOOLEAN, place)
 
     def is_null(self, value: Node, place: int) -> Node:
@@ -90,44 +92,44 @@ class Checks(Maker):
             of, *conditions = self._comparable("CASE", (of, *conditions), place)
         values = [value for _, value in branches] + ([] if otherwise is None else [otherwise])
         values = self.alike("the branches of CASE", values, place)
-        kind = common(value.kind for value in values)
+        kind = common_kind(value.kind for value in values)
         last = None if otherwise is None else values.pop()
         return self.made(Case(of, tuple(zip(conditions, values, strict=True)), last, kind), place)
 
     def cast(self, value: Node, to: ColumnType, safe: bool, place: int) -> Node:
         if not castable(value.kind, to):
-            self.refuse(place, f"{words(value.kind)} cannot be cast to {to}")
+            self.refuse(place, f"{describe_kind(value.kind)} cannot be cast to {to}")
         return self.made(Cast(value, to, safe), place)
 
     def literal(self, kind: ColumnType, text: str, place: int) -> Node:
-        """A text read as a value of the kind, as in a record."""
+        """Read a text as a value of the kind, as in a record."""
         try:
             value = read_value(kind)(text)
             if kind == TIMESTAMP and isinstance(value, datetime) and _has_zone(text):
                 kind, value = TIMESTAMPTZ, read_value(TIMESTAMPTZ)(text)
-        except Misfit as e:
+        except InvalidValue as e:
             self.refuse(place, e.problem)
         return self.made(Constant(kind, value), place)
 
     def need(self, what: str, value: Node, needed: Family, place: int) -> None:
         if family(value.kind) not in (needed, "null"):
-            self.refuse(place, f"{what}, not {words(value.kind)}{_way(value, needed)}")
+            self.refuse(place, f"{what}, not {describe_kind(value.kind)}{_hint(value, needed)}")
 
     def alike(self, what: str, values: Sequence[Node], place: int) -> list[Node]:
-        """The values, made to be of one kind."""
+        """The values, converted to one kind."""
         kind = self.shared(what, values, place)
         return [self.read(value, kind, place) for value in values]
 
     def shared(self, what: str, values: Sequence[Node], place: int) -> Kind:
-        """The kind that the values have in common; texts of the expression itself follow a time or uuid beside them."""
+        """The kind that the values have in common; a text literal next to a time or uuid takes that kind."""
         try:
-            others = common(value.kind for value in values if not _is_text(value))
-            return others if others in _READ_FROM_TEXT else common(value.kind for value in values)
-        except Unlike as e:
+            others = common_kind(value.kind for value in values if not _is_text(value))
+            return others if others in _READ_FROM_TEXT else common_kind(value.kind for value in values)
+        except NoCommonKind as e:
             self.refuse(place, f"{what}: {e} do not go together; CAST one of them")
 
     def read(self, value: Node, kind: Kind, place: int) -> Node:
-        """The same value; a text of the expression itself becomes the time or uuid it stands for."""
+        """The value; a text literal becomes the time or uuid that it means."""
         if kind is None or kind not in _READ_FROM_TEXT or not _is_text(value):
             return value
         text = str(value.value)
@@ -136,9 +138,11 @@ class Checks(Maker):
     def _comparable(self, what: str, values: Sequence[Node], place: int, *, ordered: bool = False) -> list[Node]:
         kind = self.shared(what, values, place)
         if kind is not None and not is_plain(kind):
-            self.refuse(place, f"{what} compares plain values, not {words(kind)}; name a field or an element inside it")
+            self.refuse(
+                place, f"{what} compares plain values, not {describe_kind(kind)}; name a field or an element inside it"
+            )
         if ordered and kind == BOOLEAN:
-            self.refuse(place, f"{what} does not go with true and false; use = or <>")
+            self.refuse(place, f"{what} does not work on true and false; use = or <>")
         return [self.read(value, kind, place) for value in values]
 
 
@@ -150,8 +154,8 @@ def _is_text(value: Node) -> TypeGuard[Constant]:
     return isinstance(value, Constant) and value.kind == STRING and value.value is not None
 
 
-def _way(value: Node, needed: Family) -> str:
-    shown = value.column.name if isinstance(value, Named) else "…"
+def _hint(value: Node, needed: Family) -> str:
+    shown = value.column.name if isinstance(value, ColumnValue) else "…"
     if needed == "text" and is_plain(value.kind):
         return f"; CAST({shown} AS string) makes text of it"
     if needed == "number" and family(value.kind) == "text":

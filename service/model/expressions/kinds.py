@@ -1,15 +1,15 @@
-"""Which values go together: an expression is checked by the kinds of its values before Spark sees it.
+"""The kinds of values in an expression, by which it is checked before Spark sees it.
 
-A kind is a column type, exact but for computed numbers: there it only tells whole, decimal and floating ones apart.
+A kind is a column type. For computed numbers it is not exact: it only tells whole, decimal and floating numbers apart.
 """
 
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
-from service.schema import FLOATING, Array, ColumnType, DecimalType, Map, Primitive, Struct
+from service.model.schema.types import FLOATING, Array, ColumnType, DecimalType, Map, Primitive, Struct
 
 Kind: TypeAlias = ColumnType | None
-"""None is the kind of a null that nothing gives a type."""
+"""None is the kind of a null without a type."""
 Family = Literal["number", "text", "boolean", "time", "binary", "list", "map", "struct", "null"]
 
 STRING = Primitive("string")
@@ -44,11 +44,11 @@ _WORDS: dict[Family, str] = {
 }
 
 
-class Unlike(Exception):
+class NoCommonKind(Exception):
     """Two kinds that have nothing in common."""
 
     def __init__(self, one: Kind, other: Kind) -> None:
-        super().__init__(f"{words(one)} and {words(other)}")
+        super().__init__(f"{describe_kind(one)} and {describe_kind(other)}")
         self.one = one
         self.other = other
 
@@ -69,13 +69,13 @@ def family(kind: Kind) -> Family:
             return _FAMILIES[name]
 
 
-def words(kind: Kind) -> str:
-    """The kind as a message says it."""
+def describe_kind(kind: Kind) -> str:
+    """The kind in words, for messages."""
     return _WORDS[family(kind)]
 
 
 def is_plain(kind: Kind) -> bool:
-    """Whether its values are single ones, which compare."""
+    """Whether its values are single values, which can be compared."""
     return isinstance(kind, Primitive | DecimalType)
 
 
@@ -83,14 +83,14 @@ def is_whole(kind: Kind) -> bool:
     return kind in (INTEGER, LONG)
 
 
-def common(kinds: Iterable[Kind]) -> Kind:
-    """The kind that values of all of these can have together; Unlike where there is none."""
+def common_kind(kinds: Iterable[Kind]) -> Kind:
+    """The kind that values of all these kinds have in common; raises NoCommonKind."""
     found: Kind = None
     for kind in kinds:
         if found is None or kind is None or found == kind:
             found = found or kind
         elif family(found) != family(kind) or not is_plain(kind):
-            raise Unlike(found, kind)
+            raise NoCommonKind(found, kind)
         elif family(kind) == "number":
             found = _wider(found, kind)
         elif family(kind) == "text":
@@ -100,14 +100,14 @@ def common(kinds: Iterable[Kind]) -> Kind:
     return found
 
 
-def quotient(one: Kind, other: Kind) -> Kind:
+def quotient_kind(one: Kind, other: Kind) -> Kind:
     """The kind of one number divided by another."""
-    both = common((one, other))
+    both = common_kind((one, other))
     return both if isinstance(both, DecimalType) else DOUBLE
 
 
 def fits(kind: Kind, column: ColumnType) -> bool:
-    """Whether a column takes such values without being told how: what loses more than digits must be a CAST."""
+    """Whether a column takes such values without a CAST: the conversion may only lose digits."""
     if kind is None or kind == column:
         return True
     if isinstance(kind, Array) and isinstance(column, Array):
@@ -118,7 +118,7 @@ def fits(kind: Kind, column: ColumnType) -> bool:
 
 
 def castable(kind: Kind, to: ColumnType) -> bool:
-    """Whether CAST can make the one of the other."""
+    """Whether CAST can convert the kind."""
     of, wanted = family(kind), family(to)
     if of in ("null", wanted):
         return is_plain(to)

@@ -1,18 +1,19 @@
-"""The text of an expression, read into a tree: SQL's syntax and precedence, columns found, every kind checked."""
+"""Parse the text of an expression, with SQL's syntax and precedence, into a tree with known columns and kinds."""
 
 from typing import NoReturn
 
-from service.columns import Column, Resolver
-from service.errors import FirnError, InvalidSchema, UnknownField
-from service.expressions.calls import call
-from service.expressions.checks import Checks
-from service.expressions.functions import FUNCTIONS
-from service.expressions.kinds import BOOLEAN, DATE, STRING, TIMESTAMP
-from service.expressions.numbers import read_number
-from service.expressions.tokens import Stray, Token, tokens
-from service.expressions.tree import Constant, Expression, Named, Node
-from service.records import Misfit
-from service.schema import ColumnType, hint, parse_schema
+from service.errors import FirnError, InvalidSchema, UnknownField, did_you_mean
+from service.model.expressions.calls import check_call
+from service.model.expressions.checks import Checks
+from service.model.expressions.functions import FUNCTIONS
+from service.model.expressions.kinds import BOOLEAN, DATE, STRING, TIMESTAMP
+from service.model.expressions.numbers import read_number
+from service.model.expressions.tokens import Token, UnexpectedText, tokens
+from service.model.expressions.tree import ColumnValue, Constant, Expression, Node
+from service.model.records import InvalidValue
+from service.model.schema.columns import Column, Resolver
+from service.model.schema.definition import parse_schema
+from service.model.schema.types import ColumnType
 
 MAX_LENGTH = 10_000
 MAX_DEPTH = 64
@@ -20,7 +21,7 @@ _RESERVED = (
     *("and", "or", "not", "in", "is", "between", "like", "ilike", "rlike"),
     *("null", "true", "false", "case", "when", "then", "else"),
 )
-# How tightly each operator binds; the predicates (IS, IN, BETWEEN, LIKE) stand between NOT and the comparisons.
+# How tightly each operator binds; the predicates (IS, IN, BETWEEN, LIKE) are between NOT and the comparisons.
 _OR, _AND, _NOT, _PREDICATE, _COMPARISON, _SUM, _PRODUCT, _SIGN = range(1, 9)
 _BINDS = {
     **{"or": _OR, "and": _AND},
@@ -34,9 +35,9 @@ _MOMENTS: dict[str, ColumnType] = {"date": DATE, "timestamp": TIMESTAMP}
 
 
 def parse_expression(text: object, resolve: Resolver, path: str, error: type[FirnError]) -> Expression:
-    """What a text computes of a row. `resolve` knows the columns; what is wrong raises `error`, naming `path`.
+    """Parse an expression; `path` is its place in the request.
 
-    A column that is not there is an UnknownField.
+    Raises UnknownField for an unknown column, and `error` for anything else.
     """
     if not isinstance(text, str) or not text.strip():
         raise error(f"{path} must be text such as 'price * 1.1'", field=path)
@@ -45,7 +46,7 @@ def parse_expression(text: object, resolve: Resolver, path: str, error: type[Fir
     checks = Checks(path, error)
     try:
         return Expression(_Parser(tokens(text), resolve, checks).whole(), text, path)
-    except Stray as e:
+    except UnexpectedText as e:
         checks.refuse(e.place, e.problem)
 
 
@@ -76,12 +77,12 @@ class _Parser:
         return token
 
     def word(self, ahead: int = 0) -> str:
-        """The word or sign that stands next, in small letters; empty for anything else."""
+        """The next word or sign, in lower case; empty if the next token is neither."""
         token = self.found[min(self.at + ahead, len(self.found) - 1)]
         return token.value.lower() if token.sort in ("word", "sign") else ""
 
     def skip(self, *words: str) -> bool:
-        """Whether one of the words stands next; if so it is passed."""
+        """Skip the next word if it is one of these, and return whether it was."""
         found = self.word() in words
         self.at += found
         return found
@@ -91,7 +92,7 @@ class _Parser:
             self.expected(f"{word.upper()!r} {after}")
 
     def any(self, binding: int = _OR) -> Node:
-        """Everything from here on that binds at least so tightly."""
+        """Everything from here on that binds at least as tightly."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.checks.refuse(self.next.start, f"the expression is nested more than {MAX_DEPTH} deep; flatten it")
@@ -105,7 +106,7 @@ class _Parser:
             place = self.take().start
             if binds == _PREDICATE:
                 value = self.predicate(value, operator, place)
-                # SQL takes one predicate after a value; what follows may only join conditions.
+                # SQL allows one predicate after a value; after that, only AND and OR can follow.
                 loosest = _AND
             elif operator in ("and", "or"):
                 value = self.chained(value, operator, place)
@@ -115,7 +116,7 @@ class _Parser:
         return value
 
     def chained(self, first: Node, operator: str, place: int) -> Node:
-        """Conditions joined by the same word, as one operation however many they are."""
+        """All conditions joined by the same word, as one operation."""
         parts = [first, self.any(_BINDS[operator] + 1)]
         while self.skip(operator):
             parts.append(self.any(_BINDS[operator] + 1))
@@ -123,7 +124,7 @@ class _Parser:
 
     def joined(self, left: Node, operator: str, right: Node, place: int) -> Node:
         if operator == "||":
-            return call(self.checks, FUNCTIONS["concat"], (left, right), place)
+            return check_call(self.checks, FUNCTIONS["concat"], (left, right), place)
         if _BINDS[operator] == _COMPARISON:
             return self.checks.comparison(_SAME.get(operator, operator), left, right, place)
         return self.checks.arithmetic(operator, left, right, place)
@@ -151,7 +152,7 @@ class _Parser:
         return self.checks.logic("not", (found,), place) if negated else found
 
     def first(self, binding: int) -> Node:
-        """A value, with the signs and the NOT before it."""
+        """A value with the signs or the NOT before it."""
         token = self.next
         word = self.word()
         if word == "not":
@@ -210,13 +211,12 @@ class _Parser:
         if word in ("cast", "try_cast"):
             return self.cast(word == "try_cast", token.start)
         if word not in FUNCTIONS:
-            near, said = hint(word, FUNCTIONS)
-            said = said if near else "docs/expressions.md lists them all"
-            self.checks.refuse(token.start, f"{token.value[:80]!r} is not a function here; {said}", near)
-        return call(self.checks, FUNCTIONS[word], self.listed(f"the arguments of {word}"), token.start)
+            near, words = did_you_mean(word, FUNCTIONS, "docs/expressions.md lists them all")
+            self.checks.refuse(token.start, f"{token.value[:80]!r} is not a function here; {words}", near)
+        return check_call(self.checks, FUNCTIONS[word], self.listed(f"the arguments of {word}"), token.start)
 
     def listed(self, what: str) -> list[Node]:
-        """Values with commas between them, up to the parenthesis that closes."""
+        """Values separated by commas, up to the closing parenthesis."""
         values: list[Node] = []
         if self.skip(")"):
             return values
@@ -249,7 +249,7 @@ class _Parser:
         try:
             return parse_schema({"fields": {"value": {"type": text.lower()}}}).fields[0].type
         except InvalidSchema as e:
-            problem = e.message.partition(": ")[2] or f"nothing can be cast to {text[:40]}; only plain types"
+            problem = e.message.partition(": ")[2] or f"nothing can be cast to {text[:40]}, only to plain types"
             self.checks.refuse(place, problem, e.suggestion)
 
     def case(self, place: int) -> Node:
@@ -277,14 +277,14 @@ class _Parser:
             parts.append(self.take().value)
         if self.word() == "(":
             self.checks.refuse(place, f"{'.'.join(parts)[:80]!r} cannot be called; functions have plain names")
-        return self.checks.made(Named(self.found_column(".".join(parts), place)), place)
+        return self.checks.made(ColumnValue(self.found_column(".".join(parts), place)), place)
 
     def found_column(self, name: str, place: int) -> Column:
         try:
             return self.resolve(name, self.checks.path)
         except UnknownField as e:
             raise UnknownField(
-                f"{e.message} (at character {place + 1}; texts stand in single quotes, odd names in backquotes)",
+                f"{e.message} (at character {place + 1}; write texts in single quotes, unusual names in backquotes)",
                 field=e.field,
                 suggestion=e.suggestion,
             ) from e
@@ -292,5 +292,5 @@ class _Parser:
     def number(self, token: Token, sign: str) -> Node:
         try:
             return self.checks.made(read_number(sign + token.value), token.start)
-        except Misfit as e:
+        except InvalidValue as e:
             self.checks.refuse(token.start, e.problem)

@@ -1,4 +1,4 @@
-"""The text of an expression cut into words, signs, numbers, texts and quoted names."""
+"""Split the text of an expression into words, signs, numbers, texts and quoted names."""
 
 import re
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ _TOKEN = re.compile(
 )
 _SPACE = re.compile(r"\s*")
 _OPENED = {
-    "'": "the text that begins here does not end; texts stand in single quotes, and '' is one within",
-    '"': "double quotes are not taken; texts stand in single quotes, names in backquotes",
-    "`": "the name that begins here does not end, or is empty; names stand in backquotes",
-    "!": "'!' alone is not taken; write NOT or !=",
-    ";": "';' is not taken; send one expression",
+    "'": "the text that begins here does not end; write texts in single quotes, with '' for a quote inside",
+    '"': "double quotes are not supported; write texts in single quotes, names in backquotes",
+    "`": "the name that begins here does not end, or is empty; write names in backquotes",
+    "!": "'!' alone is not supported; write NOT or !=",
+    ";": "';' is not supported; send one expression",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What stands at a place of the text; `value` is without its quotes."""
+    """A part of the text; `value` is without quotes."""
 
     sort: Sort
     value: str
@@ -43,8 +43,8 @@ class Token:
         return f"the text {self.value[:40]!r}" if self.sort == "text" else repr(self.value[:40])
 
 
-class Stray(Exception):
-    """Something at a place that is part of no expression."""
+class UnexpectedText(Exception):
+    """The text has something at `place` that cannot be part of an expression."""
 
     def __init__(self, problem: str, place: int) -> None:
         super().__init__(problem)
@@ -53,7 +53,7 @@ class Stray(Exception):
 
 
 def tokens(text: str) -> list[Token]:
-    """The parts in their order, an end after them; Stray at the first that is none."""
+    """The tokens in order, with an end token last; raises UnexpectedText."""
     found: list[Token] = []
     place = _space(text, 0)
     while place < len(text):
@@ -65,16 +65,16 @@ def tokens(text: str) -> list[Token]:
 def _token(text: str, place: int) -> Token:
     found = _TOKEN.match(text, place)
     if found is None:
-        raise Stray(_OPENED.get(text[place], f"{text[place]!r} is not part of an expression"), place)
+        raise UnexpectedText(_OPENED.get(text[place], f"{text[place]!r} is not part of an expression"), place)
     value, end = found[0], found.end()
     match found.lastgroup:
         case "comment":
-            raise Stray("comments are not taken; between two minus signs put a space", place)
+            raise UnexpectedText("comments are not supported; put a space between two minus signs", place)
         case "number":
             if end < len(text) and (text[end].isalnum() or text[end] == "_"):
-                raise Stray(
+                raise UnexpectedText(
                     f"{text[place : end + 1][:40]!r} is neither a number nor a name; "
-                    "a name that begins with a digit stands in backquotes",
+                    "write a name that begins with a digit in backquotes",
                     place,
                 )
             return Token("number", value, place, end)

@@ -1,4 +1,4 @@
-"""An expression as a tree whose every value has a kind; made by `parse_expression`, rendered by the engine."""
+"""An expression as a tree in which every value has a kind; `parse_expression` makes it, the engine renders it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TypeAlias
 
-from service.columns import Column
-from service.expressions.kinds import Kind
-from service.schema import ColumnType
+from service.model.expressions.kinds import Kind
+from service.model.schema.columns import Column
+from service.model.schema.types import ColumnType
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value that the text gives, in its kind; None is null."""
+    """A literal of the text, with its kind; None is null."""
 
     kind: Kind
     value: bool | int | float | Decimal | str | date | datetime | None
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ColumnValue:
     """A column's value."""
 
     column: Column
@@ -31,8 +31,8 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """An operator (`+`, `and`, `in`, …) or a function of the documented table, with its arguments."""
+class FunctionCall:
+    """An operator (`+`, `and`, `in`, …) or a documented function, with its arguments."""
 
     name: str
     arguments: "tuple[Node, ...]"
@@ -41,7 +41,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """The value in another type; with `safe` null where it cannot be."""
+    """The value in another type; with `safe`, null if it cannot be converted."""
 
     value: "Node"
     kind: ColumnType
@@ -50,7 +50,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The first branch whose condition holds, or which equals `of` where there is one."""
+    """The first branch whose condition holds, or equals `of` if that is given."""
 
     of: "Node | None"
     branches: "tuple[tuple[Node, Node], ...]"
@@ -58,14 +58,14 @@ class Case:
     kind: Kind
 
 
-Node: TypeAlias = Constant | Named | Call | Cast | Case
+Node: TypeAlias = Constant | ColumnValue | FunctionCall | Cast | Case
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What a text computes of a row. `path` is where it stands in the request, for errors while it is computed.
+    """A parsed expression. `path` is its place in the request, for errors while it is computed.
 
-    With `required` a null is such an error.
+    With `required`, null is such an error.
     """
 
     tree: Node
@@ -75,41 +75,41 @@ class Expression:
 
     @property
     def kind(self) -> Kind:
-        """The type of its values, exact but for computed numbers."""
+        """The type of its values; not exact for computed numbers."""
         return self.tree.kind
 
     @property
     def columns(self) -> frozenset[str]:
-        """The names of the table's columns it reads; of a nested field, the column that holds it."""
+        """The names of the top-level columns that it reads."""
         return frozenset(str(column.steps[0]) for column in self.references)
 
     @property
     def references(self) -> frozenset[Column]:
-        return frozenset(node.column for node in nodes(self.tree) if isinstance(node, Named))
+        return frozenset(node.column for node in all_nodes(self.tree) if isinstance(node, ColumnValue))
 
 
-def rebound(tree: Node, found: Callable[[Column], Column]) -> Node:
-    """The same tree over columns that are found elsewhere."""
+def rebind(tree: Node, found: Callable[[Column], Column]) -> Node:
+    """The same tree with each column replaced by what `found` returns for it."""
     match tree:
-        case Named(column):
-            return Named(found(column))
-        case Call(name, arguments, kind):
-            return Call(name, tuple(rebound(part, found) for part in arguments), kind)
+        case ColumnValue(column):
+            return ColumnValue(found(column))
+        case FunctionCall(name, arguments, kind):
+            return FunctionCall(name, tuple(rebind(part, found) for part in arguments), kind)
         case Cast(value, kind, safe):
-            return Cast(rebound(value, found), kind, safe)
+            return Cast(rebind(value, found), kind, safe)
         case Case(of, branches, otherwise, kind):
-            moved = tuple((rebound(condition, found), rebound(value, found)) for condition, value in branches)
+            moved = tuple((rebind(condition, found), rebind(value, found)) for condition, value in branches)
             return Case(
-                None if of is None else rebound(of, found),
+                None if of is None else rebind(of, found),
                 moved,
-                None if otherwise is None else rebound(otherwise, found),
+                None if otherwise is None else rebind(otherwise, found),
                 kind,
             )
     return tree
 
 
-def nodes(tree: Node) -> Iterator[Node]:
-    """The tree's every node."""
+def all_nodes(tree: Node) -> Iterator[Node]:
+    """Every node of the tree."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -119,7 +119,7 @@ def nodes(tree: Node) -> Iterator[Node]:
 
 def children(node: Node) -> tuple[Node, ...]:
     match node:
-        case Call(_, arguments, _):
+        case FunctionCall(_, arguments, _):
             return arguments
         case Cast(value, _, _):
             return (value,)

@@ -1,7 +1,7 @@
-"""One condition: a column, an operator and a value, checked against the column's type and made exact.
+"""Read one condition, of a column, an operator and a value; check it against the column's type and make it exact.
 
 A number that the column's type cannot hold is not an error: `age > 28.5` on an integer column means `age > 28`, and
-`age = 28.5` is false for every age. So no comparison ever needs a wider type than the column's own.
+`age = 28.5` is false for every age. So no comparison needs a wider type than the column's own.
 """
 
 import re
@@ -10,9 +10,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from math import isnan
 from typing import Any, cast
 
-from service.columns import Column
 from service.errors import InvalidFilter
-from service.predicates import (
+from service.model.expressions.kinds import family
+from service.model.filters.predicates import (
     NO_ROW,
     Always,
     And,
@@ -28,21 +28,21 @@ from service.predicates import (
     TextTest,
     Value,
 )
-from service.records import read_literal
-from service.schema import FLOATING, Array, ColumnType, DecimalType, Primitive
+from service.model.records import read_literal
+from service.model.schema.columns import Column
+from service.model.schema.types import FLOATING, Array, ColumnType, DecimalType, Primitive
 
 MAX_VALUES = 10_000
 FLIPPED: dict[Order, Order] = {"eq": "eq", "ne": "ne", "gt": "lt", "gte": "lte", "lt": "gt", "lte": "gte"}
 _WHOLE = {"integer": 31, "long": 63}
 _LARGEST = {"float": float.fromhex("0x1.fffffep+127"), "double": float.fromhex("0x1.fffffffffffffp+1023")}
-_TIMES = ("date", "timestamp", "timestamptz")
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,6})?")
 _BAD_ESCAPE = re.compile(r"(?s)(?:[^\\]|\\[%_\\])*\\(?![%_\\])")
 _EXACT = Context(prec=2_000)
 
 
 def condition(column: Column, operator: str, value: Any, path: str) -> Predicate:
-    """The predicate that a condition means. A value may be a Column, and so may the values in a list."""
+    """The predicate of a condition. The value, or each value of a list, may be a Column."""
     return OPERATORS[operator](column, operator, value, path)
 
 
@@ -71,7 +71,7 @@ def check_join(left: Column, operator: Order, right: Column, path: str) -> None:
 
 
 def _between_neighbours(column: Column, operator: Order, low: Decimal | None, high: Decimal | None) -> Predicate:
-    # The value lies between two that the type can hold; None where it lies beyond the last.
+    # The value is between two that the type can hold; None stands for one beyond the type's range.
     if operator in ("eq", "ne"):
         return Always(column, operator == "ne")
     if operator in ("gt", "gte"):
@@ -96,7 +96,7 @@ def _neighbours(number: Decimal, largest: Decimal, scale: int) -> tuple[Decimal 
     if number < smallest:
         return None, smallest
     step = Decimal(1).scaleb(-scale)
-    # A few characters can stand for a number of a billion digits; that one is not written out.
+    # A few characters can mean a number of a billion digits, which must not be written out.
     if number and number.adjusted() < -scale:
         return (step * 0, step) if number > 0 else (-step, step * 0)
     return number.quantize(step, ROUND_FLOOR, _EXACT), number.quantize(step, ROUND_CEILING, _EXACT)
@@ -187,7 +187,7 @@ def _like(column: Column, operator: str, value: Any, path: str) -> Predicate:
 def _regex(column: Column, operator: str, value: Any, path: str) -> Predicate:
     _check_text(column, operator, path)
     if not isinstance(value, str):
-        raise InvalidFilter(f"{path} must be text: a regular expression as Java has them", field=path)
+        raise InvalidFilter(f"{path} must be text: a regular expression in Java's syntax", field=path)
     return Matches(column, "regex", _literal(Primitive("string"), value, path))
 
 
@@ -203,15 +203,15 @@ def _part(column: Column, operator: str, value: Any, path: str) -> Predicate:
         _check_text(value, operator, path)
         return Matches(column, cast(TextTest, operator), value)
     if value is None:
-        raise InvalidFilter(f"{path}: null is part of no text; use is_null", field=path)
+        raise InvalidFilter(f"{path}: no text contains null; use is_null", field=path)
     return Matches(column, cast(TextTest, operator), _literal(Primitive("string"), value, path))
 
 
 def _null(column: Column, operator: str, value: Any, path: str) -> Predicate:
     if value is not None and not isinstance(value, bool):
         raise InvalidFilter(f"{path} must be true or false", field=path)
-    asks_null = (operator == "is_null") == (value is not False)
-    return IsNull(column) if asks_null else Not(IsNull(column))
+    wants_null = (operator == "is_null") == (value is not False)
+    return IsNull(column) if wants_null else Not(IsNull(column))
 
 
 def _array_contains(column: Column, operator: str, value: Any, path: str) -> Predicate:
@@ -233,28 +233,16 @@ def _array_contains(column: Column, operator: str, value: Any, path: str) -> Pre
 
 def _literal(kind: ColumnType, value: Any, path: str) -> Any:
     if isinstance(value, Column):
-        raise InvalidFilter(f"{path}: another column cannot stand here; send a value", field=path)
+        raise InvalidFilter(f"{path} cannot be another column; send a value", field=path)
     return read_literal(kind, value, path, InvalidFilter)
-
-
-def _family(kind: ColumnType) -> str:
-    if isinstance(kind, DecimalType):
-        return "number"
-    if not isinstance(kind, Primitive):
-        return ""
-    if kind.name in _WHOLE or kind.name in FLOATING:
-        return "number"
-    if kind.name in _TIMES:
-        return "time"
-    return "text" if kind.name in ("string", "uuid") else kind.name
 
 
 def _check_kin(column: Column, operator: str, other: Column, path: str) -> None:
     for side in (column, other):
         _check_ordered(side, operator, path)
-    if _family(column.type) != _family(other.type):
+    if family(column.type) != family(other.type):
         raise InvalidFilter(
-            f"{path}: {column.name!r} is {column.type} and {other.name!r} is {other.type}; such values never compare",
+            f"{path}: {column.name!r} is {column.type} and {other.name!r} is {other.type}; these cannot be compared",
             field=path,
         )
 
@@ -284,7 +272,7 @@ def _misused(column: Column, operator: str, path: str) -> InvalidFilter:
     elif not isinstance(column.type, Primitive | DecimalType):
         fitting = "is_null and is_not_null, or name a field inside it"
     return InvalidFilter(
-        f"{path}: {operator} does not go with {column.name!r}, which is {column.type}; use {fitting}", field=path
+        f"{path}: {operator} does not work on {column.name!r}, which is {column.type}; use {fitting}", field=path
     )
 
 

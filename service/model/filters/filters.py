@@ -1,24 +1,23 @@
-"""Filters: both dialects, read into one tree of predicates.
+"""Read filters of both dialects into one tree of predicates.
 
 Map: `{"age": {"gt": 28, "lte": 60}, "name": "Ann", "or": [..]}`; a bare value means eq, null means is_null.
-List: `[{"field": "age", "operator": "gt", "value": 28}]`. Everything side by side is joined by and. `and`, `or` and
-`not` nest in both, and an object in a list may be of either dialect; a column that is itself called `and` is reached by
-the list dialect. `{"expression": "age * 2 < limit"}` is a condition in both, unless a column is called `expression`.
+List: `[{"field": "age", "operator": "gt", "value": 28}]`. Conditions next to each other are joined by and. `and`, `or`
+and `not` nest in both, and an object in a list may be of either dialect; only the list dialect can name a column called
+`and`. `{"expression": "age * 2 < limit"}` is a condition in both, unless a column is called `expression`.
 Nulls follow SQL: `ne` and `not_in` never match a null, but a `not_in` of no values matches every row, and an `in` of
-none no row.
+no values matches none.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from service.columns import Column, Resolver
-from service.conditions import OPERATORS, condition
-from service.errors import InvalidFilter, UnknownField
-from service.expressions import parse_expression
-from service.expressions.kinds import BOOLEAN, words
-from service.expressions.tree import nodes
-from service.predicates import EVERY_ROW, And, Holds, IsNull, Not, Or, Predicate
-from service.schema import hint
+from service.errors import InvalidFilter, UnknownField, did_you_mean
+from service.model.expressions import parse_expression
+from service.model.expressions.kinds import BOOLEAN, describe_kind
+from service.model.expressions.tree import all_nodes
+from service.model.filters.conditions import OPERATORS, condition
+from service.model.filters.predicates import EVERY_ROW, And, ExpressionHolds, IsNull, Not, Or, Predicate
+from service.model.schema.columns import Column, Resolver
 
 MAX_DEPTH = 64
 MAX_CONDITIONS = 2_000
@@ -28,12 +27,12 @@ _MISSING: Any = object()
 
 
 def parse_filter(value: Any, resolve: Resolver, path: str = "filter") -> Predicate:
-    """The tree a filter of either dialect means; `resolve` knows the columns, `path` where the filter stands."""
+    """The predicate of a filter of either dialect; `path` is its place in the request."""
     return _Reader(resolve).any(value, path, 1)
 
 
 def parse_either(filter: Any, filters: Any, resolve: Resolver) -> Predicate:
-    """The filter of a request that may call it `filter` or `filters`; every row where it has none."""
+    """The filter of a request, which may call it `filter` or `filters`; every row if there is none."""
     if filter is not None and filters is not None:
         raise InvalidFilter("filter and filters are two names for one thing; send only one of them", field="filters")
     if filter is not None:
@@ -55,7 +54,7 @@ class _Reader:
             raise InvalidFilter(
                 f'{path} must be an object such as {{"age": {{"gt": 28}}}} or a list of conditions', field=path
             )
-        # A table may have a column called `field` or `operator`, so one of the two alone is no condition.
+        # A table may have a column called `field` or `operator`, so one of the two alone is not a condition.
         if isinstance(value.get("field"), str) and ("operator" in value or "value" in value):
             return self.listed(value, path)
         return _and([self.entry(key, item, f"{path}.{key}", depth) for key, item in value.items()])
@@ -82,7 +81,7 @@ class _Reader:
     def listed(self, value: dict[str, Any], path: str) -> Predicate:
         for key in value:
             if key not in _CONDITION:
-                near, words = hint(key, _CONDITION)
+                near, words = did_you_mean(key, _CONDITION)
                 where = f"{path}.{key}"
                 raise UnknownField(f"{where} is not a field of a condition; {words}", field=where, suggestion=near)
         column = self.column(value["field"], f"{path}.field")
@@ -94,7 +93,7 @@ class _Reader:
 
     def one(self, column: Column, operator: str, value: Any, path: str) -> Predicate:
         if operator not in OPERATORS:
-            near, words = hint(operator, OPERATORS)
+            near, words = did_you_mean(operator, OPERATORS)
             raise InvalidFilter(
                 f"{path}: {operator[:80]!r} is not an operator; {words}",
                 field=path,
@@ -121,10 +120,11 @@ class _Reader:
         found = parse_expression(text, self.resolve, path, InvalidFilter)
         if found.kind != BOOLEAN:
             raise InvalidFilter(
-                f"{path} must be a condition, true or false of a row, such as 'a < b'; this one is {words(found.kind)}",
+                f"{path} must be a condition, true or false of a row, such as 'a < b'; this one is "
+                f"{describe_kind(found.kind)}",
                 field=path,
             )
-        return self.count(Holds(found), path, sum(1 for _ in nodes(found.tree)))
+        return self.count(ExpressionHolds(found), path, sum(1 for _ in all_nodes(found.tree)))
 
     def has(self, name: str, path: str) -> bool:
         try:
@@ -139,7 +139,7 @@ class _Reader:
         except UnknownField as e:
             if name in OPERATORS:
                 raise InvalidFilter(
-                    f'{path}: the operator {name!r} stands where a column should; write {{"column": {{"{name}": …}}}}',
+                    f'{path}: {name!r} is an operator, where a column is needed; write {{"column": {{"{name}": …}}}}',
                     field=path,
                 ) from e
             raise
@@ -148,7 +148,7 @@ class _Reader:
         self.conditions += parts
         if self.conditions > MAX_CONDITIONS:
             raise InvalidFilter(
-                f"{path}: the filter has more than {MAX_CONDITIONS} conditions; say it with 'in' or split it",
+                f"{path}: the filter has more than {MAX_CONDITIONS} conditions; use 'in', or split the request",
                 field=path,
             )
         return predicate

@@ -1,7 +1,7 @@
-"""What a filter asks of a row, as one tree; both dialects parse to it and every rendering starts from it.
+"""A filter as a tree. Both dialects are parsed into it, and SQL and Iceberg expressions are rendered from it.
 
-A literal always has its column's own type, so that whatever a tree says can be pushed down to files. Nulls follow SQL:
-a predicate on a null is neither true nor false, and a row is kept only where the whole is true.
+A literal always has its column's own type, so that every predicate can be pushed down to files. Nulls follow SQL:
+a predicate on a null is neither true nor false, and only rows for which the whole is true are kept.
 """
 
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
-from service.columns import Column
-from service.expressions.tree import Expression
+from service.model.expressions.tree import Expression
+from service.model.schema.columns import Column
 
 Value: TypeAlias = bool | int | float | Decimal | str | bytes | date | datetime
 Order = Literal["eq", "ne", "gt", "gte", "lt", "lte"]
@@ -19,14 +19,14 @@ TextTest = Literal["like", "ilike", "regex", "starts_with", "ends_with", "contai
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """True where every child is; so it is true of every row where there are none."""
+    """True if every child is; without children, true for every row."""
 
     children: "tuple[Predicate, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """True where any child is; so it is true of no row where there are none."""
+    """True if any child is; without children, true for no row."""
 
     children: "tuple[Predicate, ...]"
 
@@ -38,7 +38,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """The same answer for every value of the column but null."""
+    """The same answer for every value of the column except null."""
 
     column: Column
     answer: bool
@@ -67,7 +67,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """A test of text; with `any_element` the column is a list of texts and one has to pass."""
+    """A test of text; with `any_element` the column is a list of texts, and one of them has to pass."""
 
     column: Column
     operator: TextTest
@@ -82,13 +82,13 @@ class HasElement:
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
-    """True where a condition written as an expression is."""
+class ExpressionHolds:
+    """True if a condition written as an expression is."""
 
     expression: Expression
 
 
-Predicate: TypeAlias = And | Or | Not | Always | Compare | In | IsNull | Matches | HasElement | Holds
+Predicate: TypeAlias = And | Or | Not | Always | Compare | In | IsNull | Matches | HasElement | ExpressionHolds
 
 EVERY_ROW: Predicate = And(())
 NO_ROW: Predicate = Or(())

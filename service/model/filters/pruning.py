@@ -1,7 +1,7 @@
 """A filter as an Iceberg expression in JSON, which PyIceberg and Iceberg's Java library both read.
 
-Iceberg's own predicates count a null as different from any value; here, as everywhere in Firn, no comparison is true of
-a null. So negations are carried down to the leaves, and those that would let nulls through say that they do not.
+For Iceberg's own predicates null differs from every value; in Firn no comparison is true for null. So negations are
+moved down to the leaves, and leaves that would match nulls exclude them.
 """
 
 import json
@@ -11,14 +11,26 @@ from decimal import Decimal
 from math import isinf, isnan
 from typing import Any
 
-from service.columns import Column, Key, columns_of
 from service.errors import InvalidFilter, nearest
-from service.filters import parse_filter
-from service.partition import PartitionField
-from service.predicates import Always, And, Compare, Holds, In, IsNull, Matches, Not, Or, Predicate, Value
-from service.schema import Primitive, TableSchema, resolve
+from service.model.filters.filters import parse_filter
+from service.model.filters.predicates import (
+    Always,
+    And,
+    Compare,
+    ExpressionHolds,
+    In,
+    IsNull,
+    Matches,
+    Not,
+    Or,
+    Predicate,
+    Value,
+)
+from service.model.schema.columns import Column, MapKey, columns_of
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import Primitive, TableSchema, resolve_field
 
-TAKEN = "eq, ne, gt, gte, lt, lte, in, not_in, between, starts_with, is_null and is_not_null"
+SUPPORTED = "eq, ne, gt, gte, lt, lte, in, not_in, between, starts_with, is_null and is_not_null"
 _OPERATOR = {"eq": "eq", "ne": "not-eq", "gt": "gt", "gte": "gt-eq", "lt": "lt", "lte": "lt-eq"}
 _OPPOSITE = {"eq": "ne", "ne": "eq", "gt": "lte", "gte": "lt", "lt": "gte", "lte": "gt"}
 
@@ -28,7 +40,7 @@ Expression = dict[str, Any] | bool
 def partition_expression(
     partition_filter: Any, schema: TableSchema, partition: tuple[PartitionField, ...], path: str = "partition_filter"
 ) -> str | None:
-    """The expression of a request's filter on the columns that its table is partitioned by; none without a filter."""
+    """The expression of a request's partition filter; None without a filter."""
     if partition_filter is None:
         return None
     predicate = partition_predicate(partition_filter, schema, partition, path)
@@ -38,28 +50,28 @@ def partition_expression(
 def partition_predicate(
     partition_filter: Any, schema: TableSchema, partition: tuple[PartitionField, ...], path: str = "partition_filter"
 ) -> Predicate:
-    """A request's filter, which files can be chosen by: on the columns that its table is partitioned by."""
+    """The predicate of a request's partition filter, which may only use partition columns."""
     sources = _sources(partition)
     if not sources:
         raise InvalidFilter(f"{path} cannot be used: the table is not partitioned; leave it out", field=path)
     predicate = parse_filter(partition_filter, columns_of(schema), path)
-    _render(predicate, False, _Place(sources, path, lambda value: None))  # for its refusals, but for those of values
+    _render(predicate, False, _Place(sources, path, lambda value: None))  # only to refuse what it cannot render
     return predicate
 
 
 def uuid_expression(partition_filter: Any, schema: TableSchema, partition: tuple[PartitionField, ...]) -> str | None:
-    """The expression of a filter by which Spark leaves out no file, as it names a uuid; none of another filter."""
+    """The expression of a partition filter on a uuid, by which Spark cannot skip files; None for any other filter."""
     if partition_filter is None:
         return None
     sources = _sources(partition)
-    uuids = {name for name in sources if resolve(schema, name).type == Primitive("uuid")}
+    uuids = {name for name in sources if resolve_field(schema, name).type == Primitive("uuid")}
     place = _Place(sources, "partition_filter", lambda value: _json(value, "partition_filter"))
     expression = json.dumps(_render(parse_filter(partition_filter, columns_of(schema), place.path), False, place))
     return expression if place.named & uuids else None
 
 
 def iceberg_json(predicate: Predicate, columns: Set[str], path: str = "partition_filter") -> str:
-    """The expression's JSON. Only these columns may be named: the ones that files are sorted into partitions by."""
+    """The expression's JSON. The predicate may only use `columns`, the partition columns."""
     return json.dumps(_render(predicate, False, _Place(columns, path, lambda value: _json(value, path))))
 
 
@@ -75,11 +87,11 @@ class _Place:
         self.named: set[str] = set()
 
     def term(self, column: Column) -> str:
-        name = ".".join(step.text if isinstance(step, Key) else step for step in column.steps)
+        name = ".".join(step.text if isinstance(step, MapKey) else step for step in column.steps)
         if name not in self.columns:
             known = ", ".join(sorted(self.columns)) or "none: the table is not partitioned"
             raise InvalidFilter(
-                f"{self.path} takes the columns that the table is partitioned by, not {name!r}; they are {known}",
+                f"{self.path} takes only columns that the table is partitioned by, not {name!r}; they are {known}",
                 field=self.path,
                 suggestion=nearest(name, self.columns),
             )
@@ -91,7 +103,7 @@ class _Place:
 
 
 def _refusal(what: str, path: str) -> InvalidFilter:
-    return InvalidFilter(f"{path} cannot use {what}; it takes {TAKEN}", field=path)
+    return InvalidFilter(f"{path} cannot use {what}; it takes {SUPPORTED}", field=path)
 
 
 def _render(predicate: Predicate, negated: bool, place: _Place) -> Expression:
@@ -118,7 +130,7 @@ def _render(predicate: Predicate, negated: bool, place: _Place) -> Expression:
             return _literal("starts-with", column, text, place)
         case Matches(_, operator, _):
             raise place.refuse(operator)
-        case Holds():
+        case ExpressionHolds():
             raise place.refuse("an expression")
     raise place.refuse("array_contains")
 
@@ -132,7 +144,7 @@ def _joined(operator: str, parts: list[Expression]) -> Expression:
 
 
 def _balanced(operator: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
-    # Both readers recurse, so a long chain must not become a deep one.
+    # Both readers are recursive, so a long chain must not become deeply nested.
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
@@ -145,10 +157,10 @@ def _compare(column: Column, operator: str, value: Value, place: _Place) -> Expr
             return _unary("is-nan", column, place)
         return _non_null(_unary("not-nan", column, place), column, place)
     compared = _literal(_OPERATOR[operator], column, value, place)
-    if operator in ("ne", "lt", "lte"):  # Iceberg's Java library has null below every value
+    if operator in ("ne", "lt", "lte"):  # Iceberg's Java library sorts null below every value
         return _non_null(compared, column, place)
     if isinstance(value, float) and operator in ("gt", "gte"):
-        # Iceberg leaves NaN out of a file's bounds, and Firn has it above every number.
+        # Iceberg leaves NaN out of a file's bounds; in Firn it is greater than every number.
         return {"type": "or", "left": compared, "right": _unary("is-nan", column, place)}
     return compared
 
@@ -185,7 +197,7 @@ def _json(value: Value, path: str) -> Any:
         case Decimal():
             return format(value, "f")
         case bytes():
-            # PyIceberg's reader takes no binary values.
+            # PyIceberg's reader does not support binary values.
             raise _refusal("binary values", path)
         case float() if isinf(value):
             raise _refusal("infinity", path)

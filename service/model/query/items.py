@@ -1,10 +1,10 @@
-"""The parts of a QUERY request: what may stand in its lists. A bare name is short for an object that only names it."""
+"""The items in the lists of a QUERY request. A bare name is short for an object that only names it."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from service.query.model import AggregateKind, JoinKind
+from service.model.query.model import AggregateKind, JoinKind
 
 
 class _Item(BaseModel):
@@ -12,11 +12,11 @@ class _Item(BaseModel):
 
 
 class ProjectionItem(_Item):
-    """A column, and what is done to it: in the order of these fields, whatever order the request has them in."""
+    """A column and the steps applied to it, in the order of these fields, not in the order of the request."""
 
     field: str = Field(description="a column; `address.city` reaches into a struct, `orders.id` into a joined table")
     alias: str | None = Field(
-        default=None, min_length=1, description="the key in the answer; else `field` as it stands"
+        default=None, min_length=1, description="the key in the response; default: `field` as it is"
     )
     cast: str | None = Field(default=None, description="read as this type, such as `long` or `decimal(10,2)`")
     trim: bool = False
@@ -35,7 +35,7 @@ class AggregationItem(_Item):
     function: AggregateKind | None = Field(default=None, description="the same as `op`")
     field: str | None = Field(default=None, description="a column; `count` without one, or of `*`, counts rows")
     alias: str | None = Field(
-        default=None, min_length=1, description="the key in the answer; else such as `count` or `sum_price`"
+        default=None, min_length=1, description="the key in the response; default: such as `count` or `sum_price`"
     )
     distinct: bool = Field(default=False, description="take each value once")
 
@@ -60,7 +60,7 @@ class SortItem(_Item):
 
 
 def _named(value: Any) -> Any:
-    """A list of objects, from a list of names and objects, a single name or a single object; null is none."""
+    """A list of objects, made from a list of names and objects, from a single name or object, or from null."""
     items = _listed([value] if isinstance(value, str) else value)
     if not isinstance(items, list):
         return items

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from service.columns import Column
-from service.predicates import EVERY_ROW, Order, Predicate
-from service.schema import ColumnType, TableSchema
+from service.model.filters.predicates import EVERY_ROW, Order, Predicate
+from service.model.schema.columns import Column
+from service.model.schema.types import ColumnType, TableSchema
 
 StepKind = Literal["cast", "trim", "upper", "lower", "substring", "date_trunc", "date_format", "extract"]
 JoinKind = Literal["inner", "left", "right", "full"]
@@ -13,7 +13,7 @@ AggregateKind = Literal["count", "count_distinct", "sum", "avg", "min", "max", "
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TableSource:
     """A table as a query reads it: under an alias, and at a snapshot where one is given."""
 
     spark_name: str
@@ -31,14 +31,14 @@ class JoinCondition:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    source: Source
+    source: TableSource
     kind: JoinKind
     on: tuple[JoinCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One thing done to a value, and the type that comes of it."""
+class ValueStep:
+    """A step applied to a value, and the type of the result."""
 
     kind: StepKind
     type: ColumnType
@@ -47,10 +47,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A column's value after some steps, in their order."""
+    """A column's value after some steps."""
 
     column: Column
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ValueStep, ...] = ()
 
     @property
     def type(self) -> ColumnType:
@@ -58,13 +58,13 @@ class Computed:
 
     @property
     def same_as(self) -> "Computed":
-        """Equal for all that compute the same, whatever name the request has for the column."""
+        """A key that is equal for equal computations, whatever name the request uses for the column."""
         return replace(self, column=replace(self.column, name=""))
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One value of many rows; without a column it counts the rows."""
+    """One value computed from many rows; without a column, their number."""
 
     kind: AggregateKind
     column: Column | None
@@ -74,7 +74,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """Rows made one per group. Its results are columns named `group_column(i)` and `aggregate_column(i)`."""
+    """Makes one row of each group. The results are columns named `group_column(i)` and `aggregate_column(i)`."""
 
     groups: tuple[Computed, ...]
     aggregates: tuple[Aggregate, ...]
@@ -89,7 +89,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """By an output, given as its place, or by a value that is none."""
+    """Sorts by an output, given by its position, or by another value."""
 
     by: int | Computed
     descending: bool
@@ -98,9 +98,9 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Outputs and sorts read the sources' columns, or the grouping's results where there is one."""
+    """A checked query. Outputs and sorts read the sources' columns, or the results of the grouping if there is one."""
 
-    source: Source
+    source: TableSource
     outputs: tuple[Output, ...]
     joins: tuple[Join, ...] = ()
     where: Predicate = EVERY_ROW
@@ -111,7 +111,7 @@ class Query:
     offset: int = 0
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[TableSource]:
         return [self.source, *(join.source for join in self.joins)]
 
 

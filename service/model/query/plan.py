@@ -1,15 +1,14 @@
-"""From the parts of a QUERY request to what it asks, every name found and every type checked."""
+"""Turn the parts of a QUERY request into a Query: find every name and check every type."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.columns import Column
 from service.errors import InvalidQuery, UnknownField
-from service.filters import parse_either, parse_filter
-from service.predicates import EVERY_ROW, Predicate
-from service.query.items import AggregationItem, JoinItem, ProjectionItem, SortItem
-from service.query.model import (
+from service.model.filters.filters import parse_either, parse_filter
+from service.model.filters.predicates import EVERY_ROW, Predicate
+from service.model.query.items import AggregationItem, JoinItem, ProjectionItem, SortItem
+from service.model.query.model import (
     Aggregate,
     Computed,
     Grouping,
@@ -17,17 +16,18 @@ from service.query.model import (
     Output,
     Query,
     Sort,
-    Source,
+    TableSource,
     aggregate_column,
     group_column,
 )
-from service.query.scope import Scope, read_join
-from service.query.values import check_groups, not_an_output, read_aggregate, read_value
+from service.model.query.scope import Scope, read_join
+from service.model.query.values import check_groups, read_aggregate, read_value, unknown_output
+from service.model.schema.columns import Column
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A QUERY's parts as the request has them."""
+class QueryParts:
+    """The parts of a QUERY request."""
 
     projection: Sequence[ProjectionItem] = ()
     filter: Any = None
@@ -44,7 +44,7 @@ class Asked:
 
 @dataclass
 class _Grouped:
-    """The groups and aggregates of a query, and the columns that their results stand in."""
+    """The groups and aggregates of a query, and the columns of their results."""
 
     groups: list[Computed] = field(default_factory=list)
     group_names: list[str] = field(default_factory=list)
@@ -64,8 +64,8 @@ class _Grouped:
         return next((i for i, known in enumerate(self.groups) if known.same_as == value.same_as), None)
 
 
-def plan(asked: Asked, source: Source, joined: Sequence[Source]) -> Query:
-    """What is asked of the source and of the tables that its joins name, in their order."""
+def plan_query(asked: QueryParts, source: TableSource, joined: Sequence[TableSource]) -> Query:
+    """The query over the source and the joined tables, which are in the order of the joins."""
     scope, joins = _joins(asked.joins, source, joined)
     where = parse_either(asked.filter, asked.filters, scope.resolve)
     grouped = _grouped(asked, scope)
@@ -94,7 +94,9 @@ def plan(asked: Asked, source: Source, joined: Sequence[Source]) -> Query:
     )
 
 
-def _joins(items: Sequence[JoinItem], source: Source, joined: Sequence[Source]) -> tuple[Scope, tuple[Join, ...]]:
+def _joins(
+    items: Sequence[JoinItem], source: TableSource, joined: Sequence[TableSource]
+) -> tuple[Scope, tuple[Join, ...]]:
     scope, joins = Scope([source]), []
     for i, (item, other) in enumerate(zip(items, joined, strict=True)):
         path = f"join[{i}]"
@@ -128,7 +130,7 @@ def _every_column(scope: Scope) -> list[Output]:
     return outputs
 
 
-def _grouped(asked: Asked, scope: Scope) -> _Grouped | None:
+def _grouped(asked: QueryParts, scope: Scope) -> _Grouped | None:
     if not asked.group_by and not asked.aggregations:
         return None
     grouped = _Grouped()
@@ -193,7 +195,7 @@ def _result(name: str, path: str, scope: Scope, grouped: _Grouped) -> Column:
         except UnknownField:
             place = None
         if place is None:
-            raise not_an_output(name, [*grouped.group_names, *grouped.aggregate_names], path)
+            raise unknown_output(name, [*grouped.group_names, *grouped.aggregate_names], path)
         found = grouped.group(place)
     return found
 
@@ -217,15 +219,12 @@ def _sorted_by(
         return names.index(name)
     if grouped is None and not distinct:
         return Computed(scope.resolve(name, path))
-    if grouped is None:
-        value = Computed(scope.resolve(name, path))
-    else:
-        value = Computed(_result(name, path, scope, grouped))
+    value = Computed(scope.resolve(name, path) if grouped is None else _result(name, path, scope, grouped))
     for i, output in enumerate(outputs):
         if output.value.same_as == value.same_as:
             return i
     if distinct:
-        raise not_an_output(name, names, path)
+        raise unknown_output(name, names, path)
     return value
 
 

@@ -1,14 +1,13 @@
-"""The names a query may use: its tables' columns, bare where only one table has them, or after the table's alias."""
+"""The names in a query: columns of its tables, after the table's alias, or alone if only one table has the column."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from service.columns import Column, find, known_names, unknown
-from service.conditions import FLIPPED, check_join
-from service.errors import InvalidFilter, InvalidQuery, UnknownField
-from service.predicates import Order
-from service.query.model import Join, JoinCondition, JoinKind, Source
-from service.schema import hint
+from service.errors import InvalidFilter, InvalidQuery, UnknownField, did_you_mean
+from service.model.filters.conditions import FLIPPED, check_join
+from service.model.filters.predicates import Order
+from service.model.query.model import Join, JoinCondition, JoinKind, TableSource
+from service.model.schema.columns import Column, find_column, known_names, unknown_column
 
 _CONDITION = ("left", "right", "operator")
 
@@ -16,16 +15,16 @@ _CONDITION = ("left", "right", "operator")
 class Scope:
     """The tables read so far."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[TableSource]) -> None:
         self.sources = tuple(sources)
 
     def resolve(self, name: str, path: str) -> Column:
-        """The one column a name means; UnknownField for none, InvalidQuery for several."""
+        """The column of a name; UnknownField if there is none, InvalidQuery if there are several."""
         found: dict[tuple[Any, ...], Column] = {}
         alias, _, rest = name.partition(".")
         for source in self.sources:
-            bare = find(source.schema, name, source.alias)
-            qualified = find(source.schema, rest, source.alias) if rest and alias == source.alias else None
+            bare = find_column(source.schema, name, source.alias)
+            qualified = find_column(source.schema, rest, source.alias) if rest and alias == source.alias else None
             for column in (bare, qualified):
                 if column is not None:
                     found[source.alias, column.steps] = Column(name, column.steps, column.type, source.alias)
@@ -35,17 +34,17 @@ class Scope:
                 f"{path}: {name!r} could mean {' or '.join(choices)}; say which", field=path, suggestion=choices[0]
             )
         if not found:
-            raise unknown(name, self.names(), path)
+            raise unknown_column(name, self.names(), path)
         return next(iter(found.values()))
 
     def names(self) -> list[str]:
-        """Every name there is, for suggestions: qualified too where there are several tables."""
+        """Every name, for suggestions; with several tables, also the qualified names."""
         names = [name for source in self.sources for name in known_names(source.schema)]
         if len(self.sources) > 1:
             names += [f"{s.alias}.{name}" for s in self.sources for name in known_names(s.schema)]
         return list(dict.fromkeys(names))
 
-    def add(self, source: Source, path: str) -> "Scope":
+    def add(self, source: TableSource, path: str) -> "Scope":
         if source.alias.casefold() in (s.alias.casefold() for s in self.sources):
             raise InvalidQuery(
                 f"{path}: two tables of this query are called {source.alias!r}; give one an alias", field=path
@@ -53,8 +52,8 @@ class Scope:
         return Scope((*self.sources, source))
 
 
-def read_join(before: Scope, source: Source, kind: JoinKind, on: Any, path: str) -> Join:
-    """The join of another table to those before it."""
+def read_join(before: Scope, source: TableSource, kind: JoinKind, on: Any, path: str) -> Join:
+    """Read the join of a table to those before it."""
     where = f"{path}.on"
     conditions = _Conditions(before, source).all(on, where)
     if not conditions:
@@ -63,7 +62,7 @@ def read_join(before: Scope, source: Source, kind: JoinKind, on: Any, path: str)
 
 
 class _Conditions:
-    def __init__(self, before: Scope, source: Source) -> None:
+    def __init__(self, before: Scope, source: TableSource) -> None:
         self.before = before
         self.joined = Scope([source])
 
@@ -87,12 +86,12 @@ class _Conditions:
     def listed(self, on: dict[str, Any], path: str) -> JoinCondition:
         for key in on:
             if key not in _CONDITION:
-                near, words = hint(key, _CONDITION)
+                near, words = did_you_mean(key, _CONDITION)
                 where = f"{path}.{key}"
                 raise UnknownField(f"{where} is not a field of a join condition; {words}", field=where, suggestion=near)
         operator = on.get("operator", "eq")
         if operator not in FLIPPED:
-            near, words = hint(str(operator), FLIPPED)
+            near, words = did_you_mean(str(operator), FLIPPED)
             where = f"{path}.operator"
             raise InvalidQuery(f"{where}: {operator!r} is not an operator of a join; {words}", field=where)
         return self.condition(on["left"], operator, on["right"], path)
@@ -101,7 +100,7 @@ class _Conditions:
         try:
             found = JoinCondition(self.before.resolve(left, path), operator, self.joined.resolve(right, path))
         except UnknownField:
-            # Written the other way round it is still plain what is meant.
+            # The sides may be the other way round.
             swapped = self.swapped(left, operator, right, path)
             if swapped is None:
                 raise

@@ -1,26 +1,27 @@
-"""What a query computes: steps on a column, and aggregates; each with its type, checked before Spark sees it."""
+"""Read what a query computes, steps on columns and aggregates, and check the types before Spark sees them."""
 
 from dataclasses import dataclass
 
-from service.columns import Column
-from service.errors import InvalidQuery, InvalidSchema, UnknownField
-from service.query.items import AggregationItem, ProjectionItem
-from service.query.model import Aggregate, AggregateKind, Computed, Step
-from service.query.scope import Scope
-from service.schema import ColumnType, DecimalType, Map, Primitive, Struct, hint, parse_schema
+from service.errors import InvalidQuery, InvalidSchema, UnknownField, did_you_mean
+from service.model.expressions.kinds import castable, family
+from service.model.query.items import AggregationItem, ProjectionItem
+from service.model.query.model import Aggregate, AggregateKind, Computed, ValueStep
+from service.model.query.scope import Scope
+from service.model.schema.columns import Column
+from service.model.schema.definition import parse_schema
+from service.model.schema.types import ColumnType, DecimalType, Map, Primitive, Struct
 
 TEXT = Primitive("string")
 _DAYS = ("year", "quarter", "month", "week", "day")
 _CLOCK = ("hour", "minute", "second")
 _PARTS = (*_DAYS, "dayofweek", "dayofyear", *_CLOCK)
-_NUMBERS = ("integer", "long", "float", "double")
 _TIMES = ("date", "timestamp", "timestamptz")
 _LARGEST_INT = 2**31 - 1
 
 
 def read_value(item: ProjectionItem, column: Column, path: str) -> Computed:
-    """A projected value: the column after the item's steps."""
-    steps: list[Step] = []
+    """A column with the steps of a projection's item."""
+    steps: list[ValueStep] = []
     kind = column.type
     for step in _steps(item, path):
         steps.append(step.on(kind))
@@ -29,7 +30,7 @@ def read_value(item: ProjectionItem, column: Column, path: str) -> Computed:
 
 
 def read_aggregate(item: AggregationItem, scope: Scope, path: str) -> tuple[str, Aggregate]:
-    """The name of an aggregate in the answer, and what it is."""
+    """An aggregate and its name in the response."""
     kind = item.op or item.function
     if kind is None or (item.op and item.function and item.op != item.function):
         raise InvalidQuery(f"{path} needs one op, such as count or sum", field=f"{path}.op")
@@ -37,7 +38,7 @@ def read_aggregate(item: AggregationItem, scope: Scope, path: str) -> tuple[str,
         if kind != "count":
             raise InvalidQuery(f"{path}.field is missing; {kind} needs a column", field=f"{path}.field")
         if item.distinct:
-            raise InvalidQuery(f"{path}: counting distinct needs a field", field=f"{path}.field")
+            raise InvalidQuery(f"{path}: a distinct count needs a field", field=f"{path}.field")
         return item.alias or "count", Aggregate("count", None, False, Primitive("long"))
     column = scope.resolve(str(item.field), f"{path}.field")
     _check_aggregate(kind, column, item.distinct, f"{path}.field")
@@ -54,15 +55,15 @@ def _check_aggregate(kind: AggregateKind, column: Column, distinct: bool, path: 
     elif kind in ("min", "max"):
         if not isinstance(column.type, Primitive | DecimalType):
             raise InvalidQuery(f"{path}: {kind} needs plain values, but {column.name!r} is {column.type}", field=path)
-    elif not (isinstance(column.type, DecimalType) or (_is(column.type, *_NUMBERS))):
+    elif family(column.type) != "number":
         raise InvalidQuery(f"{path}: {kind} needs numbers, but {column.name!r} is {column.type}", field=path)
 
 
 def check_groups(kind: ColumnType, what: str, name: str, path: str) -> None:
-    """Refuse values that Spark does not tell apart or put together."""
+    """Refuse values that Spark cannot compare."""
     if _holds_map(kind):
         raise InvalidQuery(
-            f"{path}: {what} cannot use {name!r}: {kind} holds a map, and maps do not compare", field=path
+            f"{path}: {what} cannot use {name!r}: {kind} holds a map, and maps cannot be compared", field=path
         )
 
 
@@ -86,32 +87,32 @@ def _result(kind: AggregateKind, of: ColumnType) -> ColumnType:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A step as the request has it, before it meets a type."""
+    """A step of the request, before it is applied to a type."""
 
     item: ProjectionItem
     kind: str
     path: str
 
-    def on(self, of: ColumnType) -> Step:
+    def on(self, of: ColumnType) -> ValueStep:
         match self.kind:
             case "cast":
-                return Step("cast", self._cast(of))
+                return ValueStep("cast", self._cast(of))
             case "trim" | "upper" | "lower":
                 self._need(of, "text", "string", "uuid")
-                return Step(self.kind, TEXT)
+                return ValueStep(self.kind, TEXT)
             case "substring":
                 self._need(of, "text", "string", "uuid")
-                return Step("substring", TEXT, self._substring())
+                return ValueStep("substring", TEXT, self._substring())
             case "date_trunc":
                 self._need(of, "a date or a time", *_TIMES)
                 units = _DAYS if _is(of, "date") else (*_DAYS, *_CLOCK)
-                return Step("date_trunc", of, (self._unit(self.item.date_trunc, units),))
+                return ValueStep("date_trunc", of, (self._unit(self.item.date_trunc, units),))
             case "date_format":
                 self._need(of, "a date or a time", *_TIMES)
-                return Step("date_format", TEXT, (str(self.item.date_format),))
+                return ValueStep("date_format", TEXT, (str(self.item.date_format),))
         self._need(of, "a date or a time", *_TIMES)
         unit = self._unit(self.item.extract, [p for p in _PARTS if not (_is(of, "date") and p in _CLOCK)])
-        return Step("extract", DecimalType(8, 6) if unit == "second" else Primitive("integer"), (unit,))
+        return ValueStep("extract", DecimalType(8, 6) if unit == "second" else Primitive("integer"), (unit,))
 
     def _need(self, of: ColumnType, what: str, *names: str) -> None:
         if not _is(of, *names):
@@ -120,7 +121,7 @@ class _Wanted:
     def _unit(self, unit: str | None, known: "tuple[str, ...] | list[str]") -> str:
         folded = str(unit).lower()
         if folded not in known:
-            near, words = hint(folded, known)
+            near, words = did_you_mean(folded, known)
             raise InvalidQuery(f"{self.path}: {unit!r} is not a unit here; {words}", field=self.path, suggestion=near)
         return folded
 
@@ -140,27 +141,9 @@ class _Wanted:
             raise InvalidQuery(f"{self.path}: {words}", field=self.path, suggestion=e.suggestion) from e
         if to == Primitive("uuid"):
             raise InvalidQuery(f"{self.path}: uuid is text in queries; cast to string", field=self.path)
-        if not _castable(_family(of), _family(to)):
+        if not castable(of, to):
             raise InvalidQuery(f"{self.path}: {of} cannot be cast to {to}", field=self.path)
         return to
-
-
-def _castable(of: str, to: str) -> bool:
-    if "" in (of, to):
-        return False
-    if of == to or "text" in (of, to):
-        return True
-    return {of, to} == {"number", "boolean"}
-
-
-def _family(kind: ColumnType) -> str:
-    if isinstance(kind, DecimalType) or _is(kind, *_NUMBERS):
-        return "number"
-    if _is(kind, *_TIMES):
-        return "time"
-    if _is(kind, "string", "uuid"):
-        return "text"
-    return kind.name if isinstance(kind, Primitive) else ""
 
 
 def _steps(item: ProjectionItem, path: str) -> list[_Wanted]:
@@ -180,6 +163,6 @@ def _is(kind: ColumnType, *names: str) -> bool:
     return isinstance(kind, Primitive) and kind.name in names
 
 
-def not_an_output(name: str, known: list[str], path: str) -> UnknownField:
-    near, words = hint(name, known)
+def unknown_output(name: str, known: list[str], path: str) -> UnknownField:
+    near, words = did_you_mean(name, known)
     return UnknownField(f"{path}: {name[:80]!r} is not an output of this query; {words}", field=path, suggestion=near)

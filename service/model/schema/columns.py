@@ -1,52 +1,52 @@
-"""A column as a request names it: dots reach into structs and take a map's value by its key."""
+"""Find the column that a request names; dots reach into structs, and into a map's value by its key."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from service.errors import UnknownField
-from service.schema import ColumnType, Field, Map, Primitive, Struct, TableSchema, hint
+from service.errors import UnknownField, did_you_mean
+from service.model.schema.types import ColumnType, Field, Map, Primitive, Struct, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """A step to the value that a map holds under this key."""
+class MapKey:
+    """A step to a map's value under this key."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Where a value is found: `name` as the request has it, and the steps that lead there.
+    """A column or nested value: `name` as in the request, and the steps that lead there.
 
     The first step is a column's name, the others are fields of structs or keys of maps. `qualifier` is the table's
-    alias where a query reads several.
+    alias in a query that reads several tables.
     """
 
     name: str
-    steps: tuple[str | Key, ...]
+    steps: tuple[str | MapKey, ...]
     type: ColumnType
     qualifier: str | None = None
 
 
 Resolver = Callable[[str, str], Column]
-"""Finds the column of a name, for the request's path it stands at; UnknownField where there is none."""
+"""Finds the column of a name, given the name's place in the request; raises UnknownField."""
 
 
 def columns_of(schema: TableSchema, qualifier: str | None = None) -> Resolver:
-    """The names of one table's columns."""
+    """A resolver for the columns of one table."""
 
     def resolve(name: str, path: str) -> Column:
-        found = find(schema, name, qualifier)
+        found = find_column(schema, name, qualifier)
         if found is None:
-            raise unknown(name, known_names(schema), path)
+            raise unknown_column(name, known_names(schema), path)
         return found
 
     return resolve
 
 
-def find(schema: TableSchema, name: str, qualifier: str | None = None) -> Column | None:
-    """The column a dotted name leads to, if there is one."""
-    # A table made elsewhere may have dots in a column's own name.
+def find_column(schema: TableSchema, name: str, qualifier: str | None = None) -> Column | None:
+    """The column that a dotted name leads to, if there is one."""
+    # Other engines allow dots in a column's own name.
     whole = next((f for f in schema.fields if f.name == name), None)
     if whole:
         return Column(name, (name,), whole.type, qualifier)
@@ -54,7 +54,7 @@ def find(schema: TableSchema, name: str, qualifier: str | None = None) -> Column
     top = next((f for f in schema.fields if f.name == first), None)
     if top is None:
         return None
-    steps: list[str | Key] = [first]
+    steps: list[str | MapKey] = [first]
     kind: ColumnType = top.type
     for part in rest:
         field = next((f for f in kind.fields if f.name == part), None) if isinstance(kind, Struct) else None
@@ -62,7 +62,7 @@ def find(schema: TableSchema, name: str, qualifier: str | None = None) -> Column
             steps.append(part)
             kind = field.type
         elif isinstance(kind, Map) and kind.key == Primitive("string") and part:
-            steps.append(Key(part))
+            steps.append(MapKey(part))
             kind = kind.value
         else:
             return None
@@ -70,12 +70,12 @@ def find(schema: TableSchema, name: str, qualifier: str | None = None) -> Column
 
 
 def known_names(schema: TableSchema) -> list[str]:
-    """Every name that dots can reach, but for the keys of maps."""
+    """Every name that dots can reach, without the keys of maps."""
     return list(_names(schema.fields, ""))
 
 
-def unknown(name: str, known: list[str], path: str) -> UnknownField:
-    near, words = hint(name, known)
+def unknown_column(name: str, known: list[str], path: str) -> UnknownField:
+    near, words = did_you_mean(name, known)
     return UnknownField(f"{path}: {name[:80]!r} is not a column here; {words}", field=path, suggestion=near)
 
 

@@ -1,32 +1,21 @@
-"""What may become of a table's columns: changes of its schema, read from a request, checked, and worked out."""
+"""Changes of a table's columns: read from a request, checked, and applied to a schema."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from service.errors import InvalidSchema, UnknownField
-from service.partition import PartitionField
-from service.schema import (
-    ColumnType,
-    DecimalType,
-    Field,
-    Struct,
-    TableSchema,
-    check_column_name,
-    check_key,
-    folded,
-    parse_field,
-    parse_leaf,
-    resolve,
-)
+from service.model.schema.definition import check_column_name, check_key, parse_field, parse_leaf
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import ColumnType, DecimalType, Field, Struct, TableSchema, fold_case, resolve_field
 
 Place = Literal["first", "before", "after"]
 _WIDER = {("integer", "long"), ("float", "double")}
 
 
 @dataclass(frozen=True)
-class Move:
-    """A column, and where it goes among its siblings; both by the names they have after the change."""
+class ColumnMove:
+    """Moves a column among its siblings; all names are those after the change."""
 
     column: str
     place: Place
@@ -35,15 +24,15 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Changes:
-    """Changes of columns, by the dotted names they have before; `key` is the new primary key, if there is to be one."""
+class SchemaChanges:
+    """Changes of columns, by their dotted names before the change; `key` is the new primary key, if it changes."""
 
     add: Mapping[str, Field] = field(default_factory=dict)
     rename: Mapping[str, str] = field(default_factory=dict)
     drop: Sequence[str] = ()
     types: Mapping[str, ColumnType] = field(default_factory=dict)
     nullable: Mapping[str, bool] = field(default_factory=dict)
-    moves: Sequence[Move] = ()
+    moves: Sequence[ColumnMove] = ()
     key: tuple[str, ...] | None = None
 
     @property
@@ -52,8 +41,8 @@ class Changes:
         return any(named) or self.key is not None
 
 
-def parse_added(value: Mapping[str, Any], path: str = "add_columns") -> dict[str, Field]:
-    """New columns as `fields` has them; dots reach into structs."""
+def parse_added_columns(value: Mapping[str, Any], path: str = "add_columns") -> dict[str, Field]:
+    """New columns, defined as in `fields`; dots in a name reach into structs."""
     found = {}
     for name, definition in value.items():
         *above, last = name.split(".")
@@ -66,67 +55,69 @@ def parse_added(value: Mapping[str, Any], path: str = "add_columns") -> dict[str
         made = parse_field(last, definition, path, at, nested=bool(above))
         if made.required:
             raise InvalidSchema(
-                f"{at} is required, but rows that are there have no value for it; leave required out", field=at
+                f"{at} is required, but existing rows have no value for it; leave required out", field=at
             )
         found[name] = made
     return found
 
 
-def parse_types(value: Mapping[str, str], path: str = "change_types") -> dict[str, ColumnType]:
+def parse_type_changes(value: Mapping[str, str], path: str = "change_types") -> dict[str, ColumnType]:
     return {name: parse_leaf(text, f"{path}.{name[:80]}") for name, text in value.items()}
 
 
-def evolved(schema: TableSchema, changes: Changes, partition: Sequence[PartitionField]) -> TableSchema:
-    """A table's schema after changes of it; InvalidSchema or UnknownField says what cannot be, and why.
+def evolve(schema: TableSchema, changes: SchemaChanges, partition: Sequence[PartitionField]) -> TableSchema:
+    """The schema after the changes; raises InvalidSchema or UnknownField.
 
-    `partition` are the fields of every partitioning that the table has had.
+    `partition` are the fields of every partitioning that the table has or had.
     """
     _check_named(schema, changes)
     _check_dropped(schema, changes, partition)
     for name, kind in changes.types.items():
-        _check_wider(name, resolve(schema, name, path=f"change_types.{name[:80]}").type, kind)
+        _check_wider(name, resolve_field(schema, name, path=f"change_types.{name[:80]}").type, kind)
     for name, nullable in changes.nullable.items():
         _check_nullable(schema, changes, name, nullable)
     fields = _rebuilt(schema.fields, "", changes, schema)
     if not fields:
-        raise InvalidSchema("drop_columns names every column; a table has at least one", field="drop_columns")
+        raise InvalidSchema("drop_columns names every column; a table needs at least one", field="drop_columns")
     _check_partition_names(fields, schema, changes, partition)
-    key = tuple(renamed(name, changes) for name in schema.primary_key)
+    key = tuple(name_after(name, changes) for name in schema.primary_key)
     if changes.key is not None:
         key = check_key(list(changes.key), fields, "primary_key")
     after = TableSchema(fields, key)
     for move in changes.moves:
-        resolve(after, move.column, error=UnknownField, path=move.path)
+        resolve_field(after, move.column, error=UnknownField, path=move.path)
         _check_not_new(move, changes)
     return after
 
 
-def renamed(name: str, changes: Changes) -> str:
-    """What a column is called after the changes, by its dotted name before."""
+def name_after(name: str, changes: SchemaChanges) -> str:
+    """A column's dotted name after the changes, by its name before."""
     return _after(f"{name}.", changes)[:-1]
 
 
-def _check_named(schema: TableSchema, changes: Changes) -> None:
-    """Every column that is to be changed is there, and is changed in ways that go together."""
+def _check_named(schema: TableSchema, changes: SchemaChanges) -> None:
+    """Refuse changes of unknown columns, and changes that contradict each other."""
     for path, names in (
         ("rename_columns", changes.rename),
         ("drop_columns", changes.drop),
         ("set_nullable", changes.nullable),
     ):
         for name in names:
-            resolve(schema, name, error=UnknownField, path=f"{path}.{name[:80]}" if path != "drop_columns" else path)
+            resolve_field(
+                schema, name, error=UnknownField, path=f"{path}.{name[:80]}" if path != "drop_columns" else path
+            )
     for name, new in changes.rename.items():
         at = f"rename_columns.{name[:80]}"
         check_column_name(new, at, nested=name not in schema.names)
         if new == name.rpartition(".")[2]:
-            raise InvalidSchema(f"{at}: {new!r} is its name already; choose another", field=at)
+            raise InvalidSchema(f"{at}: {new!r} is already its name; choose another", field=at)
     dropped = set(changes.drop)
     if len(dropped) < len(changes.drop):
         raise InvalidSchema("drop_columns names a column twice; name each once", field="drop_columns")
     both = next((name for name in changes.drop if name in changes.add), None)
     if both is not None and changes.moves:
         raise InvalidSchema(
-            f"move_columns: {both!r} is dropped and added anew; move it after that", field="move_columns"
+            f"move_columns: {both!r} is dropped and added again; move it in a second request", field="move_columns"
         )
     for name in changes.drop:
         above = next((other for other in dropped if name.startswith(f"{other}.")), None)
@@ -143,13 +134,13 @@ def _check_named(schema: TableSchema, changes: Changes) -> None:
                 raise InvalidSchema(f"{at}: drop_columns drops it; change it or drop it", field=at)
 
 
-def _check_dropped(schema: TableSchema, changes: Changes, partition: Sequence[PartitionField]) -> None:
+def _check_dropped(schema: TableSchema, changes: SchemaChanges, partition: Sequence[PartitionField]) -> None:
     for name in changes.drop:
         used = next((p for p in partition if p.field == name or p.field.startswith(f"{name}.")), None)
         if used is not None:
             raise InvalidSchema(
-                f"drop_columns: {name!r} cannot go, because the table is, or was, partitioned by {used.name!r}, which "
-                "is made of it; make a new table without it by REPARTITION with target_table, and drop it there",
+                f"drop_columns: {name!r} cannot be dropped, because the table is or was partitioned by {used.name!r}, "
+                "which is made from it; copy the table by REPARTITION with target_table, and drop the column there",
                 field="drop_columns",
             )
         if name in schema.primary_key and changes.key is None:
@@ -170,27 +161,27 @@ def _check_wider(name: str, old: ColumnType, new: ColumnType) -> None:
             f"{at}: {old} cannot become {new}; a decimal's precision can grow, and its scale stays", field=at
         )
     raise InvalidSchema(
-        f"{at}: {old} cannot become {new}, because values that are there would have to be written anew; types can only "
-        "grow: integer to long, float to double, decimal(p,s) to a larger p. Add a column and UPDATE it instead",
+        f"{at}: {old} cannot become {new}, because existing values would have to be rewritten; types can only grow: "
+        "integer to long, float to double, decimal(p,s) to a larger p. Add a column and UPDATE it instead",
         field=at,
     )
 
 
-def _check_nullable(schema: TableSchema, changes: Changes, name: str, nullable: bool) -> None:
+def _check_nullable(schema: TableSchema, changes: SchemaChanges, name: str, nullable: bool) -> None:
     at = f"set_nullable.{name[:80]}"
     required = _own_field(schema.fields, name).required
     if not nullable and not required:
         raise InvalidSchema(
-            f"{at}: it may hold nulls, and rows that are there may have some, so it cannot become required", field=at
+            f"{at}: it is nullable, and existing rows may hold nulls, so it cannot become required", field=at
         )
-    key = [renamed(k, changes) for k in schema.primary_key] if changes.key is None else changes.key
-    if nullable and renamed(name, changes) in key:
+    key = [name_after(k, changes) for k in schema.primary_key] if changes.key is None else changes.key
+    if nullable and name_after(name, changes) in key:
         raise InvalidSchema(
             f"{at}: it belongs to the primary key, which is never null; send primary_key without it too", field=at
         )
 
 
-def _rebuilt(fields: tuple[Field, ...], parent: str, changes: Changes, schema: TableSchema) -> tuple[Field, ...]:
+def _rebuilt(fields: tuple[Field, ...], parent: str, changes: SchemaChanges, schema: TableSchema) -> tuple[Field, ...]:
     """The fields of one struct, or the table's columns, after the changes."""
     made: list[Field] = []
     for one in fields:
@@ -210,7 +201,7 @@ def _rebuilt(fields: tuple[Field, ...], parent: str, changes: Changes, schema: T
             if new.name in (one.name for one in fields) and path not in changes.drop:
                 at = f"add_columns.{path[:80]}"
                 raise InvalidSchema(
-                    f"{at}: there is such a column already; choose another name, or send one request after the other",
+                    f"{at}: the column already exists; choose another name, or send two requests",
                     field=at,
                 )
             made.append(new)
@@ -220,13 +211,13 @@ def _rebuilt(fields: tuple[Field, ...], parent: str, changes: Changes, schema: T
     return tuple(_moved(made, parent, changes))
 
 
-def _check_parents(changes: Changes, schema: TableSchema) -> None:
+def _check_parents(changes: SchemaChanges, schema: TableSchema) -> None:
     for path in changes.add:
         above = path.rpartition(".")[0]
         if not above:
             continue
         at = f"add_columns.{path[:80]}"
-        kind = resolve(schema, above, error=UnknownField, path=at).type
+        kind = resolve_field(schema, above, error=UnknownField, path=at).type
         if not isinstance(kind, Struct):
             raise InvalidSchema(f"{at}: {above!r} is {kind}, and only a struct has fields", field=at)
         if any(above == gone or above.startswith(f"{gone}.") for gone in changes.drop):
@@ -236,17 +227,17 @@ def _check_parents(changes: Changes, schema: TableSchema) -> None:
 def _check_distinct(fields: Sequence[Field], parent: str) -> None:
     seen: dict[str, str] = {}
     for one in fields:
-        other = seen.get(folded(one.name))
+        other = seen.get(fold_case(one.name))
         if other is not None:
             raise InvalidSchema(
-                f"two columns would be called {parent + other!r} and {parent + one.name!r}, and Spark tells names that "
-                "differ only in case apart as little as equal ones; choose other names",
+                f"two columns would be called {parent + other!r} and {parent + one.name!r}, and Spark does not tell "
+                "names apart that differ only in case; choose other names",
                 field=parent + one.name,
             )
-        seen[folded(one.name)] = one.name
+        seen[fold_case(one.name)] = one.name
 
 
-def _moved(fields: list[Field], parent: str, changes: Changes) -> list[Field]:
+def _moved(fields: list[Field], parent: str, changes: SchemaChanges) -> list[Field]:
     for move in changes.moves:
         above, dot, last = _split(move.column)
         if above + dot != _after(parent, changes):
@@ -259,19 +250,19 @@ def _moved(fields: list[Field], parent: str, changes: Changes) -> list[Field]:
     return fields
 
 
-def _check_not_new(move: Move, changes: Changes) -> None:
-    """What is inside a struct that is added stands where its definition has it."""
+def _check_not_new(move: ColumnMove, changes: SchemaChanges) -> None:
+    """Refuse to move a field of a new struct: its definition orders the fields."""
     for path in changes.add:
-        struct = renamed(path, changes)
+        struct = name_after(path, changes)
         if move.column.startswith(f"{struct}."):
             raise InvalidSchema(
                 f"{move.path}: {move.column!r} is inside {struct!r}, which add_columns adds; list its fields there in "
-                "the order that they are to have",
+                "the order you want",
                 field=move.path,
             )
 
 
-def _index(move: Move, rest: list[Field], parent: str) -> int:
+def _index(move: ColumnMove, rest: list[Field], parent: str) -> int:
     if move.place == "first":
         return 0
     other = move.other or ""
@@ -286,7 +277,7 @@ def _index(move: Move, rest: list[Field], parent: str) -> int:
 
 def _no_column(path: str, name: str, fields: Sequence[Field]) -> UnknownField:
     return UnknownField(
-        f"{path}: {name[:80]!r} is not there after the change; beside it are {', '.join(f.name for f in fields[:20])}",
+        f"{path}: {name[:80]!r} does not exist after the change; known are {', '.join(f.name for f in fields[:20])}",
         field=path,
     )
 
@@ -295,8 +286,8 @@ def _split(name: str) -> tuple[str, str, str]:
     return name.rpartition(".")
 
 
-def _after(parent: str, changes: Changes) -> str:
-    """A struct's dotted name after the changes, by the one before."""
+def _after(parent: str, changes: SchemaChanges) -> str:
+    """A struct's dotted name after the changes, by its name before; both end with a dot."""
     steps, seen = [], ""
     for step in parent.split(".")[:-1]:
         seen += step
@@ -316,15 +307,15 @@ def _own_field(fields: tuple[Field, ...], name: str) -> Field:
 
 
 def _check_partition_names(
-    fields: tuple[Field, ...], schema: TableSchema, changes: Changes, partition: Sequence[PartitionField]
+    fields: tuple[Field, ...], schema: TableSchema, changes: SchemaChanges, partition: Sequence[PartitionField]
 ) -> None:
-    """No column may have the name of a partition, unless that is the column's own value."""
+    """Refuse a column with the name of a partition, unless that is the column's own identity."""
     own = {p.name: replace(p, field=changes.rename.get(p.field, p.field)) for p in partition}
     before = set(schema.names)
     for one in fields:
         for name, part in own.items():
             is_its = part.transform == "identity" and part.field == one.name == name
-            if folded(name) == folded(one.name) and not is_its and one.name not in before - set(changes.drop):
+            if fold_case(name) == fold_case(one.name) and not is_its and one.name not in before - set(changes.drop):
                 raise InvalidSchema(
-                    f"{one.name!r} is what a partition of the table is called; choose another name", field=one.name
+                    f"{one.name!r} is the name of a partition of the table; choose another name", field=one.name
                 )

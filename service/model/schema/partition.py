@@ -1,17 +1,18 @@
-"""Partitioning: which transform of which column decides where a row's file lies."""
+"""Partitioning: the transforms of columns by which rows are sorted into files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.errors import InvalidSchema
-from service.schema import ColumnType, DecimalType, Primitive, TableSchema, check_column_name, folded, hint, resolve
+from service.errors import InvalidSchema, did_you_mean
+from service.model.schema.definition import check_column_name, read_object
+from service.model.schema.types import ColumnType, DecimalType, Primitive, TableSchema, fold_case, resolve_field
 
 MAX_PARAM = 2**31 - 1
 
 _DAYS = ("date", "timestamp", "timestamptz")
 _ANY = ("string", "integer", "long", "float", "double", "boolean", *_DAYS, "binary", "uuid", "decimal")
-# As the Iceberg specification's table of partition transforms has them.
+# From the table of partition transforms in the Iceberg specification.
 _SOURCES = {
     "identity": _ANY,
     "year": _DAYS,
@@ -30,7 +31,7 @@ _KEYS = ("field", "transform", "name", *PARAMS.values())
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One partition field; `param` is the number of buckets or the width, where the transform has one."""
+    """One partition field; `param` is the number of buckets, or the width of a truncation."""
 
     field: str
     transform: str
@@ -39,10 +40,10 @@ class PartitionField:
 
 
 def parse_partition(value: Any, schema: TableSchema, path: str = "partition") -> tuple[PartitionField, ...]:
-    """The partitioning a JSON value describes, checked against the schema; none for null and for an empty list."""
+    """The partitioning that a JSON value describes, checked against the schema; empty for null and an empty list."""
     if value is None:
         return ()
-    listed = _object(value, path, ("partitions",)).get("partitions")
+    listed = read_object(value, path, ("partitions",)).get("partitions")
     path = f"{path}.partitions"
     if not isinstance(listed, list):
         raise InvalidSchema(f'{path} must be a list, such as [{{"field": "day", "transform": "identity"}}]', field=path)
@@ -66,21 +67,21 @@ def describe_partition(fields: tuple[PartitionField, ...]) -> dict[str, Any]:
 
 
 def check_source(one: PartitionField, schema: TableSchema, path: str) -> None:
-    """Refuse columns that a partition cannot be made of: what it takes is not there, or is of another type."""
-    kind = resolve(schema, one.field, error=InvalidSchema, path=path).type
-    if one.transform in _SOURCES:  # what other programs know may be another
+    """Refuse a partition field whose column is missing or has an unfitting type."""
+    kind = resolve_field(schema, one.field, error=InvalidSchema, path=path).type
+    if one.transform in _SOURCES:  # other engines may have more transforms
         _check_source(one.transform, one.field, kind, schema, path)
 
 
 def _field(item: Any, schema: TableSchema, path: str) -> PartitionField:
-    keys = _object(item, path, _KEYS)
+    keys = read_object(item, path, _KEYS)
     source = keys.get("field")
     if not isinstance(source, str):
         raise InvalidSchema(f"{path}.field must name a column", field=f"{path}.field")
-    kind = resolve(schema, source, error=InvalidSchema, path=f"{path}.field").type
+    kind = resolve_field(schema, source, error=InvalidSchema, path=f"{path}.field").type
     transform = keys.get("transform", "identity")
     if transform not in TRANSFORMS:
-        near, words = hint(str(transform), TRANSFORMS)
+        near, words = did_you_mean(str(transform), TRANSFORMS)
         raise InvalidSchema(
             f"{path}.transform: {str(transform)[:80]!r} is not a transform; {words}",
             field=f"{path}.transform",
@@ -107,14 +108,14 @@ def _check_source(transform: str, source: str, kind: ColumnType, schema: TableSc
 
 
 def _refuse_nullable_parent(source: str, schema: TableSchema, path: str) -> None:
-    # Iceberg's Spark reader fills an identity partition's value in from metadata, and a struct of which it reads
-    # nothing else then is never null: `SELECT s.v … WHERE s IS NULL` finds no row.
+    # Iceberg's Spark reader takes an identity partition's value from metadata. If it reads nothing else of a struct,
+    # that struct is never null: `SELECT s.v … WHERE s IS NULL` finds no row.
     if source in schema.names:
         return
     steps = source.split(".")
     for n in range(1, len(steps)):
         parent = ".".join(steps[:n])
-        if not resolve(schema, parent).required:
+        if not resolve_field(schema, parent).required:
             raise InvalidSchema(
                 f"{path}: identity cannot take {source!r}, because {parent!r} may be null and would read as if it were "
                 "not; make that struct required, or use bucket or truncate",
@@ -140,7 +141,7 @@ def _param(keys: Mapping[str, Any], transform: str, path: str) -> int | None:
 
 def _name(name: Any, source: str, transform: str, schema: TableSchema, path: str) -> str:
     check_column_name(name, path)
-    column = next((f for f in schema.fields if folded(f.name) == folded(name)), None)
+    column = next((f for f in schema.fields if fold_case(f.name) == fold_case(name)), None)
     if column and not (transform == "identity" and column.name == source == name):
         raise InvalidSchema(
             f"{path}: {name!r} is the name of column {column.name!r}; send another 'name' for this partition",
@@ -151,7 +152,7 @@ def _name(name: Any, source: str, transform: str, schema: TableSchema, path: str
 
 def _refuse_repeats(field: PartitionField, before: list[PartitionField], path: str) -> None:
     for other in before:
-        if folded(other.name) == folded(field.name):
+        if fold_case(other.name) == fold_case(field.name):
             raise InvalidSchema(
                 f"{path}.name: {field.name!r} names two partitions; send another 'name' for one of them",
                 field=f"{path}.name",
@@ -167,14 +168,3 @@ def _refuse_repeats(field: PartitionField, before: list[PartitionField], path: s
             raise InvalidSchema(
                 f"{path} repeats {field.transform} of {field.field!r}; remove one of them", field=f"{path}.transform"
             )
-
-
-def _object(value: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidSchema(f"{path} must be an object with {', '.join(known)}", field=path)
-    for key in value:
-        if key not in known:
-            near, words = hint(str(key), known)
-            where = f"{path}.{str(key)[:80]}"
-            raise InvalidSchema(f"{where} is not known here; {words}", field=where, suggestion=near)
-    return {k: v for k, v in value.items() if v is not None}

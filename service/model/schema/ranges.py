@@ -1,4 +1,4 @@
-"""A table split by ranges of its first key: the points, and Firn's own column that says which range a row is in."""
+"""Tables that are split by ranges of their first key column: the split points, and the internal range column."""
 
 import base64
 import binascii
@@ -10,24 +10,25 @@ from functools import cached_property
 from typing import Any
 
 from service.errors import InvalidRequest
-from service.partition import PartitionField
-from service.records import read_literal
-from service.schema import ColumnType, DecimalType, Field, Primitive, TableSchema, parse_leaf
+from service.model.records import read_literal
+from service.model.schema.definition import parse_leaf
+from service.model.schema.partition import PartitionField
+from service.model.schema.types import ColumnType, DecimalType, Field, Primitive, TableSchema
 
-RANGES = "firn.ranges"
+RANGES_PROPERTY = "firn.ranges"
 RANGE_FIELD = Field("_firn_range", Primitive("integer"))
 RANGE_PARTITION = PartitionField(RANGE_FIELD.name, "identity", RANGE_FIELD.name)
-# Each range is a partition, and each WRITE makes a file in every partition that it has rows for.
-MOST = 1000
+# Each range is a partition, and each WRITE creates a file in every partition that it has rows for.
+MAX_RANGES = 1000
 _ORDERED = ("string", "integer", "long", "date", "timestamp", "timestamptz", "uuid")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
-# At so many characters tools wrap the base64 of one long value.
+# The line lengths at which tools wrap the base64 of one long value.
 _WRAPPED = (64, 76)
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Split points of a column, as JSON has its values: a row is in the range whose number is how many of them are not
+    """Split points of a column, in the JSON form of its values. A row's range is the number of points that are not
     greater than its key."""
 
     column: str
@@ -41,49 +42,49 @@ class Ranges:
 
     @property
     def text(self) -> str:
-        """What the table's property holds."""
+        """The value of the table's property."""
         return json.dumps({"column": self.column, "type": str(self.type), "points": list(self.points)})
 
     def of(self, column: str, kind: ColumnType) -> "Ranges":
-        """The same points, of a column that was renamed or widened."""
+        """The same points for the column after it was renamed or widened."""
         return replace(self, column=column, type=kind)
 
     def between(self, number: int) -> tuple[Any, Any]:
-        """The first key of a range, and the first one after it; None where there is no such end."""
+        """The first key of a range, and the first key after it; None at an open end."""
         first = self.points[number - 1] if 0 < number <= len(self.points) else None
         return first, self.points[number] if 0 <= number < len(self.points) else None
 
 
 def ranges_of(properties: Mapping[str, str]) -> Ranges | None:
-    """How a table is split, by its Iceberg properties."""
-    text = properties.get(RANGES)
-    return None if text is None else loads(text)
+    """A table's ranges, from its Iceberg properties."""
+    text = properties.get(RANGES_PROPERTY)
+    return None if text is None else parse_ranges(text)
 
 
-def loads(text: str) -> Ranges:
-    said = json.loads(text)
-    return Ranges(said["column"], parse_leaf(said["type"], RANGES), tuple(said["points"]))
+def parse_ranges(text: str) -> Ranges:
+    value = json.loads(text)
+    return Ranges(value["column"], parse_leaf(value["type"], RANGES_PROPERTY), tuple(value["points"]))
 
 
 def parse_split_points(value: Any, schema: TableSchema, *, encoded: bool, path: str = "split_points") -> Ranges:
-    """Split points as a request has them: a list, or text with one a line; if `encoded`, each is base64 of its text, or
-    the text as a whole is."""
+    """The split points of a request: a list, or text with one point per line. If `encoded`, each point, or the text as
+    a whole, is base64."""
     if not schema.primary_key:
         raise InvalidRequest(
-            f"{path} are of the first column of the primary key, and the table has none; send a schema with a "
+            f"{path} split the first column of the primary key, but the table has no primary key; send a schema with a "
             "primary_key",
             field=path,
         )
     key = schema.field(schema.primary_key[0])
     if not isinstance(key.type, DecimalType) and str(key.type) not in _ORDERED:
         raise InvalidRequest(
-            f"{path}: the first key {key.name!r} is {key.type}, by which a table cannot be split; it can be by "
-            f"{', '.join(_ORDERED)} and decimal(p,s)",
+            f"{path}: the first key {key.name!r} is {key.type}, which cannot be split; use "
+            f"{', '.join(_ORDERED)} or decimal(p,s)",
             field=path,
         )
     items = _items(value, path, encoded=encoded)
-    if not 1 <= len(items) <= MOST:
-        raise InvalidRequest(f"{path} are {len(items)} points; send 1 to {MOST:,}", field=path)
+    if not 1 <= len(items) <= MAX_RANGES:
+        raise InvalidRequest(f"{path} has {len(items)} points; send 1 to {MAX_RANGES:,}", field=path)
     points = tuple(_point(item, key.type, f"{path}[{i}]") for i, item in enumerate(items))
     found = Ranges(key.name, key.type, points)
     orders = [_order(one) for one in found.values]
@@ -98,24 +99,24 @@ def parse_split_points(value: Any, schema: TableSchema, *, encoded: bool, path: 
 
 
 def _items(value: Any, path: str, *, encoded: bool) -> Sequence[Any]:
-    """The points, none of them in base64 any more."""
+    """The points, decoded from base64."""
     if isinstance(value, str):
         whole = _whole(value) if encoded else value
         if whole is not None:
             return _lines(whole)
         value = _lines(value)
     if not isinstance(value, list):
-        raise InvalidRequest(f"{path} must be a list, or text with one point a line", field=path)
+        raise InvalidRequest(f"{path} must be a list, or text with one point per line", field=path)
     return [_decoded(item, f"{path}[{i}]") for i, item in enumerate(value)] if encoded else value
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text but for blank ones, which editors leave and nobody means as points."""
+    """The lines of a text without blank ones."""
     return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
 
 
 def _whole(text: str) -> str | None:
-    """The text of several lines that a text is the base64 of; None where it is not one value, or one of one line."""
+    """The decoded text if `text` is the base64 of several lines; None if it is not."""
     lines = [line.strip() for line in _lines(text)]
     if any(len(line) not in _WRAPPED for line in lines[:-1]):
         return None
@@ -149,5 +150,5 @@ def _point(item: Any, kind: ColumnType, path: str) -> Any:
 
 
 def _order(value: Any) -> Any:
-    """Spark compares texts byte by byte."""
+    """A key to sort by. Spark compares text byte by byte."""
     return value.encode() if isinstance(value, str) else value

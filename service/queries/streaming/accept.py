@@ -1,4 +1,4 @@
-"""Which form of an answer a caller's Accept header asks for."""
+"""The response format that an Accept header prefers."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -13,8 +13,8 @@ MEDIA_TYPES: dict[Form, str] = {
 }
 
 
-def wanted(accept: str) -> Form:
-    """The form with the highest weight, of equals the one named more plainly, of those JSON; without a header JSON."""
+def accepted_format(accept: str) -> Form:
+    """The format with the highest weight; of equals the one named more exactly, then JSON. Without a header, JSON."""
     ranges = list(_ranges(accept))
     if not ranges:
         return "json"
@@ -23,7 +23,7 @@ def wanted(accept: str) -> Form:
     )
     if not best[0]:
         raise InvalidRequest(
-            f"Accept is {accept[:200]!r}, and a QUERY answers {', '.join(MEDIA_TYPES.values())}; ask for one of them",
+            f"Accept is {accept[:200]!r}, a QUERY responds in {', '.join(MEDIA_TYPES.values())}; accept one of them",
             field="Accept",
         )
     return form
@@ -49,8 +49,8 @@ def _quality(parameters: list[str]) -> float:
 
 
 def _weight(media: str, ranges: list[tuple[str, float]]) -> tuple[float, int]:
-    """A media type's quality, by the plainest of the ranges that name it, and how plain that is."""
+    """A media type's quality, by the most exact of the ranges that match it, and how exact that one is."""
     kinds = ("*/*", f"{media.partition('/')[0]}/*", media)
     found = [(kinds.index(given), quality) for given, quality in ranges if given in kinds]
-    plainness, quality = max(found, default=(0, 0.0))
-    return quality, plainness
+    exactness, quality = max(found, default=(0, 0.0))
+    return quality, exactness

@@ -1,4 +1,4 @@
-"""Arrow batches as CSV, RFC 4180, column by column: each value reads as JSON has it."""
+"""Render Arrow batches as CSV (RFC 4180), column by column; each value reads as in JSON."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from service import wire
-from service.engine.rows import json_values
+from service.engine.session.rows import json_values
+from service.model import wire
 
 _SPECIAL = '[",\r\n]'
-# What Python's times can hold, as microseconds and as days from 1970.
+# The range of Python's times, in microseconds and in days from 1970.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-# Up to this scale Arrow writes a decimal plainly, however small it is.
+# Up to this scale Arrow writes every decimal without an exponent.
 _PLAIN_SCALE = 6
 
 
@@ -25,7 +25,7 @@ def header(names: Sequence[str]) -> bytes:
 
 
 def lines(batch: pa.RecordBatch) -> bytes:
-    """A line for each row. Null is nothing, the empty text is a pair of quotes."""
+    """A line for each row. Null is an empty field, the empty text a pair of quotes."""
     return _lines([_cells(column) for column in batch.columns])
 
 
@@ -60,7 +60,7 @@ def _floats(column: pa.Array) -> pa.Array:
     if not len(column):
         return pa.array([], pa.string())
     values = json_values(column)
-    # Their JSON holds no comma but those between them.
+    # In their JSON, commas only separate numbers.
     written = pa.array([orjson.dumps(values)[1:-1].decode()])
     texts = pc.replace_substring(pc.split_pattern(written, ",").flatten(), '"', "")
     return pc.if_else(column.is_null(), None, texts)
@@ -81,7 +81,7 @@ def _times(column: pa.Array) -> pa.Array:
     counts = column.cast(pa.int64())
     if column.type.unit != "us" or not _within(counts, _FIRST_US, _LAST_US):
         return _json(column)
-    # Without its zone, as the numbers count in UTC and texts in a zone would need its tables.
+    # Cast without the zone: the numbers are in UTC, and a zone would need its tables.
     texts = pc.binary_replace_slice(counts.cast(pa.timestamp("us")).cast(pa.string()), 10, 11, "T")
     texts = pc.if_else(pc.ends_with(texts, ".000000"), pc.utf8_slice_codeunits(texts, 0, 19), texts)
     return pc.binary_join_element_wise(texts, "Z", "") if column.type.tz else texts
@@ -107,7 +107,7 @@ def _json_text(value: object) -> str:
     return orjson.loads(text) if text.startswith('"') and not isinstance(value, str) else text
 
 
-# What needs no quotes.
+# Types whose values need no quotes.
 _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]], ...] = (
     (kinds.is_integer, _cast),
     (kinds.is_boolean, _cast),

@@ -1,19 +1,19 @@
-"""Arrow batches as the bytes of an answer, in chunks of a size worth sending."""
+"""Encode Arrow batches as the bytes of a response, in chunks of a reasonable size."""
 
 import io
 from collections.abc import Generator, Iterable, Iterator
 
 import pyarrow as pa
 
-from service.engine.rows import not_utf8
-from service.streams import csv
-from service.streams.accept import Form
+from service.engine.session.rows import not_utf8
+from service.queries.streaming import csv
+from service.queries.streaming.accept import Form
 
 _CHUNK = 256 * 1024
 
 
-def encoded(form: Form, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Generator[bytes, None, None]:
-    """The answer's bytes, whole when the iterator ends; without rows they still hold the names of the columns."""
+def encode(form: Form, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Generator[bytes, None, None]:
+    """The response's bytes. Even without rows they hold the names of the columns."""
     waiting: list[bytes] = []
     size = 0
     for part in (_csv if form == "csv" else _arrow)(schema, batches):
@@ -33,7 +33,7 @@ def _csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes
 
 
 def _arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    # Written anew, as what comes from Java leaves out the offsets of empty lists, and not every reader forgives that.
+    # Not passed on as it is: Java omits the offsets of empty lists, which some readers do not accept.
     sink = _Sink()
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
@@ -53,7 +53,7 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class _Sink(io.RawIOBase):
-    """Where a writer puts bytes and from where they are taken."""
+    """Collects the bytes of a writer until they are taken."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Answers without end in sight: a handler opens them, the door that sends them reads them step by step."""
+"""Streamed responses of any size: a handler opens them, the HTTP route that sends them reads them step by step."""
 
 import itertools
 import logging
@@ -12,16 +12,16 @@ from functools import partial
 from typing import Any
 
 from service.catalog.tables import Table
-from service.commits.holds import Holds
-from service.engine import stream
-from service.engine.engine import Engine
-from service.engine.stream import Batches
+from service.commits.holds import SnapshotHolds
+from service.engine.jobs import stream
+from service.engine.jobs.stream import ArrowBatches
+from service.engine.session.engine import Engine
 from service.errors import EngineUnavailable, FirnError, TooManyRequests
 from service.metrics.metrics import Metrics
+from service.model.call import Call
+from service.queries.streaming.accept import MEDIA_TYPES, Form
+from service.queries.streaming.encode import encode
 from service.settings import LimitSettings
-from service.streams.accept import MEDIA_TYPES, Form
-from service.streams.caller import Caller
-from service.streams.encode import encoded
 
 log = logging.getLogger("firn.streams")
 _MOST_ROWS = 8192
@@ -31,7 +31,7 @@ _UNPACKED = 8
 
 
 class Stream:
-    """An answer under way. Its first bytes are there already: what can be refused, has been."""
+    """A streamed response. Its first bytes are ready, so the query has been checked and has started."""
 
     snapshot_id: int | None = None
 
@@ -57,15 +57,15 @@ class Stream:
         self._opened = time.monotonic()
 
     def advance(self) -> "Future[bytes | None]":
-        """The next bytes, None after the last. If it fails, what came before is no answer."""
+        """The next bytes; None after the last. If it raises, the bytes before are not a valid response."""
         return self._pool.submit(self._next)
 
     def close(self) -> None:
-        """Let go of it, on another thread; where it was not read to its end, what works for it is ended."""
+        """Release everything, on another thread; cancel the query if the stream was not read to its end."""
         self._pool.submit(self._close)
 
     def when_closed(self, tell: Callable[[], None]) -> None:
-        """Call `tell` when nothing of it is left; to be said before the first `advance`."""
+        """Call `tell` when everything is released; must be called before the first `advance`."""
         self._told.append(tell)
 
     @property
@@ -105,7 +105,7 @@ class Stream:
             return
         self._closed = True
         elapsed = round(self.seconds * 1000)
-        end = "sent whole" if self._whole else "given up"
+        end = "sent whole" if self._whole else "aborted"
         log.info("%s stream %s: %d bytes in %d ms", self._request_id, end, self._bytes, elapsed)
         try:
             self._held.close()
@@ -117,7 +117,9 @@ class Stream:
 class Streams:
     """Opens them, a bounded number at a time."""
 
-    def __init__(self, limits: LimitSettings, engine: Engine, holds: Holds, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, limits: LimitSettings, engine: Engine, holds: SnapshotHolds, metrics: Metrics | None = None
+    ) -> None:
         self._engine = engine
         self._holds = holds
         self._most = limits.streams
@@ -130,9 +132,9 @@ class Streams:
 
     def open(
         self,
-        job: Callable[..., Batches],
+        job: Callable[..., ArrowBatches],
         form: Form,
-        caller: Caller,
+        call: Call,
         request_id: str,
         reads: Sequence[tuple[Table, int | None]],
     ) -> Stream:
@@ -140,8 +142,8 @@ class Streams:
         tag = f"firn-stream-{uuid.uuid4().hex}"
         cancel = partial(stream.cancel, tag)
 
-        def begin(session: Any) -> Batches:
-            _check_waiting(caller)
+        def begin(session: Any) -> ArrowBatches:
+            _check_waiting(call)
             return job(session, rows=_rows_per_batch(reads), tag=tag)
 
         with ExitStack() as held:
@@ -149,11 +151,11 @@ class Streams:
             held.callback(self._leave)
             for table, snapshot_id in reads:
                 held.enter_context(self._holds.reading(table.uuid, snapshot_id))
-            held.enter_context(caller.telling(cancel))
-            batches = self._engine.run(begin)
+            held.enter_context(call.cancelling(cancel))
+            batches = self._engine.run_for(call, begin)
             held.callback(batches.close)
-            _check_waiting(caller)
-            chunks = held.enter_context(closing(encoded(form, batches.schema, batches)))
+            _check_waiting(call)
+            chunks = held.enter_context(closing(encode(form, batches.schema, batches)))
             whole = itertools.chain([next(chunks)], chunks)
             opened = Stream(MEDIA_TYPES[form], request_id, whole, self._pool, cancel, held.pop_all())
             opened.when_closed(lambda: self._metrics.streamed(opened.seconds, whole=opened.whole))
@@ -163,7 +165,7 @@ class Streams:
         with self._lock:
             if self._open >= self._most:
                 raise TooManyRequests(
-                    f"{self._most} answers are being streamed already (FIRN_LIMITS__STREAMS); try again later"
+                    f"{self._most} responses are being streamed already (FIRN_LIMITS__STREAMS); try again later"
                 )
             self._open += 1
 
@@ -172,10 +174,10 @@ class Streams:
             self._open -= 1
 
 
-def _check_waiting(caller: Caller) -> None:
-    """What is called off while it has no job yet must not begin one."""
-    if caller.gone:
-        raise EngineUnavailable("the query was called off, as its caller hung up")
+def _check_waiting(call: Call) -> None:
+    """A query that is cancelled before its job has started must not start one."""
+    if call.cancelled:
+        raise EngineUnavailable("the query was cancelled because its client disconnected")
 
 
 def _rows_per_batch(reads: Sequence[tuple[Table, int | None]]) -> int:

@@ -1,4 +1,4 @@
-"""A body on its way from the loop that receives it to the thread that reads it: bounded, counted, hashed if need be."""
+"""A request body between the event loop that receives it and the thread that reads it: bounded, counted and hashed."""
 
 import asyncio
 import hashlib
@@ -12,12 +12,12 @@ _HELD = 16 << 20
 _SILENCE_S = 60.0
 
 
-class Gone(Exception):
-    """The client left before the body was whole; there is nobody to answer."""
+class ClientGone(Exception):
+    """The client disconnected before the body was complete, so nobody waits for a response."""
 
 
 class Body:
-    """One request's body. It holds at most some megabytes, whatever its size; a client faster than the reader waits."""
+    """One request's body. It holds at most some megabytes in memory; a client that is faster than the reader waits."""
 
     def __init__(self, limit_mb: int, silence_s: float = _SILENCE_S, *, hashed: bool = False) -> None:
         self._limit_mb = limit_mb
@@ -32,7 +32,7 @@ class Body:
         self.size = 0
 
     async def put(self, chunk: bytes) -> bool:
-        """Take the next piece; false when nobody reads any more, so that the rest need not be sent."""
+        """Add the next piece; returns False if the rest will not be read."""
         if not self._put(chunk):
             return False
         if self._held > _HELD:
@@ -40,13 +40,13 @@ class Body:
         return True
 
     def end(self) -> None:
-        """That was all."""
+        """Mark the end of the body."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def abandon(self, why: Exception) -> None:
-        """There will be no more; the reader gets this exception instead."""
+        """Raise this exception in the reader instead of waiting for the rest."""
         with self._changed:
             self._failure = self._failure or why
             self._changed.notify_all()
@@ -58,7 +58,7 @@ class Body:
         first = self._next(count)
         if len(first) == count or not first:
             return first
-        # Filled in place: joining would hold a large piece twice.
+        # Filled in place, because joining would hold a large piece twice.
         whole = bytearray(count)
         filled = 0
         piece = first
@@ -69,12 +69,12 @@ class Body:
         return memoryview(whole)[:filled]
 
     def digest(self) -> str:
-        """SHA-256 of what was read, in hexadecimal, of a body that is hashed."""
+        """The SHA-256 of what was read, in hexadecimal; only for a body created with `hashed`."""
         assert self._hash is not None
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Nothing more will be read."""
+        """Stop reading."""
         with self._changed:
             self._closed = True
             self._chunks.clear()
@@ -106,7 +106,7 @@ class Body:
             while not (self._chunks or self._failure or self._ended):
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())) and not self._chunks:
                     self._failure = self._failure or InvalidRequest(
-                        f"nothing more of the body came for {self._silence_s:g} s; send the request again"
+                        f"the body did not continue for {self._silence_s:g} s; send the request again"
                     )
             if self._failure:
                 raise self._failure

@@ -1,16 +1,16 @@
-"""A body of one of the media types that rows come in, as checked batches of a table's own Arrow schema."""
+"""Choose the reader for a bulk load's media type; it returns checked batches in the table's own Arrow schema."""
 
 from collections.abc import Callable, Iterator
 from email.message import Message
 
 import pyarrow as pa
 
-from service.bulk.body import Body
-from service.bulk.from_arrow import read_arrow
-from service.bulk.from_csv import read_csv
-from service.bulk.from_ndjson import read_ndjson
 from service.errors import InvalidRequest
-from service.schema import TableSchema
+from service.model.schema.types import TableSchema
+from service.writes.bulk.body import Body
+from service.writes.bulk.from_arrow import read_arrow
+from service.writes.bulk.from_csv import read_csv
+from service.writes.bulk.from_ndjson import read_ndjson
 
 Decoder = Callable[[Body, TableSchema], Iterator[pa.RecordBatch]]
 
@@ -19,7 +19,7 @@ DECODERS: dict[str, Decoder] = {ARROW: read_arrow, NDJSON: read_ndjson, CSV: rea
 
 
 def decoder(content_type: str | None, content_encoding: str | None = None) -> Decoder:
-    """What reads such a body; InvalidRequest, naming what there is, where nothing does."""
+    """The reader for a media type; InvalidRequest names those that are supported."""
     header = Message()
     header["Content-Type"] = content_type or ""
     kind = header.get_content_type() if content_type else ""
@@ -35,7 +35,7 @@ def decoder(content_type: str | None, content_encoding: str | None = None) -> De
     if content_encoding and content_encoding.lower() != "identity":
         raise InvalidRequest(
             f"Content-Encoding is {content_encoding[:80]!r}; send the body without one "
-            "(an Arrow stream's own compression by lz4 or zstd is read)",
+            "(an Arrow stream may use its own compression by lz4 or zstd)",
             field="Content-Encoding",
         )
     return found

@@ -1,4 +1,4 @@
-"""Arrow arrays of any type that can carry a column's values, made arrays of the column's own type; nothing is lost."""
+"""Convert Arrow arrays of any type that can hold a column's values to the column's own type, without loss."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,28 +7,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from service.records import Misfit
-from service.schema import Array, ColumnType, DecimalType, Map, Primitive, Struct, hint
+from service.errors import did_you_mean
+from service.model.records import InvalidValue
+from service.model.schema.types import Array, ColumnType, DecimalType, Map, Primitive, Struct
 
-Fit = Callable[[pa.Array], pa.Array]
+Convert = Callable[[pa.Array], pa.Array]
 
 UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 # The years 1 to 9999, in days and in microseconds from 1970.
 _DAYS = (-719_162, 2_932_896)
 _MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
-# What one call may unpack that its message holds only once.
+# How much one call may unpack of values that its message holds only once.
 _MOST_BYTES = 128 << 20
 _MOST_VALUES = 4 << 20
 
 
-class TooWide(Exception):
-    """The rows unpack to more than fits into memory at once; fewer of them may."""
+class TooLarge(Exception):
+    """The rows unpack to more than fits into memory at once; fewer rows may fit."""
 
 
-def fitter(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Fit:
-    """How arrays of type `source` become arrays of type `target`, which is Arrow's type for `kind`.
+def converter(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Convert:
+    """A function that converts arrays of type `source` to `target`, which is Arrow's type for `kind`.
 
-    Misfit when no array of that type can; what it returns raises Misfit at the first value that does not fit.
+    Raises InvalidValue if no array of that type can be converted; the function raises it for a value that does not fit.
     """
     if isinstance(source, pa.BaseExtensionType):
         return _extension(source, kind, target)
@@ -52,35 +53,39 @@ def fitter(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Fit:
     return _exactly(cast, kind)
 
 
-def first(array: pa.Array, works: Callable[[pa.Array], Any]) -> int:
-    """Where the first value is for which `works` raises, given that it does for the whole array."""
+def first_failure(array: pa.Array, works: Callable[[pa.Array], Any]) -> int:
+    """The position of the first value for which `works` raises, given that it does for the whole array."""
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2
         try:
             works(array.slice(low, middle - low))
             low = middle
-        except (Misfit, pa.ArrowInvalid):
+        except (InvalidValue, pa.ArrowInvalid):
             high = middle
     return low
 
 
-def _cannot(source: pa.DataType, kind: ColumnType) -> Misfit:
-    return Misfit(f"Arrow's {str(source)[:80]} cannot become {str(kind)[:80]} without loss; cast it before sending")
+def _cannot(source: pa.DataType, kind: ColumnType) -> InvalidValue:
+    return InvalidValue(
+        f"Arrow's {str(source)[:80]} cannot become {str(kind)[:80]} without loss; cast it before sending"
+    )
 
 
-def _exactly(cast: Fit, kind: ColumnType) -> Fit:
+def _exactly(cast: Convert, kind: ColumnType) -> Convert:
     def fit(array: pa.Array) -> pa.Array:
         try:
             return cast(array)
         except pa.ArrowInvalid:
-            value = array[first(array, cast)]
-            raise Misfit(f"{shown(value)} does not fit {kind} without loss; send a value that does") from None
+            value = array[first_failure(array, cast)]
+            raise InvalidValue(
+                f"{show_value(value)} does not fit {kind} without loss; send a value that does"
+            ) from None
 
     return fit
 
 
-def shown(value: pa.Scalar) -> str:
+def show_value(value: pa.Scalar) -> str:
     try:
         plain = value.as_py()
     except Exception:  # nanoseconds and years that Python cannot hold
@@ -89,19 +94,19 @@ def shown(value: pa.Scalar) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…{text[0] if isinstance(plain, str) else ''}"
 
 
-def _safe(source: pa.DataType, target: pa.DataType) -> Fit:
+def _safe(source: pa.DataType, target: pa.DataType) -> Convert:
     if source == target:
         return lambda array: array
     return lambda array: array.cast(target)
 
 
-def _text(source: pa.DataType, target: pa.DataType) -> Fit | None:
+def _text(source: pa.DataType, target: pa.DataType) -> Convert | None:
     if kinds.is_string_view(source):
         return lambda array: _unviewed(array, target)
     return _safe(source, target) if kinds.is_string(source) or kinds.is_large_string(source) else None
 
 
-def _bytes(source: pa.DataType, target: pa.DataType) -> Fit | None:
+def _bytes(source: pa.DataType, target: pa.DataType) -> Convert | None:
     if kinds.is_binary_view(source):
         return lambda array: _unviewed(array, target)
     return _safe(source, target) if kinds.is_binary(source) or _is_binary(source) else None
@@ -112,16 +117,16 @@ def _is_binary(source: pa.DataType) -> bool:
 
 
 def _unviewed(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Views as the bytes that they show."""
+    """The bytes of views as a plain array."""
     if array.null_count:
         array = _emptied(array)
     if _view_bytes(array) > _MOST_BYTES:
-        raise TooWide
+        raise TooLarge
     return array.cast(target)
 
 
 def _emptied(array: pa.Array) -> pa.Array:
-    """The same with nothing to see where a null is: there nothing has been validated, and Arrow's cast follows it."""
+    """The same array with empty views for nulls: these have not been validated, but Arrow's cast follows them."""
     _, views, *shown_bytes = array.buffers()
     nulls = array.is_null()
     changed = bytearray(memoryview(views).cast("B")[16 * array.offset : 16 * (array.offset + len(array))])
@@ -133,7 +138,7 @@ def _emptied(array: pa.Array) -> pa.Array:
 
 
 def _view_bytes(array: pa.Array) -> int:
-    """What views unpack to. They may share their bytes; the first of each one's four words is its length."""
+    """The bytes that views unpack to; they may share them. The first of each view's four words is its length."""
     views = array.buffers()[1]
     if not len(array) or views is None:
         return 0
@@ -141,12 +146,12 @@ def _view_bytes(array: pa.Array) -> int:
     return sum(words[::4].tolist())
 
 
-def _whole(source: pa.DataType, target: pa.DataType) -> Fit | None:
+def _whole(source: pa.DataType, target: pa.DataType) -> Convert | None:
     numbers = kinds.is_integer(source) or kinds.is_floating(source) or kinds.is_decimal(source)
     return _safe(source, target) if numbers else None
 
 
-def _single(source: pa.DataType, target: pa.DataType) -> Fit | None:
+def _single(source: pa.DataType, target: pa.DataType) -> Convert | None:
     if not kinds.is_float64(source):
         return _double(source, target)
 
@@ -160,32 +165,32 @@ def _single(source: pa.DataType, target: pa.DataType) -> Fit | None:
     return narrow
 
 
-def _double(source: pa.DataType, target: pa.DataType) -> Fit | None:
+def _double(source: pa.DataType, target: pa.DataType) -> Convert | None:
     if kinds.is_float16(source) and kinds.is_float64(target):
         return lambda array: array.cast(pa.float32()).cast(target)
     return _safe(source, target) if kinds.is_integer(source) or kinds.is_floating(source) else None
 
 
-def _boolean(source: pa.DataType, target: pa.DataType) -> Fit | None:
+def _boolean(source: pa.DataType, target: pa.DataType) -> Convert | None:
     return _safe(source, target) if kinds.is_boolean(source) else None
 
 
-def _date(source: pa.DataType, target: pa.DataType) -> Fit | None:
+def _date(source: pa.DataType, target: pa.DataType) -> Convert | None:
     if not kinds.is_date(source):
         return None
-    return lambda array: between_years(array.cast(target))
+    return lambda array: check_years(array.cast(target))
 
 
-def _moment(source: pa.DataType, target: pa.DataType) -> Fit | None:
-    """With a zone or without: the numbers count from 1970 in UTC, as a record's text without a zone is taken."""
+def _moment(source: pa.DataType, target: pa.DataType) -> Convert | None:
+    """With a zone or without, the numbers count from 1970 in UTC, as for a record's text without a zone."""
     if not kinds.is_timestamp(source):
         return None
     exact = pa.timestamp("us", tz=source.tz)
-    return lambda array: between_years(array.cast(exact).cast(pa.int64()).cast(target))
+    return lambda array: check_years(array.cast(exact).cast(pa.int64()).cast(target))
 
 
-def between_years(array: pa.Array) -> pa.Array:
-    """The same array, of days or of microseconds, if all are within the years 1 to 9999; else ArrowInvalid."""
+def check_years(array: pa.Array) -> pa.Array:
+    """Return an array of days or microseconds; ArrowInvalid if one is outside of the years 1 to 9999."""
     days = kinds.is_date(array.type)
     found = pc.min_max(array.cast(pa.int32() if days else pa.int64()))
     low, high = found["min"].as_py(), found["max"].as_py()
@@ -195,7 +200,7 @@ def between_years(array: pa.Array) -> pa.Array:
     return array
 
 
-def _uuid(source: pa.DataType, target: pa.DataType) -> Fit | None:
+def _uuid(source: pa.DataType, target: pa.DataType) -> Convert | None:
     as_text = _text(source, target)
     if as_text:
 
@@ -211,19 +216,19 @@ def _uuid(source: pa.DataType, target: pa.DataType) -> Fit | None:
 
 def _uuid_text(array: pa.Array) -> pa.Array:
     if len(array) > _MOST_VALUES:
-        raise TooWide
+        raise TooLarge
     digits = [None if raw is None else raw.hex() for raw in array.to_pylist()]
     return pa.array([d and f"{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}" for d in digits], pa.string())
 
 
-def _decimal(source: pa.DataType, target: pa.DataType) -> Fit | None:
+def _decimal(source: pa.DataType, target: pa.DataType) -> Convert | None:
     if kinds.is_integer(source):
-        # By a type wide enough for any of them: Arrow looks at the type's digits, not the values'.
+        # Through a type that is wide enough for any integer: Arrow checks the type's digits, not the values'.
         return lambda array: array.cast(pa.decimal128(20, 0)).cast(target)
     return _safe(source, target) if kinds.is_decimal(source) else None
 
 
-_PRIMITIVE: dict[str, Callable[[pa.DataType, pa.DataType], Fit | None]] = {
+_PRIMITIVE: dict[str, Callable[[pa.DataType, pa.DataType], Convert | None]] = {
     "string": _text,
     "integer": _whole,
     "long": _whole,
@@ -238,32 +243,32 @@ _PRIMITIVE: dict[str, Callable[[pa.DataType, pa.DataType], Fit | None]] = {
 }
 
 
-def _nulls(target: pa.DataType) -> Fit:
+def _nulls(target: pa.DataType) -> Convert:
     def fit(array: pa.Array) -> pa.Array:
         if len(array) > _MOST_VALUES:
-            raise TooWide
+            raise TooLarge
         return pa.nulls(len(array), target)
 
     return fit
 
 
-def _extension(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Fit:
+def _extension(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Convert:
     if not isinstance(source, pa.UuidType):
         raise _cannot(source, kind)
-    inner = fitter(source.storage_type, kind, target)
+    inner = converter(source.storage_type, kind, target)
     return lambda array: inner(array.storage)
 
 
-def _dictionary(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Fit:
-    inner = fitter(source.value_type, kind, target)
+def _dictionary(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Convert:
+    inner = converter(source.value_type, kind, target)
     if kinds.is_nested(source.value_type):
         raise _cannot(source, kind)
 
     def fit(array: pa.Array) -> pa.Array:
         try:
             return _taken(inner(array.dictionary), array.indices)
-        except Misfit:
-            # A value of the dictionary that no row has does no harm.
+        except InvalidValue:
+            # A dictionary value that no row uses may be invalid.
             return inner(_taken(array.dictionary, array.indices))
 
     return fit
@@ -273,11 +278,11 @@ def _taken(values: pa.Array, indices: pa.Array) -> pa.Array:
     if kinds.is_string_view(values.type) or kinds.is_binary_view(values.type):
         values = _unviewed(values, pa.large_string() if kinds.is_string_view(values.type) else pa.large_binary())
     if len(indices) > _MOST_VALUES:
-        raise TooWide
+        raise TooLarge
     if kinds.is_binary(values.type) or kinds.is_string(values.type) or _is_large(values.type):
         size = pc.sum(pc.take(pc.binary_length(values), indices)).as_py() or 0
         if size > _MOST_BYTES:
-            raise TooWide
+            raise TooLarge
     return values.take(indices)
 
 
@@ -287,17 +292,17 @@ def _is_large(kind: pa.DataType) -> bool:
 
 def _present(array: pa.Array, required: bool, kind: ColumnType) -> pa.Array:
     if required and array.null_count:
-        raise Misfit(f"a value is required here; send a value of type {str(kind)[:80]}")
+        raise InvalidValue(f"a value is required here; send a value of type {str(kind)[:80]}")
     return array
 
 
-def _list(source: pa.DataType, kind: Array, target: pa.DataType) -> Fit:
+def _list(source: pa.DataType, kind: Array, target: pa.DataType) -> Convert:
     if not (kinds.is_list(source) or kinds.is_large_list(source) or kinds.is_fixed_size_list(source)):
         raise _cannot(source, kind)
     inner = _within("[]", source.value_type, kind.items, target.value_type)
 
     def fit(array: pa.Array) -> pa.Array:
-        # flatten() leaves out what stands under null lists and outside of a slice.
+        # flatten() leaves out values under null lists and outside of the slice.
         items = _at("[]", lambda: _present(array.flatten(), kind.items_required, kind.items))
         return pa.ListArray.from_arrays(_offsets(array), inner(items), type=target, mask=array.is_null())
 
@@ -309,7 +314,7 @@ def _offsets(lists: pa.Array) -> pa.Array:
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
 
 
-def _map(source: pa.DataType, kind: Map, target: pa.DataType) -> Fit:
+def _map(source: pa.DataType, kind: Map, target: pa.DataType) -> Convert:
     if not kinds.is_map(source):
         raise _cannot(source, kind)
     fit_key = _within("(a key)", source.key_type, kind.key, target.key_type)
@@ -332,10 +337,10 @@ def _refuse_twice(offsets: pa.Array, keys: pa.Array) -> None:
     parents = pc.list_parent_indices(pa.ListArray.from_arrays(offsets, keys))
     counted = pa.table({"map": parents, "key": keys}).group_by(["map", "key"]).aggregate([([], "count_all")])
     if counted.num_rows != len(keys):
-        raise Misfit("a key stands twice in one map; send each key once")
+        raise InvalidValue("a map has the same key twice; send each key once")
 
 
-def _struct(source: pa.DataType, kind: Struct, target: pa.DataType) -> Fit:
+def _struct(source: pa.DataType, kind: Struct, target: pa.DataType) -> Convert:
     if not kinds.is_struct(source):
         raise _cannot(source, kind)
     names = [source.field(i).name for i in range(source.num_fields)]
@@ -347,13 +352,13 @@ def _struct(source: pa.DataType, kind: Struct, target: pa.DataType) -> Fit:
 
     def fit(array: pa.Array) -> pa.Array:
         columns = []
-        children = array.flatten()  # what stands under null structs reads as null
+        children = array.flatten()  # values under null structs become null
         for i, (f, place, fit_one) in enumerate(zip(kind.fields, places, inner, strict=True)):
             if place is None or fit_one is None:
                 columns.append(_nulls(target.field(i).type)(array))
                 continue
             if f.required and children[place].null_count > array.null_count:
-                raise Misfit(f"a value is required here; send a value of type {str(f.type)[:80]}", f".{f.name}")
+                raise InvalidValue(f"a value is required here; send a value of type {str(f.type)[:80]}", f".{f.name}")
             columns.append(fit_one(children[place]))
         return pa.StructArray.from_arrays(columns, fields=list(target), mask=array.is_null())
 
@@ -361,30 +366,30 @@ def _struct(source: pa.DataType, kind: Struct, target: pa.DataType) -> Fit:
 
 
 def match_names(sent: list[str], wanted: list[tuple[str, bool]]) -> list[int | None]:
-    """Where each wanted column (its name, and whether it is required) stands among those that were sent.
+    """The position of each wanted column (its name, and whether it is required) among the columns that were sent.
 
-    Misfit for one that is not known, stands twice, or is missing though required.
+    InvalidValue for a column that is unknown, is sent twice, or is missing but required.
     """
     known = [name for name, _ in wanted]
     for i, name in enumerate(sent):
         if name not in known:
-            near, words = hint(name, known)
-            raise Misfit(f"there is no such field; {words}", f".{name[:80]}", near)
+            near, words = did_you_mean(name, known)
+            raise InvalidValue(f"there is no such field; {words}", f".{name[:80]}", near)
         if name in sent[:i]:
-            raise Misfit("it stands twice; send each column once", f".{name}")
+            raise InvalidValue("it is sent twice; send each column once", f".{name}")
     for name, required in wanted:
         if required and name not in sent:
-            raise Misfit("it is required and missing; send it", f".{name}")
+            raise InvalidValue("it is required but missing; send it", f".{name}")
     return [sent.index(name) if name in sent else None for name in known]
 
 
-def _within(step: str, source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Fit:
-    fit = _at(step, lambda: fitter(source, kind, target))
+def _within(step: str, source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Convert:
+    fit = _at(step, lambda: converter(source, kind, target))
     return lambda array: _at(step, lambda: fit(array))
 
 
 def _at(step: str, do: Callable[[], Any]) -> Any:
     try:
         return do()
-    except Misfit as e:
+    except InvalidValue as e:
         raise e.within(step) from None

@@ -1,4 +1,4 @@
-"""An Arrow IPC stream as checked batches of a table's own Arrow schema."""
+"""Read an Arrow IPC stream as checked batches in the table's own Arrow schema."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -6,30 +6,30 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from service.bulk.body import Body
-from service.bulk.fit import Fit, TooWide, first, fitter, match_names
-from service.bulk.ipc import Messages
-from service.bulk.target import target_schema
 from service.errors import InvalidRecord, InvalidRequest
-from service.records import Misfit
-from service.schema import TableSchema
+from service.model.records import InvalidValue
+from service.model.schema.types import TableSchema
+from service.writes.bulk.body import Body
+from service.writes.bulk.fit import Convert, TooLarge, converter, first_failure, match_names
+from service.writes.bulk.ipc import Messages
+from service.writes.bulk.target import target_schema
 
 T = TypeVar("T")
 _ROWS = 65_536
 
 
 def read_arrow(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """Every row, in order. The columns may come in any order, and in any type that carries the table's without loss."""
+    """Every row, in order. Columns may be in any order, and of any type that holds the table's values without loss."""
     messages = Messages(body)
     target = target_schema(schema)
     reader = _arrow(lambda: pa.ipc.open_stream(pa.PythonFile(messages, mode="r")))
-    columns = _arrow(lambda: _columns(reader.schema, schema, target))  # a name in it may be no text
+    columns = _arrow(lambda: _columns(reader.schema, schema, target))  # a name in it may not be UTF-8
     done = 0
     while True:
         batch = _arrow(lambda: next(reader, None))
         if batch is None:
             break
-        # Offsets that point anywhere would be followed.
+        # Arrow would follow invalid offsets.
         _arrow(partial(batch.validate, full=True), "a record batch of the body is not valid")
         for start in range(0, batch.num_rows, _ROWS):
             yield from _fitted(batch.slice(start, _ROWS), columns, target, done + start)
@@ -38,7 +38,7 @@ def read_arrow(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
 
 
 class _Column:
-    def __init__(self, name: str, required: bool, place: int | None, fit: Fit) -> None:
+    def __init__(self, name: str, required: bool, place: int | None, fit: Convert) -> None:
         self.name = name
         self._required = required
         self._place = place
@@ -49,30 +49,30 @@ class _Column:
         fitted = self._fit(array)
         # A dictionary may hold nulls that the array itself does not count.
         if self._required and fitted.null_count:
-            raise Misfit("a value is required here; send one")
+            raise InvalidValue("a value is required here; send one")
         return fitted
 
 
 def _arrow(do: Callable[[], T], problem: str = "the body is not a whole Arrow IPC stream") -> T:
-    """What Arrow makes of the stream; what it throws at a stream that is none, as a refusal."""
+    """Call Arrow, and turn its exceptions about an invalid stream into InvalidRequest."""
     try:
         return do()
     except (pa.ArrowException, UnicodeError, OSError, MemoryError) as e:
-        said = (str(e).strip() or type(e).__name__).partition("\n")[0][:200]
-        raise InvalidRequest(f"{problem}: {said}") from e
+        reason = (str(e).strip() or type(e).__name__).partition("\n")[0][:200]
+        raise InvalidRequest(f"{problem}: {reason}") from e
 
 
 def _columns(sent: pa.Schema, schema: TableSchema, target: pa.Schema) -> list[_Column]:
     try:
         places = match_names(sent.names, [(f.name, f.required) for f in schema.fields])
-    except Misfit as e:
+    except InvalidValue as e:
         raise InvalidRecord(f"{e.path[1:]}: {e.problem}", field=e.path[1:], suggestion=e.suggestion) from e
     columns = []
     for field, place, to in zip(schema.fields, places, target, strict=True):
         source = pa.null() if place is None else sent.field(place).type
         try:
-            columns.append(_Column(field.name, field.required, place, fitter(source, field.type, to.type)))
-        except Misfit as e:
+            columns.append(_Column(field.name, field.required, place, converter(source, field.type, to.type)))
+        except InvalidValue as e:
             path = field.name + e.path
             raise InvalidRecord(f"{path}: {e.problem}", field=path, suggestion=e.suggestion) from e
     return columns
@@ -81,10 +81,10 @@ def _columns(sent: pa.Schema, schema: TableSchema, target: pa.Schema) -> list[_C
 def _fitted(batch: pa.RecordBatch, columns: list[_Column], target: pa.Schema, start: int) -> Iterator[pa.RecordBatch]:
     try:
         yield pa.RecordBatch.from_arrays([column.of(batch) for column in columns], schema=target)
-    except Misfit:
+    except InvalidValue:
         _refuse(batch, columns, start)
         raise
-    except TooWide:
+    except TooLarge:
         if batch.num_rows == 1:
             raise InvalidRecord(
                 f"records[{start}] unpacks to more than fits into memory", details={"record": start}
@@ -95,15 +95,15 @@ def _fitted(batch: pa.RecordBatch, columns: list[_Column], target: pa.Schema, st
 
 
 def _refuse(batch: pa.RecordBatch, columns: list[_Column], start: int) -> None:
-    """Name the first record that does not fit; the columns were fitted one after another."""
-    found: list[tuple[int, str, Misfit]] = []
+    """Raise InvalidRecord for the first record that does not fit; the columns were converted one after the other."""
+    found: list[tuple[int, str, InvalidValue]] = []
     for column in columns:
         try:
             column.of(batch)
-        except TooWide:
+        except TooLarge:
             continue
-        except Misfit as e:
-            record = first(batch, column.of)
+        except InvalidValue as e:
+            record = first_failure(batch, column.of)
             found.append((record, column.name, _alone(batch.slice(record, 1), column) or e))
     if found:
         record, name, misfit = min(found, key=lambda f: f[0])
@@ -116,9 +116,9 @@ def _refuse(batch: pa.RecordBatch, columns: list[_Column], start: int) -> None:
         ) from misfit
 
 
-def _alone(record: pa.RecordBatch, column: _Column) -> Misfit | None:
+def _alone(record: pa.RecordBatch, column: _Column) -> InvalidValue | None:
     try:
         column.of(record)
-    except Misfit as e:
+    except InvalidValue as e:
         return e
     return None

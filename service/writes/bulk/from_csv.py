@@ -1,4 +1,4 @@
-"""CSV as RFC 4180 has it, with a header, as checked batches; a refusal names the line where its record begins."""
+"""Read CSV (RFC 4180) with a header as checked batches; an error names the line where the record begins."""
 
 import csv
 import re
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from service.bulk.body import Body
-from service.bulk.fit import match_names
-from service.bulk.from_text import Unfit, read_texts
-from service.bulk.lines import Block, blocks, decoded
-from service.bulk.target import target_schema
 from service.errors import InvalidRecord
-from service.records import Misfit
-from service.schema import Array, Field, Map, Struct, TableSchema
+from service.model.records import InvalidValue
+from service.model.schema.types import Array, Field, Map, Struct, TableSchema
+from service.writes.bulk.body import Body
+from service.writes.bulk.fit import match_names
+from service.writes.bulk.from_text import InvalidText, read_texts
+from service.writes.bulk.lines import Block, blocks, decoded
+from service.writes.bulk.target import target_schema
 
 _QUOTED = re.compile(rb'(?<![^,\n])"[^"]*+(?:""[^"]*+)*+"(?=[,\r\n]|\Z)')
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
@@ -48,9 +48,9 @@ class _Reader:
             places = match_names(names, [(f.name, f.required) for f in schema.fields])
             for field, place in zip(schema.fields, places, strict=True):
                 if place is not None and isinstance(field.type, Array | Map | Struct):
-                    said = f"CSV has no form for {str(field.type)[:80]}; send NDJSON or Arrow"
-                    raise Misfit(said, f".{field.name}")
-        except Misfit as e:
+                    problem = f"CSV cannot hold {str(field.type)[:80]}; send NDJSON or Arrow"
+                    raise InvalidValue(problem, f".{field.name}")
+        except InvalidValue as e:
             name = e.path[1:]
             raise InvalidRecord(
                 f"line {line}: {name}: {e.problem}", field=name, suggestion=e.suggestion, details={"line": line}
@@ -64,11 +64,11 @@ class _Reader:
         self._refuse_stray_quotes(block)
         texts = self._texts(block)
         columns: list[pa.Array] = []
-        refusals: list[tuple[int, Field, Misfit]] = []
+        refusals: list[tuple[int, Field, InvalidValue]] = []
         for field, place, target in self._columns:
             try:
                 columns.append(_column(field, texts, place, target.type))
-            except Unfit as e:
+            except InvalidText as e:
                 refusals.append((e.place, field, e.misfit))
         if refusals:
             self._refuse(block, *min(refusals, key=lambda r: r[0]))
@@ -76,7 +76,7 @@ class _Reader:
         return [pa.RecordBatch.from_arrays(columns, schema=self._target)]
 
     def _texts(self, block: Block) -> pa.Table:
-        # Without a line's end, Arrow takes an empty last field for the empty text.
+        # Without a line break at the end, Arrow reads an empty last field as the empty text.
         text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
         try:
             return arrow_csv.read_csv(
@@ -102,17 +102,17 @@ class _Reader:
             self._refuse_form(block)
 
     def _refuse_form(self, block: Block) -> None:
-        """Name the first record that is none."""
+        """Raise InvalidRecord for the first malformed record, if there is one."""
         decoded(block.text, block.line)
         for line, record, _ in _records(block):
             count, whole = _count_fields(record)
             if not whole:
                 raise InvalidRecord(f"line {line}: field {count + 1} is not CSV; {_HINT}", details={"line": line})
             if count != len(self._names):
-                said = f"it has {count} field(s), the header has {len(self._names)}"
-                raise InvalidRecord(f"line {line}: {said}", details={"line": line})
+                problem = f"it has {count} field(s), the header has {len(self._names)}"
+                raise InvalidRecord(f"line {line}: {problem}", details={"line": line})
 
-    def _refuse(self, block: Block, place: int, field: Field, misfit: Misfit) -> None:
+    def _refuse(self, block: Block, place: int, field: Field, misfit: InvalidValue) -> None:
         line = next(line for i, (line, _, _) in enumerate(_records(block)) if i == place)
         raise InvalidRecord(
             f"line {line}: {field.name}: {misfit.problem}",
@@ -128,8 +128,8 @@ def _column(field: Field, texts: pa.Table, place: int | None, target: pa.DataTyp
     column = texts.column(place).combine_chunks()
     values = read_texts(field.type, column, target)
     if field.required and values.null_count:
-        misfit = Misfit(f"a value is required here; send a value of type {field.type}")
-        raise Unfit(column.is_null().index(True).as_py(), misfit)
+        misfit = InvalidValue(f"a value is required here; send a value of type {field.type}")
+        raise InvalidText(column.is_null().index(True).as_py(), misfit)
     return values
 
 
@@ -144,7 +144,7 @@ def _header(record: bytes, line: int) -> tuple[list[str], int]:
 
 
 def _count_fields(record: bytes) -> tuple[int, bool]:
-    """How many fields a record begins with, and whether that is all of it."""
+    """How many well-formed fields a record starts with, and whether these are the whole record."""
     count, place = 0, 0
     while found := _FIELD.match(record, place):
         count, place = count + 1, found.end() + 1
@@ -154,8 +154,8 @@ def _count_fields(record: bytes) -> tuple[int, bool]:
 
 
 def _records(block: Block) -> Iterator[tuple[int, bytes, int]]:
-    """Each record with its first line's number and where it ends; slow, for the header and for refusals."""
-    line, begun, start, text = block.line, block.line, 0, block.text
+    """Each record with the number of its first line and its end; slow, only for the header and for errors."""
+    line, first_line, start, text = block.line, block.line, 0, block.text
     place, quotes = 0, 0
     while place < len(text):
         end = text.find(b"\n", place)
@@ -166,16 +166,16 @@ def _records(block: Block) -> Iterator[tuple[int, bytes, int]]:
         if quotes % 2 == 0 or place >= len(text):
             record = text[start:end].removesuffix(b"\r")
             if record:
-                yield begun, record, min(place, len(text))
-            start, begun, quotes = place, line, 0
+                yield first_line, record, min(place, len(text))
+            start, first_line, quotes = place, line, 0
 
 
 def _after_last_record(text: bytes) -> int:
-    """After the last line break that is outside of quotes: where the quotes before it are even in number."""
+    """The position after the last line break outside of quotes, that is, with an even number of quotes before it."""
     end = text.rfind(b"\n")
     if end < 0 or text.count(b'"', 0, end) % 2 == 0:
         return end + 1
-    # Between two quotes it changes: look between every second pair, from behind.
+    # Every quote toggles this, so look only between every second pair, from the end.
     last = text.rfind(b'"', 0, end)
     while last > 0:
         before = text.rfind(b'"', 0, last)

@@ -1,4 +1,4 @@
-"""JSON objects, one a line, as checked batches: by the same rules as WRITE's records."""
+"""Read JSON objects, one per line, as checked batches, by the same rules as WRITE's records."""
 
 import json
 from collections.abc import Iterator
@@ -7,19 +7,19 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from service import wire
-from service.bulk.body import Body
-from service.bulk.lines import Block, after_last_line, blocks, decoded
-from service.bulk.target import target_schema
 from service.errors import FirnError, InvalidRecord, InvalidRequest
-from service.records import read_records
-from service.schema import Primitive, TableSchema
+from service.model import wire
+from service.model.records import read_records
+from service.model.schema.types import Primitive, TableSchema
+from service.writes.bulk.body import Body
+from service.writes.bulk.lines import Block, after_last_line, blocks, decoded
+from service.writes.bulk.target import target_schema
 
 _WHOLE = ("integer", "long")
 
 
 def read_ndjson(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """Every record, in order; a refusal names the line. Empty lines are skipped."""
+    """Every record, in order; an error names the line. Empty lines are skipped."""
     reader = _Reader(schema)
     done = 0
     for block in blocks(body, after_last_line):
@@ -32,7 +32,7 @@ class _Reader:
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
         self._target = target_schema(schema)
-        # What is read as floats is exact in these, once no whole number was written as 1.0.
+        # Reading floats is exact for these types, unless a whole number is written as 1.0.
         self._flat = all(isinstance(f.type, Primitive) for f in schema.fields)
         self._whole = [f.name for f in schema.fields if f.type in [Primitive(name) for name in _WHOLE]]
 
@@ -44,7 +44,7 @@ class _Reader:
                 if not any(type(record.get(name)) is float for record in records for name in self._whole):
                     return self._rows(records)
             except (ValueError, AttributeError, FirnError):
-                pass  # read again, slowly: exact, and with the words of a refusal
+                pass  # read again, slowly, to be exact and for the error message
         records, refusal = [], None
         for number, line in lines:
             try:
@@ -72,16 +72,16 @@ def _record(raw: bytes, line: int) -> Any:
     except InvalidRequest as e:
         details = {"line": line}
         if isinstance(e.__cause__, json.JSONDecodeError):
-            said = f"it is not JSON: {e.__cause__.msg} at column {e.__cause__.colno}; send one JSON object a line"
-            raise InvalidRecord(f"line {line}: {said}", details=details) from e
+            problem = f"it is not JSON: {e.__cause__.msg} at column {e.__cause__.colno}; send one JSON object per line"
+            raise InvalidRecord(f"line {line}: {problem}", details=details) from e
         raise InvalidRecord(f"line {line}: {e.message}", field=e.field, details=details) from e
     if type(record) is not dict:
-        raise InvalidRecord(f"line {line}: it holds no JSON object; send one object a line", details={"line": line})
+        raise InvalidRecord(f"line {line}: it holds no JSON object; send one object per line", details={"line": line})
     return record
 
 
 def _of_line(error: InvalidRecord, lines: list[int], done: int) -> InvalidRecord:
-    """The same refusal, with the line where the record stands."""
+    """The same error with the record's line."""
     details = dict(error.details or {})
     if "record" not in details:
         return error

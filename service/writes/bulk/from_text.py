@@ -1,4 +1,4 @@
-"""Columns of text, as CSV has them, read by the same rules as a record's values."""
+"""Read columns of text, as in CSV, by the same rules as a record's values."""
 
 import contextlib
 import re
@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.bulk.fit import UUID, between_years
-from service.records import Misfit, read_value
-from service.schema import ColumnType, DecimalType, Primitive
+from service.model.records import InvalidValue, read_value
+from service.model.schema.types import ColumnType, DecimalType, Primitive
+from service.writes.bulk.fit import UUID, check_years
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _TRUTH = {"true": True, "false": False}
@@ -19,17 +19,17 @@ _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT = f"{_DAY}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{{1,6}})?"
 
 
-class Unfit(Exception):
-    """The first value of a column that does not fit, and its place."""
+class InvalidText(Exception):
+    """The first value of a column that does not fit, and its position."""
 
-    def __init__(self, place: int, misfit: Misfit) -> None:
+    def __init__(self, place: int, misfit: InvalidValue) -> None:
         super().__init__(misfit.problem)
         self.place = place
         self.misfit = misfit
 
 
 def read_texts(kind: ColumnType, texts: pa.Array, target: pa.DataType) -> pa.Array:
-    """A column's values; Unfit names the first that is none. Nulls stay."""
+    """A column's values; raises InvalidText for the first that does not fit. Nulls stay null."""
     fast = _fast(kind)
     if fast is not None:
         try:
@@ -37,14 +37,14 @@ def read_texts(kind: ColumnType, texts: pa.Array, target: pa.DataType) -> pa.Arr
             if values is not None:
                 return values
         except pa.ArrowInvalid:
-            pass  # read again, value by value: by the rules themselves, and with the words of a refusal
+            pass  # read again, value by value, to apply the exact rules and for the error message
     read = _reader(kind)
     values = []
     for place, text in enumerate(texts.to_pylist()):
         try:
             values.append(None if text is None else read(text))
-        except Misfit as e:
-            raise Unfit(place, e) from None
+        except InvalidValue as e:
+            raise InvalidText(place, e) from None
     return pa.array(values, target)
 
 
@@ -65,7 +65,7 @@ def _reader(kind: ColumnType) -> Callable[[str], Any]:
 
 
 def _fast(kind: ColumnType) -> "Callable[[pa.Array, pa.DataType], pa.Array | None] | None":
-    """Arrow's own reading of texts in the forms of which it makes the same as the rules do; None where it may not."""
+    """Arrow's own parser, if it gives the same values; it returns None for texts for which it does not."""
     if isinstance(kind, DecimalType):
         return _decimals
     return _FAST.get(kind.name) if isinstance(kind, Primitive) else None
@@ -99,7 +99,7 @@ def _decimals(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
 
 
 def _dates(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    return between_years(texts.cast(target)) if _all(texts, _DAY) else None
+    return check_years(texts.cast(target)) if _all(texts, _DAY) else None
 
 
 def _moments(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
@@ -109,7 +109,7 @@ def _moments(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
         moments = texts.cast(pa.timestamp("us", tz="UTC"))
     else:
         return None
-    return between_years(moments.cast(pa.int64()).cast(target))
+    return check_years(moments.cast(pa.int64()).cast(target))
 
 
 def _uuids(texts: pa.Array, target: pa.DataType) -> pa.Array | None:

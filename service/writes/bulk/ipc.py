@@ -1,16 +1,16 @@
-"""An Arrow IPC stream's messages, each looked at before Arrow unpacks it, so that none takes too much memory."""
+"""Check each message of an Arrow IPC stream before Arrow unpacks it, so that none takes too much memory."""
 
 import struct
 
-from service.bulk.body import Body
 from service.errors import InvalidRequest
+from service.writes.bulk.body import Body
 
 MOST_BYTES = 256 << 20
 _MOST_METADATA = 16 << 20
 _CONTINUES = b"\xff\xff\xff\xff"
 _FILE = b"ARROW1"
 _SMALLER = "send smaller record batches, of some ten thousand rows"
-# Places of fields in the format's flatbuffer tables.
+# Indices of fields in the format's flatbuffer tables.
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
 _DICTIONARY, _BATCH = 2, 3
 _DICTIONARY_DATA = 1
@@ -18,7 +18,7 @@ _BUFFERS, _COMPRESSION = 2, 3
 
 
 class Messages:
-    """A file, as Arrow's reader wants one, over a body that holds an IPC stream."""
+    """A file object for Arrow's reader over a body that holds an IPC stream."""
 
     closed = False
 
@@ -51,7 +51,7 @@ class Messages:
         pass
 
     def finish(self) -> None:
-        """Refuse what follows the end of the stream."""
+        """Refuse data after the end of the stream."""
         if self._body.read(1):
             raise InvalidRequest("the body goes on after the end of the Arrow stream; send one stream")
 
@@ -62,7 +62,7 @@ class Messages:
             return
         if start.startswith(_FILE):
             raise InvalidRequest(
-                "the body is an Arrow file, which cannot be read from its beginning; send an Arrow stream "
+                "the body is an Arrow file, which cannot be read as a stream; send an Arrow stream "
                 "(pyarrow.ipc.new_stream)"
             )
         if len(start) < 8 or not start.startswith(_CONTINUES):
@@ -71,7 +71,7 @@ class Messages:
         if length == 0:
             self._ended = True
         elif not 0 < length <= _MOST_METADATA:
-            raise InvalidRequest("the body is not an Arrow IPC stream: a message's length makes no sense")
+            raise InvalidRequest("the body is not an Arrow IPC stream: a message has an invalid length")
         self._metadata = memoryview(bytes(self._body.read(length)))
         if length:
             self._body_bytes = _body_length(self._metadata)
@@ -96,7 +96,7 @@ def _body_length(metadata: memoryview) -> int:
 
 
 def _refuse_inflated(metadata: memoryview, body: memoryview) -> None:
-    """Each compressed buffer begins with its length when unpacked."""
+    """Refuse a message that unpacks to too much. Each compressed buffer begins with its unpacked length."""
     try:
         unpacked = sum(_unpacked(metadata, body))
     except (struct.error, ValueError) as e:
@@ -128,29 +128,29 @@ def _unpacked(metadata: memoryview, body: memoryview) -> list[int]:
     for i in range(struct.unpack_from("<I", metadata, vector)[0]):
         offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * i)
         if length >= 8 and offset >= 0:
-            # -1 says that this one is not compressed after all.
+            # -1 means that this buffer is not compressed.
             size = struct.unpack_from("<q", body, offset)[0]
             sizes.append(length if size < 0 else size)
     return sizes
 
 
 class _Table:
-    """A flatbuffer table: its fields are found through a table of their places."""
+    """A flatbuffer table, whose fields are found through a table of offsets."""
 
     def __init__(self, data: memoryview, start: int) -> None:
         self._data = data
         self._start = start
         self._places = start - struct.unpack_from("<i", data, start)[0]
         if self._places < 0:
-            raise ValueError("a place before the beginning")
+            raise ValueError("an offset before the beginning")
 
     def place(self, field: int) -> int | None:
-        """Where a field's value stands; None where it is left out."""
+        """The position of a field's value; None if it is omitted."""
         if struct.unpack_from("<H", self._data, self._places)[0] < 6 + 2 * field:
             return None
         offset = struct.unpack_from("<H", self._data, self._places + 4 + 2 * field)[0]
         if self._start + offset >= len(self._data):
-            raise ValueError("a place after the end")
+            raise ValueError("an offset after the end")
         return self._start + offset if offset else None
 
     def table(self, field: int) -> "_Table | None":

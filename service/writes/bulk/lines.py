@@ -1,28 +1,28 @@
-"""A body of text as blocks of whole lines, each with the number of its first line."""
+"""Read a body of text in blocks of whole lines, each with the number of its first line."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from service.bulk.body import Body
 from service.errors import InvalidRecord, InvalidRequest
+from service.writes.bulk.body import Body
 
 _PIECE = 1 << 20
 _LONGEST = 16 << 20
-_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it
 
 
 @dataclass(frozen=True)
 class Block:
-    """Whole records; `line` is where the first one begins, counted from 1."""
+    """Whole records; `line` is the number (1-based) of the line where the first one begins."""
 
     text: bytes
     line: int
 
 
 def blocks(body: Body, end: Callable[[bytes], int]) -> Iterator[Block]:
-    """The body cut where records end: `end` says after how many bytes of a text its last whole record does, or 0."""
+    """Split the body between records; `end` returns the end of the last whole record in a text, or 0."""
     line = 1
-    waiting = bytes(body.read(_PIECE)).removeprefix(_MARK)
+    waiting = bytes(body.read(_PIECE)).removeprefix(_BYTE_ORDER_MARK)
     while waiting:
         cut = end(waiting)
         if cut:
@@ -46,7 +46,7 @@ def after_last_line(text: bytes) -> int:
 
 
 def decoded(raw: bytes, line: int) -> str:
-    """The text, or a refusal that names the line."""
+    """The text; InvalidRequest names the line if it is not UTF-8."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as e:

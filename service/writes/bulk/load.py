@@ -1,4 +1,4 @@
-"""Bulk loads: a body of any size becomes one commit. Received and checked, staged, moved by Spark, committed."""
+"""Bulk loads: a body of any size becomes one commit. It is received, checked, staged, written and committed."""
 
 import contextlib
 import logging
@@ -7,18 +7,15 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from service.bulk.body import Body
-from service.bulk.decode import Decoder
-from service.bulk.target import target_schema
-from service.catalog.staging import Staging
+from service.catalog.files.staging import Staging
 from service.catalog.tables import Catalog, Table
-from service.commits.ask import Ask
-from service.commits.commit import Commits, Effect
-from service.derived import only_derived_since
-from service.engine import append
-from service.engine.bulk import move
-from service.engine.engine import Engine
-from service.engine.swap import Moved, Staged
+from service.commits.commit import CommitResult, Commits
+from service.commits.small_files import NOT_CHECKED, SmallFileCheck, SmallFileChecks
+from service.engine.iceberg.staging import StagedFiles
+from service.engine.iceberg.swap import TableChanged
+from service.engine.jobs import append
+from service.engine.jobs.bulk import move
+from service.engine.session.engine import Engine
 from service.errors import (
     BodyTooLarge,
     CommitConflict,
@@ -27,41 +24,44 @@ from service.errors import (
     TableNotFound,
     TooManyRequests,
 )
-from service.jobs.job import Progress
-from service.jobs.running import Running
-from service.ledger.writers import Writer, Writers
-from service.names import TableName
+from service.jobs.job import BULK, BulkProgress, Job
+from service.jobs.jobs import Jobs, Kind
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.schema.derived import only_derived_since
 from service.settings import LimitSettings
-from service.upkeep.report import Check
-from service.upkeep.upkeep import NOT_CHECKED, Upkeep
+from service.writes.bulk.body import Body
+from service.writes.bulk.decode import Decoder
+from service.writes.bulk.target import target_schema
 
 log = logging.getLogger("firn.bulk")
 
-# So often a table may change while a load is on its way.
+# How many times a table may change during a load.
 _MOVES = 3
-# What a body may unpack to, of its limit: packed numbers and short texts grow.
+# How many times larger than its limit a body may become when it is unpacked, as packed numbers and short texts do.
 _UNPACKED = 8
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a load came to."""
+    """The result of a load."""
 
     records: int
     snapshot_id: int | None
-    check: Check
+    check: SmallFileCheck
 
 
 class Load:
-    """One load: `body` is fed by whoever receives it, `staged` ends when every record is checked and staged."""
+    """One load. Its receiver puts the data into `body`; `staged` is done when every record is checked and staged."""
 
-    def __init__(self, table: Table, body: Body, progress: Progress, release: Callable[[], None]) -> None:
+    def __init__(self, table: Table, body: Body, progress: BulkProgress, release: Callable[[], None]) -> None:
         self.table = table
         self.body = body
         self.progress = progress
-        self.running = Running()
         self.staged: Future[None] = Future()
         self.staging: Staging | None = None
+        self.handed_over = False
+        """Whether a job closes it at its end; else whoever opened it does."""
         self._release = release
         self._closed = False
 
@@ -75,7 +75,7 @@ class Load:
             return
         self._closed = True
         self.body.close()
-        # Its reader ends soon, now that the body is closed; until then it may be writing.
+        # Its reader ends soon, because the body is closed, but may still be writing.
         with contextlib.suppress(Exception):
             self.staged.exception()
         try:
@@ -86,7 +86,7 @@ class Load:
 
 
 class Bulk:
-    """Takes bodies of any size in, a few at once."""
+    """Receives bodies of any size, a limited number at a time."""
 
     def __init__(
         self,
@@ -94,26 +94,27 @@ class Bulk:
         engine: Engine,
         catalog: Catalog,
         commits: Commits,
-        upkeep: Upkeep,
-        writers: Writers,
+        upkeep: SmallFileChecks,
+        jobs: Jobs,
     ) -> None:
         self._limits = limits
         self._engine = engine
         self._catalog = catalog
         self._commits = commits
         self._upkeep = upkeep
-        self._writers = writers
+        self._jobs = jobs
+        jobs.register(BULK, Kind("a bulk load"))
         self._room = threading.Semaphore(limits.bulk_at_once)
         self._threads = ThreadPoolExecutor(limits.bulk_at_once, thread_name_prefix="firn-bulk")
 
     @property
     def most_bytes(self) -> int:
-        """How large a body may be."""
+        """The maximum size of a body."""
         return self._limits.bulk_mb << 20
 
     @property
     def under_way(self) -> int:
-        """How many loads there are."""
+        """The number of loads in progress."""
         return self._limits.bulk_at_once - self._room._value
 
     def open(self, name: TableName, decode: Decoder, *, keyed: bool = False) -> Load:
@@ -128,30 +129,48 @@ class Bulk:
             )
         try:
             table = self._catalog.load(name)
-            load = Load(table, Body(self._limits.bulk_mb, hashed=keyed), Progress(), self._room.release)
+            load = Load(table, Body(self._limits.bulk_mb, hashed=keyed), BulkProgress(), self._room.release)
             self._threads.submit(self._stage, load, decode)
         except BaseException:
             self._room.release()
             raise
         return load
 
-    def finish(self, load: Load, ask: Ask, tries: Callable[[str], object] = lambda batch: None) -> "Future[Loaded]":
-        """Commit a load that is staged, and close it, however it ends. Returns at once.
+    def finish(self, load: Load, call: Call) -> Loaded:
+        """Commit a load that is staged."""
+        table, staging = load.table, load.staging
+        if staging is None or not staging.rows:
+            return Loaded(0, self._catalog.load(table.name).current_snapshot_id, NOT_CHECKED)
+        happened = self._commits.earlier_batch(call)
+        if happened:
+            return Loaded(staging.rows, happened.snapshot_id, NOT_CHECKED)
+        call.check()
+        with self._jobs.begin(BULK, table, load.progress, call) as job:
+            for _ in range(_MOVES):
+                try:
+                    load.progress.phase = "writing"
+                    files = self._move(table, staging, call)
+                    load.progress.phase = "committing"
+                    effect = self._commit(table, files, call, job)
+                    break
+                except _TableMoved:
+                    table = self._followed(table)
+            else:
+                raise _TableMoved(table)
+        load.progress.phase = "done"
+        return Loaded(staging.rows, effect.snapshot_id, self._upkeep.check_after_write(effect.after))
 
-        `tries` is told each batch before it is committed.
-        """
+    def start(self, load: Load, work: Callable[[], None]) -> None:
+        """Do the work of a job with a load on a thread of ours, then close the load. Returns at once."""
 
-        def run() -> Loaded:
+        def run() -> None:
             try:
-                return self._finish(load, ask, tries)
+                work()
             finally:
                 load.close()
 
-        try:
-            return self._threads.submit(run)
-        except RuntimeError:
-            load.close()
-            raise
+        self._threads.submit(run)
+        load.handed_over = True
 
     def close(self) -> None:
         self._threads.shutdown(wait=False)
@@ -183,38 +202,15 @@ class Bulk:
             load.staging.finish()
         progress.bytes = load.body.size
 
-    def _finish(self, load: Load, ask: Ask, tries: Callable[[str], object]) -> Loaded:
-        table, staging = load.table, load.staging
-        if staging is None or not staging.rows:
-            return Loaded(0, self._catalog.load(table.name).current_snapshot_id, NOT_CHECKED)
-        happened = self._commits.happened(ask)
-        if happened:
-            return Loaded(staging.rows, happened.snapshot_id, NOT_CHECKED)
-        load.running.check()
-        with self._writers.writing(table.uuid, "a bulk load") as writer:
-            for _ in range(_MOVES):
-                try:
-                    load.progress.phase = "writing"
-                    files = self._move(table, staging, load.running)
-                    load.progress.phase = "committing"
-                    effect = self._commit(table, files, ask, tries, load.running, writer)
-                    break
-                except _TableMoved:
-                    table = self._followed(table)
-            else:
-                raise _TableMoved(table)
-        load.progress.phase = "done"
-        return Loaded(staging.rows, effect.snapshot_id, self._upkeep.check_after_write(effect.after))
-
     def _followed(self, table: Table) -> Table:
-        """The table as it is now, if it has got nothing but columns that are worked out; else the load is refused."""
+        """The table as it is now, if it has only gained derived columns; otherwise the load is refused."""
         now = self._catalog.load(table.name)
         if now.uuid != table.uuid or not only_derived_since(now.schema, table.schema, now.derived):
             raise _TableMoved(table)
         return now
 
-    def _move(self, table: Table, staging: Staging, running: Running) -> Staged:
-        """Spark writes the table's files; this takes long, and nobody waits for the table meanwhile."""
+    def _move(self, table: Table, staging: Staging, call: Call) -> StagedFiles:
+        """Have Spark write the table's files. This takes long, so it does not hold the table's lock."""
         try:
             files = self._engine.run(
                 move,
@@ -224,10 +220,10 @@ class Bulk:
                 schema=table.stored_schema,
                 partition=table.stored_partition,
                 derived=table.derived,
-                on_cancel=running.on_cancel,
+                on_cancel=call.on_cancel,
             )
         except Exception as e:
-            running.check()  # what a job meets whose Spark jobs were cancelled can be anything
+            call.check()  # a job whose Spark jobs were cancelled can fail in any way
             now = self._catalog.load(table.name)
             if (now.uuid, now.schema_id) != (table.uuid, table.schema_id):
                 raise _TableMoved(table) from e
@@ -242,22 +238,21 @@ class Bulk:
     def _commit(
         self,
         table: Table,
-        files: Staged,
-        ask: Ask,
-        tries: Callable[[str], object],
-        running: Running,
-        writer: Writer,
-    ) -> Effect:
+        files: StagedFiles,
+        call: Call,
+        job: Job,
+    ) -> CommitResult:
         tried = False
 
         def change(current: Table, batch: str) -> None:
-            def still_ours() -> None:
+            def gate() -> None:
                 self._commits.must_be_ours(batch)
-                writer.still_noted()
+                job.commit_gate()
 
             nonlocal tried
-            running.seal()
-            tries(batch)
+            call.seal()
+            if job.record.listed:
+                self._jobs.tries(job, batch)
             tried = True
             self._engine.run(
                 append.commit,
@@ -266,28 +261,28 @@ class Bulk:
                 batch,
                 uuid=table.uuid,
                 schema_id=table.schema_id,
-                before_commit=still_ours,
+                gate=gate,
             )
 
         try:
-            effect = self._commits.commit(table, "WRITE", ask, change, records=files.records)
+            effect = self._commits.commit(table, "WRITE", call, change, records=files.records)
         except Exception as e:
             if tried and isinstance(e, OutcomeUnknown | TableNotFound):
-                raise  # the files may be a snapshot's by now
+                raise  # a snapshot may have the files already
             self._discard(table, files)
-            if isinstance(e, Moved):
+            if isinstance(e, TableChanged):
                 raise _TableMoved(table) from e
             raise
         if not tried:
             self._discard(table, files)
         return effect
 
-    def _discard(self, table: Table, files: Staged) -> None:
-        """Delete files that certainly no snapshot holds."""
+    def _discard(self, table: Table, files: StagedFiles) -> None:
+        """Delete files that no snapshot can have."""
         try:
-            self._engine.run(append.discard, table.spark_name, files)
+            self._engine.run(append.discard, files)
         except Exception as e:
-            log.warning("files of a load of %s that was not committed could not be deleted: %s", table.name, e)
+            log.warning("files of an uncommitted load of %s could not be deleted: %s", table.name, e)
 
 
 class _TableMoved(CommitConflict):

@@ -3,15 +3,15 @@
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from service.engine.rows import arrow_schema
-from service.schema import TableSchema
+from service.engine.session.rows import arrow_schema
+from service.model.schema.types import TableSchema
 
 
 def target_schema(schema: TableSchema) -> pa.Schema:
-    """The table's, except that what is inside of other values may be null.
+    """The table's schema, except that nested values may be null.
 
-    Where the value around it is null it is null too, and Arrow's writers take that for a fault. That nothing else is
-    null which may not be has been checked before.
+    A nested value is null if its parent is null, and Arrow's writers would refuse that. Other nulls in required nested
+    values have been refused before.
     """
     return pa.schema([pa.field(f.name, _inside(f.type), f.nullable) for f in arrow_schema(schema)])
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.budget import Budget
+from service.api.memory_budget import MemoryBudget
 from service.errors import TooManyRequests
 
 MIB = 1024 * 1024
 
 
 def test_a_request_counts_by_its_bytes_eightfold_and_a_little_for_itself() -> None:
-    budget = Budget(100, 1)
+    budget = MemoryBudget(100, 1)
     with budget.hold() as held:
         little = budget.taken
         held.add(1000)
@@ -25,7 +25,7 @@ def test_a_request_counts_by_its_bytes_eightfold_and_a_little_for_itself() -> No
 
 
 def test_many_small_requests_fit_where_a_few_large_ones_do_not() -> None:
-    budget, held = Budget(100, 1), []
+    budget, held = MemoryBudget(100, 1), []
     for _ in range(1000):
         hold = budget.hold()
         hold.__enter__().add(1000)
@@ -38,7 +38,7 @@ def test_many_small_requests_fit_where_a_few_large_ones_do_not() -> None:
 
 
 def test_a_refusal_names_the_limit_and_its_setting_and_takes_nothing() -> None:
-    budget = Budget(64, 1)
+    budget = MemoryBudget(64, 1)
     with budget.hold() as held:
         before = budget.taken
         with pytest.raises(TooManyRequests, match=r"64 MiB, FIRN_LIMITS__MEMORY_MB"):
@@ -49,7 +49,7 @@ def test_a_refusal_names_the_limit_and_its_setting_and_takes_nothing() -> None:
 
 
 def test_a_full_house_refuses_the_next_at_the_door() -> None:
-    budget = Budget(64, 1)
+    budget = MemoryBudget(64, 1)
     with budget.hold() as held:
         held.take(64 * MIB - held.bytes)
         with pytest.raises(TooManyRequests), budget.hold():
@@ -58,7 +58,7 @@ def test_a_full_house_refuses_the_next_at_the_door() -> None:
 
 
 def test_what_a_failed_request_took_is_given_back() -> None:
-    budget = Budget(64, 1)
+    budget = MemoryBudget(64, 1)
 
     def fail() -> None:
         with budget.hold() as held:
@@ -72,14 +72,14 @@ def test_what_a_failed_request_took_is_given_back() -> None:
 
 @pytest.mark.parametrize(("memory_mb", "body_mb"), [(64, 64), (64, 2048), (1024, 64), (1_000_000, 1)])
 def test_the_largest_body_there_may_be_fits(memory_mb: int, body_mb: int) -> None:
-    with Budget(memory_mb, body_mb).hold() as held:
+    with MemoryBudget(memory_mb, body_mb).hold() as held:
         held.add(body_mb * MIB)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5 * MIB)), max_size=40))
 def test_never_is_more_taken_than_there_is(steps: list[tuple[int, int]]) -> None:
     """Four requests that come, grow and go in any order."""
-    budget, inside = Budget(64, 1), {}
+    budget, inside = MemoryBudget(64, 1), {}
     for who, size in steps:
         if who not in inside:
             hold = budget.hold()
@@ -95,7 +95,7 @@ def test_never_is_more_taken_than_there_is(steps: list[tuple[int, int]]) -> None
 
 
 def test_requests_on_many_threads_leave_nothing_behind() -> None:
-    budget, refused = Budget(64, 1), []
+    budget, refused = MemoryBudget(64, 1), []
 
     def work() -> None:
         for i in range(200):

@@ -1,5 +1,6 @@
 """Events ↔ requests: each form is understood, and whatever is not is answered, never thrown."""
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterator
@@ -7,11 +8,13 @@ from typing import Any, Literal
 
 import pytest
 
-from service import events, wire
-from service.app import App
-from service.context import Context
-from service.operation import ChangeRequest, Request, Result, operation
-from service.router import Router
+from service import app as composition
+from service.api import events
+from service.app import App, lambda_handler
+from service.model import wire
+from service.model.call import Call
+from service.operations.operation import ChangeRequest, Request, Result, operation
+from service.pipeline.pipeline import Pipeline
 from service.settings import load
 
 
@@ -26,7 +29,7 @@ class Said(Result):
 
 
 @operation(Ask, Said, pool="queries")
-def echo(request: Ask, context: Context) -> Said:
+def echo(request: Ask) -> Said:
     """Say it back."""
     wide = isinstance(request.value, int) and request.value.bit_length() > 63
     return Said(read=repr(request.value), value=None if wide else request.value)
@@ -37,29 +40,33 @@ class Add(ChangeRequest):
 
 
 @operation(Add, Said, pool="edits")
-def add(request: Add, context: Context) -> Said:
+def add(request: Add, call: Call) -> Said:
     """Say which key it came with."""
-    return Said(read=context.ask.key.text if context.ask.key else "", value=context.ask.request_id)
+    return Said(read=call.key.text if call.key else "", value=call.id)
 
 
 class Service:
     """A service that only echoes."""
 
-    def __init__(self, router: Router) -> None:
-        self.router = router
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+
+    def answer(self, event: Any, request_id: str) -> bytes:
+        text = event if isinstance(event, bytes | str) else json.dumps(event)
+        return asyncio.run(events.respond(text, self.pipeline, Call(request_id)))
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     app = App(load({"FIRN_HOME": str(tmp_path_factory.mktemp("home"))}), [])
-    router = Router([echo, add], app.context)
-    yield Service(router)
-    router.close()
+    pipeline = Pipeline([echo, add], app.parts, app.settings.limits)
+    yield Service(pipeline)
+    pipeline.close()
     app.stop()
 
 
 def told(event: Any, service: Service) -> tuple[int, Any, dict[str, Any]]:
-    answer = wire.parse(events.submit(event, service, "r1").result(10))
+    answer = wire.parse(service.answer(event, "r1"))
     assert set(answer) == {"statusCode", "headers", "body"}
     return answer["statusCode"], wire.parse(answer["body"]), answer["headers"]
 
@@ -149,10 +156,10 @@ def test_a_wrong_event_is_answered_with_a_fitting_status(
 def test_an_events_header_is_the_key_of_its_request(door: dict[str, Any], name: str, service: Service) -> None:
     body = json.dumps({"operation": "ADD", "tenant_id": "a", "table": f"{name}-{len(door)}"})
     event = {**door, "headers": {"X-Other": "o", name: "k1"}, "body": body}
-    first = events.submit(event, service, "r1").result(10)
+    first = service.answer(event, "r1")
     said = wire.parse(wire.parse(first)["body"])
     assert (said["read"], said["value"]) == ("k1", "r1")
-    again = wire.parse(events.submit(event, service, "r2").result(10))
+    again = wire.parse(service.answer(event, "r2"))
     assert again["body"] == wire.parse(first)["body"]
     assert again["headers"]["X-Request-Id"] == "r2"
 
@@ -181,11 +188,11 @@ class Runtime:
 
 
 def test_a_function_runtime_gets_the_answer_as_an_object(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "_running", service)
-    answer = events.lambda_handler({**V1, "body": TEXT}, Runtime())
+    monkeypatch.setattr(composition, "_for_events", service)
+    answer = lambda_handler({**V1, "body": TEXT}, Runtime())
     assert answer["statusCode"] == 200
     assert wire.parse(answer["body"])["metadata"]["request_id"] == "from-the-runtime"
-    assert events.lambda_handler({**V1, "body": TEXT}, None)["headers"]["X-Request-Id"]
+    assert lambda_handler({**V1, "body": TEXT}, None)["headers"]["X-Request-Id"]
 
 
 @pytest.mark.parametrize(
@@ -195,8 +202,8 @@ def test_a_function_runtime_gets_the_answer_as_an_object(service: Service, monke
 def test_a_value_that_a_runtime_has_parsed_already_is_read_as_it_was_sent(
     value: Any, read: str, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_running", service)
-    answer = events.lambda_handler({**V1, "body": {**REQUEST, "value": value}}, Runtime())
+    monkeypatch.setattr(composition, "_for_events", service)
+    answer = lambda_handler({**V1, "body": {**REQUEST, "value": value}}, Runtime())
     assert wire.parse(answer["body"])["read"] == read
 
 
@@ -204,6 +211,6 @@ def test_a_value_that_a_runtime_has_parsed_already_is_read_as_it_was_sent(
 def test_a_value_that_json_does_not_have_is_refused_by_a_function_too(
     value: Any, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_running", service)
-    answer = events.lambda_handler({**V1, "body": {**REQUEST, "value": value}}, Runtime())
+    monkeypatch.setattr(composition, "_for_events", service)
+    answer = lambda_handler({**V1, "body": {**REQUEST, "value": value}}, Runtime())
     assert (answer["statusCode"], wire.parse(answer["body"])["error"]["code"]) == (400, "INVALID_REQUEST")

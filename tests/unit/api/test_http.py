@@ -4,25 +4,28 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import httpx
 import pytest
 
-from service import http, wire
+from service.api import http
 from service.app import App
 from service.catalog.tables import Table
-from service.context import Context
-from service.errors import Cancelled
-from service.jobs.job import Progress
-from service.jobs.running import Running
-from service.names import TableName
-from service.operation import ChangeRequest, Result, operation
-from service.router import Router
-from service.schema import parse_schema
+from service.errors import Cancelled, LedgerUnavailable, TooManyRequests
+from service.jobs.background import Background
+from service.jobs.job import BulkProgress
+from service.jobs.jobs import Jobs
+from service.ledger.ledger import Ledger
+from service.model import wire
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.schema.definition import parse_schema
+from service.operations.operation import ChangeRequest, Parts, Result, operation
+from service.pipeline.pipeline import Pipeline
 from service.settings import Settings, load
+from service.writes.bulk.load import Bulk
 from tests.fakes import FakeCatalog, MuteLedger
 
 MIB = 1024 * 1024
@@ -44,19 +47,19 @@ class Done(Result):
     length: int
 
 
-waiting: list[tuple[Context, "Future[bytes]"]] = []
+waiting: list[tuple[Call, "Future[bytes]"]] = []
 
 
 @operation(Add, Done, pool="edits")
-def add(request: Add, context: Context) -> Done:
+def add(request: Add, call: Call) -> Done:
     """Say which key it came with."""
-    return Done(key=context.ask.key.text if context.ask.key else None, length=len(request.text))
+    return Done(key=call.key.text if call.key else None, length=len(request.text))
 
 
 @operation(Wait, Done, pool="inline")
-def wait(request: Wait, context: Context) -> "Done | Future[bytes]":
+def wait(request: Wait, call: Call) -> "Done | Future[bytes]":
     """Be answered when the test says so."""
-    waiting.append((context, Future()))
+    waiting.append((call, Future()))
     return waiting[-1][1]
 
 
@@ -65,9 +68,12 @@ class Service:
 
     ready, state = True, "ready"
 
-    def __init__(self, settings: Settings, router: Router) -> None:
+    busy = False
+
+    def __init__(self, settings: Settings, parts: Parts, pipeline: Pipeline) -> None:
         self.settings = settings
-        self.router = router
+        self.parts = parts
+        self.pipeline = pipeline
         self.door = http.create(self)
 
     def start(self) -> None: ...
@@ -88,12 +94,13 @@ def service(app: App, tmp_path: Path) -> Iterator[Service]:
     """A service of two operations; requests may hold 64 MiB together, which is 8 MiB of JSON."""
     waiting.clear()
     ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    router = Router([add, wait], replace(app.context, ledger=ledger))
-    yield Service(app.settings, router)
+    parts = app.parts.replaced({Ledger: ledger})
+    pipeline = Pipeline([add, wait], parts, app.settings.limits)
+    yield Service(app.settings, parts, pipeline)
     for _, answer in waiting:
         if not answer.done():
             answer.set_result(b"")
-    router.close()
+    pipeline.close()
 
 
 @pytest.fixture
@@ -151,8 +158,8 @@ def test_when_the_memory_is_taken_the_next_is_told_to_come_back_at_once_and_othe
             await client.post("/database", content=body("ADD", 10)),
             await client.get("/health"),
         ]
-        for context, answer in waiting:
-            answer.set_result(context.reply(Done(key=None, length=0)))
+        for asked_for, answer in waiting:
+            answer.set_result(asked_for.respond(Done(key=None, length=0)))
         assert [r.status_code for r in await asyncio.gather(*large)] == [200, 200]
         answers.append(await client.post("/database", content=body("ADD", 3 * MIB)))
         return answers
@@ -214,13 +221,45 @@ def test_a_caller_who_hangs_up_leaves_nothing_behind(service: Service, caplog: p
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
+        assert service.pipeline.busy, "what it asked for goes on"
+        asked_for, answer = waiting[0]
+        answer.set_result(asked_for.respond(Done(key=None, length=0)))
+        assert await asyncio.to_thread(service.pipeline.drain, 5)
 
     asked(service.door, talk)
-    assert service.router.busy, "what it asked for goes on"
-    context, answer = waiting[0]
-    answer.set_result(context.reply(Done(key=None, length=0)))
-    assert service.router.drain(5)
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(("path", "methods"), http.ROUTES.items())
+def test_a_wrong_method_is_405_and_names_the_right_ones(door: Any, path: str, methods: str) -> None:
+    async def talk(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.put(path.format(id="x", tenant="a", namespace="b", table="t"))
+
+    answer = asked(door, talk)
+    assert code(answer) == (405, "METHOD_NOT_ALLOWED")
+    assert f"takes {methods}, not PUT" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/database", "/2015-03-31/functions/function/invocations"])
+def test_a_client_that_hangs_up_while_it_sends_gets_nothing_and_nothing_is_logged(
+    door: Any, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hang_up() -> None:
+        part = {"type": "http.request", "body": b"id\n", "more_body": True}
+        messages: Iterator[dict[str, Any]] = iter([part, *[{"type": "http.disconnect"}] * 3])
+
+        async def receive() -> dict[str, Any]:
+            return next(messages)
+
+        async def send(message: dict[str, Any]) -> None:
+            raise AssertionError("nobody is there")
+
+        headers = [(b"content-type", b"text/csv")]
+        scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": path, "headers": headers}
+        await door({**scope, "query_string": b""}, receive, send)
+
+    asyncio.run(hang_up())
+    assert "ERROR" not in caplog.text
 
 
 class TestJobs:
@@ -241,13 +280,13 @@ class TestJobs:
     def test_a_job_is_cancelled_by_delete_and_ends_as_cancelled(self, app: App, door: Any, table: Table) -> None:
         begun, cancelled = threading.Event(), threading.Event()
 
-        def work(running: Running) -> bytes:
+        def work(running: Call) -> bytes:
             running.on_cancel(cancelled.set)
             begun.set()
             assert cancelled.wait(30)
             raise Cancelled(details={"files": 2})
 
-        path = f"/jobs/{app.context.background.start('COMPACT', table, Progress(), work)}"
+        path = f"/jobs/{app.parts[Background].start('COMPACT', table, BulkProgress(), Call('r'), work)}"
         assert begun.wait(30)
 
         async def talk(client: httpx.AsyncClient) -> list[dict[str, Any]]:
@@ -276,3 +315,57 @@ class TestJobs:
         assert code(deleted) == code(read) == (404, "NOT_FOUND")
         assert code(posted) == (405, "METHOD_NOT_ALLOWED")
         assert "takes GET and DELETE, not POST" in posted.text
+
+
+INVOCATIONS, RECORDS = "/2015-03-31/functions/function/invocations", "/tables/a/b/t/records"
+EVENT = wire.render({"httpMethod": "POST", "path": "/database", "body": body("ADD").decode()})
+
+
+class TestRetryAfter:
+    """Every 429 and 503 says when to come again, whatever the route."""
+
+    @staticmethod
+    def ask(door: Any, method: str, path: str, content: bytes = b"") -> tuple[int, str | None]:
+        async def talk(client: httpx.AsyncClient) -> httpx.Response:
+            return await client.request(method, path, content=content, headers={"Content-Type": "application/x-ndjson"})
+
+        answer = asked(door, talk)
+        if path != INVOCATIONS:
+            return answer.status_code, answer.headers.get("Retry-After")
+        event = wire.parse(answer.content)
+        return event["statusCode"], event["headers"].get("Retry-After")
+
+    @pytest.mark.parametrize(
+        ("path", "content"), [("/database", body("ADD")), (INVOCATIONS, EVENT), (RECORDS, b'{"id": 1}')]
+    )
+    def test_of_a_service_that_stops(self, service: Service, path: str, content: bytes) -> None:
+        service.pipeline.drain(0)
+        assert self.ask(service.door, "POST", path, content) == (503, "1")
+
+    @pytest.mark.parametrize(("path", "content"), [("/database", body("ADD")), (INVOCATIONS, EVENT)])
+    def test_of_one_with_too_many_requests(self, service: Service, path: str, content: bytes) -> None:
+        service.pipeline.admission._limit = 0
+        assert self.ask(service.door, "POST", path, content) == (429, "1")
+
+    def test_of_one_with_too_many_bulk_loads(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(service.parts[Bulk], "open", failing(TooManyRequests("two are under way")))
+        assert self.ask(service.door, "POST", RECORDS, b'{"id": 1}') == (429, "1")
+
+    @pytest.mark.parametrize(("method", "part"), [("GET", "describe"), ("DELETE", "cancel")])
+    def test_of_jobs_whose_ledger_is_silent(
+        self, method: str, part: str, service: Service, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(service.parts[Jobs], part, failing(LedgerUnavailable("no answer")))
+        # The routes were registered with the parts as they are now.
+        assert self.ask(http.create(service), method, "/jobs/x") == (503, "1")
+
+    def test_of_one_that_is_not_ready(self, service: Service) -> None:
+        service.ready = False
+        assert self.ask(service.door, "GET", "/ready") == (503, "1")
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import uvicorn
 
-from service.http_server import Server
+from service.api.server import Server
 
 ASK = b"GET / HTTP/1.1\r\nHost: firn\r\n\r\n"
 

@@ -12,14 +12,15 @@ import httpx
 import pytest
 import uvicorn
 
-from service import http, wire
+from service.api import http
 from service.app import App
-from service.context import Context
 from service.errors import EngineUnavailable
-from service.operation import Request, Result, operation
-from service.router import Router
+from service.model import wire
+from service.model.call import Call
+from service.operations.operation import Parts, Request, Result, operation
+from service.pipeline.pipeline import Pipeline
+from service.queries.streaming.streams import Stream
 from service.settings import Settings, load
-from service.streams.streams import Stream
 from tests.harness import free_port, wait_until
 
 CHUNK = b"x" * 256 * 1024
@@ -45,13 +46,13 @@ class Read(Request):
 
 
 @operation(Read, Result, pool="queries")
-def read(request: Read, context: Context) -> "Result | Stream":
+def read(request: Read, call: Call) -> "Result | Stream":
     """Stream what the test says."""
-    if context.caller.accept != "text/csv":
+    if call.accept != "text/csv":
         return Result()
     with ExitStack() as held:
         held.callback(source.let_go.set)
-        held.enter_context(context.caller.telling(source.cancelled.set))
+        held.enter_context(call.cancelling(source.cancelled.set))
         source.opened.set()
         if source.wait:
             assert source.wait.wait(20)
@@ -61,32 +62,38 @@ def read(request: Read, context: Context) -> "Result | Stream":
 
 
 class Service:
-    ready, state = True, "ready"
+    ready, state, busy = True, "ready", False
 
-    def __init__(self, settings: Settings, router: Router) -> None:
+    def __init__(self, settings: Settings, parts: Parts, pipeline: Pipeline) -> None:
         self.settings = settings
-        self.router = router
+        self.parts = parts
+        self.pipeline = pipeline
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
 
 
 @pytest.fixture
-def router(tmp_path: Path) -> Iterator[Router]:
+def service(tmp_path: Path) -> Iterator[Service]:
     app = App(load({"FIRN_HOME": str(tmp_path), "FIRN_LIMITS__STREAM_STALL_S": "1"}), [])
-    router = Router([read], app.context)
-    yield router
-    router.close()
+    pipeline = Pipeline([read], app.parts, app.settings.limits)
+    yield Service(app.settings, app.parts, pipeline)
+    pipeline.close()
     app.stop()
 
 
 @pytest.fixture
-def client(router: Router) -> Iterator[httpx.Client]:
+def pipeline(service: Service) -> Pipeline:
+    return service.pipeline
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[httpx.Client]:
     """A client of a server that has one operation, which streams; `source` is fresh."""
     global source
     source = Source()
     port = free_port()
-    edge: Any = http.create(Service(router.context.settings, router))
+    edge: Any = http.create(service)
     server = uvicorn.Server(uvicorn.Config(edge, port=port, log_level="critical", timeout_graceful_shutdown=1))
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not on this thread
     thread = threading.Thread(target=server.run, daemon=True)
@@ -124,21 +131,21 @@ def test_a_stream_is_sent_whole_with_its_type_its_snapshot_and_its_request(clien
 
 
 @pytest.mark.parametrize("error", [EngineUnavailable("the engine is gone"), RuntimeError("a defect")])
-def test_a_failure_on_the_way_breaks_the_connection(client: httpx.Client, router: Router, error: Exception) -> None:
+def test_a_failure_on_the_way_breaks_the_connection(client: httpx.Client, pipeline: Pipeline, error: Exception) -> None:
     source.chunks = broken(error)
     with pytest.raises(httpx.RemoteProtocolError):
         client.post("/database", content=REQUEST, headers=CSV)
     assert source.let_go.wait(5)
-    wait_until(lambda: not router.busy, 5)
+    wait_until(lambda: not pipeline.busy, 5)
 
 
-def test_a_stream_is_under_way_until_it_is_let_go(client: httpx.Client, router: Router) -> None:
+def test_a_stream_is_under_way_until_it_is_let_go(client: httpx.Client, pipeline: Pipeline) -> None:
     source.chunks = forever()
     with client.stream("POST", "/database", content=REQUEST, headers=CSV) as answer:
         pieces = answer.iter_raw()
         next(pieces)
-        assert not router.drain(0.1)
-    wait_until(lambda: not router.busy, 5)
+        assert not pipeline.drain(0.1)
+    wait_until(lambda: not pipeline.busy, 5)
 
 
 def test_when_its_client_goes_a_stream_is_called_off_and_let_go(client: httpx.Client) -> None:

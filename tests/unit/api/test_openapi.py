@@ -6,18 +6,27 @@ from typing import Any
 
 import pytest
 
-from service import events
-from service.app import discover, openapi
-from service.http import ROUTES
-from service.openapi import document
-from service.operation import Example, Operation
+from handlers import discover
+from service.api import events
+from service.api.docs_page import error_classes
+from service.api.http import ROUTES, declare
+from service.app import openapi
+from service.operations.operation import Example, Operation
 from tests.contract.openapi import problems, resolve
 
 OPERATIONS = discover()
-DOCUMENT: dict[str, Any] = document(OPERATIONS)
+DOCUMENT: dict[str, Any] = declare(OPERATIONS).openapi()
 POST = DOCUMENT["paths"]["/database"]["post"]
 REQUEST = POST["requestBody"]["content"]["application/json"]
 ANSWER = POST["responses"]["200"]["content"]["application/json"]
+JOB = {
+    "id": "j1",
+    "kind": "BULK",
+    "table": {"tenant_id": "a", "namespace": "b", "table": "t"},
+    "state": "running",
+    "progress": {"phase": "staged", "records": 1, "bytes": 2},
+    "created_at": "2026-01-01T00:00:00Z",
+}
 EXAMPLES = [pytest.param(o, e, id=f"{o.name}: {e.title}") for o in OPERATIONS for e in o.examples]
 
 
@@ -100,3 +109,44 @@ def test_a_failure_is_described_as_it_is() -> None:
 )
 def test_what_the_service_refuses_does_not_fit_the_description_either(wrong: dict[str, Any]) -> None:
     assert problems(wrong, REQUEST["schema"], DOCUMENT)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
+def test_examples_are_published_as_they_are(operation: Operation) -> None:
+    for content, part in ((REQUEST, "request"), (ANSWER, "answer")):
+        published = [
+            v["value"] for name, v in content["examples"].items() if v["summary"].startswith(f"{operation.name}: ")
+        ]
+        assert published == [getattr(example, part) for example in operation.examples]
+
+
+def test_every_error_status_is_described_with_its_codes() -> None:
+    codes = {status: response["description"] for status, response in POST["responses"].items() if status.isdigit()}
+    for kind in error_classes():
+        assert kind.status == 405 or kind.code in codes[str(kind.status)]
+    assert codes["504"] == "DEADLINE_EXCEEDED"
+
+
+def test_every_429_and_503_says_when_to_try_again() -> None:
+    responses = [
+        r for path in DOCUMENT["paths"].values() for method in path.values() for r in method["responses"].items()
+    ]
+    busy = [response for status, response in responses if status in ("429", "503")]
+    assert len(busy) > 5
+    assert all("Retry-After" in response["headers"] for response in busy)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/health", events.HEALTHY),
+        ("/ready", {"ready": True, "state": "ready"}),
+        ("/jobs/{id}", {"success": True, "job": JOB, "metadata": {"request_id": "r", "execution_time_ms": 1}}),
+        ("/jobs/{id}", {"success": True, "job": {**JOB, "cancelling": True}, "metadata": {"request_id": "r"}}),
+        ("/jobs/{id}", {"success": True, "job": {**JOB, "error": {"code": "A"}}, "metadata": {"request_id": "r"}}),
+    ],
+)
+def test_what_the_other_routes_respond_fits_its_description(path: str, body: dict[str, Any]) -> None:
+    schema = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert problems(body, schema, DOCUMENT) == []
+    assert problems(dict.fromkeys(body, 1), schema, DOCUMENT)

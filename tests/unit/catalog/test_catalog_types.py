@@ -10,8 +10,9 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, UnknownTransform, VoidTransform
 
 from service.catalog.types import from_iceberg, from_spec, to_iceberg, to_spec
-from service.partition import PartitionField, parse_partition
-from service.schema import Array, DecimalType, Field, Map, Primitive, Struct, TableSchema, parse_schema
+from service.model.schema.definition import parse_schema
+from service.model.schema.partition import PartitionField, parse_partition
+from service.model.schema.types import Array, DecimalType, Field, Map, Primitive, Struct, TableSchema
 from tests.strategies import partitions, schemas
 
 

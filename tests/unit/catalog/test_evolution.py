@@ -9,14 +9,15 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StructType
 
-from service.catalog.alter import Alteration, alter, happened
+from service.catalog.alter import Alteration, alter, altered_by
 from service.catalog.connect import connect
 from service.catalog.tables import Catalog, Table
 from service.errors import FirnError, InvalidSchema, UnknownField
-from service.evolution import Changes, Move, evolved, parse_added, parse_types
-from service.names import TableName
-from service.partition import PartitionField, parse_partition
-from service.schema import Struct, TableSchema, describe_schema, parse_schema
+from service.model.names import TableName
+from service.model.schema.definition import describe_schema, parse_schema
+from service.model.schema.evolution import ColumnMove, SchemaChanges, evolve, parse_added_columns, parse_type_changes
+from service.model.schema.partition import PartitionField, parse_partition
+from service.model.schema.types import Struct, TableSchema
 from service.settings import load
 
 NAME = TableName("acme", "shop", "t")
@@ -34,18 +35,18 @@ SCHEMA = parse_schema({"fields": FIELDS, "primary_key": ["id"]})
 PARTITION = parse_partition({"partitions": [{"field": "day", "transform": "month"}]}, SCHEMA)
 
 
-def changes(**said: Any) -> Changes:
+def changes(**said: Any) -> SchemaChanges:
     """Changes as a request says them."""
     moves = [
-        Move(m[0], m[1], m[2] if len(m) > 2 else None, f"move_columns[{i}]")
+        ColumnMove(m[0], m[1], m[2] if len(m) > 2 else None, f"move_columns[{i}]")
         for i, m in enumerate(said.pop("moves", ()))
     ]
-    added, types = parse_added(said.pop("add", {})), parse_types(said.pop("types", {}))
-    return Changes(add=added, types=types, moves=moves, **said)
+    added, types = parse_added_columns(said.pop("add", {})), parse_type_changes(said.pop("types", {}))
+    return SchemaChanges(add=added, types=types, moves=moves, **said)
 
 
 def after(**said: Any) -> dict[str, Any]:
-    return describe_schema(evolved(SCHEMA, changes(**said), PARTITION))
+    return describe_schema(evolve(SCHEMA, changes(**said), PARTITION))
 
 
 def refused(kind: type[FirnError] = InvalidSchema, **said: Any) -> FirnError:
@@ -175,7 +176,7 @@ class TestWhatIsRefused:
     def test_every_column_of_a_table_without_a_partitioning(self) -> None:
         schema = parse_schema({"fields": {"a": {"type": "long"}}})
         with pytest.raises(InvalidSchema, match="at least one"):
-            evolved(schema, Changes(drop=["a"]), ())
+            evolve(schema, SchemaChanges(drop=["a"]), ())
 
 
 @pytest.fixture(scope="module")
@@ -192,14 +193,14 @@ def test_a_table_becomes_what_was_said_and_its_columns_stay_the_same_ones(catalo
     for number in range(40):
         wanted = anything(table.schema, luck)
         try:
-            expected = evolved(table.schema, wanted, table.past_partition)
+            expected = evolve(table.schema, wanted, table.past_partition)
         except FirnError:
             continue
         before, alteration = table, Alteration(wanted, expected, {})
         table = alter(catalog, table, f"b{number}", lambda _, said=alteration: said)  # type: ignore[misc]  # bound now
         assert catalog.load(table.name).schema == expected == table.schema
         assert ids_after(before, wanted) == ids(table) & ids_after(before, wanted)
-        assert happened(table, f"b{number}")
+        assert altered_by(table, f"b{number}")
         made += 1
     assert made
 
@@ -235,7 +236,7 @@ def altered(home: Path, schema: TableSchema, **said: Any) -> dict[str, Any]:
     catalog = connect(load({"FIRN_HOME": str(home)}))
     table = catalog.create(NAME, schema, (), {})
     wanted = changes(**said)
-    alteration = Alteration(wanted, evolved(schema, wanted, ()), {})
+    alteration = Alteration(wanted, evolve(schema, wanted, ()), {})
     alter(catalog, table, "batch", lambda _: alteration)
     return describe_schema(catalog.load(NAME).schema)
 
@@ -247,7 +248,7 @@ def test_a_key_inside_a_struct_which_others_made_stays(tmp_path: Path) -> None:
     catalog.iceberg.create_table(NAME.identifier, Schema(home, identifier_field_ids=[3]))
     table = catalog.load(NAME)
     wanted = changes(rename={"home": "at", "home.zip": "code"})
-    alteration = Alteration(wanted, evolved(table.schema, wanted, ()), {})
+    alteration = Alteration(wanted, evolve(table.schema, wanted, ()), {})
     schema = alter(catalog, table, "batch", lambda _: alteration).iceberg.schema()
     assert [schema.find_column_name(i) for i in schema.identifier_field_ids] == ["at.code"]
 
@@ -255,7 +256,7 @@ def test_a_key_inside_a_struct_which_others_made_stays(tmp_path: Path) -> None:
 def test_what_the_library_cannot_do_is_a_refusal(tmp_path: Path) -> None:
     catalog = connect(load({"FIRN_HOME": str(tmp_path)}))
     table = catalog.create(NAME, SCHEMA, (), {})
-    alteration = Alteration(Changes(rename={"nowhere": "n"}), SCHEMA, {})
+    alteration = Alteration(SchemaChanges(rename={"nowhere": "n"}), SCHEMA, {})
     with pytest.raises(InvalidSchema, match="one after the other"):
         alter(catalog, table, "batch", lambda _: alteration)
     assert catalog.load(NAME).schema == SCHEMA
@@ -265,12 +266,12 @@ def ids(table: Table) -> frozenset[tuple[int, str]]:
     return frozenset((f.field_id, f.name) for f in table.iceberg.schema().fields)
 
 
-def ids_after(table: Table, wanted: Changes) -> frozenset[tuple[int, str]]:
+def ids_after(table: Table, wanted: SchemaChanges) -> frozenset[tuple[int, str]]:
     """Which columns there must still be, by id, and what they are called then."""
     return frozenset((i, wanted.rename.get(name, name)) for i, name in ids(table) if name not in wanted.drop)
 
 
-def anything(schema: TableSchema, luck: random.Random) -> Changes:
+def anything(schema: TableSchema, luck: random.Random) -> SchemaChanges:
     """Some changes of a table, of which many cannot be."""
     paths = [f.name for f in schema.fields]
     paths += [f"{f.name}.{g.name}" for f in schema.fields if isinstance(f.type, Struct) for g in f.type.fields]
@@ -292,19 +293,19 @@ def anything(schema: TableSchema, luck: random.Random) -> Changes:
     try:
         return changes(rename=rename, add=add, types=types, moves=moves, drop=some(1), nullable=nullable, key=key)
     except FirnError:
-        return Changes()
+        return SchemaChanges()
 
 
 def test_a_partitioning_of_before_is_heeded_too() -> None:
     past = (*PARTITION, PartitionField("name", "identity", "name"))
-    with pytest.raises(InvalidSchema, match="was, partitioned"):
-        evolved(SCHEMA, Changes(drop=["name"]), past)
-    assert evolved(SCHEMA, Changes(rename={"name": "who"}), past).names[1] == "who"
+    with pytest.raises(InvalidSchema, match="is or was partitioned"):
+        evolve(SCHEMA, SchemaChanges(drop=["name"]), past)
+    assert evolve(SCHEMA, SchemaChanges(rename={"name": "who"}), past).names[1] == "who"
 
 
 def test_the_table_remembers_its_last_changes(catalog: Catalog, tmp_path: Path) -> None:
     table = catalog.create(NAME, SCHEMA, (), {})
     for number in range(25):
-        table = alter(catalog, table, f"b{number}", lambda t: Alteration(Changes(), t.schema, {"comment": "x"}))
-    assert not happened(table, "b4")
-    assert all(happened(table, f"b{number}") for number in range(5, 25))
+        table = alter(catalog, table, f"b{number}", lambda t: Alteration(SchemaChanges(), t.schema, {"comment": "x"}))
+    assert not altered_by(table, "b4")
+    assert all(altered_by(table, f"b{number}") for number in range(5, 25))

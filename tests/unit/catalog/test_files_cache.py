@@ -8,8 +8,8 @@ import pytest
 from pyiceberg.io import InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from service.catalog.files import DataFile, Known, count_rows, list_files, matching_files
-from service.catalog.manifests import live_files
+from service.catalog.files.data_files import DataFile, ManifestCache, count_rows, list_files, matching_files
+from service.catalog.files.manifests import live_files
 from service.catalog.tables import Catalog, Table
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
@@ -141,7 +141,7 @@ def listing(path: str, count: int) -> tuple[DataFile, ...]:
 
 
 def test_what_was_not_asked_for_the_longest_is_forgotten_first() -> None:
-    known = Known(30)
+    known = ManifestCache(30)
     for path in ("a", "b"):
         known.put(path, listing(path, 12))
     assert known.get("a") == listing("a", 12)
@@ -151,7 +151,7 @@ def test_what_was_not_asked_for_the_longest_is_forgotten_first() -> None:
 
 
 def test_no_more_is_remembered_than_there_is_room_for() -> None:
-    known = Known(100)
+    known = ManifestCache(100)
     for i in range(1000):
         known.put(f"empty-{i}", ())
         known.put(f"some-{i}", listing("x", i % 7))

@@ -8,8 +8,8 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from service.catalog import connect
-from service.names import TableName
-from service.schema import parse_schema
+from service.model.names import TableName
+from service.model.schema.definition import parse_schema
 from service.settings import load
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
@@ -24,7 +24,7 @@ def test_metadata_is_parsed_anew_only_when_it_has_changed(tmp_path: Path, monkey
         parsed.append(file.location)
         return parse(file)
 
-    monkeypatch.setattr(FromInputFile, "table_metadata", connect._Kept(counting))
+    monkeypatch.setattr(FromInputFile, "table_metadata", connect._MetadataCache(counting))
     catalog = connect.connect(load({"FIRN_HOME": str(tmp_path)}))
     names = [TableName("t", "default", name) for name in ("a", "b")]
     for name in names:

@@ -14,16 +14,16 @@ from pyiceberg.manifest import DataFile as IcebergDataFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
-from service import wire
-from service.catalog.files import DataFile, list_files, matching_files
+from service.catalog.files.data_files import DataFile, list_files, matching_files
+from service.catalog.partitions import format_value as shown_as
 from service.catalog.partitions import partition_values
-from service.catalog.partitions import shown as shown_as
 from service.catalog.tables import Catalog, Table
 from service.errors import InvalidFilter
-from service.partition import PartitionField, parse_partition
-from service.pruning import partition_expression
-from service.schema import parse_schema
-from service.upkeep.partitions import by_partition
+from service.maintenance.advise.partitions import by_partition
+from service.model import wire
+from service.model.filters.pruning import partition_expression
+from service.model.schema.definition import parse_schema
+from service.model.schema.partition import PartitionField, parse_partition
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 TYPES = {

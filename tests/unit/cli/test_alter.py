@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from handlers.alter_table import AlterTable
-from service.cli.alter import CHANGES
-from service.operation import ChangeRequest
-from tests.unit.test_cli_commands import Service, firn
+from service.cli.commands.alter import CHANGES
+from service.operations.operation import ChangeRequest
+from tests.unit.cli.test_commands import Service, firn
 
 ADDRESS = {"operation": "ALTER_TABLE", "tenant_id": "default", "namespace": "default", "table": "t"}
 
@@ -52,8 +52,8 @@ def test_a_file_may_hold_every_change_of_the_operation_and_no_more() -> None:
         ("drop_columns: a\n", "drop_columns must be a list, not 'a'"),
         ("add_columns: [a]\n", "add_columns must be an object"),
         ("description: 5\n", "description must be text, not 5"),
-        ("operation: ALTER_TABLE\n", "no change is said"),
-        ("add_columns: null\n", "no change is said"),
+        ("operation: ALTER_TABLE\n", "no change is given"),
+        ("add_columns: null\n", "no change is given"),
     ],
 )
 def test_a_file_of_changes_turns_the_command_into_no_other(tmp_path: Path, changes: str, says: str) -> None:

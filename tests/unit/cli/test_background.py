@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from service import presence
-from service.cli import background, doors
-from service.cli.doors import AtHome, Wanted, open_door
-from service.cli.remote import Door, Unreachable
-from service.http_idle import Idle
+from service.api.idle import IdleStop
+from service.cli.connection import background, targets
+from service.cli.connection.remote import Connection, Unreachable
+from service.cli.connection.targets import ConnectionOptions, HomeConnection, open_connection
+from service.host import presence
 from service.settings import ROOT, SettingsError
 from tests.cli import Called, call
 from tests.harness import wait_until
@@ -37,8 +37,8 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
 
     monkeypatch.setattr(background.subprocess, "Popen", standin)
     # It is there much sooner than a service.
-    monkeypatch.setattr(background, "_LOOK_EVERY_S", 0.02)
-    monkeypatch.setattr(doors, "_PAUSE_S", 0.02)
+    monkeypatch.setattr(background, "_POLL_S", 0.02)
+    monkeypatch.setattr(targets, "_PAUSE_S", 0.02)
     made = {"FIRN_HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
     yield made
     for pid in starts(tmp_path):
@@ -53,8 +53,10 @@ def starts(home: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-def door(environ: Mapping[str, str], said: list[str] | None = None, **wanted: Any) -> Door:
-    return open_door(Wanted(None, **{"spark": True, **wanted}), environ, (said if said is not None else []).append)
+def connect(environ: Mapping[str, str], said: list[str] | None = None, **wanted: Any) -> Connection:
+    return open_connection(
+        ConnectionOptions(None, **{"needs_spark": True, **wanted}), environ, (said if said is not None else []).append
+    )
 
 
 def answerer(answer: dict[str, Any]) -> int:
@@ -65,7 +67,7 @@ def answerer(answer: dict[str, Any]) -> int:
 
 def test_a_loop_starts_it_once_and_stop_ends_it(environ: dict[str, str], tmp_path: Path) -> None:
     said: list[str] = []
-    answered = {answerer(door(environ, said).ask(LIST)) for _ in range(5)}
+    answered = {answerer(connect(environ, said).send(LIST)) for _ in range(5)}
     assert answered == set(starts(tmp_path))
     assert len(answered) == 1
     assert said == [
@@ -78,40 +80,40 @@ def test_a_loop_starts_it_once_and_stop_ends_it(environ: dict[str, str], tmp_pat
 
 def test_commands_that_come_at_once_start_it_once(environ: dict[str, str], tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as pool:
-        answered = set(pool.map(lambda _: answerer(door({**environ, "STANDIN": "slow"}).ask(LIST)), range(6)))
+        answered = set(pool.map(lambda _: answerer(connect({**environ, "STANDIN": "slow"}).send(LIST)), range(6)))
     assert answered == set(starts(tmp_path))
     assert len(answered) == 1
 
 
 def test_one_that_was_killed_is_replaced(environ: dict[str, str], tmp_path: Path) -> None:
-    first = answerer(door(environ).ask(LIST))
+    first = answerer(connect(environ).send(LIST))
     os.kill(first, signal.SIGKILL)
-    second = answerer(door(environ).ask(LIST))
+    second = answerer(connect(environ).send(LIST))
     assert starts(tmp_path) == [first, second]
 
 
 def test_a_request_before_one_that_ends_goes_to_the_next_with_the_same_key(environ: dict[str, str]) -> None:
-    opened = door(environ)
-    first = answerer(opened.ask(LIST))
+    opened = connect(environ)
+    first = answerer(opened.send(LIST))
     asked: list[str | None] = []
 
     class Listening:
-        """A door that keeps the keys."""
+        """A connection that keeps the keys."""
 
-        def __init__(self, inner: Door) -> None:
+        def __init__(self, inner: Connection) -> None:
             self._inner = inner
 
-        def ask(self, request: Any, key: str | None = None, text: bytes | None = None) -> Any:
+        def send(self, request: Any, key: str | None = None, body: bytes | None = None) -> Any:
             asked.append(key)
-            answer = self._inner.ask(request, key, text)
+            answer = self._inner.send(request, key, body)
             request["namespace"] = "n"
             return answer
 
         def close(self) -> None:
             pass
 
-    at_home = AtHome(lambda: Listening(door(environ)))  # type: ignore[arg-type, return-value]
-    second = answerer(at_home.ask({**LIST, "namespace": "ending"}))
+    at_home = HomeConnection(lambda: Listening(connect(environ)))  # type: ignore[arg-type, return-value]
+    second = answerer(at_home.send({**LIST, "namespace": "ending"}))
     assert first != second
     assert len(asked) == 2
     assert asked[0] is not None
@@ -119,9 +121,9 @@ def test_a_request_before_one_that_ends_goes_to_the_next_with_the_same_key(envir
 
 
 def test_one_that_dies_of_every_request_is_given_up(environ: dict[str, str], tmp_path: Path) -> None:
-    opened = door(environ)
+    opened = connect(environ)
     with pytest.raises(Unreachable):
-        opened.ask({**LIST, "namespace": "dying"})
+        opened.send({**LIST, "namespace": "dying"})
     assert 2 <= len(starts(tmp_path)) <= 3
 
 
@@ -134,20 +136,20 @@ def test_one_that_cannot_start_is_told_with_its_reason_and_its_log(environ: dict
 
 
 def test_other_settings_are_told_and_other_data_is_refused(environ: dict[str, str], tmp_path: Path) -> None:
-    first = answerer(door(environ).ask(LIST))
+    first = answerer(connect(environ).send(LIST))
     said: list[str] = []
-    assert answerer(door({**environ, "FIRN_SPARK__SESSIONS": "3"}, said).ask(LIST)) == first
+    assert answerer(connect({**environ, "FIRN_SPARK__SESSIONS": "3"}, said).send(LIST)) == first
     assert said == [
         "the service of this home was started with other settings (spark.sessions), which hold; `firn stop` ends it"
     ]
     with pytest.raises(SettingsError, match=r"\(catalog.warehouse\), so it has other data; `firn stop` ends it"):
-        door({**environ, "FIRN_CATALOG__WAREHOUSE": "file:///elsewhere"})
+        connect({**environ, "FIRN_CATALOG__WAREHOUSE": "file:///elsewhere"})
 
 
 def test_a_command_without_need_of_spark_uses_it_too(environ: dict[str, str]) -> None:
-    first = answerer(door(environ).ask(LIST))
-    assert answerer(door(environ, spark=False).ask(LIST)) == first
-    assert answerer(door(environ, background=False).ask(LIST)) == first
+    first = answerer(connect(environ).send(LIST))
+    assert answerer(connect(environ, needs_spark=False).send(LIST)) == first
+    assert answerer(connect(environ, background=False).send(LIST)) == first
 
 
 def test_who_owns_the_home_and_listens_to_nobody_is_waited_for(
@@ -157,9 +159,9 @@ def test_who_owns_the_home_and_listens_to_nobody_is_waited_for(
     with (tmp_path / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with monkeypatch.context() as patience:
-            patience.setattr(background, "_STOP_S", 0)
+            patience.setattr(background, "_STOP_TIMEOUT_S", 0)
             done = call(["stop"], environ)
-        assert (done.code, "listens to nobody" in done.err) == (1, True)
+        assert (done.code, "does not listen" in done.err) == (1, True)
         threading.Timer(0.3, lambda: fcntl.flock(lock, fcntl.LOCK_UN)).start()
         done = call(["stop"], environ)
         assert (done.code, done.out) == (0, f"no service of FIRN_HOME {tmp_path} is running\n")
@@ -171,7 +173,7 @@ def test_who_owns_the_home_and_listens_to_nobody_is_waited_for(
             fcntl.flock(lock, fcntl.LOCK_UN)
 
         threading.Thread(target=release).start()
-        assert answerer(door(environ, said).ask(LIST)) in starts(tmp_path)
+        assert answerer(connect(environ, said).send(LIST)) in starts(tmp_path)
     assert said[0].startswith(f"waiting: FIRN_HOME {tmp_path} is in use by another process")
 
 
@@ -180,15 +182,15 @@ def test_one_that_ends_as_soon_as_it_has_started_is_given_up(
 ) -> None:
     monkeypatch.setattr(background, "start", lambda *_: None)
     with pytest.raises(SettingsError, match="a service ends as soon as it has started"):
-        door(environ)
+        connect(environ)
 
 
 def test_one_that_was_started_by_hand_is_not_stopped_without_force(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = answerer(door(environ).ask(LIST))
+    first = answerer(connect(environ).send(LIST))
     by_hand = presence.Presence(first, background=False)
-    monkeypatch.setattr("service.cli.background.presence.find", lambda home: by_hand)
+    monkeypatch.setattr("service.cli.connection.background.presence.find", lambda home: by_hand)
     done = call(["stop"], environ)
     assert (done.code, done.out) == (1, "")
     assert f"process {first} serves FIRN_HOME" in done.err
@@ -196,9 +198,9 @@ def test_one_that_was_started_by_hand_is_not_stopped_without_force(
 
 
 def test_a_large_log_is_put_aside(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "_LARGE_LOG", 10)
+    monkeypatch.setattr(background, "_MAX_LOG_BYTES", 10)
     (tmp_path / "service.log").write_text("x" * 20)
-    door(environ)
+    connect(environ)
     assert (tmp_path / "service.log.1").read_text() == "x" * 20
 
 
@@ -213,7 +215,7 @@ class TestIdle:
             going.set()
             await ending.wait()
 
-        idle = Idle(app, lambda: now[0])
+        idle = IdleStop(app, lambda: now[0])
 
         async def scenario() -> list[float]:
             seen = []
@@ -233,7 +235,7 @@ class TestIdle:
 
     def test_work_behind_the_door_keeps_it_as_long_as_it_takes(self) -> None:
         now = [0.0]
-        idle = Idle(None, lambda: now[0])  # type: ignore[arg-type]
+        idle = IdleStop(None, lambda: now[0])  # type: ignore[arg-type]
         now[0] = 50
         assert idle.seconds(True) == 0
         now[0] = 53
@@ -242,8 +244,8 @@ class TestIdle:
     def test_the_end_comes_once_and_not_while_somebody_is_there(self) -> None:
         busy, ended = threading.Event(), threading.Event()
         busy.set()
-        idle = Idle(None)  # type: ignore[arg-type]
-        idle.end_after(0.05, busy.is_set, ended.set)
+        idle = IdleStop(None)  # type: ignore[arg-type]
+        idle.stop_after(0.05, busy.is_set, ended.set)
         time.sleep(0.2)
         assert not ended.is_set()
         busy.clear()

@@ -11,9 +11,9 @@ import pytest
 from service.cli.catalogue import COMMANDS
 from service.cli.command import Command
 from service.cli.complete import SCRIPTS, complete
+from service.cli.connection.remote import Unreachable
 from service.cli.main import main
 from service.cli.parser import SHARED, arguments_of
-from service.cli.remote import Unreachable
 from service.settings import ROOT
 from tests.cli import Called, call
 
@@ -40,8 +40,8 @@ class Service:
         self.answer = {"success": True, **answer}
         self.asked: list[Any] = []
 
-    def ask(self, request: Any, key: str | None = None, text: bytes | None = None) -> dict[str, Any]:
-        self.asked.append(text or request)
+    def send(self, request: Any, key: str | None = None, body: bytes | None = None) -> dict[str, Any]:
+        self.asked.append(body or request)
         return self.answer
 
     def job(self, job_id: str) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Typing(io.StringIO):
 def firn(line: list[str], service: Any, stdin: Any = None, **environ: str) -> Called:
     out, err = io.StringIO(), io.StringIO()
     try:
-        code = main(line, environ, stdin=stdin or io.StringIO(), stdout=out, stderr=err, door=service)
+        code = main(line, environ, stdin=stdin or io.StringIO(), stdout=out, stderr=err, connection=service)
     except SystemExit as e:
         code = int(e.code or 0)
     return Called(code, out.getvalue(), err.getvalue())
@@ -83,7 +83,7 @@ def test_help_imports_nothing_that_takes_long(line: list[str]) -> None:
 
 def test_a_command_about_a_url_imports_no_part_of_the_service_but_the_command() -> None:
     code = (
-        "import sys\nfrom service.cli import main\nimport service.cli.call as call\ncall.BRISK = ()\n"
+        "import sys\nfrom service.cli import main\nimport service.cli.call as call\ncall.SHORT_PAUSES_S = ()\n"
         "main(['table', 'list', '--url', 'http://127.0.0.1:1'])\n"
         "print(sorted({m for m in sys.modules if m.startswith('service.') and not m.startswith('service.cli')}))"
     )
@@ -225,8 +225,8 @@ def test_what_an_error_quotes_steers_no_terminal() -> None:
 def test_who_reads_no_further_is_no_failure() -> None:
     code = (
         "import sys\nfrom service.cli.main import main\n"
-        "class S:\n def ask(self, r, key=None): return {'success': True, 'tables': ['t' * 60] * 5000}\n"
-        "sys.exit(main(['table', 'list'], door=S()))"
+        "class S:\n def send(self, r, key=None): return {'success': True, 'tables': ['t' * 60] * 5000}\n"
+        "sys.exit(main(['table', 'list'], connection=S()))"
     )
     shell = f'{sys.executable} -c "{code}" | head -1; echo ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, cwd=ROOT, timeout=60)
@@ -264,7 +264,7 @@ def test_what_loses_something_is_not_done_unless_somebody_says_yes(line: list[st
     done = firn(line, service)
     assert (done.code, done.out, service.asked) == (4, "", [])
     assert done.err.startswith("firn: not done: ")
-    assert done.err.endswith("Nobody is there to ask; give --force to do it\n")
+    assert done.err.endswith("There is no terminal to ask on; use --force\n")
     for said, shown in (("\n", ""), ("no\n", ""), ("", "\n")):
         done = firn(line, service, Typing(said))
         assert (done.code, service.asked) == (4, [])
@@ -308,8 +308,8 @@ def test_a_word_that_is_not_known_is_refused_with_the_nearest(
 def test_output_that_cannot_be_written_is_told_in_one_line() -> None:
     code = (
         "import sys\nfrom service.cli.main import main\n"
-        "class S:\n def ask(self, r, key=None): return {'success': True, 'tables': ['t']}\n"
-        "sys.exit(main(['table', 'list'], door=S()))"
+        "class S:\n def send(self, r, key=None): return {'success': True, 'tables': ['t']}\n"
+        "sys.exit(main(['table', 'list'], connection=S()))"
     )
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -394,7 +394,7 @@ class Ending(Service):
 
 
 def test_long_work_is_a_job_that_is_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.cli.work._FIRST_LOOK_S", 0)
+    monkeypatch.setattr("service.cli.connection.jobs._FIRST_PAUSE_S", 0)
     service = Ending()
     assert firn(["table", "compact", "t"], service) == Called(0, "5 files became 1 in 9 ms\n", "")
     [request] = service.asked
@@ -402,7 +402,7 @@ def test_long_work_is_a_job_that_is_asked_after(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_who_is_interrupted_is_told_that_the_job_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.cli.work._FIRST_LOOK_S", 0)
+    monkeypatch.setattr("service.cli.connection.jobs._FIRST_PAUSE_S", 0)
     done = firn(["table", "compact", "t"], Ending(interrupted=True))
     assert (done.code, done.out) == (130, "")
     assert "job j1 goes on" in done.err
@@ -410,7 +410,7 @@ def test_who_is_interrupted_is_told_that_the_job_goes_on(monkeypatch: pytest.Mon
 
 
 def test_where_no_service_answers_it_exits_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.cli.call.BRISK", ())
+    monkeypatch.setattr("service.cli.call.SHORT_PAUSES_S", ())
     done = call(["table", "list"], {"FIRN_URL": "http://127.0.0.1:1"})
     assert (done.code, done.out) == (3, "")
     assert done.err.startswith("firn: no service answers at http://127.0.0.1:1: ")
@@ -429,7 +429,7 @@ def test_a_bad_setting_is_told_in_one_line(tmp_path: Path) -> None:
 
 def test_a_service_that_goes_away_meanwhile_is_told() -> None:
     class Gone(Service):
-        def ask(self, request: Any, key: str | None = None, text: bytes | None = None) -> dict[str, Any]:
+        def send(self, request: Any, key: str | None = None, body: bytes | None = None) -> dict[str, Any]:
             raise Unreachable("no service answers at x: gone")
 
     assert firn(["table", "list"], Gone()) == Called(3, "", "firn: no service answers at x: gone\n")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from service.cli import main
-from service.cli.remote import Remote
+from service.cli.connection.remote import Remote
 from service.settings import ROOT, load
 
 SCRIPT = ROOT / "scripts" / "trigger-compaction.sh"
@@ -107,8 +107,8 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     made = Service()
     monkeypatch.setenv("FIRN_URL", made.url)
     monkeypatch.setenv("FIRN_TENANT", "acme")
-    monkeypatch.setattr("service.cli.compact.PATIENT", (0, 0))
-    monkeypatch.setattr("service.cli.work._FIRST_LOOK_S", 0)
+    monkeypatch.setattr("service.cli.commands.compact.LONG_PAUSES_S", (0, 0))
+    monkeypatch.setattr("service.cli.connection.jobs._FIRST_PAUSE_S", 0)
     yield made
     made.close()
 
@@ -192,8 +192,8 @@ def test_a_refused_recommendation_is_told_and_exits_with_1(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "which tables is not said"),
-        (["--namespace", "shop"], "which tables is not said"),
+        ([], "no table is given"),
+        (["--namespace", "shop"], "no table is given"),
         (["--table", "t", "--url", "localhost:8080"], "no address"),
         (["--table", "t", "--tenat", "x"], "unrecognized arguments"),
     ],
@@ -287,7 +287,7 @@ def test_where_no_firn_answers_it_exits_with_3(service: Service, capsys: pytest.
 
 
 def test_an_address_may_end_with_a_slash(service: Service) -> None:
-    assert Remote(f"{service.url}/").ask({"operation": "COMPACT", "table": "t"}) == MERGED
+    assert Remote(f"{service.url}/").send({"operation": "COMPACT", "table": "t"}) == MERGED
 
 
 def test_its_variables_keep_no_service_from_starting() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from service.cli.remote import Unreachable
+from service.cli.connection.remote import Unreachable
 from tests.cli import Called
-from tests.unit.test_cli_commands import firn
+from tests.unit.cli.test_commands import firn
 
 SCHEMA = "schema: {fields: {id: {type: long, required: true}}, primary_key: [id]}\n"
 SPLIT = f"namespace: shop\ntable: orders\n{SCHEMA}split_points: [100, 200]\n"
@@ -24,7 +24,7 @@ class Service:
         self._there = there
         self._split = split or {"success": True, "split_points": [100, 200], "records_deleted": 0}
 
-    def ask(self, request: dict[str, Any], key: str | None = None) -> dict[str, Any]:
+    def send(self, request: dict[str, Any], key: str | None = None) -> dict[str, Any]:
         self.asked.append(request)
         if request["operation"] == "CREATE_TABLE":
             return {"success": True, "table_created": not self._there}
@@ -77,8 +77,7 @@ def test_one_that_is_created_and_not_split_is_told(file: str) -> None:
 def test_rows_that_came_meanwhile_are_kept_and_told(file: str) -> None:
     split = {"success": True, "split_points": [100, 200], "records_deleted": 1, "backup": "backup-x"}
     assert firn(["table", "create", file], Service(split=split)).out == (
-        "created shop.orders\nit is split at 100, 200\n"
-        "1 row that came meanwhile went by that, and can be restored from backup-x\n"
+        "created shop.orders\nit is split at 100, 200\n1 row written in the meantime can be restored from backup-x\n"
     )
 
 

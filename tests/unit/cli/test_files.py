@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from service.cli.command import Misused
-from service.cli.files import address, read, read_table, scalar, table_of
-from service.cli.values import assignments, partition_of, tenant_of
+from service.cli.command import UsageError
+from service.cli.files import parse_value, read_object, read_table, table_address, table_argument
+from service.cli.values import parse_assignments, parse_partition, single_tenant
 
 
 def args(table: str, **more: Any) -> Namespace:
-    return Namespace(**{"table": table, "tenant": None, "namespace": None, "usual_tenant": "default", **more})
+    return Namespace(**{"table": table, "tenant": None, "namespace": None, "default_tenant": "default", **more})
 
 
 def written(folder: Path, name: str, text: str) -> str:
@@ -22,14 +22,18 @@ def written(folder: Path, name: str, text: str) -> str:
 
 
 def test_a_name_is_a_table_of_the_usual_tenant_and_namespace() -> None:
-    assert table_of(args("orders")) == {"tenant_id": "default", "namespace": "default", "table": "orders"}
+    assert table_argument(args("orders")) == {"tenant_id": "default", "namespace": "default", "table": "orders"}
 
 
 def test_a_file_says_more_and_the_command_line_has_the_last_word(tmp_path: Path) -> None:
     path = written(tmp_path, "t.yaml", "tenant: acme\nnamespace: shop\ntable: orders\nschema: {fields: {}}\n")
-    assert address(args(path)) == {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
-    assert table_of(args(path))["schema"] == {"fields": {}}
-    assert address(args(path, tenant="b", namespace="n")) == {"tenant_id": "b", "namespace": "n", "table": "orders"}
+    assert table_address(args(path)) == {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
+    assert table_argument(args(path))["schema"] == {"fields": {}}
+    assert table_address(args(path, tenant="b", namespace="n")) == {
+        "tenant_id": "b",
+        "namespace": "n",
+        "table": "orders",
+    }
 
 
 def test_json_is_read_as_well(tmp_path: Path) -> None:
@@ -37,7 +41,7 @@ def test_json_is_read_as_well(tmp_path: Path) -> None:
 
 
 def test_a_time_stays_the_text_that_was_written(tmp_path: Path) -> None:
-    assert read(written(tmp_path, "t.yaml", "at: 2024-05-01\nn: 3\nok: true\n")) == {
+    assert read_object(written(tmp_path, "t.yaml", "at: 2024-05-01\nn: 3\nok: true\n")) == {
         "at": "2024-05-01",
         "n": 3,
         "ok": True,
@@ -82,19 +86,19 @@ READ: list[tuple[str, Any]] = [
 def test_what_is_no_number_and_not_true_false_or_null_stays_the_text_that_was_written(
     text: str, tmp_path: Path
 ) -> None:
-    assert read(written(tmp_path, "t.yaml", f"a: {text}\nb: [{text}]\n{text}: 1\n")) == {
+    assert read_object(written(tmp_path, "t.yaml", f"a: {text}\nb: [{text}]\n{text}: 1\n")) == {
         "a": text,
         "b": [text],
         text: 1,
     }
-    assert scalar(text, "x") == text
+    assert parse_value(text, "x") == text
 
 
 @pytest.mark.parametrize(("text", "value"), READ)
 def test_numbers_true_false_and_null_are_read_as_what_they_are(text: str, value: Any, tmp_path: Path) -> None:
-    found = read(written(tmp_path, "t.yaml", f"a: {text}\n"))["a"]
+    found = read_object(written(tmp_path, "t.yaml", f"a: {text}\n"))["a"]
     assert (type(found), found) == (type(value), value)
-    found = scalar(text, "x")
+    found = parse_value(text, "x")
     assert (type(found), found) == (type(value), value)
 
 
@@ -120,30 +124,30 @@ PLAIN = [
 
 @pytest.mark.parametrize("text", [*UNREADABLE, *PLAIN])
 def test_a_value_of_the_command_line_that_is_no_yaml_stays_the_text_that_was_written(text: str) -> None:
-    assert scalar(text, "x") == text
+    assert parse_value(text, "x") == text
 
 
 def test_lists_objects_and_quoted_texts_of_the_command_line_are_read() -> None:
-    assert scalar("[a, 01, 2]", "x") == ["a", "01", 2]
-    assert scalar(" {keep_last: 3}", "x") == {"keep_last": 3}
-    assert scalar("'01'", "x") == "01"
-    assert scalar('"5"', "x") == "5"
+    assert parse_value("[a, 01, 2]", "x") == ["a", "01", 2]
+    assert parse_value(" {keep_last: 3}", "x") == {"keep_last": 3}
+    assert parse_value("'01'", "x") == "01"
+    assert parse_value('"5"', "x") == "5"
 
 
 @pytest.mark.parametrize(
     "text", ["{1: a}", "{a: 1, a: 2}", "[!!binary aGk=]", "[!!bool maybe]", "&a [*a]", "[!!int x]"]
 )
 def test_values_that_no_request_can_hold_are_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(Misused, match=r"t\.yaml is not YAML|t\.yaml must hold"):
-        read(written(tmp_path, "t.yaml", f"a: {text}"))
+    with pytest.raises(UsageError, match=r"t\.yaml is not YAML|t\.yaml must hold"):
+        read_object(written(tmp_path, "t.yaml", f"a: {text}"))
     if text.startswith(("[", "{")):
-        with pytest.raises(Misused, match="--set x is not YAML"):
-            scalar(text, "--set x")
+        with pytest.raises(UsageError, match="--set x is not YAML"):
+            parse_value(text, "--set x")
 
 
 def test_properties_are_lines_whose_dots_lead_into_objects(tmp_path: Path) -> None:
     text = "# how\n\ncompression = zstd\ncompaction.enabled=false\ncompaction.sort_by = [a, b]\n"
-    assert read(written(tmp_path, "t.properties", text)) == {
+    assert read_object(written(tmp_path, "t.properties", text)) == {
         "compression": "zstd",
         "compaction": {"enabled": False, "sort_by": ["a", "b"]},
     }
@@ -156,7 +160,7 @@ def test_properties_are_lines_whose_dots_lead_into_objects(tmp_path: Path) -> No
         ("t.yaml", "namespace: x\n", "table is missing"),
         ("t.yaml", "table: 5\n", "table is missing"),
         ("t.yaml", "table: t\nnamespace: 5\n", "namespace must be text, not 5; put it in quotes"),
-        ("t.yaml", "table: a\ntable: b\n", "'table' stands there twice"),
+        ("t.yaml", "table: a\ntable: b\n", "'table' is given twice"),
         ("t.yaml", "table: a\non: b\n", "'on' is not known of a table"),
         ("t.yaml", "table: a\n1: b\n", "the key 1 is not text; put it in quotes"),
         ("t.yaml", f"a: {'9' * 5000}", "is not YAML"),
@@ -169,7 +173,7 @@ def test_properties_are_lines_whose_dots_lead_into_objects(tmp_path: Path) -> No
     ],
 )
 def test_a_bad_table_file_is_refused_with_what_is_wrong(tmp_path: Path, name: str, text: str, says: str) -> None:
-    with pytest.raises(Misused) as refused:
+    with pytest.raises(UsageError) as refused:
         read_table(written(tmp_path, name, text))
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -185,20 +189,20 @@ def test_a_bad_table_file_is_refused_with_what_is_wrong(tmp_path: Path, name: st
     ],
 )
 def test_a_bad_properties_file_is_refused_with_the_line(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(Misused, match=says):
-        read(written(tmp_path, "t.properties", text))
+    with pytest.raises(UsageError, match=says):
+        read_object(written(tmp_path, "t.properties", text))
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Misused, match=r"cannot be read \(No such file"):
-        read(str(tmp_path / "no.yaml"))
+    with pytest.raises(UsageError, match=r"cannot be read \(No such file"):
+        read_object(str(tmp_path / "no.yaml"))
     (tmp_path / "b.yaml").write_bytes(b"a: \xff")
-    with pytest.raises(Misused, match="not UTF-8 text: byte 3"):
-        read(str(tmp_path / "b.yaml"))
+    with pytest.raises(UsageError, match="not UTF-8 text: byte 3"):
+        read_object(str(tmp_path / "b.yaml"))
 
 
 def test_partition_fields_are_read_with_transform_and_number() -> None:
-    assert partition_of(["day", "at:month", "id:bucket:16", "code:truncate:4"]) == {
+    assert parse_partition(["day", "at:month", "id:bucket:16", "code:truncate:4"]) == {
         "partitions": [
             {"field": "day"},
             {"field": "at", "transform": "month"},
@@ -210,18 +214,18 @@ def test_partition_fields_are_read_with_transform_and_number() -> None:
 
 @pytest.mark.parametrize("text", ["", "a:bucket:x", f"a:bucket:{'9' * 5000}", "a:month:3", "a:bucket:1:2", ":month"])
 def test_a_bad_partition_field_is_refused(text: str) -> None:
-    with pytest.raises(Misused, match="--partition-by"):
-        partition_of([text])
+    with pytest.raises(UsageError, match="--partition-by"):
+        parse_partition([text])
 
 
 def test_assignments_are_names_and_values_once_each() -> None:
-    assert assignments(["a=1", "b=x=y"], "--set") == {"a": "1", "b": "x=y"}
+    assert parse_assignments(["a=1", "b=x=y"], "--set") == {"a": "1", "b": "x=y"}
     for bad in (["a"], ["=1"], ["a=1", "a=2"]):
-        with pytest.raises(Misused, match="--set"):
-            assignments(bad, "--set")
+        with pytest.raises(UsageError, match="--set"):
+            parse_assignments(bad, "--set")
 
 
 def test_several_tenants_are_one_too_many() -> None:
-    with pytest.raises(Misused, match="several tenants"):
-        tenant_of(args("t", usual_tenant="a,b"))
-    assert tenant_of(args("t", usual_tenant="a,b", tenant="a")) == "a"
+    with pytest.raises(UsageError, match="several tenants"):
+        single_tenant(args("t", default_tenant="a,b"))
+    assert single_tenant(args("t", default_tenant="a,b", tenant="a")) == "a"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.cli.in_process import InProcess
+from service.cli.connection.in_process import InProcess
 from service.settings import HomeInUse, load
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
@@ -15,7 +15,7 @@ LIST = {"operation": "LIST_TABLES", "tenant_id": "acme", "namespace": "shop"}
 
 def opened(home: Path, said: list[str] | None = None) -> InProcess:
     said = [] if said is None else said
-    return InProcess.open(load({"FIRN_HOME": str(home)}), said.append, spark=False)
+    return InProcess.open(load({"FIRN_HOME": str(home)}), said.append, needs_spark=False)
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +26,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_metadata_is_changed_and_read_without_spark_and_stays(home: Path) -> None:
     said: list[str] = []
     first = opened(home, said)
-    assert first.ask(CREATE)["table_created"]
+    assert first.send(CREATE)["table_created"]
     first.close()
     assert said == [f"FIRN_HOME {home} has no data yet"]
     second = opened(home, said)
-    assert second.ask(LIST)["tables"] == ["orders"]
+    assert second.send(LIST)["tables"] == ["orders"]
     second.close()
     assert len(said) == 1
 
@@ -44,24 +44,24 @@ def test_a_home_has_one_owner_at_a_time(home: Path) -> None:
 
 
 def test_what_needs_spark_all_the_same_is_refused_at_once(home: Path) -> None:
-    door = opened(home)
-    door.ask(CREATE)
-    answer: dict[str, Any] = door.ask({"operation": "QUERY", **ADDRESS})
+    connection = opened(home)
+    connection.send(CREATE)
+    answer: dict[str, Any] = connection.send({"operation": "QUERY", **ADDRESS})
     assert (answer["success"], answer["error"]["code"]) == (False, "ENGINE_UNAVAILABLE")
-    door.close()
+    connection.close()
 
 
 def test_a_key_beside_a_request_counts_as_one_in_it(home: Path) -> None:
-    door = opened(home)
+    connection = opened(home)
     create = {**CREATE, "table": "keyed"}
-    first = door.ask(create, "k1")
-    assert door.ask(create, "k1") == first
-    assert door.ask(create)["error"]["code"] == "TABLE_EXISTS"
-    door.close()
+    first = connection.send(create, "k1")
+    assert connection.send(create, "k1") == first
+    assert connection.send(create)["error"]["code"] == "TABLE_EXISTS"
+    connection.close()
 
 
 def test_a_job_that_is_not_there_is_told_as_over_http(home: Path) -> None:
-    door = opened(home)
-    for ask in (door.job, door.cancel):
+    connection = opened(home)
+    for ask in (connection.job, connection.cancel):
         assert ask("nope")["error"]["code"] == "NOT_FOUND"
-    door.close()
+    connection.close()

@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cli.cells import clean, cut, pad, width_of, wrapped
-from service.cli.page import Column, Page, count, moment, page_for, shown, size
-from service.cli.progress import Progress
+from service.cli.main import main
+from service.cli.terminal.cells import escape, pad, shorten, width_of, wrap
+from service.cli.terminal.format import format_size, format_time, format_value, plural
+from service.cli.terminal.printer import PageColumn, Printer, printer_for
+from service.cli.terminal.progress import progress_line
+from tests.harness import wait_until
+from tests.unit.cli.test_commands import Ending
 
 
 class Terminal(io.StringIO):
@@ -23,21 +27,21 @@ class Terminal(io.StringIO):
 
 
 COLUMNS = st.lists(
-    st.builds(Column, st.text("ABCDEFG", min_size=1, max_size=8), st.booleans(), st.booleans(), st.booleans()),
+    st.builds(PageColumn, st.text("ABCDEFG", min_size=1, max_size=8), st.booleans(), st.booleans(), st.booleans()),
     min_size=1,
     max_size=12,
 )
 CELLS = st.one_of(st.text(max_size=60), st.integers(), st.none(), st.booleans(), st.lists(st.integers(), max_size=5))
 
 
-def numbered(lines: int, pager: str, **environ: str) -> Page:
-    page = page_for(Terminal(), {"TERM": "xterm", "PAGER": pager, **environ})
+def numbered(lines: int, pager: str, **environ: str) -> Printer:
+    page = printer_for(Terminal(), {"TERM": "xterm", "PAGER": pager, **environ})
     for i in range(lines):
         page.line(str(i))
     return page
 
 
-def printed(page: Page) -> list[str]:
+def printed(page: Printer) -> list[str]:
     page.finish()
     assert isinstance(page.out, io.StringIO)
     return page.out.getvalue().splitlines()
@@ -45,29 +49,30 @@ def printed(page: Page) -> list[str]:
 
 @given(COLUMNS, st.integers(1, 5), st.data())
 def test_no_line_is_wider_than_the_terminal_but_for_what_is_never_cut(
-    columns: list[Column], rows: int, data: st.DataObject
+    columns: list[PageColumn], rows: int, data: st.DataObject
 ) -> None:
-    page = Page(io.StringIO(), width=80)
+    page = Printer(io.StringIO(), width=80)
     cells = [[data.draw(CELLS) for _ in columns] for _ in range(rows)]
     page.table(columns, cells)
-    first = max(width_of(clean(shown(row[0]))) for row in cells) if columns[0].right or columns[0].whole else 0
+    first = max(width_of(escape(format_value(row[0]))) for row in cells) if columns[0].right or columns[0].whole else 0
     assert max(map(width_of, page.lines)) <= max(80, first)
     assert not any(re.search(r"[\x00-\x1f\x7f-\x9f]", line) for line in page.lines)
 
 
 @given(st.text(), st.integers(1, 80))
 def test_a_long_line_goes_on_below_and_no_word_is_broken(text: str, width: int) -> None:
-    made = wrapped(clean(text), width, "  ")
+    made = wrap(escape(text), width, "  ")
     words = [[word for word in line.split(" ") if word] for line in made]
-    assert [word for line in words for word in line] == [word for word in clean(text).split(" ") if word]
+    assert [word for line in words for word in line] == [word for word in escape(text).split(" ") if word]
     assert all(width_of(line) <= width or len(words[i]) <= 1 for i, line in enumerate(made))
 
 
 def test_what_the_next_command_needs_is_whole_also_where_there_is_little_room() -> None:
     name, uuid = "backup-20260301T100000000Z-reinitialise_table-1f0c9a7e", "84f0f3c9-b1a0-4a6d-8f6c-5e1d2b7a9f30"
-    page = Page(io.StringIO(), width=80)
+    page = Printer(io.StringIO(), width=80)
     page.table(
-        [Column("BACKUP", whole=True), Column("KEPT UNTIL", whole=True), Column("BEFORE")], [[name, "x" * 17, "y"]]
+        [PageColumn("BACKUP", whole=True), PageColumn("KEPT UNTIL", whole=True), PageColumn("BEFORE")],
+        [[name, "x" * 17, "y"]],
     )
     page.line(f"the state before is kept as {name}")
     page.line(f"orders  dropped, restorable until 2026-03-01 10:00Z as {uuid}")
@@ -87,26 +92,34 @@ def test_what_the_next_command_needs_is_whole_also_where_there_is_little_room() 
 
 
 def test_a_column_that_goes_leaves_its_room_to_the_others() -> None:
-    page = Page(io.StringIO(), width=39)
-    page.table([Column("A", whole=True), Column("B"), Column("C", whole=True)], [["a" * 10, "b" * 20, "c" * 20]])
+    page = Printer(io.StringIO(), width=39)
+    page.table(
+        [PageColumn("A", whole=True), PageColumn("B"), PageColumn("C", whole=True)], [["a" * 10, "b" * 20, "c" * 20]]
+    )
     assert page.lines[1] == f"{'a' * 10}  {'b' * 20}"
 
 
 @given(st.text(max_size=80), st.integers(1, 40), st.booleans())
 def test_a_cut_text_takes_the_room_it_has_and_no_more(text: str, width: int, middle: bool) -> None:
-    made = cut(clean(text), width, middle=middle)
+    made = shorten(escape(text), width, middle=middle)
     assert width_of(made) <= width
-    assert (made == clean(text)) == (width_of(clean(text)) <= width)
+    assert (made == escape(text)) == (width_of(escape(text)) <= width)
     assert width_of(pad(made, width)) == width
 
 
 def test_two_hundred_tables_have_a_line_each_of_eighty_columns_and_names_keep_both_ends() -> None:
-    page = Page(io.StringIO(), width=80)
+    page = Printer(io.StringIO(), width=80)
     rows = [
         ["default", f"customer_addresses_of_the_european_branch_since_2019_{i:03}", i, 10**6 * i] for i in range(200)
     ]
     page.table(
-        [Column("NAMESPACE", name=True), Column("TABLE", name=True), Column("FILES", True), Column("B", True)], rows
+        [
+            PageColumn("NAMESPACE", name=True),
+            PageColumn("TABLE", name=True),
+            PageColumn("FILES", True),
+            PageColumn("B", True),
+        ],
+        rows,
     )
     lines = printed(page)
     assert len(lines) == 201
@@ -115,26 +128,27 @@ def test_two_hundred_tables_have_a_line_each_of_eighty_columns_and_names_keep_bo
 
 
 def test_columns_stand_under_their_titles_numbers_to_the_right() -> None:
-    page = Page(io.StringIO())
+    page = Printer(io.StringIO())
     page.table(
-        [Column("NAME"), Column("ROWS", right=True), Column("NOTE")], [["a", 5, "x"], ["long name", 12345, None]]
+        [PageColumn("NAME"), PageColumn("ROWS", right=True), PageColumn("NOTE")],
+        [["a", 5, "x"], ["long name", 12345, None]],
     )
     assert printed(page) == ["NAME        ROWS  NOTE", "a              5  x", "long name  12345  -"]
 
 
 def test_wide_and_combining_characters_are_counted_as_they_are_shown() -> None:
-    page = Page(io.StringIO())
-    page.table([Column("A"), Column("B")], [["日本", "x"], ["e\u0301", "y"], ["four", "z"]])
+    page = Printer(io.StringIO())
+    page.table([PageColumn("A"), PageColumn("B")], [["日本", "x"], ["e\u0301", "y"], ["four", "z"]])
     assert printed(page) == ["A     B", "日本  x", "e\u0301     y", "four  z"]
 
 
 def test_what_steers_a_terminal_is_spelt_out() -> None:
-    assert clean("a\nb\t\x1b[31mred\u202e\x85") == "a\\nb\\t\\x1b[31mred\\u202e\\x85"
+    assert escape("a\nb\t\x1b[31mred\u202e\x85") == "a\\nb\\t\\x1b[31mred\\u202e\\x85"
 
 
 def test_columns_that_do_not_fit_are_named_below() -> None:
-    page = Page(io.StringIO(), width=20)
-    page.table([Column(f"COLUMN{i}") for i in range(4)], [["x" * 30] * 4])
+    page = Printer(io.StringIO(), width=20)
+    page.table([PageColumn(f"COLUMN{i}") for i in range(4)], [["x" * 30] * 4])
     assert printed(page) == [
         "COLUMN0    COLUMN1",
         "xxxxxxxx~  xxxxxxxx~",
@@ -145,8 +159,8 @@ def test_columns_that_do_not_fit_are_named_below() -> None:
 
 
 def test_where_there_is_no_terminal_nothing_is_cut_and_nothing_is_bold() -> None:
-    page = page_for(io.StringIO(), {"TERM": "xterm"})
-    page.table([Column("NAME")], [["x" * 500]])
+    page = printer_for(io.StringIO(), {"TERM": "xterm"})
+    page.table([PageColumn("NAME")], [["x" * 500]])
     assert printed(page) == ["NAME", "x" * 500]
 
 
@@ -155,8 +169,8 @@ def test_where_there_is_no_terminal_nothing_is_cut_and_nothing_is_bold() -> None
     [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({}, False)],
 )
 def test_letters_are_bold_in_a_terminal_that_has_them_and_wants_them(environ: dict[str, str], bold: bool) -> None:
-    page = page_for(Terminal(), {**environ, "PAGER": "cat"})
-    page.table([Column("NAME")], [])
+    page = printer_for(Terminal(), {**environ, "PAGER": "cat"})
+    page.table([PageColumn("NAME")], [])
     assert ("\033[1m" in printed(page)[0]) == bold
 
 
@@ -193,8 +207,8 @@ def test_a_terminal_that_can_do_nothing_has_no_pager(
 
 def test_a_terminal_that_knows_no_dots_gets_another_sign() -> None:
     ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    page = Page(ascii_only, width=6)
-    page.table([Column("A")], [["too long"]])
+    page = Printer(ascii_only, width=6)
+    page.table([PageColumn("A")], [["too long"]])
     page.finish()
     assert ascii_only.buffer.getvalue() == b"A\ntoo l~\n"  # type: ignore[attr-defined]
 
@@ -204,32 +218,116 @@ def test_a_terminal_that_knows_no_dots_gets_another_sign() -> None:
     [(None, "-"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (10**6, "977 KiB"), (3 * 2**40, "3.0 TiB")],
 )
 def test_sizes_are_told_as_people_read_them(bytes_: int | None, said: str) -> None:
-    assert size(bytes_) == said
+    assert format_size(bytes_) == said
 
 
 def test_times_and_counts_are_told_as_people_read_them() -> None:
-    assert moment("2026-03-01T10:00:59.123456Z") == "2026-03-01 10:00Z"
-    assert moment("2026-03-01T10:00:00+01:00") == "2026-03-01 09:00Z"
-    assert (moment(None), moment("soon")) == ("-", "soon")
-    assert (count(1, "file"), count(0, "file"), count(1234, "file")) == ("1 file", "0 files", "1,234 files")
+    assert format_time("2026-03-01T10:00:59.123456Z") == "2026-03-01 10:00Z"
+    assert format_time("2026-03-01T10:00:00+01:00") == "2026-03-01 09:00Z"
+    assert (format_time(None), format_time("soon")) == ("-", "soon")
+    assert (plural(1, "file"), plural(0, "file"), plural(1234, "file")) == ("1 file", "0 files", "1,234 files")
 
 
-def test_progress_is_one_line_that_is_written_over_and_leaves_nothing_behind() -> None:
-    out, clock = Terminal(), iter([0.0, 3.0, 4.0])
-    progress = Progress(out, "compact shop.orders", 80, lambda: next(clock))
-    progress({"state": "queued", "progress": {}})
-    figures = {"phase": "rewriting", "bytes_done": 50, "bytes_total": 200, "files_done": 3, "files_total": 12}
-    progress({"state": "running", "progress": figures})
-    progress.end()
-    first, second, last = out.getvalue().split("\r")[1:]
-    assert first == "compact shop.orders: queued 3 s\033[K"
-    assert second == "compact shop.orders [#####---------------]  25% 4 s, 3/12 files\033[K"
-    assert last == "\033[K"
+class Screen:
+    """The lines of a terminal after what was written to it, as far as progress needs it."""
+
+    CONTROL = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
+
+    def __init__(self) -> None:
+        self.lines = [""]
+        self.row = self.column = 0
+        self.cursor = True
+
+    def write(self, text: str) -> None:
+        for part in self.CONTROL.finditer(text):
+            line = self.lines[self.row]
+            if part[0] == "\r":
+                self.column = 0
+            elif part[0] == "\n":
+                self.row, self.column = self.row + 1, 0
+                self.lines += [""] * (self.row == len(self.lines))
+            elif part[2] is None:
+                self.lines[self.row] = (
+                    line[: self.column].ljust(self.column) + part[0] + line[self.column + len(part[0]) :]
+                )
+                self.column += len(part[0])
+            elif part[2] == "A":
+                self.row -= int(part[1] or 1)
+            elif part[2] == "K":
+                self.lines[self.row] = ""
+            elif part[1] == "?25":
+                self.cursor = part[2] == "h"
+            else:
+                assert part[2] == "m", part[0]
 
 
-def test_without_a_terminal_no_progress_is_shown() -> None:
-    out = io.StringIO()
-    progress = Progress(out, "x", None)
-    progress({"state": "running"})
-    progress.end()
-    assert out.getvalue() == ""
+class Watched(Terminal):
+    """A terminal, and what is to be seen on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.screen = Screen()
+
+    def write(self, text: str) -> int:
+        self.screen.write(text)
+        return super().write(text)
+
+    @property
+    def seen(self) -> list[str]:
+        return [" ".join(line.split()) for line in self.screen.lines if line.strip()]
+
+
+FIGURES = {"phase": "rewriting", "bytes_done": 50, "bytes_total": 200, "files_done": 3, "files_total": 12}
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    return Watched()
+
+
+def test_progress_is_one_line_that_is_written_over_and_leaves_nothing_behind(watched: Watched) -> None:
+    with progress_line(watched, "compact shop.orders") as on_progress:
+        on_progress({"state": "queued", "progress": {}})
+        wait_until(lambda: watched.seen and watched.seen[0].startswith("compact shop.orders queued"), 20, every=0.01)
+        on_progress({"state": "running", "progress": FIGURES})
+        wait_until(lambda: "rewriting" in watched.seen[0], 20, every=0.01)
+        [line] = watched.seen
+        assert re.fullmatch(r"compact shop.orders rewriting \S+ ?\S* 25% 0:00:0\d 3/12 files", line), line
+        assert not watched.screen.cursor
+    assert watched.seen == []
+    assert watched.screen.row == 0
+    assert watched.screen.cursor, "the cursor is hidden meanwhile, and back at the end"
+
+
+def test_what_a_name_contains_steers_neither_the_terminal_nor_its_colours(watched: Watched) -> None:
+    with progress_line(watched, "compact [red]x[/red]\x1b[2J") as on_progress:
+        on_progress({"state": "running", "progress": {"phase": "[bold]p\x1b]0;t\x07"}})
+        wait_until(lambda: any("[bold]p" in line for line in watched.seen), 20, every=0.01)
+        assert watched.seen[0].startswith("compact [red]x[/red]\\x1b[2J [bold]p\\x1b]0;t\\x07 ")
+
+
+def test_progress_fits_a_narrow_terminal(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    with progress_line(watched, "compact shop.customer_addresses_since_2019") as on_progress:
+        on_progress({"state": "running", "progress": FIGURES})
+        wait_until(lambda: watched.seen, 20, every=0.01)
+        [line] = [line for line in watched.screen.lines if line.strip()]
+        assert len(line) <= 50
+
+
+def test_a_terminal_that_can_do_nothing_has_no_progress(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    with progress_line(watched, "x") as on_progress:
+        on_progress({"state": "running"})
+    assert watched.getvalue() == ""
+
+
+@pytest.mark.parametrize(("err", "options"), [(io.StringIO(), []), (Terminal(), ["--json"])])
+def test_without_a_terminal_or_with_json_no_progress_is_shown(
+    err: io.StringIO, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.cli.connection.jobs._FIRST_PAUSE_S", 0)
+    assert main(["table", "compact", "t", *options], {}, stdout=io.StringIO(), stderr=err, connection=Ending()) == 0
+    assert err.getvalue() == ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.cli.remote import Remote
+from service.cli.connection.remote import Remote
 from tests.cli import call
 
 DONE = b'{"success":true}'
@@ -33,8 +33,8 @@ class Line:
         return self._answer
 
 
-def door(line: Line) -> Remote:
-    return Remote("http://firn", pause=lambda _: None, pauses_s=(0, 0), send=line)
+def remote(line: Line) -> Remote:
+    return Remote("http://firn", sleep=lambda _: None, pauses_s=(0, 0), transport=line)
 
 
 WRITE: dict[str, Any] = {"operation": "WRITE", "tenant_id": "t", "table": "t"}
@@ -53,7 +53,7 @@ def test_a_request_of_a_file_that_has_no_key_bears_the_same_one_each_time(more: 
     line = Line(breaks=2)
     path = tmp_path / "write.json"
     path.write_text(json.dumps({**WRITE, **more}))
-    assert call(["call", str(path)], {}, door(line)).code == 0
+    assert call(["call", str(path)], {}, remote(line)).code == 0
     assert len(line.keys) == 3
     assert line.keys[0] is not None
     assert len(set(line.keys)) == 1
@@ -64,7 +64,7 @@ def test_a_request_that_has_a_key_bears_no_other(tmp_path: Path) -> None:
     line = Line()
     path = tmp_path / "write.json"
     path.write_text(json.dumps({**WRITE, "idempotency_key": "mine"}))
-    assert call(["call", str(path)], {}, door(line)).code == 0
+    assert call(["call", str(path)], {}, remote(line)).code == 0
     assert line.keys == [None]
 
 
@@ -79,7 +79,7 @@ NOT_FIRN = [
 
 @pytest.mark.parametrize("answer", NOT_FIRN)
 def test_an_answer_that_tells_no_error_as_firn_does_is_not_firn(answer: bytes) -> None:
-    done = call(["table", "list"], {}, door(Line(answer)))
+    done = call(["table", "list"], {}, remote(Line(answer)))
     assert (done.code, done.err.count("\n")) == (3, 1)
     assert done.err.startswith("firn: what answers at http://firn is not Firn: ")
 
@@ -136,7 +136,7 @@ def test_it_is_not_sent_to_where_an_answer_leads(guarded: Guarded) -> None:
 
 
 def test_no_message_has_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.cli.call.BRISK", ())
+    monkeypatch.setattr("service.cli.call.SHORT_PAUSES_S", ())
     done = call(["table", "list"], {"FIRN_URL": "http://ann:secret@127.0.0.1:1"})
     assert done.code == 3
     assert done.err.startswith("firn: no service answers at http://127.0.0.1:1: ")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cli import Called
-from tests.unit.test_cli_commands import firn
+from tests.unit.cli.test_commands import firn
 
 FAILURE = {"namespace": "shop", "table": "b", "state": "failed", "reason": None, "error": {"message": "no luck"}}
 
@@ -25,7 +25,7 @@ class Service:
         self.started = started
         self.asked: list[dict[str, Any]] = []
 
-    def ask(self, request: dict[str, Any], key: str | None = None, text: bytes | None = None) -> dict[str, Any]:
+    def send(self, request: dict[str, Any], key: str | None = None, body: bytes | None = None) -> dict[str, Any]:
         self.asked.append(request)
         if request["operation"] == "RUN_SCHEDULE":
             return {"success": True, "started": self.started, "run": run(), "tables": []}
@@ -45,7 +45,7 @@ class Service:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.cli.work._FIRST_LOOK_S", 0)
+    monkeypatch.setattr("service.cli.connection.jobs._FIRST_PAUSE_S", 0)
 
 
 def ran(service: Service, *options: str) -> Called:
@@ -80,7 +80,7 @@ def test_a_run_that_did_not_go_well_exits_with_1_and_says_why(ended: dict[str, A
 
 def test_a_run_whose_schedule_is_deleted_meanwhile_has_failed() -> None:
     assert ran(Service(run(), None)) == Called(
-        1, "", "firn: SCHEDULE_NOT_FOUND: the schedule nightly was deleted while this run of it was under way\n"
+        1, "", "firn: SCHEDULE_NOT_FOUND: the schedule nightly was deleted while this run of it was in progress\n"
     )
 
 

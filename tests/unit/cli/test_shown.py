@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_cli_commands import Service, Typing, firn
+from tests.unit.cli.test_commands import Service, Typing, firn
 
 BACKUP = "backup-20260301T100000000Z-reinitialise_table-1f0c9a7e"
 UUID = "84f0f3c9-b1a0-4a6d-8f6c-5e1d2b7a9f30"
@@ -24,7 +24,7 @@ def at_eighty(line: list[str], monkeypatch: pytest.MonkeyPatch, **answer: Any) -
 
     monkeypatch.setenv("COLUMNS", "80")
     out = Typing()
-    assert main(line, {"PAGER": "cat"}, stdin=io.StringIO(), stdout=out, door=Service(**answer)) == 0
+    assert main(line, {"PAGER": "cat"}, stdin=io.StringIO(), stdout=out, connection=Service(**answer)) == 0
     return out.getvalue().splitlines()
 
 
@@ -136,7 +136,7 @@ def test_describe_says_where_a_table_is_split() -> None:
 
 
 def test_describe_says_that_a_table_is_offline() -> None:
-    assert "offline     left alone by scheduled upkeep" in described(online=False)
+    assert "offline     left alone by scheduled maintenance" in described(online=False)
 
 
 def job(**more: Any) -> dict[str, Any]:

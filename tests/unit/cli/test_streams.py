@@ -12,9 +12,9 @@ from service.settings import ROOT
 
 ANSWERING = (
     "import sys\nfrom service.cli.main import main\n"
-    "class S:\n def ask(self, r, key=None, text=None):\n"
+    "class S:\n def send(self, r, key=None, body=None):\n"
     "  return {'success': True, 'tables': ['\\u65e5\\xe9\\U0001f600']}\n"
-    "sys.exit(main(door=S()))"
+    "sys.exit(main(connection=S()))"
 )
 DEEP = "[" * 100_000  # an argument holds 128 KiB
 
@@ -61,7 +61,7 @@ def test_a_closed_stream_is_not_taken_by_what_is_opened_next(tmp_path: Path) -> 
 
 def test_where_stdin_is_closed_nobody_is_there_to_ask() -> None:
     done = firn("$FIRN table drop t --purge <&-")
-    assert (done.returncode, b"Nobody is there to ask" in done.stderr) == (4, True)
+    assert (done.returncode, b"There is no terminal to ask on" in done.stderr) == (4, True)
     done = firn("$FIRN call - <&-")
     assert (done.returncode, done.stderr.count(b"\n"), b"is not JSON" in done.stderr) == (2, 1, True)
 
@@ -73,7 +73,7 @@ def test_a_request_on_stdin_is_utf_8_whatever_the_locale_and_may_begin_with_a_ma
     done = firn("$FIRN call -", b'{"operation": "\xff"}')
     assert (done.returncode, done.stderr) == (
         2,
-        b"firn: what stands on stdin is not UTF-8 text: byte 15 cannot be read\n",
+        b"firn: stdin is not UTF-8 text: byte 15 cannot be read\n",
     )
 
 
@@ -81,7 +81,7 @@ def test_a_request_on_stdin_is_utf_8_whatever_the_locale_and_may_begin_with_a_ma
     ("line", "what"),
     [
         ("$FIRN call deep.json", "deep.json"),
-        ("$FIRN call - < deep.json", "what stands on stdin"),
+        ("$FIRN call - < deep.json", "stdin"),
         ("$FIRN table create deep.json", "deep.json"),
         ('$FIRN query t --where "$(cat deep.json)"', "--where"),
     ],

@@ -10,9 +10,8 @@ import pytest
 from sqlalchemy import select
 
 from service.catalog.tables import Table
-from service.commits.ask import Ask
-from service.commits.commit import TRIES, Change
-from service.commits.unsettled import DROP, MAKE
+from service.commits.batches import MAKE
+from service.commits.commit import TRIES, CommitFunction
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -23,8 +22,10 @@ from service.errors import (
     OutcomeUnknown,
     TableNotFound,
 )
+from service.ledger.places import DROP
 from service.ledger.schema import batches
-from service.names import BATCH_PROPERTY, TableName
+from service.model.call import Call
+from service.model.names import BATCH_PROPERTY, TableName, dropped_table_name
 from tests.harness import wait_until
 from tests.unit.desk import ASK, NEW, ORDERS, OTHERS, SCHEMA, Desk
 
@@ -52,7 +53,7 @@ def test_an_effect_without_a_snapshot_is_held_by_the_current_one(desk: Desk) -> 
 
 
 def test_a_note_says_who_asked_for_what(desk: Desk) -> None:
-    desk.commits.commit(desk.catalog.load(ORDERS), "UPSERT", Ask("r" * 1000), desk.append)
+    desk.commits.commit(desk.catalog.load(ORDERS), "UPSERT", Call("r" * 1000), desk.append)
     with desk.ledger._engine.connect() as connection:
         row = connection.execute(select(batches)).one()
     assert (row.tenant, row.namespace, row.table_name, row.operation) == ("acme", "shop", "orders", "UPSERT")
@@ -84,7 +85,7 @@ def test_who_listens_is_told_of_every_commit_and_of_nothing_else(desk: Desk) -> 
     assert told == [(name, desk.catalog.tables[name].uuid) for name in (ORDERS, OTHERS)]
 
 
-def fail_with(failure: Exception) -> Change:
+def fail_with(failure: Exception) -> CommitFunction:
     def change(table: Table, batch: str) -> None:
         raise failure
 
@@ -332,7 +333,7 @@ class Waited:
         one.start()
         assert started.wait(5)
         other.start()
-        wait_until(lambda: len(desk.commits.order._lines.get(old, ())) == 2, 5, every=0.001)
+        wait_until(lambda: len(desk.commits.locks._queues.get(old, ())) == 2, 5, every=0.001)
         go_on.set()
         one.join(5)
         other.join(5)
@@ -401,14 +402,16 @@ def test_recovery_knows_a_table_by_the_batch_it_was_made_in(desk: Desk) -> None:
     }
 
 
-def test_recovery_knows_that_a_drop_happened_by_the_table_being_gone_or_another(desk: Desk) -> None:
-    desk.begin("dropped", NEW, "its-uuid", DROP)
-    desk.begin("dropped and made again", OTHERS, "its-uuid", DROP)
-    desk.begin("still there", ORDERS, desk.catalog.tables[ORDERS].uuid, DROP)
-    assert desk.restarted().commits.recover() == 3
-    states = []
-    for batch in ("dropped", "dropped and made again", "still there"):
-        noted = desk.ledger.find(batch)
-        assert noted
-        states.append(noted.state)
-    assert states == ["done", "done", "void"]
+@pytest.mark.parametrize("made_again", [False, True])
+def test_recovery_knows_that_a_drop_happened_by_the_table_being_where_dropped_ones_are(
+    desk: Desk, made_again: bool
+) -> None:
+    dropped = desk.catalog.load(ORDERS)
+    desk.begin("dropped", ORDERS, dropped.uuid, DROP)
+    desk.begin("still there", OTHERS, desk.catalog.tables[OTHERS].uuid, DROP)
+    desk.catalog.rename(dropped, dropped_table_name(dropped.uuid))
+    if made_again:
+        desk.catalog.create(ORDERS, SCHEMA, (), {})
+    assert desk.restarted().commits.recover() == 2
+    found = [desk.ledger.find(batch) for batch in ("dropped", "still there")]
+    assert [noted and noted.state for noted in found] == ["done", "void"]

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from service.catalog.tables import Table
-from service.commits.ask import Ask, Key
+from service.commits.batches import MAKE
 from service.commits.commit import Commits
-from service.commits.unsettled import DROP, MAKE
 from service.errors import (
     CatalogUnavailable,
     EngineUnavailable,
@@ -18,8 +17,10 @@ from service.errors import (
     TableExists,
     TableNotFound,
 )
-from service.ledger.ledger import Begun
-from service.names import BATCH_PROPERTY, TableName
+from service.ledger.ledger import NewBatch
+from service.ledger.places import DROP
+from service.model.call import Call, IdempotencyKey
+from service.model.names import BATCH_PROPERTY, TableName
 from tests.fakes import FakeCatalog
 from tests.unit.desk import ASK, NEW, ORDERS, SCHEMA, Desk
 
@@ -29,8 +30,8 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path / "ledger.db")
 
 
-def key_of(operation: str, name: TableName = ORDERS) -> Key:
-    return Key(operation, name, "k1", "print")
+def key_of(operation: str, name: TableName = ORDERS) -> IdempotencyKey:
+    return IdempotencyKey(operation, name, "k1", "print")
 
 
 def test_a_key_is_noted_with_the_batch_before_anything_happens(desk: Desk) -> None:
@@ -42,13 +43,13 @@ def test_a_key_is_noted_with_the_batch_before_anything_happens(desk: Desk) -> No
         assert (noted.batch, noted.fingerprint, noted.answer) == (batch, "print", None)
         desk.append(table, batch)
 
-    desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), change)
+    desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", key), change)
     assert desk.history() == 1
 
 
 def test_what_an_earlier_attempt_did_is_given_and_nothing_is_run(desk: Desk) -> None:
     key = key_of("WRITE")
-    first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), desk.append)
+    first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", key), desk.append)
     desk.run(desk.append)
 
     def change(table: Table, batch: str) -> None:
@@ -66,7 +67,7 @@ def test_what_an_earlier_attempt_did_is_found_in_the_history_where_its_end_is_no
 ) -> None:
     key = key_of("WRITE")
     desk.ledger.mute = frozenset({"end"})
-    first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), desk.append)
+    first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", key), desk.append)
     desk.ledger.mute = frozenset()
     assert desk.notes() == [("begun", None)]
     desk = desk.restarted() if crashed else desk
@@ -86,16 +87,16 @@ def test_what_an_earlier_attempt_did_not_do_is_tried_anew_and_known_by_the_new_b
 
     desk.ledger.mute = frozenset(() if noted else {"end"})
     with pytest.raises(StorageUnavailable):
-        desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), fail)
+        desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", key), fail)
     desk.ledger.mute = frozenset()
     desk = desk.restarted() if crashed else desk
-    ask = desk.retry(key)
-    effect = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", ask, desk.append)
+    call = desk.retry(key)
+    effect = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", call, desk.append)
     assert desk.history() == 1
     known = desk.ledger.key(key.id)
     assert known
-    assert known.batch != ask.earlier
-    happened = desk.commits.happened(desk.retry(key))
+    assert known.batch != call.earlier
+    happened = desk.commits.earlier_batch(desk.retry(key))
     assert happened
     assert happened.snapshot_id == effect.snapshot_id
 
@@ -104,14 +105,14 @@ def test_what_an_earlier_attempt_did_not_do_is_tried_anew_and_known_by_the_new_b
 def test_while_a_silent_catalog_cannot_say_what_became_of_it_nothing_is_tried_anew(desk: Desk, operation: str) -> None:
     key = key_of(operation)
     uuid = "" if operation == MAKE else desk.catalog.tables[ORDERS].uuid
-    desk.ledger.begin(Begun("b1", ORDERS, uuid, operation, ["r"], keys={key.id: key.fingerprint}))
+    desk.begin_noted(NewBatch("b1", ORDERS, uuid, operation, ["r"], keys={key.id: key.fingerprint}))
     table = desk.catalog.load(ORDERS)
     desk.catalog.failures = [CatalogUnavailable("silent")]
-    ask = desk.retry(key)
+    call = desk.retry(key)
     again: dict[str, Callable[[], object]] = {
-        "WRITE": lambda: desk.commits.commit(table, operation, ask, desk.append),
-        MAKE: lambda: desk.commits.create(ORDERS, SCHEMA, (), {}, ask),
-        DROP: lambda: desk.life.drop(ORDERS, ask, purge=False),
+        "WRITE": lambda: desk.commits.commit(table, operation, call, desk.append),
+        MAKE: lambda: desk.commits.create(ORDERS, SCHEMA, (), {}, call),
+        DROP: lambda: desk.life.drop(ORDERS, call, purge=False),
     }
     with pytest.raises(CatalogUnavailable):
         again[operation]()
@@ -120,13 +121,13 @@ def test_while_a_silent_catalog_cannot_say_what_became_of_it_nothing_is_tried_an
 
 
 def test_nothing_happened_without_an_earlier_attempt_or_when_its_note_is_gone(desk: Desk) -> None:
-    assert desk.commits.happened(ASK) is None
-    assert desk.commits.happened(Ask("r", key_of("WRITE"), "forgotten")) is None
+    assert desk.commits.earlier_batch(ASK) is None
+    assert desk.commits.earlier_batch(Call("r", key_of("WRITE"), "forgotten")) is None
 
 
 def test_what_happened_to_a_table_that_was_replaced_since_is_not_looked_for_in_the_new_one(desk: Desk) -> None:
     key = key_of("WRITE")
-    desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", key), desk.append)
+    desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", key), desk.append)
     old = desk.catalog.load(ORDERS)
     desk.catalog.drop(old, purge=False)
     desk.catalog.create(ORDERS, SCHEMA, (), {})
@@ -151,19 +152,19 @@ class TestTheTableOfARequest:
 
     @pytest.mark.parametrize("crashed", [False, True])
     def test_is_found_under_the_name_that_it_has_by_now(self, desk: Desk, uuid: str, crashed: bool) -> None:
-        first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Ask("r", self.key), desk.append)
+        first = desk.commits.commit(desk.catalog.load(ORDERS), "WRITE", Call("r", self.key), desk.append)
         desk.life.rename(ORDERS, "new", ASK)
         desk.catalog.create(ORDERS, SCHEMA, (), {})
         desk = desk.restarted() if crashed else desk
-        ask = desk.retry(self.key)
-        table = desk.commits.table(ORDERS, ask)
+        call = desk.retry(self.key)
+        table = desk.commits.table(ORDERS, call)
         assert (table.uuid, table.name) == (uuid, NEW)
-        assert desk.commits.commit(table, "WRITE", ask, desk.append).snapshot == first.snapshot
+        assert desk.commits.commit(table, "WRITE", call, desk.append).snapshot == first.snapshot
         assert desk.history(NEW) == 1
 
     def test_is_the_one_of_its_name_where_the_attempt_had_no_effect(self, desk: Desk) -> None:
         uuid = desk.catalog.tables[ORDERS].uuid
-        desk.ledger.begin(Begun("b1", ORDERS, uuid, "WRITE", ["r"], keys={self.key.id: self.key.fingerprint}))
+        desk.begin_noted(NewBatch("b1", ORDERS, uuid, "WRITE", ["r"], keys={self.key.id: self.key.fingerprint}))
         desk.life.rename(ORDERS, "new", ASK)
         with pytest.raises(TableNotFound):
             desk.commits.table(ORDERS, desk.retry(self.key))
@@ -182,21 +183,21 @@ class TestCreate:
             desk.commits.create(NEW, SCHEMA, (), {}, ASK)
 
     def test_with_one_the_table_itself_says_which_attempt_made_it(self, desk: Desk) -> None:
-        made = desk.commits.create(NEW, SCHEMA, (), {"comment": "one"}, Ask("r", self.key))
+        made = desk.commits.create(NEW, SCHEMA, (), {"comment": "one"}, Call("r", self.key))
         noted = desk.ledger.key(self.key.id)
         assert noted
         assert made.properties == {"comment": "one", BATCH_PROPERTY: noted.batch}
         assert desk.notes() == [("done", 0)]
 
     def test_the_same_again_gives_the_table_that_was_made(self, desk: Desk) -> None:
-        made = desk.commits.create(NEW, SCHEMA, (), {}, Ask("r", self.key))
+        made = desk.commits.create(NEW, SCHEMA, (), {}, Call("r", self.key))
         assert desk.commits.create(NEW, SCHEMA, (), {}, desk.retry(self.key)).uuid == made.uuid
         assert desk.notes() == [("done", 0)]
 
     @pytest.mark.parametrize("crashed", [False, True])
     def test_also_when_the_end_could_not_be_noted(self, desk: Desk, crashed: bool) -> None:
         desk.ledger.mute = frozenset({"end"})
-        made = desk.commits.create(NEW, SCHEMA, (), {}, Ask("r", self.key))
+        made = desk.commits.create(NEW, SCHEMA, (), {}, Call("r", self.key))
         desk.ledger.mute = frozenset()
         assert desk.notes() == [("begun", None)]
         desk = desk.restarted() if crashed else desk
@@ -206,7 +207,7 @@ class TestCreate:
     def test_a_table_that_was_there_before_is_refused_however_often_it_is_asked(self, desk: Desk) -> None:
         key = key_of(MAKE)
         with pytest.raises(TableExists):
-            desk.commits.create(ORDERS, SCHEMA, (), {}, Ask("r", key))
+            desk.commits.create(ORDERS, SCHEMA, (), {}, Call("r", key))
         with pytest.raises(TableExists):
             desk.commits.create(ORDERS, SCHEMA, (), {}, desk.retry(key))
         assert desk.notes() == [("void", None)] * 2
@@ -222,7 +223,7 @@ class TestCreate:
         desk.catalog = Loses()
         desk.commits = Commits(desk.catalog.as_catalog, desk.ledger, pauses_s=(0, 0))
         with pytest.raises(CatalogUnavailable):
-            desk.commits.create(NEW, SCHEMA, (), {}, Ask("r", self.key))
+            desk.commits.create(NEW, SCHEMA, (), {}, Call("r", self.key))
         assert desk.notes() == [("begun", None)]
         made = desk.catalog.tables[NEW]
         assert desk.commits.create(NEW, SCHEMA, (), {}, desk.retry(self.key)).uuid == made.uuid
@@ -241,7 +242,7 @@ class TestDrop:
 
     def test_a_missing_table_is_refused_before_anything_is_noted(self, desk: Desk) -> None:
         with pytest.raises(TableNotFound):
-            desk.life.drop(NEW, Ask("r", key_of(DROP, NEW)), purge=False)
+            desk.life.drop(NEW, Call("r", key_of(DROP, NEW)), purge=False)
         assert desk.notes() == []
 
     @pytest.mark.parametrize("crashed", [False, True])
@@ -250,7 +251,7 @@ class TestDrop:
         self, desk: Desk, mute: frozenset[str], crashed: bool
     ) -> None:
         desk.ledger.mute = mute
-        desk.life.drop(ORDERS, Ask("r", self.key), purge=False)
+        desk.life.drop(ORDERS, Call("r", self.key), purge=False)
         desk.ledger.mute = frozenset()
         desk = desk.restarted() if crashed else desk
         desk.catalog.create(ORDERS, SCHEMA, (), {})
@@ -261,7 +262,7 @@ class TestDrop:
     @pytest.mark.parametrize("crashed", [False, True])
     def test_what_was_begun_and_did_not_happen_is_done_by_the_retry(self, desk: Desk, crashed: bool) -> None:
         uuid = desk.catalog.tables[ORDERS].uuid
-        desk.ledger.begin(Begun("b1", ORDERS, uuid, DROP, ["r"], keys={self.key.id: self.key.fingerprint}))
+        desk.begin_noted(NewBatch("b1", ORDERS, uuid, DROP, ["r"], keys={self.key.id: self.key.fingerprint}))
         desk = desk.restarted() if crashed else desk
         desk.life.drop(ORDERS, desk.retry(self.key), purge=False)
         assert ORDERS not in desk.catalog.tables
@@ -275,23 +276,23 @@ class TestDrop:
                 del self.tables[table.name]
                 return FakeCatalog.rename(self, table, to)
 
-        faster = Desk(desk.path, catalog=Faster(dict(desk.catalog.tables)))
+        faster = Desk(desk.ledger_file, catalog=Faster(dict(desk.catalog.tables)))
         with pytest.raises(TableNotFound):
-            faster.life.drop(ORDERS, Ask("r", self.key), purge=False)
+            faster.life.drop(ORDERS, Call("r", self.key), purge=False)
         assert desk.notes() == [("void", None)]
 
 
 class TestBatches:
     """What a batch of WRITEs uses: the note, the look after a failure, the end with its answers."""
 
-    keys = tuple(Key("WRITE", ORDERS, f"k{i}", f"print {i}") for i in range(3))
+    keys = tuple(IdempotencyKey("WRITE", ORDERS, f"k{i}", f"print {i}") for i in range(3))
 
     @property
-    def asks(self) -> list[Ask]:
-        return [Ask(f"r{i}", key) for i, key in enumerate(self.keys)] + [Ask("r3")]
+    def calls(self) -> list[Call]:
+        return [Call(f"r{i}", key) for i, key in enumerate(self.keys)] + [Call("r3")]
 
     def test_a_batch_is_noted_with_all_who_asked_and_all_their_keys(self, desk: Desk) -> None:
-        desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks, 17)
+        desk.commits.batches.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.calls, 17)
         noted = desk.ledger.find("b1")
         assert noted
         assert (noted.state, noted.requests, noted.records, noted.operation) == ("begun", 4, 17, "WRITE")
@@ -301,17 +302,18 @@ class TestBatches:
             assert (known.fingerprint, known.batch, known.answer) == (f"print {i}", "b1", None)
 
     def test_its_end_is_noted_with_the_answers_and_the_count(self, desk: Desk) -> None:
-        desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks)
-        desk.commits.end("b1", 7, {key.id: key.text.encode() for key in self.keys}, ("uuid", 4))
+        desk.commits.batches.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.calls)
+        desk.commits.batches.end("b1", 7, {key.id: key.text.encode() for key in self.keys}, ("uuid", 4))
         assert desk.notes() == [("done", 7)]
         answers = [desk.ledger.key(key.id) for key in self.keys]
         assert [known and known.answer for known in answers] == [b"k0", b"k1", b"k2"]
         assert desk.ledger.writes("uuid") == 4
 
     def test_a_failed_batch_that_committed_is_found(self, desk: Desk) -> None:
-        desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks)
+        desk.commits.batches.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.calls)
         made = desk.catalog.append(ORDERS, "b1")
-        found = desk.commits.found("b1", desk.catalog.load(ORDERS), EngineUnavailable("gone"))
+        table = desk.catalog.load(ORDERS)
+        found = desk.commits.batches.committed_despite(EngineUnavailable("gone"), "b1", table).committed_by("b1")
         assert found
         assert found.snapshot_id == made
         assert desk.notes() == [("begun", None)]
@@ -322,30 +324,32 @@ class TestBatches:
     def test_one_that_did_not_is_void_unless_it_may_still_happen(
         self, desk: Desk, failure: FirnError, state: str
     ) -> None:
-        desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks)
-        assert desk.commits.found("b1", desk.catalog.load(ORDERS), failure) is None
+        desk.commits.batches.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.calls)
+        with pytest.raises(type(failure)) as raised:
+            desk.commits.batches.committed_despite(failure, "b1", desk.catalog.load(ORDERS))
+        assert raised.value is failure
         assert desk.notes() == [(state, None)]
 
     def test_one_of_which_nobody_can_tell_stays_as_it_is(self, desk: Desk) -> None:
-        desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.asks)
+        desk.commits.batches.begin("b1", desk.catalog.load(ORDERS), "WRITE", self.calls)
         table = desk.catalog.load(ORDERS)
         desk.catalog.failures = [CatalogUnavailable("silent") for _ in range(3)]
         with pytest.raises(OutcomeUnknown) as unknown:
-            desk.commits.found("b1", table, EngineUnavailable("gone"))
+            desk.commits.batches.committed_despite(EngineUnavailable("gone"), "b1", table)
         assert unknown.value.details == {"batch": "b1"}
         assert desk.notes() == [("begun", None)]
 
     def test_an_answer_that_needed_no_change_is_kept_by_its_key(self, desk: Desk) -> None:
-        desk.commits.keep(Ask("r", self.keys[0]), b"body")
+        desk.commits.store_answer(Call("r", self.keys[0]), b"body")
         known = desk.ledger.key(self.keys[0].id)
         assert known
         assert (known.batch, known.answer) == (None, b"body")
-        desk.commits.keep(Ask("r"), b"without a key")
+        desk.commits.store_answer(Call("r"), b"without a key")
         assert desk.notes() == []
 
     def test_an_answer_that_cannot_be_kept_is_no_failure(self, desk: Desk) -> None:
         desk.ledger.mute = frozenset({"answer"})
-        desk.commits.keep(Ask("r", self.keys[0]), b"body")
+        desk.commits.store_answer(Call("r", self.keys[0]), b"body")
         assert desk.ledger.key(self.keys[0].id) is None
 
 
@@ -362,8 +366,8 @@ def test_a_table_made_with_its_rows_is_noted_before_and_given_to_who_asks_again(
         assert noted.batch == batch
         made_with(desk, batch)
 
-    table = desk.commits.make(NEW, Ask("r", key), make)
-    happened = desk.commits.happened(desk.retry(key))
+    table = desk.commits.create_with_rows(NEW, Call("r", key), make)
+    happened = desk.commits.earlier_batch(desk.retry(key))
     assert happened is not None
     assert table.properties[BATCH_PROPERTY] == happened.batch
 
@@ -373,7 +377,7 @@ def test_a_table_that_was_made_although_its_job_failed_was_made(desk: Desk) -> N
         made_with(desk, batch)
         raise EngineUnavailable("Spark ended")
 
-    assert desk.commits.make(NEW, ASK, make).name == NEW
+    assert desk.commits.create_with_rows(NEW, ASK, make).name == NEW
     assert [state for state, _ in desk.notes()] == ["done"]
 
 
@@ -385,14 +389,14 @@ def test_a_table_that_could_not_be_made_is_noted_so(desk: Desk, taken: bool) -> 
         raise StorageUnavailable("the disk is full")
 
     with pytest.raises(StorageUnavailable):
-        desk.commits.make(NEW, ASK, make)
+        desk.commits.create_with_rows(NEW, ASK, make)
     assert [state for state, _ in desk.notes()] == ["void"]
 
 
 def test_a_name_that_is_taken_is_refused(desk: Desk) -> None:
     desk.catalog.create(NEW, SCHEMA, (), {})
     with pytest.raises(TableExists):
-        desk.commits.make(NEW, ASK, lambda batch: made_with(desk, batch))
+        desk.commits.create_with_rows(NEW, ASK, lambda batch: made_with(desk, batch))
     assert [state for state, _ in desk.notes()] == ["void"]
 
 
@@ -403,9 +407,9 @@ def test_a_catalog_that_does_not_say_whether_a_table_was_made_leaves_it_open(des
         raise CatalogUnavailable("the catalog does not answer")
 
     with pytest.raises(OutcomeUnknown):
-        desk.commits.make(NEW, ASK, make)
+        desk.commits.create_with_rows(NEW, ASK, make)
     assert [state for state, _ in desk.notes()] == ["begun"]
-    desk.commits.find_out()
+    desk.commits.resolve()
     assert [state for state, _ in desk.notes()] == ["done"]
 
 
@@ -415,5 +419,5 @@ def test_a_table_that_cannot_be_read_after_it_was_made_is_not_said_to_be_missing
         desk.catalog.failures = [CatalogUnavailable("the catalog does not answer")] * 3
 
     with pytest.raises(OutcomeUnknown):
-        desk.commits.make(NEW, ASK, make)
+        desk.commits.create_with_rows(NEW, ASK, make)
     assert [state for state, _ in desk.notes()] == ["done"]

@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from service.catalog.tables import Table
-from service.commits.ask import Ask, Key
-from service.commits.unsettled import DROP, MAKE
+from service.commits.batches import MAKE
 from service.errors import CatalogUnavailable, CommitConflict, KeyBusy
-from service.ledger.ledger import Batch, Begun
-from service.names import BATCH_PROPERTY, TableName
+from service.ledger.ledger import Batch, NewBatch
+from service.ledger.places import DROP
+from service.model.call import Call, IdempotencyKey
+from service.model.names import BATCH_PROPERTY, TableName, dropped_table_name
 from tests.fakes import FakeOwners
 from tests.unit.desk import NEW, ORDERS, SCHEMA, Desk
 
-KEY = Key("UPDATE", ORDERS, "k1", "print")
+KEY = IdempotencyKey("UPDATE", ORDERS, "k1", "print")
 
 
 class Street:
@@ -33,7 +34,7 @@ class Street:
     def begun_there(self, batch: str = "theirs", name: TableName = ORDERS, operation: str = "UPDATE") -> None:
         uuid = "" if operation == MAKE else self.catalog.tables[name].uuid
         keys = {KEY.id: KEY.fingerprint}
-        self.there.ledger.begin(Begun(batch, name, uuid, operation, ["r0"], keys=keys))
+        self.there.begin_noted(NewBatch(batch, name, uuid, operation, ["r0"], keys=keys))
 
     def there_goes(self) -> None:
         self.there.ledger.owners.close()
@@ -69,8 +70,8 @@ class TestGone:
         street.begun_there()
         made = street.catalog.append(ORDERS, "theirs")
         street.there_goes()
-        ask = street.here.retry(KEY)
-        effect = street.here.commits.commit(street.catalog.load(ORDERS), "UPDATE", ask, never)
+        call = street.here.retry(KEY)
+        effect = street.here.commits.commit(street.catalog.load(ORDERS), "UPDATE", call, never)
         assert effect.snapshot_id == made
         assert (street.noted().state, street.noted().snapshot_id) == ("done", made)
         assert street.catalog.fences == ["theirs"]
@@ -78,8 +79,8 @@ class TestGone:
     def test_what_it_had_not_is_void_and_tried_anew(self, street: Street) -> None:
         street.begun_there()
         street.there_goes()
-        ask = street.here.retry(KEY)
-        effect = street.here.commits.commit(street.catalog.load(ORDERS), "UPDATE", ask, street.here.append)
+        call = street.here.retry(KEY)
+        effect = street.here.commits.commit(street.catalog.load(ORDERS), "UPDATE", call, street.here.append)
         assert effect.snapshot
         assert street.noted().state == "void"
         assert (street.catalog.fences, street.commits_of("theirs")) == (["theirs"], 0)
@@ -92,11 +93,11 @@ class TestGone:
         street.begun_there()
         made = street.catalog.append(ORDERS, "theirs") if came else None
         street.there_goes()
-        happened = street.here.commits.happened(street.here.retry(KEY))
+        happened = street.here.commits.earlier_batch(street.here.retry(KEY))
         assert (happened and happened.snapshot_id) == made
         assert street.noted().state == ("done" if came else "void")
         assert street.catalog.fences == ["theirs"]
-        assert street.here.commits.happened(street.here.retry(KEY)) == happened
+        assert street.here.commits.earlier_batch(street.here.retry(KEY)) == happened
         assert street.catalog.fences == ["theirs"], "once it is known it is not fenced again"
 
     def test_it_is_made_ours_before_the_table_is_fenced_and_looked_for_after(self, street: Street) -> None:
@@ -113,7 +114,7 @@ class TestGone:
             fence(table, batch)
 
         street.catalog.fence = last_moment  # type: ignore[method-assign]  # the other one is quicker by a hair
-        happened = street.here.commits.happened(street.here.retry(KEY))
+        happened = street.here.commits.earlier_batch(street.here.retry(KEY))
         assert happened
         assert (happened.state, seen) == ("done", [("taken", "here", False)])
 
@@ -121,7 +122,7 @@ class TestGone:
         street.begun_there()
         street.there.commits.must_be_ours("theirs")
         street.there_goes()
-        assert street.here.commits.happened(street.here.retry(KEY)) is None
+        assert street.here.commits.earlier_batch(street.here.retry(KEY)) is None
         with pytest.raises(CommitConflict):
             street.there.commits.must_be_ours("theirs")
 
@@ -132,15 +133,15 @@ class TestGone:
         def stand_still(table: Table, batch: str) -> None:
             tries.append(batch)
             street.there_goes()
-            ask = street.here.retry(KEY)
-            street.here.commits.commit(street.catalog.load(ORDERS), "UPDATE", ask, street.here.append, in_order=False)
+            call = street.here.retry(KEY)
+            street.here.commits.commit(street.catalog.load(ORDERS), "UPDATE", call, street.here.append, in_order=False)
             street.there.commits.must_be_ours(batch)
             street.there.append(table, batch)
 
         table = street.catalog.load(ORDERS)
         with pytest.raises(KeyBusy):
             # In its turn it would hold the table, and nobody would take over.
-            street.there.commits.commit(table, "COMPACT", Ask("r", KEY), stand_still, in_order=False)
+            street.there.commits.commit(table, "COMPACT", Call("r", KEY), stand_still, in_order=False)
         assert len(tries) == 1
         assert street.commits_of(tries[0]) == 0
         stamps = [s.summary.get(BATCH_PROPERTY) for s in street.catalog.tables[ORDERS].history]
@@ -156,7 +157,7 @@ class TestGone:
         street.there_goes()
         assert third.ledger.take_over(street.noted())
         third.ledger.owners.close()
-        assert street.here.commits.happened(street.here.retry(KEY)) is None
+        assert street.here.commits.earlier_batch(street.here.retry(KEY)) is None
         assert (street.noted().state, street.catalog.fences) == ("void", ["theirs"])
 
     def test_what_we_have_taken_over_ourselves_and_could_not_end_is_fenced_again(self, street: Street) -> None:
@@ -165,9 +166,9 @@ class TestGone:
         # The first load is for the fence, the second for the history.
         street.catalog.failures = [None, CatalogUnavailable("silent")]
         with pytest.raises(CatalogUnavailable):
-            street.here.commits.happened(street.here.retry(KEY))
+            street.here.commits.earlier_batch(street.here.retry(KEY))
         assert (street.noted().state, street.noted().owner) == ("taken", "here")
-        assert street.here.commits.happened(street.here.retry(KEY)) is None
+        assert street.here.commits.earlier_batch(street.here.retry(KEY)) is None
         assert (street.noted().state, street.catalog.fences) == ("void", ["theirs", "theirs"])
 
     def test_who_comes_second_to_take_over_leaves_it_to_the_first(self, street: Street) -> None:
@@ -182,7 +183,7 @@ class TestGone:
 
         street.here.ledger.take_over = too_late  # type: ignore[method-assign]  # the other one is quicker by a hair
         with pytest.raises(KeyBusy):
-            street.here.commits.happened(street.here.retry(KEY))
+            street.here.commits.earlier_batch(street.here.retry(KEY))
         assert (street.noted().owner, street.noted().state, street.catalog.fences) == ("third", "taken", [])
 
     def test_a_table_that_is_being_edited_elsewhere_is_waited_for(self, street: Street) -> None:
@@ -193,7 +194,7 @@ class TestGone:
         assert isinstance(owners, FakeOwners)
         owners.wait_s = 0.01
         with owners.lock, pytest.raises(CommitConflict):
-            street.here.commits.happened(street.here.retry(KEY))
+            street.here.commits.earlier_batch(street.here.retry(KEY))
         assert (street.noted().owner, street.noted().state) == ("there", "begun")
 
     @pytest.mark.parametrize("anew", [False, True])
@@ -203,7 +204,7 @@ class TestGone:
         street.catalog.drop(street.catalog.load(ORDERS), purge=False)
         if anew:
             street.catalog.create(ORDERS, SCHEMA, (), {})
-        assert street.here.commits.happened(street.here.retry(KEY)) is None
+        assert street.here.commits.earlier_batch(street.here.retry(KEY)) is None
         assert (street.noted().state, street.catalog.fences) == ("void", [])
 
     @pytest.mark.parametrize("came", [True, False])
@@ -215,9 +216,10 @@ class TestGone:
         if came and operation == MAKE:
             street.catalog.create(NEW, SCHEMA, (), {BATCH_PROPERTY: "theirs"})
         elif came:
-            street.catalog.drop(street.catalog.load(ORDERS), purge=False)
+            table = street.catalog.load(ORDERS)
+            street.catalog.rename(table, dropped_table_name(table.uuid))
         street.there_goes()
-        happened = street.here.commits.happened(street.here.retry(KEY))
+        happened = street.here.commits.earlier_batch(street.here.retry(KEY))
         assert (happened is not None, street.noted().state) == (came, "done" if came else "void")
         assert street.catalog.fences == []
 
@@ -227,7 +229,7 @@ class TestThere:
 
     def test_it_is_refused_and_not_touched(self, street: Street) -> None:
         street.begun_there()
-        for ask in (lambda: street.here.commits.happened(street.here.retry(KEY)), street.again()):
+        for ask in (lambda: street.here.commits.earlier_batch(street.here.retry(KEY)), street.again()):
             with pytest.raises(KeyBusy):
                 ask()
         noted = street.noted()
@@ -245,10 +247,10 @@ class TestThere:
 
     def test_what_it_has_ended_is_known_here(self, street: Street) -> None:
         made = street.there.commits.commit(
-            street.catalog.load(ORDERS), "UPDATE", Ask("r", KEY), street.there.append
+            street.catalog.load(ORDERS), "UPDATE", Call("r", KEY), street.there.append
         ).snapshot_id
-        ask = street.here.retry(KEY)
-        assert street.here.commits.commit(street.catalog.load(ORDERS), "UPDATE", ask, never).snapshot_id == made
+        call = street.here.retry(KEY)
+        assert street.here.commits.commit(street.catalog.load(ORDERS), "UPDATE", call, never).snapshot_id == made
 
     def test_recovery_leaves_it_alone(self, street: Street) -> None:
         street.begun_there()

@@ -10,10 +10,9 @@ from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
 from service.catalog.tables import Catalog, Table
+from service.commits.small_files import NOT_CHECKED, SmallFileCheck, SmallFileChecks
+from service.commits.write_counts import WriteCounts
 from service.settings import CompactionSettings, IcebergSettings
-from service.upkeep.counts import WriteCounts
-from service.upkeep.report import Check
-from service.upkeep.upkeep import NOT_CHECKED, Upkeep
 from tests.fakes import MuteLedger
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
@@ -22,7 +21,7 @@ from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 class House:
     """Upkeep over a real catalog, with a ledger that can be mute and no Spark."""
 
-    upkeep: Upkeep
+    upkeep: SmallFileChecks
     catalog: Catalog
     ledger: MuteLedger
 
@@ -37,7 +36,7 @@ def house(tmp_path: Path) -> House:
     ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
     compaction = CompactionSettings(opportunistic_check_interval=3, min_files_to_compact=3)
     settings = IcebergSettings(compaction=compaction)
-    upkeep = Upkeep(settings, catalog, WriteCounts(ledger))
+    upkeep = SmallFileChecks(settings, catalog, WriteCounts(ledger))
     return House(upkeep, catalog, ledger)
 
 
@@ -46,10 +45,10 @@ def test_a_batch_is_counted_whole_and_those_that_are_the_nth_are_told(house: Hou
     append(table, None, None)
     assert house.upkeep.check_batch(house.table, 2) == {}
     # The third and the sixth are numbers 0 and 3 of these.
-    check = Check(False, 2)
+    check = SmallFileCheck(False, 2)
     assert house.upkeep.check_batch(house.table, 4) == {0: check, 3: check}
     append(house.table, None)
-    check = Check(True, 3)
+    check = SmallFileCheck(True, 3)
     assert house.upkeep.check_batch(house.table, 3) == {2: check}
 
 
@@ -65,7 +64,7 @@ def test_however_writes_are_batched_every_nth_is_checked(house: House, sizes: li
         checks = upkeep.check_batch(table, size)
         checked += [numbers + i + 1 for i in sorted(checks)]
         numbers += size
-        assert set(checks.values()) <= {Check(False, 1)}
+        assert set(checks.values()) <= {SmallFileCheck(False, 1)}
     assert checked == [n for n in range(1, numbers + 1) if n % interval == 0]
     assert upkeep.counts.add(table.uuid, 0) == numbers
 
@@ -76,7 +75,7 @@ def test_a_write_that_was_committed_alone_is_counted_and_its_count_kept(house: H
     assert [house.upkeep.check_after_write(house.table) for _ in range(3)] == [
         NOT_CHECKED,
         NOT_CHECKED,
-        Check(False, 1),
+        SmallFileCheck(False, 1),
     ]
     assert house.ledger.writes(table.uuid) == 3
 

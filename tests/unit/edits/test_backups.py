@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from service.catalog.tables import Snapshot, Table
-from service.edits.backups import Backups, backup_of, made_for, named
+from service.commits.backups import Backups, backup_of, made_for, named
 from service.errors import InvalidRequest
-from service.names import BACKUP_PROPERTY, TableName
-from service.properties import TableProperties, describe, edit_policy, to_iceberg, written_changes
-from service.schema import parse_schema
+from service.model.names import BACKUP_PROPERTY, TableName
+from service.model.properties import TableProperties, changed_properties, describe, edit_policy, to_iceberg
+from service.model.schema.definition import parse_schema
 from service.settings import EditSettings, IcebergSettings
 from tests.fakes import FakeTable
 from tests.unit.desk import Desk
@@ -150,14 +150,14 @@ def test_a_tables_wishes_may_stand_flat_beside_the_other_properties() -> None:
         "backup_retention_hours": 24,
     }
     assert read.compaction.mode == "off"
-    assert written_changes(TableProperties.model_validate({"create_backup": None}), SETTINGS) == {
+    assert changed_properties(TableProperties.model_validate({"create_backup": None}), SETTINGS) == {
         "firn.edits.create_backup": None
     }
 
 
 @pytest.mark.parametrize(("group", "name"), [("edits", "create_backup"), ("compaction", "enabled")])
 def test_a_wish_that_is_given_flat_and_in_its_group_is_refused(group: str, name: str) -> None:
-    with pytest.raises(ValidationError, match=f"{name} is given twice, flat and inside {group}"):
+    with pytest.raises(ValidationError, match=f"{name} is given twice, inside and outside of {group}"):
         TableProperties.model_validate({name: True, group: {name: True}})
 
 

@@ -4,36 +4,29 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from service.catalog.tables import Table
-from service.commits.ask import Ask, Key
-from service.commits.commit import Commits
-from service.commits.holds import Holds
-from service.edits.backups import Backups, Figures, backups_of, figures, find, named
+from service.commits.backups import BackupFigures, Backups, backups_of, figures, find, named
 from service.edits.restore import NOT_DONE, Restores
-from service.engine.engine import Engine
 from service.errors import BackupNotFound, CommitConflict, TableNotFound
-from service.settings import EditSettings
-from tests.fakes import MuteLedger
-from tests.unit import test_policy
+from service.model.call import Call, IdempotencyKey
+from tests.support.composed import Composed
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
+from tests.unit.maintenance import test_policy
 
 HOUR_MS = 3_600_000
-ASK = Ask("r")
+ASK = Call("r")
 
 
-class House:
+class House(Composed):
     """Backups of one table, in a real catalog."""
 
     def __init__(self, home: Path) -> None:
-        self.catalog = open_catalog(home)
-        self.ledger = MuteLedger(f"sqlite:///{home / 'ledger.db'}")
-        self.commits = Commits(self.catalog, self.ledger, pauses_s=(0, 0))
-        self.backups = Backups(EditSettings(), self.catalog, self.commits)
-        self.restores = Restores(cast(Engine, None), self.commits, Holds())
+        super().__init__(home / "ledger.db", catalog=open_catalog(home))
+        self.backups, self.restores = self.parts[Backups], self.parts[Restores]
         make_table(self.catalog)
 
     @property
@@ -51,9 +44,9 @@ class House:
         assert table.current_snapshot_id is not None
         table.iceberg.manage_snapshots().create_tag(table.current_snapshot_id, name, keep_ms).commit()
 
-    def retry(self, key: Key) -> Ask:
+    def retry(self, key: IdempotencyKey) -> Call:
         noted = self.ledger.key(key.id)
-        return Ask("again", key, noted.batch if noted else None)
+        return Call("again", key, noted.batch if noted else None)
 
 
 @pytest.fixture
@@ -90,7 +83,7 @@ def test_a_backup_holds_what_its_snapshot_held(house: House, monkeypatch: pytest
     if not told:
         real = Table.snapshot
         monkeypatch.setattr(Table, "snapshot", lambda self, number: replace(real(self, number), summary={}))
-    assert figures(house.table, backup) == Figures(14, 2, 2000)
+    assert figures(house.table, backup) == BackupFigures(14, 2, 2000)
 
 
 def test_a_table_and_a_backup_differ_in_the_files_that_only_one_has(house: House) -> None:
@@ -126,9 +119,9 @@ def test_nothing_but_a_backup_is_let_go_of(house: House, name: str) -> None:
     append(house.table, None)
     house.tag("my-own")
     before = house.table.metadata_location
-    for ask in (ASK, Ask("r", Key("DELETE_BACKUP", ORDERS, "k", "print"))):
+    for call in (ASK, Call("r", IdempotencyKey("DELETE_BACKUP", ORDERS, "k", "print"))):
         with pytest.raises(BackupNotFound) as refused:
-            house.backups.delete(house.table, name, ask)
+            house.backups.delete(house.table, name, call)
         assert (refused.value.field, refused.value.suggestion) == ("name", None)
     assert house.table.metadata_location == before
     assert house.ledger.unfinished() == []
@@ -149,8 +142,8 @@ def test_a_misspelt_backup_is_told_with_the_nearest_and_an_unlike_one_with_the_n
 
 class TestKeys:
     @staticmethod
-    def key() -> Key:
-        return Key("DELETE_BACKUP", ORDERS, "k", "print")
+    def key() -> IdempotencyKey:
+        return IdempotencyKey("DELETE_BACKUP", ORDERS, "k", "print")
 
     def test_a_deletion_is_noted_before_it_happens_and_its_end_after(
         self, house: House, monkeypatch: pytest.MonkeyPatch
@@ -165,7 +158,7 @@ class TestKeys:
             return real(table, tag)
 
         monkeypatch.setattr(house.catalog, "remove_tag", remove)
-        house.backups.delete(house.table, name, Ask("r", key))
+        house.backups.delete(house.table, name, Call("r", key))
         assert noted == ["DELETE_BACKUP"]
         assert house.ledger.unfinished() == []
         house.backups.delete(house.table, name, house.retry(key))
@@ -185,7 +178,7 @@ class TestKeys:
 
         monkeypatch.setattr(house.catalog, "remove_tag", crash)
         with pytest.raises(KeyboardInterrupt):
-            house.backups.delete(house.table, name, Ask("r", key))
+            house.backups.delete(house.table, name, Call("r", key))
         monkeypatch.undo()
         house.backups.delete(house.table, name, house.retry(key))
         assert backups_of(house.table) == []
@@ -203,7 +196,7 @@ class TestKeys:
 
         monkeypatch.setattr(house.catalog, "remove_tag", beaten)
         with pytest.raises(CommitConflict):
-            house.backups.delete(house.table, name, Ask("r", key))
+            house.backups.delete(house.table, name, Call("r", key))
         monkeypatch.undo()
         assert house.ledger.unfinished() == []
         house.backups.delete(house.table, name, house.retry(key))

@@ -1,7 +1,6 @@
 """An edit that has happened is answered from its snapshot, whatever has become of the table since."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,14 @@ from handlers.update import update
 from handlers.upsert import upsert
 from handlers.write import write
 from service.app import App
-from service.catalog.tables import Table
-from service.commits.ask import Ask, Key
-from service.context import Context
-from service.edits.edits import Counts, Edits
+from service.catalog.tables import Catalog, Table
+from service.commits.commit import Commits
+from service.edits.edits import EditCounts, Edits
+from service.engine.session.engine import Engine
 from service.errors import FirnError
-from service.names import EDIT_PROPERTY
-from service.operation import Operation
+from service.model.call import Call, IdempotencyKey
+from service.model.names import EDIT_PROPERTY
+from service.operations.operation import Operation
 from tests.unit.desk import ORDERS, Desk
 
 ADDRESS = {"tenant_id": ORDERS.tenant, "namespace": ORDERS.namespace, "table": ORDERS.table}
@@ -41,24 +41,25 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path / "ledger.db")
 
 
-def asked(app: App, desk: Desk, ask: Ask) -> Context:
-    edits = Edits(app.context.engine, desk.commits)
-    return replace(app.context, catalog=desk.catalog.as_catalog, commits=desk.commits, edits=edits, ask=ask)
+def run(edit: Operation, request: Any, app: App, desk: Desk, call: Call) -> Any:
+    edits = Edits(app.parts[Engine], desk.commits)
+    parts = app.parts.replaced({Catalog: desk.catalog.as_catalog, Commits: desk.commits, Edits: edits})
+    return edit.bind(parts)(request, call)
 
 
 @pytest.mark.parametrize(("edit", "fields"), EDITS)
 def test_an_edit_whose_answer_was_lost_is_answered_though_the_table_has_other_columns_by_now(
     edit: Operation, fields: dict[str, Any], app: App, desk: Desk
 ) -> None:
-    key = Key(edit.name, ORDERS, "k1", "print")
-    counts = {**vars(Counts()), "updated": 3, "deleted": 4, "inserted": 5, "files": 2}
+    key = IdempotencyKey(edit.name, ORDERS, "k1", "print")
+    counts = {**vars(EditCounts()), "updated": 3, "deleted": 4, "inserted": 5, "files": 2}
 
     def change(table: Table, batch: str) -> None:
         desk.catalog.append(table.name, batch, **{EDIT_PROPERTY: json.dumps(counts)})
 
-    first = desk.commits.commit(desk.catalog.load(ORDERS), edit.name, Ask("r1", key), change)
+    first = desk.commits.commit(desk.catalog.load(ORDERS), edit.name, Call("r1", key), change)
     request = edit.request.model_validate({"operation": edit.name, **ADDRESS, **fields})
-    answer: Any = edit.run(request, asked(app, desk.restarted(), desk.retry(key)))
+    answer: Any = run(edit, request, app, desk.restarted(), desk.retry(key))
     assert (answer.metadata.snapshot_id, answer.files_affected) == (first.snapshot_id, 2)
     assert desk.history() == 1
 
@@ -67,5 +68,5 @@ def test_an_edit_whose_answer_was_lost_is_answered_though_the_table_has_other_co
 def test_one_that_has_not_happened_is_refused(edit: Operation, fields: dict[str, Any], app: App, desk: Desk) -> None:
     request = edit.request.model_validate({"operation": edit.name, **ADDRESS, **fields})
     with pytest.raises(FirnError):
-        edit.run(request, asked(app, desk, Ask("r1", Key(edit.name, ORDERS, "k1", "print"))))
+        run(edit, request, app, desk, Call("r1", IdempotencyKey(edit.name, ORDERS, "k1", "print")))
     assert (desk.history(), desk.notes()) == (0, [])

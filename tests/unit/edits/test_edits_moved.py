@@ -1,31 +1,35 @@
 """An edit is of the table as it is in its turn, not of what that was when the request came."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
 from service.catalog.tables import Catalog, Table
-from service.changes import ByFilter, Edit
-from service.commits.ask import Ask
 from service.commits.commit import Commits
-from service.edits.edits import Counts, Edits, Wish
-from service.engine.edit import Base, Found, Order
-from service.engine.engine import Engine
-from service.engine.swap import Moved
+from service.edits import edits as module
+from service.edits.edits import EditCounts, EditOptions, Edits
+from service.engine.iceberg.swap import TableChanged
+from service.engine.jobs.edit import EditBase, FoundEdit, FoundRows
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict, UnknownField
-from service.names import BATCH_PROPERTY, EDIT_PROPERTY
-from service.predicates import EVERY_ROW
+from service.model.call import Call
+from service.model.edits import ByFilter, Edit
+from service.model.filters.predicates import EVERY_ROW
+from service.model.names import BATCH_PROPERTY, EDIT_PROPERTY
 from tests.fakes import MuteLedger
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 
 @dataclass
 class Applying:
-    """Commits edits as the job `apply` does: not where the table has other columns than its base says."""
+    """Finds nothing, and commits edits as `publish` does: not if the table has other columns than its base says."""
 
     catalog: Catalog
     edits: list[Edit] = field(default_factory=list)
@@ -36,18 +40,25 @@ class Applying:
     def as_engine(self) -> Engine:
         return cast(Engine, self)
 
-    def run(self, job: Any, base: Base, edit: Edit, order: Order) -> Found:
+    @contextmanager
+    def lend(self, call: Call) -> Iterator[None]:
+        yield None
+
+    @contextmanager
+    def find(self, session: None, base: EditBase, edit: Edit, *, digest: bool) -> Iterator[FoundEdit]:
         self.edits.append(edit)
+        yield FoundEdit(cast(Any, session), base, edit, FoundRows({}, 0, new=pa.table({})), "t")
+
+    def publish(self, found: FoundEdit, batch: str, *how: object) -> None:
         if self.moves:
             self.moves -= 1
             add_column(self.catalog, f"late_{self.moves}")
         iceberg = self.catalog.load(ORDERS).iceberg
-        if iceberg.schema().schema_id != base.schema_id:
-            raise Moved("the schema has changed meanwhile")
-        said = {BATCH_PROPERTY: order.batch, EDIT_PROPERTY: json.dumps(vars(Counts()))}
+        if iceberg.schema().schema_id != found.base.schema_id:
+            raise TableChanged("the schema has changed meanwhile")
+        said = {BATCH_PROPERTY: batch, EDIT_PROPERTY: json.dumps(vars(EditCounts()))}
         with iceberg.transaction() as transaction, transaction.update_snapshot(said).fast_append():
             pass
-        return Found({}, 0)
 
 
 @dataclass
@@ -57,15 +68,18 @@ class Place:
     engine: Applying
 
     def edit(self, table: Table, decide: Any) -> None:
-        Edits(self.engine.as_engine, self.commits).run(table, "UPDATE", decide, Wish("r"), Ask("r1"))
+        Edits(self.engine.as_engine, self.commits).run(table, "UPDATE", decide, EditOptions("r"), Call("r1"))
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     catalog = open_catalog(tmp_path)
     append(make_table(catalog), "ch")
     commits = Commits(catalog, MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}"), pauses_s=(0, 0))
-    return Place(catalog, commits, Applying(catalog))
+    engine = Applying(catalog)
+    monkeypatch.setattr(module, "find", engine.find)
+    monkeypatch.setattr(module, "publish", engine.publish)
+    return Place(catalog, commits, engine)
 
 
 def add_column(catalog: Catalog, name: str) -> None:

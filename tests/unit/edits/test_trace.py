@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.edits.trace import Step, Undone, read_undone, standing, trace, without_effect
+from service.edits.trace import TracedCommit, UndoneChange, read_undone, standing, trace, without_effect
 
 
 @dataclass
@@ -51,7 +51,7 @@ def test_rows_are_among_the_files_traced_and_whoever_took_one_is_a_suspect(
                     touched.append(n)
                 kept -= victims
             added = {table.file(kept)} if kept else set()
-        steps.append(Step(n, frozenset(added), frozenset(removed), kind == "compact"))
+        steps.append(TracedCommit(n, frozenset(added), frozenset(removed), kind == "compact"))
     traced = trace(start, steps)
     there = {name for name, rows in table.files.items() if rows & ours}
     assert there <= traced.files <= table.files.keys() | set()
@@ -60,28 +60,28 @@ def test_rows_are_among_the_files_traced_and_whoever_took_one_is_a_suspect(
 
 
 def test_an_undo_that_was_undone_does_not_stand() -> None:
-    undos = [("b", Undone("a", "1")), ("c", Undone("b", "2")), ("e", Undone("d", "4"))]
-    assert standing(undos) == {"c": Undone("b", "2"), "e": Undone("d", "4")}
-    assert standing([*undos, ("f", Undone("c", "3"))]).keys() == {"b", "e", "f"}
+    undos = [("b", UndoneChange("a", "1")), ("c", UndoneChange("b", "2")), ("e", UndoneChange("d", "4"))]
+    assert standing(undos) == {"c": UndoneChange("b", "2"), "e": UndoneChange("d", "4")}
+    assert standing([*undos, ("f", UndoneChange("c", "3"))]).keys() == {"b", "e", "f"}
 
 
 def test_a_change_and_its_undo_cancel_each_other_if_both_came_later() -> None:
-    undos = {"c": Undone("b", "2"), "e": Undone("a", "1")}
+    undos = {"c": UndoneChange("b", "2"), "e": UndoneChange("a", "1")}
     assert without_effect(["b", "c", "d", "e"], undos, {}) == {"b", "c"}
 
 
 def test_of_a_batch_that_is_undone_for_one_request_the_others_stay_in_effect() -> None:
-    undos = {"c": Undone("b", "2")}
+    undos = {"c": UndoneChange("b", "2")}
     assert without_effect(["b", "c"], undos, {"b": 2}) == {"c"}
 
 
 def test_request_ids_may_hold_any_character() -> None:
-    assert read_undone(Undone("a", "x:y").text) == Undone("a", "x:y")
+    assert read_undone(UndoneChange("a", "x:y").text) == UndoneChange("a", "x:y")
 
 
 def test_rows_that_an_undo_brought_back_are_followed_into_its_files() -> None:
-    def step(n: int, added: set[str], removed: set[str], *, brings_back: bool = False) -> Step:
-        return Step(n, frozenset(added), frozenset(removed), False, brings_back)
+    def step(n: int, added: set[str], removed: set[str], *, brings_back: bool = False) -> TracedCommit:
+        return TracedCommit(n, frozenset(added), frozenset(removed), False, brings_back)
 
     steps = [step(1, set(), {"a"}), step(2, {"other"}, set()), step(3, {"b"}, set(), brings_back=True)]
     touching = step(4, {"c"}, {"b"})

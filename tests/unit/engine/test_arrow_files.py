@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.engine.arrow_files import Odd, Part, Shape, field, local_path, merge
+from service.engine.jobs.arrow_files import FileShape, MergePart, SchemaDiffers, field, local_path, merge
 
 SCHEMA = pa.schema(
     [
@@ -20,7 +20,7 @@ SCHEMA = pa.schema(
         field("at", pa.timestamp("us", tz="UTC"), False, 6),
     ]
 )
-SHAPE = Shape(SCHEMA, "zstd", 1 << 20)
+SHAPE = FileShape(SCHEMA, "zstd", 1 << 20)
 
 
 def row(i: int) -> dict[str, object]:
@@ -45,12 +45,12 @@ def files(folder: Path, count: int, each: int, schema: pa.Schema = SCHEMA) -> li
     return paths
 
 
-def read(part: Part) -> pa.Table:
+def read(part: MergePart) -> pa.Table:
     return pq.read_table(local_path(part.to), partitioning=None)
 
 
 def test_the_rows_of_all_files_come_in_their_order_with_their_field_ids(tmp_path: Path) -> None:
-    part = Part(files(tmp_path, 7, 11), f"file://{tmp_path}/out/new.parquet")
+    part = MergePart(files(tmp_path, 7, 11), f"file://{tmp_path}/out/new.parquet")
     assert merge(part, SHAPE) == 77
     found = read(part)
     expected = pa.Table.from_pylist([row(i) for i in range(77)], schema=SCHEMA)
@@ -62,15 +62,15 @@ def test_the_rows_of_all_files_come_in_their_order_with_their_field_ids(tmp_path
 def test_row_groups_are_as_large_as_they_should_be_and_no_larger(tmp_path: Path) -> None:
     paths = files(tmp_path, 20, 50)
     each = pq.ParquetFile(local_path(paths[0])).read().nbytes
-    part = Part(paths, f"file:{tmp_path}/new.parquet")
-    merge(part, Shape(SCHEMA, "snappy", 4 * each))
+    part = MergePart(paths, f"file:{tmp_path}/new.parquet")
+    merge(part, FileShape(SCHEMA, "snappy", 4 * each))
     rows = pq.ParquetFile(local_path(part.to)).metadata
     assert [rows.row_group(i).num_rows for i in range(rows.num_row_groups)] == [200] * 5
     assert rows.row_group(0).column(0).compression == "SNAPPY"
 
 
 def test_a_column_whose_values_come_again_has_a_dictionary_and_others_have_none(tmp_path: Path) -> None:
-    part = Part(files(tmp_path, 4, 100), f"file:{tmp_path}/new.parquet")
+    part = MergePart(files(tmp_path, 4, 100), f"file:{tmp_path}/new.parquet")
     merge(part, SHAPE)
     columns = pq.ParquetFile(local_path(part.to)).metadata.row_group(0)
     encoded = {columns.column(i).path_in_schema: columns.column(i).has_dictionary_page for i in range(6)}
@@ -91,8 +91,8 @@ def test_a_column_whose_values_come_again_has_a_dictionary_and_others_have_none(
 def test_a_file_of_another_schema_is_refused_and_nothing_is_left(tmp_path: Path, other: pa.Schema) -> None:
     odd = pa.Table.from_pylist([], schema=other)
     pq.write_table(odd, tmp_path / "odd.parquet", store_schema=False)
-    part = Part([*files(tmp_path, 2, 3), f"file:{tmp_path}/odd.parquet"], f"file:{tmp_path}/new.parquet")
-    with pytest.raises(Odd):
+    part = MergePart([*files(tmp_path, 2, 3), f"file:{tmp_path}/odd.parquet"], f"file:{tmp_path}/new.parquet")
+    with pytest.raises(SchemaDiffers):
         merge(part, SHAPE)
     assert not (tmp_path / "new.parquet").exists()
 
@@ -101,6 +101,6 @@ def test_text_that_its_writer_called_large_is_text(tmp_path: Path) -> None:
     large = pa.schema([f if f.name != "name" else f.with_type(pa.large_string()) for f in SCHEMA])
     first = files(tmp_path, 2, 3)
     pq.write_table(pa.Table.from_pylist([row(6)], schema=large), tmp_path / "large.parquet")
-    part = Part([*first, f"file:{tmp_path}/large.parquet"], f"file:{tmp_path}/new.parquet")
+    part = MergePart([*first, f"file:{tmp_path}/large.parquet"], f"file:{tmp_path}/new.parquet")
     assert merge(part, SHAPE) == 7
     assert read(part).schema.equals(SCHEMA, check_metadata=True)

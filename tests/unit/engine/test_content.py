@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.engine.content import comparable, hashed, row_hash, same
-from service.schema import Array, ColumnType, Field, Map, Primitive, Struct
+from service.engine.sql.content import comparable, hashed, row_hash, same
+from service.model.schema.types import Array, ColumnType, Field, Map, Primitive, Struct
 
 TEXT, NUMBER = Primitive("string"), Primitive("integer")
 COUNTS = Map(TEXT, NUMBER)

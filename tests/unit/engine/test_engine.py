@@ -8,8 +8,8 @@ from py4j.protocol import STATIC_PREFIX
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from service.engine import jvm
-from service.engine.engine import Engine
+from service.engine.session import java, jvm
+from service.engine.session.engine import Engine
 from service.errors import EngineUnavailable, StorageUnavailable
 
 
@@ -58,7 +58,7 @@ def test_a_static_method_is_called_without_asking_what_its_name_means(monkeypatc
 
     client = SimpleNamespace(gateway_property=SimpleNamespace(pool=None), converters=[], send_command=asked)
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(_gateway_client=client))
-    method = jvm.java_class("a.B").get
+    method = java.java_class("a.B").get
     assert (method.name, method.target_id) == ("get", f"{STATIC_PREFIX}a.B")
     with pytest.raises(AssertionError, match="asked"):
-        assert jvm.java_class("a.B").A_CONSTANT
+        assert java.java_class("a.B").A_CONSTANT

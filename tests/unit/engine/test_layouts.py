@@ -2,11 +2,11 @@
 
 import pytest
 
-from service.engine.checksum import Checksum, aggregates, of
-from service.engine.layout import spec_fields
-from service.engine.transforms import hashes_uuid, keys, value
-from service.partition import PartitionField
-from service.schema import parse_schema
+from service.engine.iceberg.layout import spec_fields
+from service.engine.sql.checksum import Checksum, aggregates, of
+from service.engine.sql.transforms import hashes_uuid, keys, value
+from service.model.schema.definition import parse_schema
+from service.model.schema.partition import PartitionField
 
 SCHEMA = parse_schema(
     {

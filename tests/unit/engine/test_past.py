@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.engine.past import loosened
+from service.engine.sql.past import loosened
 
 
 def column(number: int, name: str, kind: str = "long", *, required: bool = False) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from service import postgres
-from service.engine.conf import spark_conf
+from service.engine.session.conf import spark_conf
+from service.model import postgres
 from service.settings import load
 
 URL = "postgresql://fi%40rn:p%2Fw%20%25@db.example.com:5433/lake?sslmode=require"

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.ranges import number
-from service.engine.sql import Parameters
+from service.engine.sql.ranges import number
+from service.engine.sql.sql import Parameters
 from service.errors import InvalidRequest
-from service.ranges import RANGES, Ranges, parse_split_points, ranges_of
-from service.schema import Primitive, parse_schema
+from service.model.schema.definition import parse_schema
+from service.model.schema.ranges import RANGES_PROPERTY, Ranges, parse_split_points, ranges_of
+from service.model.schema.types import Primitive
 
 TEXTS = parse_schema({"fields": {"k": {"type": "string"}, "n": {"type": "long"}}, "primary_key": ["k", "n"]})
 NUMBERS = parse_schema({"fields": {"k": {"type": "long"}}, "primary_key": ["k"]})
@@ -28,7 +29,7 @@ def test_text_points_are_in_the_order_of_their_bytes_in_every_form(points: list[
     assert parse_split_points(encoded, TEXTS, encoded=True) == as_list
     if len(points) > 1 or "\n" not in points[0]:
         assert parse_split_points("\n".join(encoded), TEXTS, encoded=True) == as_list
-    assert ranges_of({RANGES: as_list.text}) == as_list
+    assert ranges_of({RANGES_PROPERTY: as_list.text}) == as_list
     if len(points) > 1:
         with pytest.raises(InvalidRequest):
             parse_split_points([*points[1:], points[0]], TEXTS, encoded=False)
@@ -64,7 +65,7 @@ def test_a_key_that_holds_line_ends_is_one_of_a_list() -> None:
 @pytest.mark.parametrize("text", ["", "\n \n"])
 def test_a_text_without_a_point_is_refused(text: str) -> None:
     for encoded in (False, True):
-        with pytest.raises(InvalidRequest, match="are 0 points"):
+        with pytest.raises(InvalidRequest, match="has 0 points"):
             parse_split_points(text, TEXTS, encoded=encoded)
 
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.rows import arrow_schema, json_rows, to_arrow
-from service.records import read_records
-from service.schema import PRIMITIVES, parse_schema
-from service.wire import parse, render
+from service.engine.session.rows import arrow_schema, json_rows, to_arrow
+from service.model.records import read_records
+from service.model.schema.definition import parse_schema
+from service.model.schema.types import PRIMITIVES
+from service.model.wire import parse, render
 from tests.strategies import records, same, schemas
 
 

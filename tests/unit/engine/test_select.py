@@ -5,16 +5,17 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from service.engine.select import statement
-from service.engine.sql import Parameters
-from service.engine.tables import Pinned
+from service.engine.iceberg.tables import PinnedTable
+from service.engine.jobs.select import statement
+from service.engine.sql.sql import Parameters
 from service.errors import FirnError, InvalidFilter, InvalidQuery, UnknownField
-from service.query.items import Aggregations, Joins, Projection, Sorts
-from service.query.model import Query, Source
-from service.query.plan import Asked, plan
-from service.schema import DecimalType, Primitive, parse_schema
+from service.model.query.items import Aggregations, Joins, Projection, Sorts
+from service.model.query.model import Query, TableSource
+from service.model.query.plan import QueryParts, plan_query
+from service.model.schema.definition import parse_schema
+from service.model.schema.types import DecimalType, Primitive
 
-PEOPLE = Source(
+PEOPLE = TableSource(
     "`firn`.`t__default`.`people`",
     "people",
     parse_schema(
@@ -33,7 +34,7 @@ PEOPLE = Source(
     ),
     7,
 )
-ORDERS = Source(
+ORDERS = TableSource(
     "`firn`.`t__default`.`orders`",
     "o",
     parse_schema(
@@ -53,7 +54,7 @@ def planned(**parts: Any) -> Query:
     }
     given = {name: TypeAdapter(read[name]).validate_python(v) if name in read else v for name, v in parts.items()}
     joins = TypeAdapter(Joins).validate_python(given.pop("join", None))
-    return plan(Asked(**given, joins=joins), PEOPLE, [ORDERS] * len(joins))
+    return plan_query(QueryParts(**given, joins=joins), PEOPLE, [ORDERS] * len(joins))
 
 
 def text(**parts: Any) -> str:
@@ -123,7 +124,7 @@ def test_a_number_that_is_looked_for_stands_beside_spark_s_code_and_not_in_it(
 
 
 def test_a_snapshot_that_the_session_keeps_is_read_by_its_view() -> None:
-    kept = {(PEOPLE.spark_name, 7): Pinned("_firn_1", None)}
+    kept = {(PEOPLE.spark_name, 7): PinnedTable("_firn_1", None)}
     read = statement(planned(projection="id"), Parameters(), kept)
     assert read == f"SELECT `people`.`id` AS c0 FROM `_firn_1` AS `people` WHERE TRUE {TAIL}"
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.columns import Column, columns_of
-from service.engine.sql import Parameters, identifier, literal, reference, where
-from service.filters import parse_filter
-from service.predicates import Compare, In, IsNull, Matches
-from service.schema import Array, DecimalType, Field, Map, Primitive, Struct, parse_schema
+from service.engine.sql.sql import Parameters, identifier, literal, reference, where
+from service.model.filters.filters import parse_filter
+from service.model.filters.predicates import Compare, In, IsNull, Matches
+from service.model.schema.columns import Column, columns_of
+from service.model.schema.definition import parse_schema
+from service.model.schema.types import Array, DecimalType, Field, Map, Primitive, Struct
 
 SCHEMA = parse_schema(
     {

@@ -15,8 +15,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from service import errors
 from service.catalog.translate import translated as catalog_translated
-from service.engine.sql import REFUSED
-from service.engine.translate import is_lost, is_odd, translated
+from service.engine.session.translate import is_lost, is_odd, translated
+from service.engine.sql.sql import REFUSED
 from service.errors import FirnError
 
 

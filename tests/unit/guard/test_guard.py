@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from service.engine.tenant_sql import Mention
+from service.engine.sql.tenant_sql import TableMention
 from service.errors import InvalidQuery
 from service.guard.functions import FUNCTIONS
-from service.guard.sql import Reads, Reference, check_analysed, check_parsed
+from service.guard.sql import SelectReferences, TableReference, check_analysed, check_parsed
 from service.guard.views import name_views
 
 PACKAGES = {
@@ -52,7 +52,7 @@ def with_clause(child: Nodes, recursive: bool = False, **queries: Nodes) -> Node
     return node("UnresolvedWith", child, child=0, cteRelations=relations, allowRecursion=recursive)
 
 
-def reads(plan: Nodes) -> Reads:
+def reads(plan: Nodes) -> SelectReferences:
     return check_parsed(json.dumps(plan))
 
 
@@ -70,7 +70,7 @@ def refused(plan: Nodes) -> str:
 def test_tables_and_parameters_are_found_wherever_they_stand() -> None:
     inner = node("ScalarSubquery", plan=project(table("shop", "orders"), node("NamedParameter", name="p")))
     found = reads(project(node("Filter", table("people"), condition=inner, child=0), call("[upper]")))
-    assert found.tables == {Reference(None, "people"), Reference("shop", "orders")}
+    assert found.tables == {TableReference(None, "people"), TableReference("shop", "orders")}
     assert found.parameters == {"p"}
 
 
@@ -180,11 +180,13 @@ def test_an_analysed_plan_reads_tables_and_nothing_else() -> None:
 def named(text: str, *mentioned: tuple[str, ...], with_names: tuple[str, ...] = ()) -> tuple[str, dict[str, str]]:
     references, mentions, place = set(), [], 0
     for parts in mentioned:
-        references.add(Reference(parts[0], parts[1]) if len(parts) == 2 else Reference(None, parts[0]))
+        references.add(TableReference(parts[0], parts[1]) if len(parts) == 2 else TableReference(None, parts[0]))
         place = text.index(".".join(parts), place)
-        mentions.append(Mention(parts, place, place + len(".".join(parts))))
+        mentions.append(TableMention(parts, place, place + len(".".join(parts))))
         place += 1
-    found = name_views(text, Reads(frozenset(references), frozenset(with_names), frozenset()), "default", mentions)
+    found = name_views(
+        text, SelectReferences(frozenset(references), frozenset(with_names), frozenset()), "default", mentions
+    )
     return found.text, {view: f"{r.namespace}.{r.table}" for view, r in found.views.items()}
 
 

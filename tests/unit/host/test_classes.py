@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service import classes
-from service.engine.conf import spark_conf
+from service.engine.session.conf import spark_conf
+from service.host import class_archive
 from service.settings import load
 
 
@@ -29,17 +29,17 @@ class Machine:
         self.said: list[str] = []
         self.rehearsals = 0
 
-    def rehearse(self, options: classes.Options) -> None:
+    def rehearse(self, options: class_archive.Options) -> None:
         self.rehearsals += 1
         [written] = [option.partition("=")[2] for option in options if option.startswith("-XX:ArchiveClassesAtExit=")]
         Path(written).write_bytes(b"archive")
 
-    def prepare(self, rehearse: Callable[[classes.Options], None] | None = None) -> bool:
-        return classes.prepare([self.jar], self.environ, rehearse or self.rehearse, self.said.append)
+    def prepare(self, rehearse: Callable[[class_archive.Options], None] | None = None) -> bool:
+        return class_archive.prepare([self.jar], self.environ, rehearse or self.rehearse, self.said.append)
 
     def read(self) -> list[str]:
         """The archives that a start would read."""
-        options = classes.to_read([self.jar], self.environ)
+        options = class_archive.java_options([self.jar], self.environ)
         return [option.partition("=")[2] for option in options if option.startswith("-XX:SharedArchiveFile=")]
 
     def kept(self) -> list[str]:
@@ -76,12 +76,12 @@ def test_after_another_java_or_jar_it_is_not_read_but_made_anew(machine: Machine
 
 def test_a_java_that_writes_none_is_told_and_leaves_nothing(machine: Machine) -> None:
     assert not machine.prepare(lambda options: None)
-    assert machine.said[-1].startswith("Spark's classes were not prepared: this Java wrote none.")
+    assert machine.said[-1].startswith("Spark's classes were not prepared: this Java wrote no archive.")
     assert (machine.read(), list(machine.cache.glob(".classes-*"))) == ([], [])
 
 
 def test_a_rehearsal_that_fails_is_told_and_leaves_nothing(machine: Machine) -> None:
-    def fails(options: classes.Options) -> None:
+    def fails(options: class_archive.Options) -> None:
         machine.rehearse(options)
         raise RuntimeError("no memory")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service import jars
-from service.jars import Jar, JarError
+from service.host import jars
+from service.host.jars import Jar, JarError
 from service.settings import SettingsError
 
 ONE, TWO = b"one jar's bytes", b"another jar's bytes"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service import preflight
+from service.host import preflight
 from service.settings import ROOT, Settings, SettingsError
 
 

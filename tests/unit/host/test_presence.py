@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service import presence
+from service.host import presence
 from service.settings import Settings, load
 
 
@@ -68,7 +68,7 @@ def test_a_home_whose_path_is_too_long_for_a_socket_has_it_elsewhere(tmp_path: P
 def test_a_folder_for_sockets_that_others_have_made_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.presence.tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("service.host.presence.tempfile.gettempdir", lambda: str(tmp_path))
     home = tmp_path / ("x" * 100)
     presence.socket_path(home).parent.chmod(0o777)
     with pytest.raises(presence.SettingsError, match="is not this user's alone"):
@@ -106,6 +106,6 @@ def test_a_socket_cannot_be_made_where_nobody_may_write(tmp_path: Path, monkeypa
     def refuse(self: socket.socket, address: str) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("service.presence.socket.socket", type("S", (socket.socket,), {"bind": refuse}))
+    monkeypatch.setattr("service.host.presence.socket.socket", type("S", (socket.socket,), {"bind": refuse}))
     with pytest.raises(presence.SettingsError, match=r"no socket can be made at .* \(Permission denied\)"):
         presence.announce(settings(tmp_path), background=True)

@@ -13,11 +13,12 @@ import pytest
 from service.commits.commit import Commits
 from service.errors import Cancelled, CommitConflict, FirnError, LedgerUnavailable, ShuttingDown
 from service.jobs.background import Background
+from service.jobs.job import Job
 from service.jobs.jobs import Jobs
-from service.jobs.running import Running
-from service.ledger.jobs import JobNotes
-from service.names import TableName
-from service.schema import Field, Primitive, TableSchema
+from service.ledger.jobs import JobRecords
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.schema.types import Field, Primitive, TableSchema
 from tests.fakes import FakeCatalog, MuteLedger
 
 NAME = TableName("acme", "shop", "orders")
@@ -31,7 +32,7 @@ class Progress:
     files_done: int = 0
 
 
-def unless_cancelled(running: Running) -> bytes:
+def unless_cancelled(running: Call) -> bytes:
     running.check()
     return ANSWER
 
@@ -39,13 +40,13 @@ def unless_cancelled(running: Running) -> bytes:
 class Work:
     """A piece of work that stops where the test wants it to, and goes on when it says so."""
 
-    def __init__(self, then: Callable[[Running], bytes] = lambda running: ANSWER) -> None:
+    def __init__(self, then: Callable[[Call], bytes] = lambda running: ANSWER) -> None:
         self.then = then
         self.begun = threading.Event()
         self.go_on = threading.Event()
-        self.running: Running | None = None
+        self.running: Call | None = None
 
-    def __call__(self, running: Running) -> bytes:
+    def __call__(self, running: Call) -> bytes:
         self.running = running
         self.begun.set()
         assert self.go_on.wait(30)
@@ -61,27 +62,27 @@ class Place:
 
     def __post_init__(self) -> None:
         self.table = self.catalog.create(NAME, SCHEMA, (), {})
-        self.notes = JobNotes(MuteLedger(f"sqlite:///{self.path}"))
+        self.records = JobRecords(MuteLedger(f"sqlite:///{self.path}"))
         self.jobs = self.another()
         self.background = Background(self.jobs, 1)
 
     def another(self) -> Jobs:
         """The jobs of another process."""
         ledger = MuteLedger(f"sqlite:///{self.path}")
-        return Jobs(JobNotes(ledger), Commits(self.catalog.as_catalog, ledger, pauses_s=(0, 0)))
+        return Jobs(JobRecords(ledger), Commits(self.catalog.as_catalog, ledger, pauses_s=(0, 0)))
 
-    def start(self, work: Callable[[Running], bytes], progress: Any = None) -> str:
-        return self.background.start("COMPACT", self.table, progress or Progress(), work)
+    def start(self, work: Callable[[Call], bytes], progress: Any = None) -> str:
+        return self.background.start("COMPACT", self.table, progress or Progress(), Call("r"), work)
 
     def over(self) -> None:
         """Return when nothing is under way."""
         with self.background._changed:
-            assert self.background._changed.wait_for(lambda: not self.background._under_way, 30)
+            assert self.background._changed.wait_for(lambda: not self.background._in_progress, 30)
 
     def state(self, job: str) -> str:
         """As this process tells it, and as the ledger does to another, which are the same."""
         state: str = self.jobs.describe(job)["state"]
-        noted = self.notes.find(job)
+        noted = self.records.find(job)
         assert noted
         assert noted.state == state
         return state
@@ -105,7 +106,7 @@ def test_a_job_is_queued_then_running_then_done(place: Place) -> None:
     one, two = started(place, first), place.start(second)
     assert (place.state(one), place.state(two)) == ("running", "queued")
     assert first.running
-    assert first.running.id == one
+    assert first.running.job_id == one
     first.go_on.set()
     assert second.begun.wait(30)
     assert (place.state(one), place.state(two)) == ("done", "running")
@@ -118,7 +119,7 @@ def test_a_job_is_queued_then_running_then_done(place: Place) -> None:
 def test_progress_is_told_while_it_runs_and_kept_after(place: Place) -> None:
     progress, work = Progress(), Work()
 
-    def do(running: Running) -> bytes:
+    def do(running: Call) -> bytes:
         progress.phase, progress.files_done = "merging", 7
         return work(running)
 
@@ -133,7 +134,7 @@ def test_progress_is_told_while_it_runs_and_kept_after(place: Place) -> None:
 
 
 def raising(failure: BaseException) -> Work:
-    def then(running: Running) -> bytes:
+    def then(running: Call) -> bytes:
         raise failure
 
     return Work(then)
@@ -236,7 +237,7 @@ def test_a_start_that_the_ledger_could_not_note_keeps_no_job_from_running(
     def mute(job: str) -> None:
         raise LedgerUnavailable("no answer")
 
-    monkeypatch.setattr(place.jobs._notes, "started", mute)
+    monkeypatch.setattr(place.jobs.records, "run", mute)
     work = Work()
     job = started(place, work)
     assert place.jobs.describe(job)["state"] == "running"
@@ -284,22 +285,22 @@ class TestStopping:
         place.background.stop()
         with pytest.raises(ShuttingDown):
             place.start(Work())
-        assert place.notes.unfinished() == []
+        assert place.records.unfinished() == []
 
     def test_what_comes_just_then_is_refused_and_leaves_no_job_that_runs(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        begin = place.jobs.begin
+        accept = place.jobs.accept
 
-        def stopped_after(*args: Any, **how: Any) -> str:
-            job = begin(*args, **how)
+        def stopped_after(*args: Any, **how: Any) -> Job:
+            job = accept(*args, **how)
             place.background.stop()
             return job
 
-        monkeypatch.setattr(place.jobs, "begin", stopped_after)
+        monkeypatch.setattr(place.jobs, "accept", stopped_after)
         with pytest.raises(ShuttingDown):
             place.start(Work())
-        assert (place.notes.unfinished(), place.background.busy) == ([], False)
+        assert (place.records.unfinished(), place.background.busy) == ([], False)
 
     def test_a_job_that_a_crash_ended_was_interrupted(self, place: Place) -> None:
         work, waiting = Work(), Work()

@@ -3,22 +3,21 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.catalog.tables import Table
-from service.commits.ask import Ask
 from service.commits.commit import Commits
-from service.errors import Cancelled, CatalogUnavailable, LedgerUnavailable, NotFound
-from service.jobs.job import Progress
+from service.errors import Cancelled, CatalogUnavailable, CommitConflict, LedgerUnavailable, NotFound
+from service.jobs.job import BulkProgress, Job
 from service.jobs.jobs import Jobs
-from service.jobs.running import Running
-from service.ledger.jobs import JobNotes
-from service.names import TableName
-from service.schema import Field, Primitive, TableSchema
+from service.ledger.jobs import JobRecords
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.schema.types import Field, Primitive, TableSchema
 from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
 
 NAME = TableName("acme", "shop", "orders")
@@ -46,15 +45,14 @@ class Process(Jobs):
         self.ledger = MuteLedger(f"sqlite:///{world.path}")
         if owners is not None:
             self.ledger.owners = owners
-        self.notes = JobNotes(self.ledger)
         self.commits = Commits(world.catalog.as_catalog, self.ledger, pauses_s=(0, 0))
         self._table = world.table
-        super().__init__(self.notes, self.commits)
+        super().__init__(JobRecords(self.ledger), self.commits)
 
-    def tries(self, job_id: str, batch: str) -> None:
+    def tries(self, job: Job, batch: str) -> None:
         """As a load does: the batch is noted before."""
-        self.commits.begin(batch, self._table, "WRITE", [Ask("r")])
-        super().tries(job_id, batch)
+        self.commits.batches.begin(batch, self._table, "WRITE", [Call("r")])
+        super().tries(job, batch)
 
 
 @pytest.fixture
@@ -62,8 +60,8 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "ledger.db")
 
 
-def begun(jobs: Jobs, world: World, progress: Any = None, running: Running | None = None) -> str:
-    return jobs.begin("BULK", world.table, progress or Progress("writing", 3, 50), PROMISE, running)
+def begun(jobs: Jobs, world: World, progress: Any = None, running: Call | None = None) -> Job:
+    return jobs.accept("BULK", world.table, progress or BulkProgress("writing", 3, 50), PROMISE, running)
 
 
 def outcome(described: dict[str, Any]) -> dict[str, Any]:
@@ -71,11 +69,11 @@ def outcome(described: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_running_job_shows_how_far_it_is(world: World) -> None:
-    jobs, progress = world.process(), Progress("writing", 3, 50)
+    jobs, progress = world.process(), BulkProgress("writing", 3, 50)
     job = begun(jobs, world, progress)
     progress.records = 7
-    described = jobs.describe(job)
-    assert (described["id"], described["kind"], described["state"]) == (job, "BULK", "running")
+    described = jobs.describe(job.id)
+    assert (described["id"], described["kind"], described["state"]) == (job.id, "BULK", "running")
     assert described["progress"] == {"phase": "writing", "records": 7, "bytes": 50}
     assert described["table"] == {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
     assert not {"ended_at", "result", "error", "cancelling"} & set(described)
@@ -89,23 +87,23 @@ def test_progress_may_be_any_dataclass(world: World) -> None:
 
     jobs = world.process()
     job = begun(jobs, world, Files())
-    assert jobs.describe(job)["progress"] == {"phase": "merging", "files_done": 2}
+    assert jobs.describe(job.id)["progress"] == {"phase": "merging", "files_done": 2}
     jobs.done(job, b"{}")
-    assert world.process().describe(job)["progress"] == {"phase": "merging", "files_done": 2}
+    assert world.process().describe(job.id)["progress"] == {"phase": "merging", "files_done": 2}
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_job_that_has_ended_shows_what_came_of_it(world: World, restarted: bool) -> None:
-    jobs, progress = world.process(), Progress("writing", 3, 50)
+    jobs, progress = world.process(), BulkProgress("writing", 3, 50)
     good, bad = begun(jobs, world, progress), begun(jobs, world)
     progress.phase = "done"
     jobs.done(good, b'{"success": true, "records_written": 3}')
     jobs.failed(bad, b'{"code": "COMMIT_CONFLICT"}')
     asked = world.process() if restarted else jobs
-    assert outcome(asked.describe(good)) == {"state": "done", "result": {"success": True, "records_written": 3}}
-    assert outcome(asked.describe(bad)) == {"state": "failed", "error": {"code": "COMMIT_CONFLICT"}}
-    assert asked.describe(good)["progress"]["phase"] == "done"
-    assert asked.describe(good)["ended_at"] >= asked.describe(good)["created_at"]
+    assert outcome(asked.describe(good.id)) == {"state": "done", "result": {"success": True, "records_written": 3}}
+    assert outcome(asked.describe(bad.id)) == {"state": "failed", "error": {"code": "COMMIT_CONFLICT"}}
+    assert asked.describe(good.id)["progress"]["phase"] == "done"
+    assert asked.describe(good.id)["ended_at"] >= asked.describe(good.id)["created_at"]
 
 
 def test_an_unknown_job_is_not_found(world: World) -> None:
@@ -115,7 +113,7 @@ def test_an_unknown_job_is_not_found(world: World) -> None:
 
 def test_ids_cannot_be_guessed_from_one_another(world: World) -> None:
     jobs = world.process()
-    ids = {begun(jobs, world) for _ in range(20)}
+    ids = {begun(jobs, world).id for _ in range(20)}
     assert len(ids) == 20
     assert all(len(i) == 32 for i in ids)
     assert len({i[:6] for i in ids}) == 20
@@ -131,7 +129,7 @@ def test_a_job_whose_batch_the_table_has_is_done_though_its_process_died(world: 
     assert later.recover() == 1
     expected = json.loads(PROMISE)
     expected["metadata"]["snapshot_id"] = snapshot_id
-    assert outcome(later.describe(job)) == {"state": "done", "result": expected}
+    assert outcome(later.describe(job.id)) == {"state": "done", "result": expected}
     assert later.recover() == 0
 
 
@@ -146,7 +144,7 @@ def test_a_job_whose_batch_the_table_has_not_was_interrupted_when_its_process_di
     world.catalog.append(NAME, "another")
     later = world.process()
     assert later.recover() == 1
-    described = later.describe(job)
+    described = later.describe(job.id)
     assert (described["state"], described["error"]["code"], described["error"]["retryable"]) == (
         "interrupted",
         "UNAVAILABLE",
@@ -165,7 +163,7 @@ def test_a_job_whose_table_is_gone_was_interrupted(world: World) -> None:
     world.catalog.append(NAME, "batch-1")  # in another table of that name
     later = world.process()
     later.recover()
-    assert later.describe(job)["state"] == "interrupted"
+    assert later.describe(job.id)["state"] == "interrupted"
 
 
 def test_nothing_is_said_of_a_job_while_the_catalog_is_silent(world: World) -> None:
@@ -177,15 +175,15 @@ def test_nothing_is_said_of_a_job_while_the_catalog_is_silent(world: World) -> N
     later = world.process()
     assert later.recover() == 1
     with pytest.raises(CatalogUnavailable):
-        later.describe(job)
-    assert later.describe(job)["state"] == "done"
+        later.describe(job.id)
+    assert later.describe(job.id)["state"] == "done"
 
 
 def test_recovery_leaves_alone_what_runs_in_this_process(world: World) -> None:
     jobs = world.process()
     job = begun(jobs, world)
     assert jobs.recover() == 0
-    assert jobs.describe(job)["state"] == "running"
+    assert jobs.describe(job.id)["state"] == "running"
 
 
 def test_a_job_is_forgotten_a_week_after_its_end(world: World) -> None:
@@ -194,13 +192,16 @@ def test_a_job_is_forgotten_a_week_after_its_end(world: World) -> None:
     jobs.done(old, b"{}")
     jobs.done(young, b"{}")
     now = time.time_ns() // 1_000_000
-    jobs.notes.end(old, "done", "{}", b"{}", now - WEEK_MS - 1000)
-    jobs.notes.end(young, "done", "{}", b"{}", now - WEEK_MS + 60_000)
-    begun(jobs, world)
+    for job, ended_ms in ((old, now - WEEK_MS - 1000), (young, now - WEEK_MS + 60_000)):
+        jobs.records.end(replace(job.record, ended_ms=ended_ms))
     with pytest.raises(NotFound):
-        jobs.describe(old)
-    assert jobs.describe(young)["state"] == "done"
-    assert jobs.describe(running)["state"] == "running"
+        jobs.describe(old.id)
+    jobs.recover()
+    assert jobs.records.find(old.id) is None
+    with pytest.raises(NotFound):
+        jobs.describe(old.id)
+    assert jobs.describe(young.id)["state"] == "done"
+    assert jobs.describe(running.id)["state"] == "running"
 
 
 def test_an_end_that_the_ledger_could_not_note_is_still_told(world: World) -> None:
@@ -210,7 +211,7 @@ def test_an_end_that_the_ledger_could_not_note_is_still_told(world: World) -> No
     jobs.ledger.close()
     world.path.mkdir()
     jobs.done(job, b'{"success": true}')
-    assert outcome(jobs.describe(job)) == {"state": "done", "result": {"success": True}}
+    assert outcome(jobs.describe(job.id)) == {"state": "done", "result": {"success": True}}
 
 
 def test_an_end_that_could_not_be_noted_is_noted_as_soon_as_it_can_be(
@@ -223,25 +224,25 @@ def test_an_end_that_could_not_be_noted_is_noted_as_soon_as_it_can_be(
         def end(*_: object) -> None:
             raise LedgerUnavailable("no answer")
 
-        silent.setattr(jobs.notes, "end", end)
+        silent.setattr(jobs.records, "end", end)
         jobs.done(job, b'{"success": true}')
-        jobs.look_for_cancels()
-    noted = jobs.notes.find(job)
+        jobs.look()
+    noted = jobs.records.find(job.id)
     assert noted
     assert noted.state == "running"
-    jobs.look_for_cancels()
-    assert outcome(world.process().describe(job)) == {"state": "done", "result": {"success": True}}
+    jobs.look()
+    assert outcome(world.process().describe(job.id)) == {"state": "done", "result": {"success": True}}
 
 
 def test_a_restart_tells_how_far_an_interrupted_job_had_come(world: World) -> None:
     jobs = world.process()
-    progress = Progress()
-    job = jobs.begin("BULK", world.table, progress)
+    progress = BulkProgress()
+    job = jobs.accept("BULK", world.table, progress)
     progress.records = 7
-    jobs.look_for_cancels()
+    jobs.look()
     later = world.process()
     later.recover()
-    told = later.describe(job)
+    told = later.describe(job.id)
     assert (told["state"], told["progress"]["records"]) == ("interrupted", 7)
 
 
@@ -250,14 +251,14 @@ def test_the_first_end_of_a_job_counts(world: World) -> None:
     job = begun(jobs, world)
     jobs.interrupted(job)
     jobs.done(job, b"{}")
-    assert jobs.describe(job)["state"] == "interrupted"
+    assert jobs.describe(job.id)["state"] == "interrupted"
 
 
 @pytest.mark.parametrize("end", [Jobs.failed, Jobs.cancelled])
 def test_what_fails_while_the_process_stops_was_interrupted_and_what_is_done_is_done(
-    world: World, end: Callable[[Jobs, str, bytes], None]
+    world: World, end: Callable[[Jobs, Job, bytes], None]
 ) -> None:
-    jobs, running, sealed = world.process(), Running(), Running()
+    jobs, running, sealed = world.process(), Call(), Call()
     failing, committing = begun(jobs, world, running=running), begun(jobs, world, running=sealed)
     sealed.seal()
     jobs.stop()
@@ -265,38 +266,38 @@ def test_what_fails_while_the_process_stops_was_interrupted_and_what_is_done_is_
     end(jobs, failing, b'{"code": "ENGINE_UNAVAILABLE"}')
     jobs.done(committing, b'{"success": true}')
     later = world.process()
-    assert later.describe(failing)["error"]["code"] == "UNAVAILABLE"
-    assert [later.describe(job)["state"] for job in (failing, committing)] == ["interrupted", "done"]
+    assert later.describe(failing.id)["error"]["code"] == "UNAVAILABLE"
+    assert [later.describe(job.id)["state"] for job in (failing, committing)] == ["interrupted", "done"]
 
 
 class TestCancelling:
     """Whoever does the work is told; how it ends is the work's to say."""
 
     def test_the_work_is_told_and_the_job_says_that_it_is_being_cancelled(self, world: World) -> None:
-        jobs, running, told = world.process(), Running(), list[str]()
+        jobs, running, told = world.process(), Call(), list[str]()
         job = begun(jobs, world, running=running)
         running.on_cancel(lambda: told.append("now"))
-        described = jobs.cancel(job)
+        described = jobs.cancel(job.id)
         assert (described["state"], described["cancelling"], told) == ("running", True, ["now"])
         with pytest.raises(Cancelled):
             running.check()
         jobs.cancelled(job, b'{"code": "CANCELLED"}')
         for asked in (jobs, world.process()):
-            assert outcome(asked.describe(job)) == {"state": "cancelled", "error": {"code": "CANCELLED"}}
-            assert "cancelling" not in asked.describe(job)
+            assert outcome(asked.describe(job.id)) == {"state": "cancelled", "error": {"code": "CANCELLED"}}
+            assert "cancelling" not in asked.describe(job.id)
 
     def test_a_job_that_has_ended_stays_as_it_is(self, world: World) -> None:
         jobs = world.process()
         job = begun(jobs, world)
         jobs.done(job, b'{"success": true}')
         for asked in (jobs, world.process()):
-            assert outcome(asked.cancel(job)) == {"state": "done", "result": {"success": True}}
+            assert outcome(asked.cancel(job.id)) == {"state": "done", "result": {"success": True}}
 
     def test_a_job_that_is_past_cancelling_goes_on(self, world: World) -> None:
-        jobs, running = world.process(), Running()
+        jobs, running = world.process(), Call()
         job = begun(jobs, world, running=running)
         running.seal()
-        described = jobs.cancel(job)
+        described = jobs.cancel(job.id)
         assert (described["state"], "cancelling" in described) == ("running", False)
         running.check()
         running.seal()
@@ -306,7 +307,7 @@ class TestCancelling:
             world.process().cancel("nope")
 
     def test_what_is_to_be_told_after_the_cancel_is_told_at_once_and_each_only_once(self) -> None:
-        running, told = Running(), list[int]()
+        running, told = Call(), list[int]()
         running.on_cancel(lambda: told.append(1))
         assert running.cancel()
         assert running.cancel()
@@ -316,7 +317,7 @@ class TestCancelling:
             running.seal()
 
     def test_one_who_cannot_be_told_keeps_nobody_from_being_told(self) -> None:
-        running, told = Running(), list[int]()
+        running, told = Call(), list[int]()
         running.on_cancel(lambda: 1 / 0)
         running.on_cancel(lambda: told.append(2))
         assert running.cancel()
@@ -334,11 +335,11 @@ class TestSeveralInstances:
         self, world: World, there: FakeOwners
     ) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        job = begun(other, world, Progress("writing", 3, 50))
+        job = begun(other, world, BulkProgress("writing", 3, 50))
         other.tries(job, "batch-1")
         world.catalog.append(NAME, "batch-1")
         assert here.recover() == 0
-        described = here.describe(job)
+        described = here.describe(job.id)
         assert described["state"] == "running"
         assert described["progress"] == {"phase": "writing", "records": 3, "bytes": 50}
         assert not {"ended_at", "result", "error"} & set(described)
@@ -348,7 +349,7 @@ class TestSeveralInstances:
             True,
         )
         other.done(job, b'{"success": true}')
-        assert outcome(here.describe(job)) == {"state": "done", "result": {"success": True}}
+        assert outcome(here.describe(job.id)) == {"state": "done", "result": {"success": True}}
 
     @pytest.mark.parametrize("by", ["recovery", "who asks"])
     @pytest.mark.parametrize("committed", [True, False])
@@ -363,8 +364,8 @@ class TestSeveralInstances:
         there.close()
         if by == "recovery":
             assert here.recover() == 1
-            assert here.notes.unfinished() == []
-        assert here.describe(job)["state"] == ("done" if committed else "interrupted")
+            assert here.records.unfinished() == []
+        assert here.describe(job.id)["state"] == ("done" if committed else "interrupted")
         assert world.catalog.fences == ["batch-1"]
         assert here.recover() == 0
 
@@ -372,40 +373,40 @@ class TestSeveralInstances:
         other, here = world.process(there), world.process(there.beside("here"))
         job = begun(other, world)
         there.close()
-        assert here.describe(job)["error"]["code"] == "UNAVAILABLE"
+        assert here.describe(job.id)["error"]["code"] == "UNAVAILABLE"
         assert world.catalog.fences == []
 
-    def test_a_note_that_an_earlier_version_made_belongs_to_nobody(self, world: World, there: FakeOwners) -> None:
+    def test_one_that_has_no_owner_is_settled_by_anybody(self, world: World, there: FakeOwners) -> None:
         other = world.process(there)
         job = begun(other, world)
         with other.ledger._writing() as connection:
             connection.exec_driver_sql("UPDATE jobs SET owner = ''")
         assert world.process(there.beside("here")).recover() == 1
-        assert world.process(there.beside("here")).describe(job)["state"] == "interrupted"
+        assert world.process(there.beside("here")).describe(job.id)["state"] == "interrupted"
 
     def test_a_cancel_reaches_the_instance_that_has_the_job(self, world: World, there: FakeOwners) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        running, bystander = Running(), Running()
+        running, bystander = Call(), Call()
         job = begun(other, world, running=running)
         begun(other, world, running=bystander)
-        described = here.cancel(job)
+        described = here.cancel(job.id)
         assert (described["state"], described["cancelling"], running.cancelled) == ("running", True, False)
-        here.look_for_cancels()
+        here.look()
         assert not running.cancelled
-        other.look_for_cancels()
+        other.look()
         assert (running.cancelled, bystander.cancelled) == (True, False)
         other.cancelled(job, b'{"code": "CANCELLED"}')
-        assert outcome(here.cancel(job)) == {"state": "cancelled", "error": {"code": "CANCELLED"}}
+        assert outcome(here.cancel(job.id)) == {"state": "cancelled", "error": {"code": "CANCELLED"}}
 
     def test_what_was_cancelled_too_late_is_done(self, world: World, there: FakeOwners) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        running = Running()
+        running = Call()
         job = begun(other, world, running=running)
         running.seal()
-        here.cancel(job)
-        other.look_for_cancels()
+        here.cancel(job.id)
+        other.look()
         other.done(job, b'{"success": true}')
-        assert outcome(here.describe(job)) == {"state": "done", "result": {"success": True}}
+        assert outcome(here.describe(job.id)) == {"state": "done", "result": {"success": True}}
 
     def test_the_cancelled_job_of_an_instance_that_is_gone_was_interrupted(
         self, world: World, there: FakeOwners
@@ -413,40 +414,64 @@ class TestSeveralInstances:
         other, here = world.process(there), world.process(there.beside("here"))
         job = begun(other, world)
         there.close()
-        assert here.cancel(job)["state"] == "interrupted"
+        assert here.cancel(job.id)["state"] == "interrupted"
 
     def test_others_see_how_far_a_job_was_when_its_owner_last_looked(self, world: World, there: FakeOwners) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        progress = Progress("writing", 3, 50)
+        progress = BulkProgress("writing", 3, 50)
         job = begun(other, world, progress)
         progress.records = 9
-        assert here.describe(job)["progress"]["records"] == 3
-        other.look_for_cancels()
-        assert here.describe(job)["progress"]["records"] == 9
+        assert here.describe(job.id)["progress"]["records"] == 3
+        other.look()
+        assert here.describe(job.id)["progress"]["records"] == 9
 
     def test_a_silent_ledger_keeps_nobody_from_looking_again(
         self, world: World, there: FakeOwners, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
-        running = Running()
-        here.cancel(begun(other, world, running=running))
+        running = Call()
+        here.cancel(begun(other, world, running=running).id)
         with monkeypatch.context() as silent:
 
-            def to_cancel() -> set[str]:
+            def look(_: object) -> set[str]:
                 raise LedgerUnavailable("no answer")
 
-            silent.setattr(other.notes, "to_cancel", to_cancel)
-            other.look_for_cancels()
+            silent.setattr(other.records, "look", look)
+            other.look()
         assert not running.cancelled
-        other.look_for_cancels()
+        other.look()
         assert running.cancelled
 
     def test_who_settles_a_job_late_does_not_undo_its_end(self, world: World, there: FakeOwners) -> None:
         other, here = world.process(there), world.process(there.beside("here"))
         job = begun(other, world)
+        seen = here.records.find(job.id)
+        assert seen
         other.done(job, b'{"success": true}')
-        here.notes.settle(job, "interrupted", b"{}", 1)
-        assert here.describe(job)["state"] == "done"
+        assert here.records.take(seen, state="interrupted", outcome=b"{}", ended_ms=1) is None
+        assert here.describe(job.id)["state"] == "done"
+
+    def test_what_was_seen_before_another_batch_was_tried_settles_nothing(
+        self, world: World, there: FakeOwners
+    ) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        job = begun(other, world)
+        other.tries(job, "batch-1")
+        seen = here.records.find(job.id)
+        assert seen
+        other.tries(job, "batch-2")
+        assert here.records.take(seen, state="interrupted", ended_ms=1) is None
+        other.commits.batches.end("batch-2", world.catalog.append(NAME, "batch-2"))
+        there.close()
+        assert here.describe(job.id)["state"] == "done"
+
+    def test_whoever_was_taken_for_gone_tries_no_other_batch(self, world: World, there: FakeOwners) -> None:
+        other, here = world.process(there), world.process(there.beside("here"))
+        job = begun(other, world)
+        there.close()
+        assert here.recover() == 1
+        with pytest.raises(CommitConflict):
+            other.tries(job, "batch-1")
 
     def test_an_end_of_the_owners_own_counts_though_others_gave_the_job_up(
         self, world: World, there: FakeOwners
@@ -456,7 +481,7 @@ class TestSeveralInstances:
         there.close()
         assert here.recover() == 1
         other.done(job, b'{"success": true}')
-        assert outcome(here.describe(job)) == {"state": "done", "result": {"success": True}}
+        assert outcome(here.describe(job.id)) == {"state": "done", "result": {"success": True}}
 
 
 def test_a_tenants_jobs_are_listed_the_latest_first_and_nobody_elses(world: World) -> None:
@@ -465,7 +490,7 @@ def test_a_tenants_jobs_are_listed_the_latest_first_and_nobody_elses(world: Worl
     elsewhere = world.catalog.create(TableName("acme", "office", "letters"), SCHEMA, (), {})
     ids = []
     for table in (world.table, other, elsewhere, world.table):
-        ids.append(jobs.begin("BULK", table, Progress()))
+        ids.append(jobs.accept("BULK", table, BulkProgress()).id)
         time.sleep(0.002)
     first, _, third, fourth = ids
     assert [job["id"] for job in jobs.latest("acme", None, 10)] == [fourth, third, first]
@@ -475,19 +500,19 @@ def test_a_tenants_jobs_are_listed_the_latest_first_and_nobody_elses(world: Worl
 
 
 def test_a_list_tells_how_far_each_job_is_and_not_what_came_of_it(world: World) -> None:
-    jobs, progress = world.process(), Progress("writing", 3, 50)
+    jobs, progress = world.process(), BulkProgress("writing", 3, 50)
     running = begun(jobs, world, progress)
     progress.records = 7
     time.sleep(0.002)
     done = begun(jobs, world)
     jobs.done(done, b'{"success": true}')
     ended, live = jobs.latest("acme", None, 10)
-    assert (live["id"], live["state"], live["progress"]["records"]) == (running, "running", 7)
-    assert (ended["id"], ended["state"], "ended_at" in ended, "result" in ended) == (done, "done", True, False)
+    assert (live["id"], live["state"], live["progress"]["records"]) == (running.id, "running", 7)
+    assert (ended["id"], ended["state"], "ended_at" in ended, "result" in ended) == (done.id, "done", True, False)
 
 
 def test_a_list_says_of_a_job_that_was_left_behind_that_it_was_interrupted(world: World) -> None:
     left = begun(world.process(FakeOwners("a")), world)
     after = world.process(FakeOwners("b"))
     [job] = after.latest("acme", None, 10)
-    assert (job["id"], job["state"], "error" in job) == (left, "interrupted", False)
+    assert (job["id"], job["state"], "error" in job) == (left.id, "interrupted", False)

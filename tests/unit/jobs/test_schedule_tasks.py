@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from service.context import Context
 from service.errors import FirnError, InvalidRequest
-from service.names import TableName
-from service.operation import ChangeRequest, Operation, Request, Result, operation
-from service.router import Router
-from service.upkeep.tally import SHOWN, Outcome, Tally
-from service.upkeep.task import check_task, dumps, loads
+from service.jobs.schedules.tally import SHOWN, RunTally, TableOutcome
+from service.jobs.schedules.task import check_task, dumps, loads
+from service.model.names import TableName
+from service.operations.operation import ChangeRequest, Operation, Request, Result, operation
+from service.pipeline.parse import RequestParser
 
 
 class Tidy(ChangeRequest):
@@ -33,14 +32,14 @@ class Told(Result):
     pass
 
 
-@operation(Tidy, Told, pool="upkeep", schedulable=True)
-def tidy(request: Tidy, context: Context) -> Told:
+@operation(Tidy, Told, pool="maintenance", schedulable=True)
+def tidy(request: Tidy) -> Told:
     """Tidy up."""
     return Told()
 
 
 @operation(Look, Told, pool="queries")
-def look(request: Look, context: Context) -> Told:
+def look(request: Look) -> Told:
     """Look."""
     return Told()
 
@@ -49,14 +48,14 @@ class Desk:
     """As much of a router as a task is checked with."""
 
     def __init__(self) -> None:
-        self._operations: dict[str, Operation] = {"TIDY": tidy, "LOOK": look}
+        self._parser = RequestParser([tidy, look])
 
-    parse = Router.parse
-    _model = Router._model
+    def parse(self, body: Any, *, trusted: bool = False) -> tuple[Operation, Request]:
+        return self._parser.parse(body, None, trusted=trusted)
 
     @property
     def operations(self) -> list[Operation]:
-        return list(self._operations.values())
+        return list(self._parser.operations.values())
 
 
 def checked(task: dict[str, Any]) -> dict[str, Any]:
@@ -108,11 +107,11 @@ states = st.sampled_from(["done", "failed", "skipped"])
 
 @given(tables=st.lists(names, unique=True, max_size=12), stop=st.integers(0, 12))
 def test_who_goes_on_with_a_run_has_what_is_left_of_it_and_no_table_twice(tables: list[TableName], stop: int) -> None:
-    tally, seen = Tally(), []
+    tally, seen = RunTally(), []
     for name in tally.left(tables)[:stop]:
-        tally = tally.plus(Outcome(name.namespace, name.table, "done"))
+        tally = tally.plus(TableOutcome(name.namespace, name.table, "done"))
         seen.append(name)
-    again = Tally.loads(tally.dumps())
+    again = RunTally.loads(tally.dumps())
     assert again == tally
     seen += again.left(tables)
     assert len(seen) == len(set(seen))
@@ -121,9 +120,9 @@ def test_who_goes_on_with_a_run_has_what_is_left_of_it_and_no_table_twice(tables
 
 @given(st.lists(states, max_size=3 * SHOWN))
 def test_every_table_is_counted_and_those_that_failed_are_kept_by_name(states: list[Any]) -> None:
-    tally = Tally()
+    tally = RunTally()
     for i, state in enumerate(states):
-        tally = tally.plus(Outcome("n", f"t{i}", state))
+        tally = tally.plus(TableOutcome("n", f"t{i}", state))
     assert (tally.done, tally.failed, tally.skipped) == tuple(states.count(s) for s in ("done", "failed", "skipped"))
     assert len(tally.outcomes) == min(SHOWN, len(states))
     bad = len(states) - tally.done
@@ -144,7 +143,7 @@ def test_every_table_is_counted_and_those_that_failed_are_kept_by_name(states: l
     ],
 )
 def test_a_run_has_failed_where_every_table_did(outcomes: list[Any], state: str) -> None:
-    tally = Tally()
+    tally = RunTally()
     for i, outcome in enumerate(outcomes):
-        tally = tally.plus(Outcome("n", f"t{i}", outcome))
+        tally = tally.plus(TableOutcome("n", f"t{i}", outcome))
     assert tally.state == state

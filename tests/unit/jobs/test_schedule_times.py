@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
-from service.upkeep.times import Timing, check_delay, check_timing, due, next_run, show_delay
+from service.jobs.schedules.times import ScheduleTiming, check_delay, check_timing, due, next_run, show_delay
 
 NOW = datetime(2026, 3, 28, 12, tzinfo=UTC)
 # One that changes by half an hour, one at midnight, one that never does, one an odd offset from UTC.
@@ -73,7 +73,7 @@ def changes_near(moment: datetime, zone: ZoneInfo) -> bool:
 def test_the_next_time_is_later_and_is_one_that_the_expression_names_by_the_clock_of_the_place(
     expression: Expression, zone: str, after: datetime
 ) -> None:
-    found = next_run(Timing(expression.cron, zone), after)
+    found = next_run(ScheduleTiming(expression.cron, zone), after)
     assert found is not None
     assert found > after
     clock = found.astimezone(ZoneInfo(zone))
@@ -82,7 +82,7 @@ def test_the_next_time_is_later_and_is_one_that_the_expression_names_by_the_cloc
 
 @given(expression=expressions(), zone=st.sampled_from(ZONES), after=moments)
 def test_no_time_that_the_expression_names_is_left_out(expression: Expression, zone: str, after: datetime) -> None:
-    found = next_run(Timing(expression.cron, zone), after)
+    found = next_run(ScheduleTiming(expression.cron, zone), after)
     assert found is not None
     minute = after.replace(second=0, microsecond=0) + timedelta(minutes=1)
     for _ in range(min(600, int((found - minute).total_seconds() // 60))):
@@ -97,8 +97,8 @@ def test_no_time_that_the_expression_names_is_left_out(expression: Expression, z
     delay_s=st.integers(0, 3 * 86_400),
 )
 def test_a_delay_shifts_every_time_by_itself(expression: Expression, zone: str, after: datetime, delay_s: int) -> None:
-    later = next_run(Timing(expression.cron, zone, delay_s), after)
-    plain = next_run(Timing(expression.cron, zone), after - timedelta(seconds=delay_s))
+    later = next_run(ScheduleTiming(expression.cron, zone, delay_s), after)
+    plain = next_run(ScheduleTiming(expression.cron, zone), after - timedelta(seconds=delay_s))
     assert later is not None
     assert plain is not None
     assert later == plain + timedelta(seconds=delay_s)
@@ -114,7 +114,7 @@ def test_a_delay_shifts_every_time_by_itself(expression: Expression, zone: str, 
 def test_after_a_gap_of_any_length_there_is_one_run_and_then_the_regular_ones(
     expression: Expression, zone: str, begin: datetime, gap_s: int
 ) -> None:
-    timing = Timing(expression.cron, zone)
+    timing = ScheduleTiming(expression.cron, zone)
     planned = next_run(timing, begin)
     assert planned is not None
     now = begin + timedelta(seconds=gap_s)
@@ -128,13 +128,13 @@ def test_after_a_gap_of_any_length_there_is_one_run_and_then_the_regular_ones(
 
 
 def test_without_catching_up_a_run_is_left_out_that_is_more_than_a_minute_late() -> None:
-    timing = Timing("0 2 * * *", catch_up=False)
+    timing = ScheduleTiming("0 2 * * *", catch_up=False)
     late = [due(timing, NOW, NOW + timedelta(seconds=s)) for s in (-1, 0, 60, 61, 86_400)]
     assert late == ["not yet", "run", "run", "missed", "missed"]
 
 
 def test_what_is_due_in_an_hour_that_is_left_out_runs_right_after_it_once() -> None:
-    timing = Timing("30 2 * * *", "Europe/Zurich")
+    timing = ScheduleTiming("30 2 * * *", "Europe/Zurich")
     first = next_run(timing, datetime(2026, 3, 28, 12, tzinfo=UTC))
     assert first == datetime(2026, 3, 29, 1, tzinfo=UTC)  # 03:00 there
     assert next_run(timing, first) == datetime(2026, 3, 30, 0, 30, tzinfo=UTC)
@@ -174,14 +174,16 @@ def test_where_an_hour_comes_twice_what_names_certain_times_runs_in_the_first(cr
 def on_the_day(cron: str, begin: datetime, hours: int) -> list[str]:
     """When it runs in Zurich in so many hours from a moment on, by the clock there."""
     found, at = [], begin - timedelta(seconds=1)
-    while (following := next_run(Timing(cron, "Europe/Zurich"), at)) and following < begin + timedelta(hours=hours):
+    while (following := next_run(ScheduleTiming(cron, "Europe/Zurich"), at)) and following < begin + timedelta(
+        hours=hours
+    ):
         found.append(following.astimezone(ZoneInfo("Europe/Zurich")).strftime("%H:%M"))
         at = following
     return found
 
 
 def test_what_is_due_in_an_hour_that_comes_twice_runs_in_the_first() -> None:
-    timing = Timing("30 2 * * *", "Europe/Zurich")
+    timing = ScheduleTiming("30 2 * * *", "Europe/Zurich")
     first = next_run(timing, datetime(2026, 10, 24, 12, tzinfo=UTC))
     assert first == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
     for after in (first, datetime(2026, 10, 25, 1, tzinfo=UTC), datetime(2026, 10, 25, 1, 15, tzinfo=UTC)):
@@ -189,7 +191,7 @@ def test_what_is_due_in_an_hour_that_comes_twice_runs_in_the_first() -> None:
 
 
 def test_what_runs_every_so_many_minutes_runs_in_both_hours() -> None:
-    timing, at = Timing("*/30 * * * *", "Europe/Zurich"), datetime(2026, 10, 24, 23, 45, tzinfo=UTC)
+    timing, at = ScheduleTiming("*/30 * * * *", "Europe/Zurich"), datetime(2026, 10, 24, 23, 45, tzinfo=UTC)
     times = []
     for _ in range(5):
         found = next_run(timing, at)
@@ -201,21 +203,21 @@ def test_what_runs_every_so_many_minutes_runs_in_both_hours() -> None:
 @pytest.mark.parametrize(
     ("timing", "field", "says"),
     [
-        (Timing("0 2 * *"), "cron", "must have five fields"),
-        (Timing("0 0 2 * * *"), "cron", "must have five fields"),
-        (Timing("@daily"), "cron", "must have five fields"),
-        (Timing(""), "cron", "must have five fields"),
-        (Timing("61 2 * * *"), "cron", "minute"),
-        (Timing("0 24 * * *"), "cron", "hour"),
-        (Timing("0 2 * * FUN"), "cron", "day of week"),
-        (Timing("0 2 30 2 *"), "cron", "day of month"),
-        (Timing("0 2 * * *", "Europe/Zuerich"), "timezone", "did you mean 'Europe/Zurich'"),
-        (Timing("0 2 * * *", "zurich"), "timezone", "did you mean 'Europe/Zurich'"),
-        (Timing("0 2 * * *", "Middle Earth"), "timezone", "no time zone"),
-        (Timing("0 2 * * *", "../../etc/passwd"), "timezone", "no time zone"),
+        (ScheduleTiming("0 2 * *"), "cron", "must have five fields"),
+        (ScheduleTiming("0 0 2 * * *"), "cron", "must have five fields"),
+        (ScheduleTiming("@daily"), "cron", "must have five fields"),
+        (ScheduleTiming(""), "cron", "must have five fields"),
+        (ScheduleTiming("61 2 * * *"), "cron", "minute"),
+        (ScheduleTiming("0 24 * * *"), "cron", "hour"),
+        (ScheduleTiming("0 2 * * FUN"), "cron", "day of week"),
+        (ScheduleTiming("0 2 30 2 *"), "cron", "day of month"),
+        (ScheduleTiming("0 2 * * *", "Europe/Zuerich"), "timezone", "did you mean 'Europe/Zurich'"),
+        (ScheduleTiming("0 2 * * *", "zurich"), "timezone", "did you mean 'Europe/Zurich'"),
+        (ScheduleTiming("0 2 * * *", "Middle Earth"), "timezone", "not a time zone"),
+        (ScheduleTiming("0 2 * * *", "../../etc/passwd"), "timezone", "not a time zone"),
     ],
 )
-def test_what_names_no_time_is_refused_by_its_field(timing: Timing, field: str, says: str) -> None:
+def test_what_names_no_time_is_refused_by_its_field(timing: ScheduleTiming, field: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says) as refused:
         check_timing(timing, NOW)
     assert refused.value.field == field
@@ -223,7 +225,7 @@ def test_what_names_no_time_is_refused_by_its_field(timing: Timing, field: str, 
 
 @given(st.text("0123456789*/-,#LW MONJA²٣", max_size=30) | st.text(max_size=20))
 def test_whatever_stands_for_an_expression_is_taken_or_refused(text: str) -> None:
-    timing = Timing(text, "Europe/Zurich")
+    timing = ScheduleTiming(text, "Europe/Zurich")
     try:
         check_timing(timing, NOW)
     except InvalidRequest:

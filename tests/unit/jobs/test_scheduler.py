@@ -19,8 +19,8 @@ from service.errors import (
     ScheduleExists,
     ScheduleNotFound,
 )
-from service.names import TableName
-from service.upkeep.scheduler import AT_ONCE, ATTEMPTS, GONE_S, STALL_S, to_ms
+from service.jobs.schedules.scheduler import AT_ONCE, ATTEMPTS, GONE_S, STALL_S, to_ms
+from service.model.names import TableName
 from tests.fakes import FakeOwners, MuteLedger
 from tests.schedulers import ALL, DAY, OK, ONE, OTHER, SCHEMA, TWO, Instance, Said, World, refused, schedule
 
@@ -58,8 +58,8 @@ def test_a_run_begins_when_it_is_due_once_and_then_at_the_next_time(world: Here)
     one.tick(1)
     assert one.door.tables == ["orders", "orders"]
     [first, second] = one.runs()
-    assert (first.state, first.due_ms, first.ended_ms) == ("done", to_ms(TWO), to_ms(TWO))
-    assert (second.asked_by, second.attempts, second.due_ms) == ("schedule", 1, to_ms(TWO + DAY))
+    assert (first.state, first.details["due_ms"], first.ended_ms) == ("done", to_ms(TWO), to_ms(TWO))
+    assert (second.requested_by, second.fence, second.details["due_ms"]) == ("schedule", 1, to_ms(TWO + DAY))
 
 
 def test_of_two_instances_that_look_at_once_one_runs_it(world: Here) -> None:
@@ -97,7 +97,7 @@ def test_missed_runs_are_caught_up_once(world: Here) -> None:
     for _ in range(3):
         one.tick(1)
     assert one.door.tables == ["orders"]
-    assert one.runs()[0].due_ms == to_ms(TWO)
+    assert one.runs()[0].details["due_ms"] == to_ms(TWO)
     assert one.found().next_ms == to_ms(TWO + 11 * DAY)
 
 
@@ -138,7 +138,7 @@ def test_one_that_is_disabled_does_not_run_by_itself_and_does_when_told_to(world
     assert live is not None
     ended = live.over.result(0)
     assert ended is not None
-    assert (ended.state, ended.asked_by, ended.due_ms) == ("done", "request r-1", None)
+    assert (ended.state, ended.requested_by, ended.details["due_ms"]) == ("done", "request r-1", None)
     assert one.found().next_ms is None
 
 
@@ -153,7 +153,7 @@ def test_who_asks_for_a_run_moves_no_due_time_and_begins_no_second_run(world: He
     one.catch_on()
     two.tick(1)
     assert (one.door.tables, two.door.tables) == (["orders"], ["orders"])
-    assert [run.asked_by for run in sorted(one.runs(), key=lambda r: r.begun_ms)] == ["request r-1", "schedule"]
+    assert [run.requested_by for run in sorted(one.runs(), key=lambda r: r.created_ms)] == ["request r-1", "schedule"]
 
 
 class TestTakingOver:
@@ -180,7 +180,7 @@ class TestTakingOver:
         assert (len(two.work), len(three.work)) == (1, 0)
         two.catch_on()
         [run] = two.runs()
-        assert (run.state, run.attempts, two.door.tables, three.door.tables) == ("done", 2, ["orders"], [])
+        assert (run.state, run.fence, two.door.tables, three.door.tables) == ("done", 2, ["orders"], [])
 
     def test_one_whose_instance_cannot_be_seen_for_a_moment_goes_on(self, world: Here) -> None:
         one, two = self.begun(world), world.instance("two", waiting=True)
@@ -219,21 +219,21 @@ class TestTakingOver:
     def test_one_that_stands_still_is_taken_over_and_fenced_off(self, world: Here) -> None:
         one = self.begun(world)
         two = world.instance("two")
-        fence = one.found().fence
+        fence = one.found().run.fence
         two.tick()
         two.tick(STALL_S - 1)
         assert two.door.asked == []
         one.door.before = lambda table: two.tick(1)  # in the middle of what it does
         one.catch_on()
         assert (one.door.tables, two.door.tables) == (["orders"], ["orders"])
-        assert two.found().fence > fence
+        assert [run.fence for run in two.runs()] > [fence]
         [(_, stalled)], [(_, taker)] = one.door.asked, two.door.asked
         with pytest.raises(CommitConflict, match="taken over"):
-            stalled.still_ours()
+            stalled.commit_gate()
         with pytest.raises(CommitConflict):  # it has ended, and been noted
-            taker.still_ours()
+            taker.commit_gate()
         [run] = one.runs()
-        assert (run.state, run.attempts) == ("done", 2)
+        assert (run.state, run.fence) == ("done", 2)
 
     def test_one_whose_beats_are_seen_is_left_alone_however_long_it_runs(self, world: Here) -> None:
         one, two = self.begun(world), world.instance("two")
@@ -252,7 +252,7 @@ class TestTakingOver:
         one.door.answers["orders"] = [refused("STORAGE_UNAVAILABLE")]
         one.catch_on()
         assert (one.found().run, one.states()) == (two.found().run, ["running"])
-        assert two.found().owner == "two"
+        assert two.found().run.owner == "two"
         two.catch_on()
         assert one.states() == ["done"]
 
@@ -279,7 +279,7 @@ class TestTakingOver:
         one.catch_on()
         assert one.door.tables == ["orders", "people"]
         assert two.door.tables == ["people", "carts"]
-        tally = json.loads(two.runs()[0].tally)
+        tally = json.loads(two.runs()[0].progress)
         assert (tally["tables"], tally["done"], tally["last"]) == (3, 3, ["yard", "carts"])
 
     def test_a_run_that_every_instance_dies_of_is_given_up(self, world: Here) -> None:
@@ -291,8 +291,8 @@ class TestTakingOver:
             last.tick(GONE_S)
         assert last.work == []
         [run] = last.runs()
-        assert (run.state, run.attempts) == ("failed", ATTEMPTS + 1)
-        assert "given up" in (run.error or "")
+        assert (run.state, run.fence) == ("failed", ATTEMPTS + 1)
+        assert "given up" in (json.loads(run.outcome) or "")
         world.at(TWO + DAY)
         last.tick(1)
         last.catch_on()
@@ -307,9 +307,9 @@ def test_at_a_stop_a_run_is_let_go_and_the_next_start_goes_on_with_it_once(world
     one.door.before = lambda table: one.scheduler.stop()
     one.catch_on()
     assert one.scheduler.close(0)
-    assert (one.door.tables, one.states(), one.found().owner) == (["orders"], ["interrupted"], "")
+    assert (one.door.tables, one.states(), one.found().run.owner) == (["orders"], ["interrupted"], "")
     with pytest.raises(CommitConflict):
-        one.door.asked[0][1].still_ours()
+        one.door.asked[0][1].commit_gate()
     one.tick(1)
     assert one.door.tables == ["orders"], "who stops begins nothing"
     again = world.instance("again")
@@ -326,10 +326,10 @@ def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothi
     one.door.before = lambda table: one.schedules.delete("acme", "nightly")
     one.catch_on()
     with pytest.raises(CommitConflict, match="deleted"):
-        one.door.asked[0][1].still_ours()
+        one.door.asked[0][1].commit_gate()
     assert one.door.tables == ["orders"]
     assert live.over.result(0) is None
-    assert one.notes.run(live.claim.run.id) is None
+    assert one.notes.jobs.find(live.run.id) is None
     with pytest.raises(ScheduleNotFound):
         one.schedules.find("acme", "nightly")
 
@@ -341,10 +341,10 @@ def test_a_schedule_of_the_same_name_made_anew_is_another(world: Here) -> None:
     one.schedules.delete("acme", "nightly")
     one.notes.put(schedule(id="id-2"), replacing=False)
     one.schedules.run(one.found(), "r")
-    assert one.found().fence == 1
+    assert one.found().run.fence == 1
     one.work.pop(0)()
     assert (one.door.asked, one.states()) == ([], ["running"])
-    one.door.before = lambda table: one.door.asked[-1][1].still_ours()
+    one.door.before = lambda table: one.door.asked[-1][1].commit_gate()
     one.catch_on()
     assert (one.door.tables, one.states()) == (["orders"], ["done"])
 
@@ -406,7 +406,7 @@ def test_one_table_that_fails_keeps_no_other_from_its_turn(world: Here) -> None:
     one.tick()
     [run] = one.runs()
     assert (run.state, one.door.tables) == ("partly", ["orders", "people", "carts"])
-    told = [(o["table"], o["state"], o["reason"], o["error"]) for o in json.loads(run.tally)["outcomes"]]
+    told = [(o["table"], o["state"], o["reason"], o["error"]) for o in json.loads(run.progress)["outcomes"]]
     assert told == [
         ("orders", "failed", None, {"code": "INTERNAL_ERROR", "message": "INTERNAL_ERROR it is"}),
         ("people", "done", "all is well", None),
@@ -417,7 +417,7 @@ def test_one_table_that_fails_keeps_no_other_from_its_turn(world: Here) -> None:
 def test_how_many_tables_a_run_has_is_noted_before_the_first(world: Here) -> None:
     one, seen = world.instance(), []
     one.notes.put(schedule(**ALL), replacing=False)
-    one.door.before = lambda table: seen.append(json.loads(one.runs()[0].tally)["tables"])
+    one.door.before = lambda table: seen.append(json.loads(one.runs()[0].progress)["tables"])
     world.at(TWO)
     one.tick()
     assert seen == [3, 3, 3]
@@ -436,7 +436,7 @@ def test_a_table_that_is_dropped_before_its_turn_fails_no_run_but_one_that_is_fo
     one.catch_on()
     [run] = one.runs()
     assert (run.state, one.door.tables) == ("done", ["orders", "carts"])
-    assert [(o["table"], o["state"]) for o in json.loads(run.tally)["outcomes"]] == [
+    assert [(o["table"], o["state"]) for o in json.loads(run.progress)["outcomes"]] == [
         ("orders", "done"),
         ("people", "skipped"),
         ("carts", "done"),
@@ -474,9 +474,9 @@ def test_who_asks_is_told_by_the_request(world: Here) -> None:
     one.notes.put(schedule(), replacing=False)
     world.at(TWO)
     one.tick()
-    [(_, ask)] = one.door.asked
-    assert ask.asked_by == "schedule nightly"
-    assert ask.request_id == f"schedule-nightly-{one.runs()[0].id[:12]}-1"
+    [(_, call)] = one.door.asked
+    assert call.requested_by == "schedule nightly"
+    assert call.id == f"schedule-nightly-{one.runs()[0].id[:12]}-1"
 
 
 class TestWindows:
@@ -496,7 +496,7 @@ class TestWindows:
         assert one.door.tables == ["people", "carts"]
         [run] = one.runs()
         assert run.state == "done"
-        outcome = json.loads(run.tally)["outcomes"][0]
+        outcome = json.loads(run.progress)["outcomes"][0]
         assert (outcome["table"], outcome["state"]) == ("orders", "skipped")
         assert "01:00-02:00 Europe/Zurich" in outcome["reason"]
 
@@ -515,13 +515,13 @@ class TestWindows:
                 world.at(TWO + timedelta(hours=2))  # so long it waited for a thread
             begun.append(table)
             with suppress(Cancelled):
-                one.door.asked[-1][1].may_begin()
+                one.door.asked[-1][1].start_gate()
 
         one.door.answers = {"orders": [refused("BUSY", retryable=True), OK]}
         one.door.before = wait
         world.at(TWO)
         one.tick()
-        outcome = json.loads(one.runs()[0].tally)["outcomes"][0]
+        outcome = json.loads(one.runs()[0].progress)["outcomes"][0]
         assert (outcome["table"], outcome["state"]) == ("orders", "skipped")
         assert "outside of the table's window" in outcome["reason"]
 
@@ -550,7 +550,7 @@ def test_an_offline_table_is_left_out_whoever_asks_for_the_run(world: Here, due:
     else:
         one.schedules.run(one.found(), "r")
     assert one.door.tables == ["people", "carts"]
-    outcome = json.loads(one.runs()[0].tally)["outcomes"][0]
+    outcome = json.loads(one.runs()[0].progress)["outcomes"][0]
     assert (outcome["table"], outcome["state"], outcome["reason"]) == ("orders", "skipped", "the table is offline")
 
 
@@ -570,7 +570,7 @@ class TestSilence:
         world.at(TWO)
         one.tick()
         [run] = one.runs()
-        assert (run.state, run.error, len(asked)) == ("failed", "CATALOG_UNAVAILABLE: no answer", 3)
+        assert (run.state, json.loads(run.outcome), len(asked)) == ("failed", "CATALOG_UNAVAILABLE: no answer", 3)
 
     def test_an_end_that_could_not_be_noted_is_noted_by_a_later_look(
         self, world: Here, monkeypatch: pytest.MonkeyPatch
@@ -584,7 +584,7 @@ class TestSilence:
             raise LedgerUnavailable("no answer")
 
         with monkeypatch.context() as patch:
-            patch.setattr(one.notes, "end", silent)
+            patch.setattr(one.notes.jobs, "end_held", silent)
             one.catch_on()
             ended = live.over.result(0)
             assert ended is not None
@@ -610,7 +610,7 @@ class TestSilence:
         def broken(*_: Any) -> bool:
             raise KeyError("a defect")
 
-        monkeypatch.setattr(one.notes, "end", broken)
+        monkeypatch.setattr(one.notes.jobs, "end_held", broken)
         one.catch_on()
         assert live.over.result(0) is not None
         assert one.scheduler.close(0)
@@ -629,12 +629,12 @@ class TestSilence:
 
         def commit(table: str) -> None:
             with monkeypatch.context() as patch:
-                patch.setattr(one.notes, "holds", silent)
+                patch.setattr(one.notes.jobs, "holds", silent)
                 try:
-                    one.door.asked[-1][1].still_ours()
+                    one.door.asked[-1][1].commit_gate()
                 except LedgerUnavailable as e:
                     said.append(type(e))
-            one.door.asked[-1][1].still_ours()
+            one.door.asked[-1][1].commit_gate()
 
         one.door.before = commit
         one.catch_on()
@@ -703,7 +703,7 @@ def test_the_last_fifty_runs_are_kept(world: Here) -> None:
         one.tick(1)
     runs = one.notes.runs(["id-1"], 100)["id-1"]
     assert len(runs) == 50
-    assert [run.due_ms for run in runs] == [to_ms(TWO + night * DAY) for night in range(59, 9, -1)]
+    assert [run.details["due_ms"] for run in runs] == [to_ms(TWO + night * DAY) for night in range(59, 9, -1)]
 
 
 def test_schedules_are_listed_by_their_names_and_with_their_own_runs(world: Here) -> None:
@@ -712,12 +712,12 @@ def test_schedules_are_listed_by_their_names_and_with_their_own_runs(world: Here
         one.notes.put(schedule(id=f"id-{n}", name=name), replacing=False)
     one.notes.put(schedule(id="id-9", name="a", tenant="other"), replacing=False)
     world.at(TWO)
-    one.door.submit = lambda body, *, ask: done()  # type: ignore[method-assign]
+    one.door.submit = lambda body, call: done()  # type: ignore[method-assign]
     one.tick()
     found = one.schedules.of_tenant("acme")
     assert [s.name for s in found] == ["a", "b", "c"]
     runs = one.schedules.runs(found, 5)
-    assert {s.id: [r.schedule for r in runs[s.id]] for s in found} == {s.id: [s.id] for s in found}
+    assert {s.id: [r.claim for r in runs[s.id]] for s in found} == {s.id: [s.id] for s in found}
 
 
 def done() -> "Future[Any]":

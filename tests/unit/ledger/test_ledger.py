@@ -2,16 +2,19 @@
 
 import sqlite3
 import threading
+import zlib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.schema import CreateTable
 
 from service.errors import LedgerUnavailable
-from service.ledger.ledger import Batch, Begun, KeyNote, Ledger, open_ledger, tidy
+from service.ledger.ledger import Batch, KeyNote, Ledger, NewBatch, open_ledger, tidy
+from service.ledger.schema import LAYOUT, metadata
 from service.ledger.undos import UndoNotes
-from service.names import TableName
+from service.model.names import TableName
 from service.settings import Settings, load
 from tests.fakes import QuickLedger
 
@@ -33,8 +36,8 @@ def opened(path: Path) -> Ledger:
     return QuickLedger(f"sqlite:///{path}")
 
 
-def begun(batch: str, table_uuid: str = "uuid-1", **said: Any) -> Begun:
-    return Begun(batch, ORDERS, table_uuid, "WRITE", **{"request_ids": ["r"], **said})
+def begun(batch: str, table_uuid: str = "uuid-1", **said: Any) -> NewBatch:
+    return NewBatch(batch, ORDERS, table_uuid, "WRITE", **{"request_ids": ["r"], **said})
 
 
 def noted(path: Path, batch: str) -> tuple[str, int | None]:
@@ -57,7 +60,7 @@ def aged(path: Path, table: str, column: str, hours: int) -> None:
 
 def test_what_was_begun_is_unfinished_until_its_end_is_noted(ledger: Ledger, path: Path) -> None:
     ledger.begin(begun("one", request_ids=["r1", "r2"], records=7))
-    ledger.begin(Begun("two", ORDERS, "uuid-1", "DELETE", ["r3"]))
+    ledger.begin(NewBatch("two", ORDERS, "uuid-1", "DELETE", ["r3"]))
     me = ledger.owners.me
     one = Batch("one", ORDERS, "uuid-1", "WRITE", "begun", None, 2, 7, me)
     assert ledger.unfinished() == [one, Batch("two", ORDERS, "uuid-1", "DELETE", "begun", None, 1, 0, me)]
@@ -306,7 +309,7 @@ def test_notes_made_side_by_side_are_all_kept(path: Path) -> None:
 
 def test_changes_of_one_kind_are_found_among_others(ledger: Ledger) -> None:
     for batch, operation in (("one", "WRITE"), ("two", "DEDUPLICATE"), ("three", "DEDUPLICATE")):
-        ledger.begin(Begun(batch, ORDERS, "uuid-1", operation, ["r"]))
+        ledger.begin(NewBatch(batch, ORDERS, "uuid-1", operation, ["r"]))
     assert UndoNotes(ledger).among("DEDUPLICATE", ["one", "two", "gone"]) == {"two"}
 
 
@@ -338,6 +341,23 @@ def test_a_ledger_that_is_no_database_says_so(path: Path) -> None:
     path.write_text("this is no database, whatever its name says" * 100)
     with pytest.raises(LedgerUnavailable, match="not a database"):
         Ledger(f"sqlite:///{path}")
+
+
+@pytest.mark.parametrize("number", [None, 7])
+def test_a_ledger_of_another_layout_is_refused_in_one_line(path: Path, number: int | None) -> None:
+    Ledger(f"sqlite:///{path}").close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE layout" if number is None else f"UPDATE layout SET number = {number}")
+        database.commit()
+    with pytest.raises(LedgerUnavailable) as refused:
+        Ledger(f"sqlite:///{path}")
+    assert f"its layout is {number or 'unknown'}, this version needs {LAYOUT}" in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+def test_whoever_changes_a_table_changes_the_number_of_the_layout() -> None:
+    statements = "".join(str(CreateTable(table)) for table in metadata.sorted_tables)
+    assert (LAYOUT, zlib.crc32(statements.encode())) == (1, 3780120864), "the tables have changed: add 1 to LAYOUT"
 
 
 def test_by_default_it_lies_under_home_and_opening_it_tidies_it(tmp_path: Path) -> None:

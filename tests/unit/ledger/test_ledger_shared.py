@@ -1,21 +1,16 @@
 """Several instances on one ledger: a key is one's alone, and a change is made by whoever it belongs to."""
 
-import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from service.commits.commit import Commits
 from service.errors import KeyBusy
-from service.ledger.jobs import JobNotes
-from service.ledger.ledger import Begun, Ledger
-from service.names import TableName
-from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
-from tests.unit.desk import SCHEMA
+from service.ledger.ledger import Ledger, NewBatch
+from service.model.names import TableName
+from tests.fakes import FakeOwners, MuteLedger
 
 ORDERS = TableName("acme", "shop", "orders")
 
@@ -40,8 +35,8 @@ def shared(tmp_path: Path) -> Shared:
     return Shared(tmp_path / "ledger.db")
 
 
-def begun(batch: str, *keys: str, fingerprint: str = "print") -> Begun:
-    return Begun(batch, ORDERS, "uuid-1", "WRITE", ["r"], keys=dict.fromkeys(keys, fingerprint))
+def begun(batch: str, *keys: str, fingerprint: str = "print") -> NewBatch:
+    return NewBatch(batch, ORDERS, "uuid-1", "WRITE", ["r"], keys=dict.fromkeys(keys, fingerprint))
 
 
 def batch_of(ledger: Ledger, key: str) -> str | None:
@@ -242,91 +237,3 @@ class TestOwners:
         shared.here.take_over(noted)
         shared.here.forget(2**53, 2**53)
         assert batch_of(shared.here, "k1") == "theirs"
-
-
-# As the version before made them, and what it left in them when it crashed.
-BEFORE = """
-    CREATE TABLE batches (
-        batch VARCHAR(40) NOT NULL, tenant VARCHAR(63) NOT NULL, namespace VARCHAR(63) NOT NULL,
-        table_name VARCHAR(63) NOT NULL, table_uuid VARCHAR(36) NOT NULL, operation VARCHAR(40) NOT NULL,
-        requests INTEGER NOT NULL, records BIGINT NOT NULL, request_ids TEXT NOT NULL, state VARCHAR(10) NOT NULL,
-        snapshot_id BIGINT, begun_ms BIGINT NOT NULL, ended_ms BIGINT, PRIMARY KEY (batch)
-    );
-    CREATE INDEX ix_batches_state ON batches (state);
-    CREATE INDEX ix_batches_table_uuid ON batches (table_uuid);
-    CREATE INDEX ix_batches_ended_ms ON batches (ended_ms);
-    CREATE TABLE keys (
-        id VARCHAR(64) NOT NULL, fingerprint VARCHAR(64) NOT NULL, batch VARCHAR(40), answer BLOB,
-        noted_ms BIGINT NOT NULL, PRIMARY KEY (id)
-    );
-    CREATE INDEX ix_keys_batch ON keys (batch);
-    CREATE INDEX ix_keys_noted_ms ON keys (noted_ms);
-    CREATE INDEX keys_unanswered ON keys (batch) WHERE answer IS NULL;
-    CREATE TABLE write_counts (table_uuid VARCHAR(36) NOT NULL, writes INTEGER NOT NULL, PRIMARY KEY (table_uuid));
-    CREATE TABLE jobs (
-        id VARCHAR(40) NOT NULL, kind VARCHAR(20) NOT NULL, tenant VARCHAR(63) NOT NULL,
-        namespace VARCHAR(63) NOT NULL, table_name VARCHAR(63) NOT NULL, table_uuid VARCHAR(36) NOT NULL,
-        state VARCHAR(10) NOT NULL, batch VARCHAR(40), progress TEXT NOT NULL, outcome BLOB NOT NULL,
-        begun_ms BIGINT NOT NULL, ended_ms BIGINT, PRIMARY KEY (id)
-    );
-    CREATE INDEX ix_jobs_state ON jobs (state);
-    CREATE INDEX ix_jobs_ended_ms ON jobs (ended_ms);
-    INSERT INTO batches VALUES
-        ('done', 'acme', 'shop', 'orders', 'UUID', 'WRITE', 2, 5, 'r1' || char(10) || 'r2', 'done', 3, 1, 2),
-        ('begun', 'acme', 'shop', 'orders', 'UUID', 'WRITE', 1, 1, 'r3', 'begun', NULL, 1, NULL);
-    INSERT INTO keys VALUES ('answered', 'print', 'done', X'7B7D', 1), ('waiting', 'print', 'begun', NULL, 1);
-    INSERT INTO write_counts VALUES ('UUID', 41);
-    INSERT INTO jobs VALUES
-        ('job', 'BULK', 'acme', 'shop', 'orders', 'UUID', 'running', 'begun', '{}', X'7B7D', 1, NULL);
-"""
-
-
-class TestLedgerOfAnEarlierVersion:
-    """Its tables know no owners: what is in them stays, and belongs to nobody who is still there."""
-
-    @pytest.fixture
-    def catalog(self) -> FakeCatalog:
-        catalog = FakeCatalog()
-        catalog.create(ORDERS, SCHEMA, (), {})
-        return catalog
-
-    @pytest.fixture
-    def path(self, tmp_path: Path, catalog: FakeCatalog) -> Path:
-        path = tmp_path / "ledger.db"
-        with closing(sqlite3.connect(path)) as database:
-            database.executescript(BEFORE.replace("UUID", catalog.tables[ORDERS].uuid))
-        return path
-
-    def test_it_is_opened_as_often_as_one_likes_and_keeps_its_notes(self, path: Path, catalog: FakeCatalog) -> None:
-        for _ in range(2):
-            ledger = Ledger(f"sqlite:///{path}")
-            done, answered = ledger.find("done"), ledger.key("answered")
-            assert done
-            assert (done.state, done.snapshot_id, done.requests, done.records, done.owner) == ("done", 3, 2, 5, "")
-            assert answered
-            assert (answered.batch, answered.answer, answered.owner) == ("done", b"{}", "")
-            assert [b.batch for b in ledger.unfinished()] == ["begun"]
-            assert ledger.writes(catalog.tables[ORDERS].uuid) == 41
-            assert [job.owner for job in JobNotes(ledger).unfinished()] == [""]
-            ledger.close()
-
-    def test_what_it_left_unfinished_is_settled_by_whoever_opens_it(self, path: Path, catalog: FakeCatalog) -> None:
-        made = catalog.append(ORDERS, "begun")
-        ledger = Ledger(f"sqlite:///{path}")
-        assert Commits(catalog.as_catalog, ledger).recover() == 1
-        found = ledger.find("begun")
-        assert found
-        assert (found.state, found.snapshot_id) == ("done", made)
-
-    def test_it_works_as_a_new_one_does(self, path: Path, catalog: FakeCatalog) -> None:
-        uuid = catalog.tables[ORDERS].uuid
-        ledger = Ledger(f"sqlite:///{path}")
-        Commits(catalog.as_catalog, ledger).recover()
-        ledger.begin(begun("next", "waiting", "new"))
-        noted = ledger.find("next")
-        assert noted
-        assert (noted.owner, ledger.is_ours("next")) == (ledger.owners.me, True)
-        ledger.end("next", 9, {"waiting": b"a"}, (uuid, 2))
-        assert ledger.writes(uuid) == 43
-        ledger.forget(2**53, 2**53)
-        assert (ledger.find("done"), ledger.key("answered"), ledger.unfinished()) == (None, None, [])

@@ -1,25 +1,26 @@
 """Tables are ranked by what was measured of them, and predictions are compared with what came of them."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.catalog.tables import Catalog, Table
-from service.engine.scans import Scan
-from service.ledger.compactions import CompactionNote, CompactionNotes
+from service.engine.session.scans import Scan
+from service.ledger.jobs import JobRecords
+from service.maintenance.advise.advice import Adviser, why
+from service.maintenance.advise.costs import OPENING_MS, MergeSize, RewriteCosts
+from service.maintenance.advise.query_log import QueryLog
 from service.metrics.metrics import Metrics
-from service.names import TableName
-from service.schema import parse_schema
+from service.model.names import TableName
+from service.model.schema.definition import parse_schema
 from service.settings import CompactionSettings, IcebergSettings
-from service.upkeep.advice import Adviser, why
-from service.upkeep.costs import OPENING_MS, Merge, Rewriting
-from service.upkeep.query_log import QueryLog
 from tests.fakes import MuteLedger
+from tests.jobs import compaction
 from tests.unit.iceberg_tables import SCHEMA, append, open_catalog
-from tests.unit.test_metrics import of
+from tests.unit.metrics.test_metrics import of
 
 
 @dataclass
@@ -27,7 +28,7 @@ class House:
     """An adviser over a real catalog and ledger; the log's time is ours."""
 
     catalog: Catalog
-    notes: CompactionNotes
+    records: JobRecords
     now: float = 1_000_000.0
     metrics: Metrics = field(default_factory=Metrics)
     queries: QueryLog = field(init=False)
@@ -36,7 +37,7 @@ class House:
     def __post_init__(self) -> None:
         self.queries = QueryLog(lambda: self.now)
         settings = IcebergSettings(compaction=CompactionSettings(max_files_per_compaction=4))
-        self.adviser = Adviser(settings, self.catalog, self.notes, self.queries, self.metrics)
+        self.adviser = Adviser(settings, self.catalog, self.records, self.queries, self.metrics)
 
     def table(self, name: str, files: int, namespace: str = "shop", tenant: str = "acme", **properties: str) -> Table:
         table = self.catalog.create(TableName(tenant, namespace, name), parse_schema(SCHEMA), (), properties)
@@ -52,32 +53,20 @@ class House:
             self.queries.answered([table], total_ms, [scan])
 
     def compacted(self, table: Table, predicted: Any = None, *, stats: Any = None, state: str = "done") -> None:
-        note = CompactionNote(
-            id=f"c{self.now}",
-            table=table.name,
-            table_uuid=table.uuid,
-            asked_by="request r",
-            state="running",
-            request="{}",
-            stats=None,
-            predicted=predicted if predicted is None or isinstance(predicted, str) else json.dumps(predicted),
-            error=None,
-            begun_ms=round(self.now * 1000),
-        )
-        self.notes.begin(note)
+        job = compaction(self.records, f"c{self.now}", table.name, table.uuid, round(self.now * 1000))
         self.now += 1
         counted = {"files_compacted": 10, "files_before": 10, "bytes_before": 10_000, "compaction_time_ms": 500}
-        self.notes.end(note.id, state, round(self.now * 1000), stats=json.dumps(stats or counted))
+        details = {"predicted": predicted, "stats": stats or counted}
+        self.records.end(replace(job, state=state, details=details, ended_ms=round(self.now * 1000)))
 
     def predicted(self, table: Table) -> dict[str, Any]:
-        [note] = self.notes.of_table(table.name, 1)
-        read: dict[str, Any] = json.loads(note.predicted or "{}")
-        return read
+        [job] = self.records.log("COMPACT", 1, table=table.name.table)
+        return dict(job.details["predicted"] or {})
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
-    return House(open_catalog(tmp_path), CompactionNotes(MuteLedger(f"sqlite:///{tmp_path}/ledger.db")))
+    return House(open_catalog(tmp_path), JobRecords(MuteLedger(f"sqlite:///{tmp_path}/ledger.db")))
 
 
 def test_tables_rank_by_worth_and_then_by_their_small_files(house: House) -> None:
@@ -170,7 +159,7 @@ def test_slow_compactions_of_the_past_make_the_next_one_cost_more(house: House) 
             stats={"files_compacted": 9, "files_before": 18, "bytes_before": 2000, "compaction_time_ms": 5 * before},
         )
     evidence = house.adviser.evidence()
-    assert isinstance(evidence.rewriting, Rewriting)
+    assert isinstance(evidence.rewriting, RewriteCosts)
     assert house.adviser.of(table, evidence).forecast.cost_ms == pytest.approx(5 * before, rel=0.05)
 
 
@@ -179,7 +168,7 @@ def test_a_prediction_is_of_as_many_files_as_one_compaction_merges(house: House)
     house.query(table, 9, total_ms=80.0, times=2)
     predicted = house.adviser.predict(table)
     assert (predicted["files_before"], predicted["files_merged"], predicted["files_after"]) == (9, 4, 6)
-    planned = house.adviser.predict(table, Merge(9, 1, 9, 9000))
+    planned = house.adviser.predict(table, MergeSize(9, 1, 9, 9000))
     assert (planned["files_after"], planned["files_merged"], planned["bytes_merged"]) == (1, 9, 9000)
     assert planned["saving_ms"] > predicted["saving_ms"]
     assert predicted["query_ms_before"] == 80
@@ -224,7 +213,7 @@ class TestPredictedAgainstActual:
         house.compacted(table, {"time_ms": 2})
         house.query(table, 1, times=5)
         assert house.adviser.complete() == 1
-        latest, before = (json.loads(note.predicted or "") for note in house.notes.of_table(table.name, 2))
+        latest, before = (job.details["predicted"] for job in house.records.log("COMPACT", 2))
         assert (latest["actual_files_opened"], before) == (1, {"time_ms": 1})
 
     def test_nor_do_queries_of_the_next_day(self, house: House) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -10,17 +10,18 @@ from typing import Any, cast
 import pytest
 
 from service.catalog.tables import Table
-from service.engine.scans import Scan
+from service.engine.session.scans import Scan
 from service.errors import CatalogUnavailable, CommitConflict
-from service.ledger.compactions import CompactionNote, CompactionNotes
-from service.names import TableName
-from service.properties import CompactionPolicy
-from service.schema import parse_schema
-from service.upkeep.advice import Advice, Adviser
-from service.upkeep.auto import ALL_EVERY_S, OTHER_MODE_S, PATIENCE_S, REST, REST_S, Auto
-from service.upkeep.costs import Forecast, Merge, Queries
-from service.upkeep.query_log import QueryLog
+from service.ledger.jobs import JobRecord, JobRecords
+from service.maintenance.advise.advice import Advice, Adviser
+from service.maintenance.advise.auto import ALL_EVERY_S, OTHER_MODE_S, PATIENCE_S, REST, REST_S, Auto
+from service.maintenance.advise.costs import Forecast, MergeSize, QueryCosts
+from service.maintenance.advise.query_log import QueryLog
+from service.model.names import TableName
+from service.model.properties import CompactionPolicy
+from service.model.schema.definition import parse_schema
 from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
+from tests.jobs import compaction
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
 NIGHT = datetime(2026, 3, 1, 2, 0, tzinfo=UTC).timestamp()
@@ -63,8 +64,8 @@ class FakeAdviser:
             small=known.small,
             worth_merging=known.small,
             bytes=1,
-            merge=Merge(known.small, known.small - known.fewer, known.small, 1),
-            queries=Queries(),
+            merge=MergeSize(known.small, known.small - known.fewer, known.small, 1),
+            queries=QueryCosts(),
             forecast=Forecast(1, 1, 1, known.worth),
         )
 
@@ -73,7 +74,7 @@ class FakeAdviser:
 class House:
     """A loop over tables in memory; `compact` does as it is told by `outcome`."""
 
-    notes: CompactionNotes
+    records: JobRecords
     now: float = NIGHT
     busy: bool = False
     outcome: Callable[[TableName], bool] = lambda name: True
@@ -89,7 +90,7 @@ class House:
             self.catalog.as_catalog,
             cast(Adviser, self.adviser),
             self.queries,
-            self.notes,
+            self.records,
             self.compact,
             lambda: self.busy,
             lambda: self.now,
@@ -122,7 +123,7 @@ class House:
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
-    return House(CompactionNotes(MuteLedger(f"sqlite:///{tmp_path}/ledger.db")))
+    return House(JobRecords(MuteLedger(f"sqlite:///{tmp_path}/ledger.db")))
 
 
 def quiet() -> Known:
@@ -314,25 +315,23 @@ def test_a_catalog_that_is_silent_loses_nothing_that_was_seen(house: House) -> N
     assert house.later() == ["a"]
 
 
-def running(house: House, name: TableName) -> None:
-    uuid = house.catalog.load(name).uuid
-    note = CompactionNote("c1", name, uuid, "request r", "running", "{}", None, None, None, 1)
-    house.notes.begin(note)
+def running(house: House, name: TableName) -> JobRecord:
+    return compaction(house.records, "c1", name, house.catalog.load(name).uuid, 1)
 
 
 def test_a_table_that_somebody_compacts_already_is_left_to_them(house: House) -> None:
     name = house.table("a")
-    running(house, name)
+    job = running(house, name)
     assert house.later() == []
-    house.notes.end("c1", "done", 2)
+    house.records.end(replace(job, state="done", ended_ms=2))
     assert house.later() == ["a"]
 
 
 def test_of_two_instances_that_look_at_once_one_compacts(tmp_path: Path) -> None:
     ledger = MuteLedger(f"sqlite:///{tmp_path}/ledger.db")
     ledger.owners = FakeOwners("one")
-    one = House(CompactionNotes(ledger))
-    two = House(CompactionNotes(ledger), catalog=one.catalog, adviser=one.adviser)
+    one = House(JobRecords(ledger))
+    two = House(JobRecords(ledger), catalog=one.catalog, adviser=one.adviser)
     one.table("a")
 
     def meanwhile(name: TableName) -> bool:
@@ -347,7 +346,7 @@ def test_of_two_instances_that_look_at_once_one_compacts(tmp_path: Path) -> None
 def test_unless_they_are_gone(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     name = house.table("a")
     running(house, name)
-    monkeypatch.setattr(house.notes, "left", lambda note: True)
+    monkeypatch.setattr(house.records, "left", lambda note: True)
     assert house.later() == ["a"]
 
 

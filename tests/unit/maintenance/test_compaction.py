@@ -1,6 +1,5 @@
 """A compaction keeps what it has done, leaves to others what they changed, and leaves no files behind."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,28 +11,28 @@ import pytest
 from pyiceberg.table import Table as IcebergTable
 
 from handlers.compact import Compact, compact
-from service.catalog.files import DataFile, list_files
+from service.catalog.files.data_files import DataFile, list_files
 from service.catalog.tables import Catalog, Table
-from service.commits.ask import Ask, Key
 from service.commits.commit import Commits
-from service.commits.holds import Holds
-from service.context import Context
-from service.engine import tags
-from service.engine.compaction import (
-    Beaten,
-    Group,
-    Planned,
-    Rewrite,
-    Rewritten,
+from service.commits.holds import SnapshotHolds
+from service.commits.small_files import SmallFileChecks
+from service.commits.write_counts import WriteCounts
+from service.engine.iceberg.compaction import (
+    FileGroup,
+    PlannedGroups,
+    RewriteOptions,
+    RewrittenGroup,
     commit,
     first_of,
     plan,
     rewrite_manifests,
     sweep,
 )
-from service.engine.engine import Engine
-from service.engine.expire import remove, unneeded
-from service.engine.rewrite import rewrite
+from service.engine.iceberg.expire import remove, unneeded
+from service.engine.iceberg.swap import FilesChanged
+from service.engine.jobs.rewrite import rewrite
+from service.engine.session import tags
+from service.engine.session.engine import Engine
 from service.errors import (
     Cancelled,
     CommitConflict,
@@ -43,23 +42,24 @@ from service.errors import (
     StorageUnavailable,
     TooManyRequests,
 )
-from service.ledger.compactions import CompactionNote, CompactionNotes
-from service.ledger.ledger import Begun
-from service.ledger.writers import Writers
+from service.jobs.background import Background
+from service.jobs.jobs import Jobs
+from service.ledger.jobs import JobRecord, JobRecords
+from service.ledger.ledger import NewBatch
+from service.maintenance.compact.compaction import Compactions
+from service.maintenance.compact.merge import Merger, folder_of
+from service.maintenance.compact.plan import choose, core_shares, small_files_beside
+from service.maintenance.compact.report import CompactionOptions, CompactionOutcome, CompactionProgress
+from service.maintenance.expire.expirer import Expirer
 from service.metrics.metrics import Metrics
-from service.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
+from service.model.call import Call, IdempotencyKey
+from service.model.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
 from service.settings import CompactionSettings, IcebergSettings
-from service.upkeep.compaction import Call, Compactions
-from service.upkeep.counts import WriteCounts
-from service.upkeep.expirer import Expirer
-from service.upkeep.merge import Merger, folder_of
-from service.upkeep.plan import alone, choose, small_beside
-from service.upkeep.report import Outcome, Progress, Wish
-from service.upkeep.upkeep import Upkeep
 from tests.fakes import FakeOwners, MuteLedger
 from tests.harness import wait_until
+from tests.jobs import compaction
 from tests.unit.iceberg_tables import ORDERS, append, data_file, make_table, open_catalog
-from tests.unit.test_metrics import of, value
+from tests.unit.metrics.test_metrics import of, value
 
 Hook = Callable[[str], object]
 
@@ -82,6 +82,9 @@ class FakeSpark:
     """What was done beside merging."""
     beside: Exception | None = None
     """What that fails with."""
+
+    def run_for(self, call: Call, job: Any, *args: Any, **how: Any) -> Any:
+        return self.run(job, *args, **how)
 
     def run(self, job: Callable[..., Any], *args: Any) -> Any:
         does: dict[Any, Callable[..., Any]] = {
@@ -113,40 +116,42 @@ class FakeSpark:
         self.did.append("expiry")
         self.catalog.load(ORDERS).iceberg.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
 
-    def plan(self, table: str, how: Rewrite, snapshot_id: int) -> Planned:
+    def plan(self, table: str, how: RewriteOptions, snapshot_id: int) -> PlannedGroups:
         groups: dict[str, list[str]] = {}
         for file in list_files(self.catalog.load(ORDERS), snapshot_id).data:
             groups.setdefault(str(file.group[1:]), []).append(file.path)
-        found = [Group(p, f[0], len(f), 1000 * len(f), 1, False, f) for p, f in groups.items() if len(f) > 1]
-        return Planned(None, snapshot_id, tuple(sorted(found, key=lambda g: (-g.files, g.partition))))
+        found = [FileGroup(p, f[0], len(f), 1000 * len(f), 1, False, f) for p, f in groups.items() if len(f) > 1]
+        return PlannedGroups(None, snapshot_id, tuple(sorted(found, key=lambda g: (-g.files, g.partition))))
 
-    def rewrite(self, planned: Planned, group: Group, how: Rewrite, folder: str, tag: str, alone: int) -> Rewritten:
+    def rewrite(
+        self, planned: PlannedGroups, group: FileGroup, how: RewriteOptions, folder: str, tag: str
+    ) -> RewrittenGroup:
         name = f"{len(self.written)}-{group.files}.parquet"
         self.written.add(name)
         self.rewriting(group.partition)
-        return Rewritten(group, (name,))
+        return RewrittenGroup(group, (name,))
 
     def commit(
         self,
         table: str,
         uuid: str,
-        planned: Planned,
-        done: list[Rewritten],
+        planned: PlannedGroups,
+        done: list[RewrittenGroup],
         batch: str,
-        before_commit: Callable[[], None],
+        gate: Callable[[], None],
     ) -> None:
         partitions = "+".join(one.group.partition for one in done)
         self.committing(partitions)
         with self.turn:
-            self._swap(done, batch, before_commit)
+            self._swap(done, batch, gate)
         self.committed(partitions)
 
-    def _swap(self, done: list[Rewritten], batch: str, before_commit: Callable[[], None]) -> None:
+    def _swap(self, done: list[RewrittenGroup], batch: str, gate: Callable[[], None]) -> None:
         iceberg = self.catalog.load(ORDERS).iceberg
         live = {entry.data_file.file_path: entry.data_file for entry in _entries(iceberg)}
         if any(path not in live for one in done for path in one.group.handle):
-            raise Beaten
-        before_commit()
+            raise FilesChanged
+        gate()
         with (
             iceberg.transaction() as change,
             change.update_snapshot({BATCH_PROPERTY: batch}).overwrite() as update,
@@ -179,9 +184,10 @@ class House:
     def fill(self, *countries: str | None) -> None:
         append(self.table, *countries)
 
-    def compact(self, ask: Ask | None = None, **wish: Any) -> Outcome:
-        call = Call(ask or Ask("r1"))
-        return self.compactions.compact(self.table, Wish(expire_snapshots=False, **wish), call)
+    def compact(self, call: Call | None = None, **wish: Any) -> CompactionOutcome:
+        return self.compactions.compact(
+            self.table, CompactionOptions(expire_snapshots=False, **wish), call or Call("r1")
+        )
 
     def files(self) -> int:
         return len(list_files(self.table).data)
@@ -199,7 +205,10 @@ class House:
         return self.spark.written - held
 
     def noted(self) -> list[tuple[str, str]]:
-        return [(note.state, note.asked_by) for note in self.compactions.notes.of_table(ORDERS, 10)]
+        return [(job.state, job.requested_by) for job in self.log()]
+
+    def log(self) -> list[JobRecord]:
+        return self.compactions.jobs.records.log("COMPACT", 10, table=ORDERS.table)
 
 
 @pytest.fixture
@@ -212,9 +221,9 @@ def house(tmp_path: Path) -> House:
     engine = cast(Engine, spark)
     expirer = Expirer(settings.snapshots, engine, catalog, commits, ())
     metrics = Metrics()
-    upkeep = Upkeep(settings, catalog, WriteCounts(ledger), metrics)
-    notes = CompactionNotes(ledger)
-    compactions = Compactions(engine, catalog, commits, upkeep, Holds(), expirer, notes, Writers(ledger), metrics)
+    upkeep = SmallFileChecks(settings, catalog, WriteCounts(ledger), metrics)
+    jobs = Jobs(JobRecords(ledger), commits)
+    compactions = Compactions(engine, catalog, commits, upkeep, SnapshotHolds(), expirer, jobs, metrics)
     make_table(catalog, partitioned=True)
     return House(compactions, spark, catalog, ledger)
 
@@ -255,7 +264,7 @@ def test_where_every_group_is_beaten_nothing_is_merged_and_it_says_so(house: Hou
     house.fill(*"AAA")
 
     def beat(_: str) -> None:
-        raise Beaten
+        raise FilesChanged
 
     house.spark.committing = beat
     outcome = house.compact()
@@ -348,11 +357,11 @@ def test_what_is_finished_is_committed_now_and_then_and_the_figures_add_up(house
 
 def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: House) -> None:
     house.fill(*"AAABBB")
-    call = CallOff()
+    call = Call("r1", requested_by="schedule nightly")
     house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
-    house.spark.committed = lambda _: call.off()
+    house.spark.committed = lambda _: call.cancel()
     with pytest.raises(Cancelled) as called_off:
-        house.compactions.compact(house.table, Wish(), Call(Ask("r1", asked_by="schedule nightly"), control=call))
+        house.compactions.compact(house.table, CompactionOptions(), call)
     assert called_off.value.details == {"files_compacted": 3, "files_added": 1, "partitions_compacted": 1}
     assert (house.files(), house.rows(), house.unreferenced()) == (4, 6, set())
     assert house.spark.cancelled
@@ -381,77 +390,55 @@ def test_failed_on_the_way_it_tells_what_it_had_committed(house: House) -> None:
 
 def counted(house: House, **figures: int) -> None:
     """The latest note has these among its stats."""
-    [note, *_] = house.compactions.notes.of_table(ORDERS, 10)
-    stats = json.loads(note.stats or "{}")
+    [note, *_] = house.log()
+    stats = note.details["stats"] or {}
     assert {name: stats.get(name) for name in figures} == figures
 
 
 def test_a_spark_job_that_begins_just_when_it_is_called_off_is_cancelled_too(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.upkeep.merge._LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("service.maintenance.rewriter._LOOK_EVERY_S", 0.01)
     house.fill(*"AAA")
-    call = CallOff()
+    call = Call("r1")
 
     def begin_late(_: str) -> None:
-        call.off()
+        call.cancel()
         wait_until(lambda: len(house.spark.cancelled) > 2, 10)  # the first may have been too early
 
     house.spark.rewriting = begin_late
     with pytest.raises(Cancelled):
-        house.compactions.compact(house.table, Wish(), Call(Ask("r1"), control=call))
+        house.compactions.compact(house.table, CompactionOptions(), call)
     assert (house.files(), house.unreferenced()) == (3, set())
 
 
 def test_whatever_a_compaction_meets_that_was_called_off_is_told_as_that(house: House) -> None:
     house.fill(*"AAA")
-    call = CallOff()
+    call = Call("r1")
 
     def cancelled_in_spark(_: str) -> None:
-        call.off()
+        call.cancel()
         raise EngineUnavailable("a job ended")
 
     house.spark.rewriting = cancelled_in_spark
     with pytest.raises(Cancelled):
-        house.compactions.compact(house.table, Wish(), Call(Ask("r1"), control=call))
+        house.compactions.compact(house.table, CompactionOptions(), call)
     assert house.noted() == [("cancelled", "request r1")]
 
 
 def test_one_that_waits_for_another_of_its_table_can_be_called_off(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.commits.order._CHECK_EVERY_S", 0.01)
+    monkeypatch.setattr("service.commits.locks._CHECK_EVERY_S", 0.01)
     house.fill(*"AAA")
-    call = CallOff()
-    call.off()
+    call = Call("r1")
+    call.cancel()
     with house.compactions._line.hold(house.table.uuid):
-        waiting = ThreadPoolExecutor(1).submit(
-            house.compactions.compact, house.table, Wish(), Call(Ask("r1"), control=call)
-        )
+        waiting = ThreadPoolExecutor(1).submit(house.compactions.compact, house.table, CompactionOptions(), call)
         with pytest.raises(Cancelled):
             waiting.result(timeout=10)
     assert house.noted() == []  # it never began
     assert house.compact().compacted
-
-
-class CallOff:
-    """A control that a test calls off."""
-
-    def __init__(self) -> None:
-        self._off = False
-        self._then: list[Callable[[], None]] = []
-
-    def off(self) -> None:
-        self._off = True
-        for then in self._then:
-            then()
-
-    def check(self) -> None:
-        if self._off:
-            raise Cancelled
-
-    def on_cancel(self, then: Callable[[], None]) -> None:
-        self._then.append(then)
 
 
 def test_work_that_was_given_to_somebody_else_is_not_committed(house: House) -> None:
@@ -461,7 +448,7 @@ def test_work_that_was_given_to_somebody_else_is_not_committed(house: House) -> 
         raise CommitConflict("this run was taken over")
 
     with pytest.raises(CommitConflict, match="taken over"):
-        house.compact(Ask("r1", still_ours=taken))
+        house.compact(Call("r1", commit_gate=taken))
     assert (house.files(), house.unreferenced()) == (3, set())
 
 
@@ -474,27 +461,27 @@ def test_what_comes_after_the_merge_is_left_undone_as_well_where_the_work_is_som
         if len(asked) > 1:
             raise CommitConflict("this run was taken over")
 
-    wish = Wish(rewrite_manifests=True, snapshot_retention_hours=0)
-    ask = Ask("r1", still_ours=taken_after_the_merge)
-    house.compactions.compact(house.table, wish, Call(ask))
+    wish = CompactionOptions(rewrite_manifests=True, snapshot_retention_hours=0)
+    call = Call("r1", commit_gate=taken_after_the_merge)
+    house.compactions.compact(house.table, wish, call)
     assert (house.files(), house.spark.did) == (1, [])
     house.fill(*"AAA")
-    house.compactions.compact(house.table, wish, Call(Ask("r2")))
+    house.compactions.compact(house.table, wish, Call("r2"))
     assert house.spark.did == ["manifests", "expiry"]
 
 
 def test_what_fails_after_the_merge_is_told_and_the_compaction_is_done(house: House) -> None:
     house.fill(*"AAA")
-    wish = Wish(rewrite_manifests=True, snapshot_retention_hours=0)
+    wish = CompactionOptions(rewrite_manifests=True, snapshot_retention_hours=0)
     house.spark.beside = StorageUnavailable("the disk is broken")
-    outcome = house.compactions.compact(house.table, wish, Call(Ask("r1")))
+    outcome = house.compactions.compact(house.table, wish, Call("r1"))
     assert (outcome.compacted, outcome.stats.files_compacted, house.files()) == (True, 3, 1)
     assert [warning.rpartition(": ")[2] for warning in outcome.warnings] == ["the disk is broken"] * 2
-    [note] = house.compactions.notes.of_table(ORDERS, 10)
+    [note] = house.log()
     assert note.state == "done"
-    assert "old snapshots stayed: STORAGE_UNAVAILABLE" in (note.error or "")
+    assert "old snapshots stayed: STORAGE_UNAVAILABLE" in (note.details["error"] or "")
     with pytest.raises(StorageUnavailable):  # nothing was merged that it could take the success from
-        house.compactions.compact(house.table, wish, Call(Ask("r2")))
+        house.compactions.compact(house.table, wish, Call("r2"))
     assert house.noted()[0] == ("failed", "request r2")
 
 
@@ -508,7 +495,7 @@ def test_one_that_may_not_begin_any_more_when_it_has_its_turn_does_not(house: Ho
 
     def compact() -> None:
         with pytest.raises(Cancelled, match="window"):
-            house.compact(Ask("r1", may_begin=may_begin))
+            house.compact(Call("r1", start_gate=may_begin))
         window.append("it was asked")
 
     waiting = threading.Thread(target=compact)
@@ -526,33 +513,33 @@ def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_
     def taken() -> None:
         raise CommitConflict("this run was taken over")
 
-    @dataclass
     class AtOnce:
-        """As much of a handler's context as is looked at; the background is here and now."""
+        """The background is here and now."""
 
-        ask: Ask
-        compactions: Compactions = house.compactions
-        catalog: Catalog = house.catalog
-        upkeep: Upkeep = house.compactions.upkeep
+        def start(
+            self, kind: str, table: Table, progress: CompactionProgress, call: Call, work: Callable[[Call], bytes]
+        ) -> str:
+            jobs = house.compactions.jobs
+            job = jobs.accept(kind, table, progress, call=call.without_key(progress))
+            try:
+                jobs.done(job, work(job.call))
+            except FirnError:
+                jobs.failed(job, b"{}")
+                raise
+            return job.id
 
-        @property
-        def background(self) -> "AtOnce":
-            return self
-
-        def start(self, kind: str, table: Table, progress: Progress, work: Callable[[Any], bytes]) -> str:
-            work(CallOff())
-            return "job"
-
-        def reply(self, result: Any) -> bytes:
-            return b""
+    def run(call: Call) -> None:
+        compactions = house.compactions
+        background = cast(Background, AtOnce())
+        compact.handler(request, call, house.catalog, background, compactions, compactions.upkeep)
 
     request = Compact.model_validate(
         {"operation": "COMPACT", "tenant_id": "acme", "namespace": "shop", "table": "orders", "async": True}
     )
-    ask = Ask("r1", Key("COMPACT", ORDERS, "k", "f"), still_ours=taken, asked_by="schedule nightly")
+    key = IdempotencyKey("COMPACT", ORDERS, "k", "f")
     with pytest.raises(CommitConflict, match="taken over"):
-        compact.run(request, cast(Context, AtOnce(ask)))
-    compact.run(request, cast(Context, AtOnce(replace(ask, still_ours=lambda: None))))
+        run(Call("r1", key, commit_gate=taken, requested_by="schedule nightly"))
+    run(Call("r1", key, commit_gate=lambda: None, requested_by="schedule nightly"))
     assert house.noted() == [("done", "schedule nightly"), ("failed", "schedule nightly")]
 
 
@@ -603,7 +590,7 @@ def test_a_dry_run_counts_the_files_that_it_plans_for(house: House) -> None:
     house.fill("A")
     seen_by_the_request = house.table
     house.fill(*"AA")
-    outcome = house.compactions.compact(seen_by_the_request, Wish(dry_run=True), Call(Ask("r1")))
+    outcome = house.compactions.compact(seen_by_the_request, CompactionOptions(dry_run=True), Call("r1"))
     assert [group.files for group in outcome.plan or ()] == [outcome.stats.files_before] == [3]
 
 
@@ -612,17 +599,17 @@ def test_what_is_unforeseen_is_noted_without_the_inside(house: House) -> None:
     house.spark.rewriting = fail_in("", RuntimeError("org.apache.Inside"))
     with pytest.raises(RuntimeError):
         house.compact()
-    [note] = house.compactions.notes.of_table(ORDERS, 10)
-    assert "Inside" not in (note.error or "")
-    assert "error id" in (note.error or "")
+    [note] = house.log()
+    assert "Inside" not in (note.details["error"] or "")
+    assert "error id" in (note.details["error"] or "")
 
 
 def test_progress_tells_files_and_bytes_done_of_all(house: House) -> None:
     house.fill(*"AAABBB")
-    progress = Progress()
+    progress = CompactionProgress()
     seen: list[tuple[int, int]] = []
     house.spark.rewriting = lambda _: seen.append((progress.files_done, progress.files_total))
-    house.compactions.compact(house.table, Wish(), Call(Ask("r1"), progress=progress))
+    house.compactions.compact(house.table, CompactionOptions(), Call("r1", progress=progress))
     assert seen[0] == (0, 6)
     assert (progress.phase, progress.files_done, progress.bytes_done, progress.bytes_total) == ("done", 6, 6000, 6000)
 
@@ -630,9 +617,9 @@ def test_progress_tells_files_and_bytes_done_of_all(house: House) -> None:
 def test_the_note_has_what_was_wished_and_what_was_counted(house: House) -> None:
     house.fill(*"AAA")
     house.compact(max_files=7)
-    [note] = house.compactions.notes.of_table(ORDERS, 10)
-    assert json.loads(note.request)["max_files"] == 7
-    assert json.loads(note.stats or "")["files_compacted"] == 3
+    [note] = house.log()
+    assert note.details["request"]["max_files"] == 7
+    assert note.details["stats"]["files_compacted"] == 3
 
 
 class TestLeftBehind:
@@ -645,8 +632,7 @@ class TestLeftBehind:
         self.there = FakeOwners("there")
         house.fill("A")
         house.ledger.owners = self.there
-        note = CompactionNote("compact-1", ORDERS, house.table.uuid, "auto", "running", "{}", None, None, None, 1)
-        house.compactions.notes.begin(note)
+        compaction(house.compactions.jobs.records, "1", ORDERS, house.table.uuid, 1)
         house.ledger.owners = self.there.beside("here")
         folder = folder_of(house.table, "compact-1")
         assert folder.startswith("file:///")
@@ -656,26 +642,26 @@ class TestLeftBehind:
 
     def test_its_files_that_no_snapshot_holds_are_removed_and_it_was_interrupted(self, house: House) -> None:
         self.there.close()
-        assert house.compactions.recover() == 1
+        assert house.compactions.jobs.recover() == 1
         assert house.spark.written == {"kept.parquet"}
         assert house.noted() == [("interrupted", "auto")]
-        assert house.compactions.recover() == 0
+        assert house.compactions.jobs.recover() == 0
 
     def test_what_it_had_committed_is_counted(self, house: House) -> None:
         self.there.close()
         append(house.table, "B")
         append(house.table, "A", path=f"{folder_of(house.table, 'compact-1')}/more.parquet")
         house.spark.written.add("more.parquet")
-        house.compactions.recover()
+        house.compactions.jobs.recover()
         counted(house, files_before=1, files_after=3, files_added=2, partitions_compacted=1, small_files_remaining=4)
 
     def test_its_jvm_can_commit_nothing_of_it_any_more(self, house: House) -> None:
         self.there.close()
-        house.compactions.recover()
+        house.compactions.jobs.recover()
         assert house.table.snapshots()[-1].summary[FENCE_PROPERTY] == "compact-1"
 
     def test_one_whose_instance_lives_is_left_alone(self, house: House) -> None:
-        assert house.compactions.recover() == 0
+        assert house.compactions.jobs.recover() == 0
         assert house.spark.written == {"kept.parquet", "left.parquet"}
         assert house.noted() == [("running", "auto")]
 
@@ -689,32 +675,32 @@ class TestLeftBehind:
 
         with monkeypatch.context() as broken:
             broken.setattr(house.catalog, "load", unreadable)
-            assert house.compactions.recover() == 1
-        assert house.noted() == [("running", "auto")]
-        house.compactions.recover()
+            assert house.compactions.jobs.recover() == 1
+        assert [job.id for job in house.compactions.jobs.records.leaving_files()] == ["1"]
+        house.compactions.jobs.recover()
         assert (house.noted(), house.spark.written) == ([("interrupted", "auto")], {"kept.parquet"})
 
     def test_of_a_table_that_is_gone_nothing_is_left_to_do(self, house: House) -> None:
         self.there.close()
         house.catalog.drop(house.table, purge=True)
-        assert house.compactions.recover() == 1
+        assert house.compactions.jobs.recover() == 1
         assert house.noted() == [("interrupted", "auto")]
 
 
 class TestAgain:
     """A COMPACT with a key whose earlier attempt got no answer."""
 
-    key = Key("COMPACT", ORDERS, "k1", "print")
+    key = IdempotencyKey("COMPACT", ORDERS, "k1", "print")
 
     @pytest.fixture(autouse=True)
     def begun(self, house: House) -> None:
         house.fill("A")
-        begun = Begun("b1", ORDERS, house.table.uuid, "COMPACT", ["r1"], keys={self.key.id: self.key.fingerprint})
+        begun = NewBatch("b1", ORDERS, house.table.uuid, "COMPACT", ["r1"], keys={self.key.id: self.key.fingerprint})
         house.ledger.begin(begun)
 
     def test_what_was_merged_is_answered_and_not_that_there_is_nothing_left_to_merge(self, house: House) -> None:
         made = append(house.table, "A", batch="b1")
-        outcome = house.compact(Ask("r2", self.key, "b1"))
+        outcome = house.compact(Call("r2", self.key, "b1"))
         assert (outcome.compacted, outcome.reason, outcome.snapshot_id) == (True, None, made)
         assert (outcome.stats.files_before, outcome.stats.files_after) == (1, 2)
         noted = house.ledger.find("b1")
@@ -722,7 +708,7 @@ class TestAgain:
         assert (noted.state, noted.snapshot_id) == ("done", made)
 
     def test_where_nothing_was_merged_it_is_looked_at_anew(self, house: House) -> None:
-        outcome = house.compact(Ask("r2", self.key, "b1"))
+        outcome = house.compact(Call("r2", self.key, "b1"))
         assert not outcome.compacted
         assert "1 small file" in (outcome.reason or "")
 
@@ -750,16 +736,16 @@ class TestChoose:
         assert choose([Bundle("a", 2, expected_files=2)], 2, 100, {}) == []
 
     def test_work_that_is_larger_than_all_beside_it_has_the_cores_to_itself(self) -> None:
-        assert alone([5, 5, 5, 5], 2) == [2, 2, 2, 2]
-        assert alone([100, 1], 2) == [1, 2]
-        assert alone([7], 2) == [1]
-        assert alone([0, 0], 2) == [1, 1]
+        assert core_shares([5, 5, 5, 5], 2) == [2, 2, 2, 2]
+        assert core_shares([100, 1], 2) == [1, 2]
+        assert core_shares([7], 2) == [1]
+        assert core_shares([0, 0], 2) == [1, 1]
 
     def test_small_files_that_fit_into_no_bundle_count_for_their_partition(self) -> None:
         sizes = [63, 63, 63, 63, 63, 99]
         files = [DataFile(f"{i}", size, 1, (0, "a")) for i, size in enumerate(sizes)]
         bundle = Bundle("a", 4, path="0")
-        beside = small_beside(files, 64, {"0"})
+        beside = small_files_beside(files, 64, {"0"})
         assert beside == {"0": 5}
         assert choose([bundle], 5, 100, beside) == [(bundle, 4)]
         assert choose([bundle], 6, 100, beside) == []
@@ -808,7 +794,7 @@ class TestFigures:
         house.spark.rewriting = fail_in("A", StorageUnavailable("the disk is broken"))
         house.compact()
         house.spark.rewriting = lambda _: None
-        house.spark.committing = fail_in("", Beaten())
+        house.spark.committing = fail_in("", FilesChanged())
         house.compact()
         assert value(metrics, "firn_compaction_failed_groups_total") == 1
         assert value(metrics, "firn_compaction_conflicts_total") == 1
@@ -816,15 +802,15 @@ class TestFigures:
         assert value(metrics, "firn_compactions_total", outcome="nothing") == 1
 
     def test_nothing_failed_and_cancelled_are_told_apart_and_a_dry_run_is_none(self, house: House) -> None:
-        metrics, call = house.compactions.metrics, CallOff()
+        metrics, call = house.compactions.metrics, Call("r1")
         house.compact()
         house.fill(*"AAA")
         house.compact(dry_run=True)
         house.spark.rewriting = fail_in("", StorageUnavailable("the disk is broken"))
         with pytest.raises(StorageUnavailable):
             house.compact()
-        call.off()
+        call.cancel()
         with pytest.raises(Cancelled):
-            house.compactions.compact(house.table, Wish(), Call(Ask("r1"), control=call))
+            house.compactions.compact(house.table, CompactionOptions(), call)
         for outcome, times in (("nothing", 1), ("failed", 1), ("cancelled", 1), ("done", 0)):
             assert value(metrics, "firn_compactions_total", outcome=outcome) == times

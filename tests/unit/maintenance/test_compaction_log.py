@@ -1,24 +1,24 @@
 """Compactions are listed newest first, by table, namespace or tenant, page by page, and forgotten after 90 days."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from handlers.compaction_log import CompactionLog, compaction_log
-from service import wire
 from service.app import App
 from service.catalog.tables import Catalog
-from service.context import Context
 from service.errors import InvalidRequest, TableNotFound
-from service.ledger.compactions import CompactionNote, CompactionNotes
-from service.names import TableName
-from service.schema import parse_schema
+from service.jobs.jobs import DAY_MS, Jobs
+from service.ledger.jobs import JobRecord, JobRecords
+from service.model import wire
+from service.model.names import TableName
+from service.model.schema.definition import parse_schema
 from service.settings import load
 from tests.fakes import FakeCatalog, MuteLedger
+from tests.jobs import compaction, jobs_on
 
 ORDERS, LOGS = TableName("acme", "shop", "orders"), TableName("acme", "ops", "logs")
 OTHERS = TableName("other", "shop", "orders")
@@ -30,18 +30,20 @@ class Place:
     """As much of the service as COMPACTION_LOG needs."""
 
     ledger: MuteLedger
-    compaction_notes: CompactionNotes
+    jobs: Jobs
     catalog: Catalog
 
-    def note(self, id: str, table: TableName = ORDERS, at: int = T0, **fields: Any) -> str:
-        request = json.dumps({"force": False})
-        begun = CompactionNote(id, table, "uuid", f"request {id}", "running", request, None, None, None, at)
-        self.compaction_notes.begin(replace(begun, **fields))
-        return id
+    def note(self, id: str, table: TableName = ORDERS, at: int = T0, **details: Any) -> JobRecord:
+        details = {"request": {"force": False}, **details}
+        return compaction(self.jobs.records, id, table, "uuid", at, requested_by=f"request {id}", details=details)
+
+    def end(self, job: JobRecord, state: str, at: int, **details: Any) -> None:
+        ended = replace(job, state=state, ended_ms=at, details={**job.details, **details})
+        self.jobs.records.end(ended)
 
     def ask(self, **fields: Any) -> dict[str, Any]:
         request = CompactionLog.model_validate({"operation": "COMPACTION_LOG", "tenant_id": "acme", **fields})
-        result = compaction_log.run(request, cast(Context, self))
+        result = compaction_log.handler(request, self.catalog, self.jobs.records)
         answer: dict[str, Any] = wire.parse(wire.render(result))
         return answer
 
@@ -55,15 +57,15 @@ def place(tmp_path: Path) -> Iterator[Place]:
     catalog = FakeCatalog()
     for name in (ORDERS, LOGS, OTHERS):
         catalog.create(name, parse_schema({"fields": {"id": {"type": "long"}}}), (), {})
-    yield Place(ledger, CompactionNotes(ledger), catalog.as_catalog)
+    yield Place(ledger, jobs_on(ledger), catalog.as_catalog)
     ledger.close()
 
 
 def test_an_entry_says_when_who_and_what_came_of_it(place: Place) -> None:
-    place.note("c1", predicted=json.dumps({"compaction_ms": 900}))
+    job = place.note("c1", predicted={"compaction_ms": 900})
     (running,) = place.ask()["compactions"]
     assert (running["state"], running["ended_at"], running["stats"], running["error"]) == ("running", None, None, None)
-    place.compaction_notes.end("c1", "done", T0 + 1500, stats=json.dumps({"files_before": 3, "files_after": 1}))
+    place.end(job, "done", T0 + 1500, stats={"files_before": 3, "files_after": 1})
     assert place.ask()["compactions"] == [
         {
             "id": "c1",
@@ -82,10 +84,8 @@ def test_an_entry_says_when_who_and_what_came_of_it(place: Place) -> None:
 
 
 def test_an_error_may_be_json_or_words(place: Place) -> None:
-    place.note("c1", at=T0)
-    place.note("c2", at=T0 + 1)
-    place.compaction_notes.end("c1", "failed", T0, error=json.dumps({"code": "COMMIT_CONFLICT"}))
-    place.compaction_notes.end("c2", "failed", T0, error="it broke")
+    place.end(place.note("c1", at=T0), "failed", T0, error={"code": "COMMIT_CONFLICT"})
+    place.end(place.note("c2", at=T0 + 1), "failed", T0, error="it broke")
     assert [e["error"] for e in place.ask()["compactions"]] == ["it broke", {"code": "COMMIT_CONFLICT"}]
 
 
@@ -149,10 +149,10 @@ def test_a_dropped_tables_history_stays_and_a_misspelt_name_is_told(place: Place
 
 def test_old_ones_are_forgotten_and_those_under_way_are_not(place: Place) -> None:
     for i, ended in enumerate((T0, T0 + 1, None)):
-        place.note(f"c{i}")
+        job = place.note(f"c{i}")
         if ended is not None:
-            place.compaction_notes.end(f"c{i}", "done", ended)
-    place.compaction_notes.forget(T0 + 1)
+            place.end(job, "done", ended)
+    place.jobs.records.forget({"COMPACT": 90 * DAY_MS}, DAY_MS, T0 + 1 + 90 * DAY_MS)
     assert sorted(place.ids()) == ["c1", "c2"]
 
 
@@ -160,14 +160,15 @@ def test_a_start_notes_what_the_process_before_left_and_forgets_what_is_old(tmp_
     def states(*, recover: bool) -> dict[str, str]:
         app = App(load({"FIRN_HOME": str(tmp_path / "home")}), [])
         try:
-            notes = app.context.compaction_notes
+            records = app.parts[JobRecords]
             if recover:
-                app.context.compactions.recover()
+                app.parts[Jobs].recover()
             else:
-                for id in ("left", "old"):
-                    notes.begin(CompactionNote(id, ORDERS, "uuid", "auto", "running", "{}", None, None, None, T0))
-                notes.end("old", "done", T0)
-            return {note.id: note.state for note in notes.latest(5)}
+                left = compaction(records, "left", ORDERS, "uuid", T0)
+                old = compaction(records, "old", ORDERS, "uuid", T0)
+                records.end(replace(old, state="done", ended_ms=T0))
+                assert records.holds(left)
+            return {job.id: job.state for job in records.log("COMPACT", 5)}
         finally:
             app.stop()
 

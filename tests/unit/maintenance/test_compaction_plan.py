@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.catalog.files import DataFile
+from service.catalog.files.data_files import DataFile
+from service.catalog.files.small import MIB, find_small_files, small_bytes
 from service.settings import CompactionSettings
-from service.upkeep.plan import MIB, plan, small_bytes
 
 
 def files(*sizes: int, group: Any = "p") -> list[DataFile]:
@@ -16,22 +16,22 @@ def files(*sizes: int, group: Any = "p") -> list[DataFile]:
 
 
 def test_files_below_the_threshold_are_small_and_one_at_it_is_not() -> None:
-    found = plan(files(9, 10, 11), 10, 2)
+    found = find_small_files(files(9, 10, 11), 10, 2)
     assert [f.bytes for f in found.small] == [9]
 
 
 def test_enough_small_files_of_one_partition_are_worth_merging() -> None:
-    assert len(plan(files(1, 1), 10, 3).worth_merging) == 0
-    assert len(plan(files(1, 1, 1), 10, 3).worth_merging) == 3
+    assert len(find_small_files(files(1, 1), 10, 3).worth_merging) == 0
+    assert len(find_small_files(files(1, 1, 1), 10, 3).worth_merging) == 3
 
 
 def test_large_files_are_left_alone_and_do_not_count() -> None:
-    found = plan(files(1, 99, 1), 10, 3)
+    found = find_small_files(files(1, 99, 1), 10, 3)
     assert (len(found.small), found.worth_merging) == (2, ())
 
 
 def test_partitions_are_looked_at_one_by_one() -> None:
-    found = plan([*files(1, 1, group="a"), *files(1, 1, 1, group="b"), *files(1, group=None)], 10, 3)
+    found = find_small_files([*files(1, 1, group="a"), *files(1, 1, 1, group="b"), *files(1, group=None)], 10, 3)
     assert len(found.small) == 6
     assert {f.group for f in found.worth_merging} == {(0, "b")}
 
@@ -39,21 +39,21 @@ def test_partitions_are_looked_at_one_by_one() -> None:
 def test_files_of_two_partitionings_never_merge() -> None:
     old = [DataFile(f"old-{i}", 1, 1, (0, "p")) for i in range(2)]
     new = [DataFile(f"new-{i}", 1, 1, (1, "p")) for i in range(2)]
-    assert plan(old + new, 10, 3).worth_merging == ()
+    assert find_small_files(old + new, 10, 3).worth_merging == ()
 
 
 def test_a_file_of_which_much_is_deleted_counts_as_small_and_is_worth_it_by_itself() -> None:
     little, much = (replace(f, rows=10, deleted=n) for f, n in zip(files(99, 98), (2, 3), strict=True))
-    found = plan([little, much, *files(1)], 10, 3)
+    found = find_small_files([little, much, *files(1)], 10, 3)
     assert [f.bytes for f in found.small] == [98, 1]
     assert (found.worth_merging, found.heavy) == ((much,), 1)
-    together = plan([little, much, *files(1, 2)], 10, 3)
+    together = find_small_files([little, much, *files(1, 2)], 10, 3)
     assert [f.bytes for f in together.worth_merging] == [98, 1, 2]
-    assert plan([replace(f, rows=10, deleted=9) for f in files(1)], 10, 3).worth_merging == ()
+    assert find_small_files([replace(f, rows=10, deleted=9) for f in files(1)], 10, 3).worth_merging == ()
 
 
 def test_an_empty_table_has_nothing_to_do() -> None:
-    found = plan([], 10, 2)
+    found = find_small_files([], 10, 2)
     assert (found.small, found.worth_merging) == ((), ())
 
 
@@ -66,7 +66,7 @@ def test_what_is_worth_merging_is_small_and_never_alone(
     sizes: list[tuple[int, str]], threshold: int, min_files: int
 ) -> None:
     every = [DataFile(str(i), size, 1, (0, group)) for i, (size, group) in enumerate(sizes)]
-    found = plan(every, threshold, min_files)
+    found = find_small_files(every, threshold, min_files)
     assert list(found.small) == [f for f in every if f.bytes < threshold]
     assert set(found.worth_merging) <= set(found.small)
     for group in {f.group for f in found.small}:

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.catalog.files import DataFile
-from service.upkeep.cover import Batch, Cover, bundles
+from service.catalog.files.data_files import DataFile
+from service.maintenance.repartition.cover import RewriteCoverage, RewrittenBatch, bundles
 
 
 def file(path: str, rows: int = 10, size: int = 100, group: tuple[object, ...] = (0,)) -> DataFile:
@@ -14,16 +14,16 @@ def file(path: str, rows: int = 10, size: int = 100, group: tuple[object, ...] =
 A, B, C, D = (file(name) for name in "abcd")
 
 
-def covering(*batches: tuple[DataFile, ...], deletes: dict[str, tuple[str, ...]] | None = None) -> Cover[str]:
+def covering(*batches: tuple[DataFile, ...], deletes: dict[str, tuple[str, ...]] | None = None) -> RewriteCoverage[str]:
     made = [
-        Batch(files, {f.path: (deletes or {})[f.path] for f in files if f.path in (deletes or {})}, "w")
+        RewrittenBatch(files, {f.path: (deletes or {})[f.path] for f in files if f.path in (deletes or {})}, "w")
         for files in batches
     ]
-    return Cover(made)
+    return RewriteCoverage(made)
 
 
 def test_at_first_every_file_is_new() -> None:
-    left = Cover[str]().look([A, B], {})
+    left = RewriteCoverage[str]().look([A, B], {})
     assert (left.new, left.again, left.spoilt) == ((A, B), (), ())
     assert left.bytes == 200
 
@@ -57,14 +57,14 @@ names = st.sets(st.sampled_from("abcdefgh"))
 def test_however_a_table_changes_what_stands_and_what_is_left_are_its_files_each_once(
     states: list[tuple[set[str], int]],
 ) -> None:
-    cover = Cover[str]()
+    cover = RewriteCoverage[str]()
     for live, most in states:
         files = [file(path) for path in sorted(live)]
         left = cover.look(files, {})
         for batch in left.spoilt:
             cover.drop(batch)
         for part in bundles(left.files, most * 10, 10_000):
-            cover.batches.append(Batch(part, {}, "w"))
+            cover.batches.append(RewrittenBatch(part, {}, "w"))
         assert sorted(f.path for batch in cover.batches for f in batch.files) == sorted(live)
 
 

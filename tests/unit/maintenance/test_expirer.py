@@ -12,18 +12,19 @@ from pyiceberg.table import Table as IcebergTable
 from service.catalog.history import history
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.commits.holds import AWAITED, BUILT_ON, READ, Holds, awaited
-from service.engine.engine import Engine
-from service.engine.expire import remove, unneeded
+from service.commits.holds import AWAITED, BUILT_ON, READ, SnapshotHolds, awaited_snapshots
+from service.engine.iceberg.expire import remove, unneeded
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict, StorageUnavailable
-from service.ledger.ledger import Begun
-from service.ledger.writers import Writer, Writers
+from service.ledger.jobs import JobRecord
+from service.ledger.ledger import NewBatch
+from service.maintenance.expire.expirer import TRIES, Expirer
+from service.maintenance.expire.other_instances import built_on_elsewhere
+from service.maintenance.expire.retention import ExpiryResult, KeptSnapshot
+from service.maintenance.orphans.orphans import SLACK_MS
 from service.settings import SnapshotSettings
-from service.upkeep.elsewhere import built_on_elsewhere
-from service.upkeep.expirer import TRIES, Expired, Expirer
-from service.upkeep.orphans import SLACK_MS
-from service.upkeep.retention import Kept
 from tests.fakes import FakeOwners, QuickLedger
+from tests.jobs import begin, jobs_on
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 KEEP_TWO = SnapshotSettings(keep_last=2, hourly_for_hours=0)
@@ -70,9 +71,9 @@ class FakeEngine:
 
         def serve() -> None:
             served.append(True)
-            self.commits.order.leave(table_uuid)
+            self.commits.locks.release(table_uuid)
 
-        self.commits.order.join(table_uuid, serve)
+        self.commits.locks.request(table_uuid, serve)
         return not served
 
 
@@ -83,15 +84,15 @@ class Shop:
         self.catalog = open_catalog(home)
         self.table = make_table(self.catalog, **properties)
         self.ledger = QuickLedger(f"sqlite:///{home}/ledger.db")
-        self.writers = Writers(self.ledger)
-        self.holds = Holds()
+        self.holds = SnapshotHolds()
         self.commits = Commits(self.catalog, self.ledger)
+        self.jobs = jobs_on(self.ledger, self.commits)
         self.engine = FakeEngine(self.catalog, self.commits)
         self.made = [append(self.table, batch=f"batch-{i}") for i in range(6)]
 
     @property
     def expirer(self) -> Expirer:
-        keepers = (self.holds.keeps, partial(awaited, self.ledger), partial(built_on_elsewhere, self.writers))
+        keepers = (self.holds.keeps, partial(awaited_snapshots, self.ledger), partial(built_on_elsewhere, self.jobs))
         return Expirer(KEEP_TWO, cast(Engine, self.engine), self.catalog, self.commits, keepers)
 
     @property
@@ -144,7 +145,7 @@ def test_what_another_instance_builds_on_stays_until_it_has_ended_or_is_gone(sho
     here = FakeOwners("here")
     there = here.beside("there")
     shop.ledger.owners = there
-    with shop.writers.writing(shop.table.uuid, "a compaction"):
+    with begin(shop.jobs, "COMPACT", shop.table):
         shop.ledger.owners = here
         shop.by_policy()
         assert shop.left() == [0, 1, 2, 3, 4, 5]  # all are of the last hour, by which clocks may differ
@@ -156,8 +157,10 @@ def test_what_another_instance_builds_on_stays_until_it_has_ended_or_is_gone(sho
 def test_before_what_another_instance_builds_on_the_oldest_go(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have found the last snapshot from before it began."""
     at = [version.timestamp_ms for version in history(shop.catalog.load(ORDERS)).versions]
-    monkeypatch.setattr(shop.writers, "elsewhere", lambda _: [Writer("w", "", "", "there", at[3] + SLACK_MS)])
-    kept = built_on_elsewhere(shop.writers, shop.catalog.load(ORDERS))
+    theirs = JobRecord("w", "COMPACT", ORDERS, owner="there", started_ms=at[3] + SLACK_MS)
+    shop.ledger.owners = FakeOwners("here")
+    monkeypatch.setattr(shop.jobs, "writing", lambda _: [theirs])
+    kept = built_on_elsewhere(shop.jobs, shop.catalog.load(ORDERS))
     first = next(i for i, time in enumerate(at) if time == at[3])
     assert set(kept) == set(shop.made[max(0, first - 1) :])
 
@@ -180,7 +183,7 @@ def test_what_an_answer_is_still_to_be_made_from_stays(shop: Shop) -> None:
     """
 
     def begin(batch: str) -> None:
-        shop.ledger.begin(Begun(batch, ORDERS, shop.table.uuid, "WRITE", ["r"], 1, {f"key-{batch}": "print"}))
+        shop.ledger.begin(NewBatch(batch, ORDERS, shop.table.uuid, "WRITE", ["r"], 1, {f"key-{batch}": "print"}))
 
     for batch in ("batch-1", "batch-2", "batch-3"):
         begin(batch)
@@ -246,7 +249,7 @@ def test_by_age_nothing_goes_where_the_work_was_given_to_somebody_else(shop: Sho
 
 def test_files_that_cannot_be_deleted_fail_nothing(shop: Shop) -> None:
     shop.engine.broken = True
-    assert shop.expirer.by_age(shop.table, 0) == Expired(5, 0)
+    assert shop.expirer.by_age(shop.table, 0) == ExpiryResult(5, 0)
     assert shop.left() == [5]
 
 
@@ -255,15 +258,15 @@ def test_files_are_counted_that_were_there_to_delete(shop: Shop, tmp_path: Path)
     shop.engine.files = [tmp_path / name for name in ("a b.parquet", "50%.avro", "gone.avro")]
     for path in (*shop.engine.files[:2], tmp_path / ".a b.parquet.crc"):
         path.touch()
-    assert shop.expirer.by_age(shop.table, 0) == Expired(5, 2)
+    assert shop.expirer.by_age(shop.table, 0) == ExpiryResult(5, 2)
     assert not any(path.exists() for path in (*shop.engine.files, tmp_path / ".a b.parquet.crc"))
 
 
 def test_by_age_what_is_held_stays_and_the_rest_is_counted(shop: Shop) -> None:
     table: Table = shop.catalog.load(ORDERS)
-    assert shop.expirer.by_age(table, 1) == Expired()
+    assert shop.expirer.by_age(table, 1) == ExpiryResult()
     with shop.holds.reading(table.uuid, shop.made[3]):
-        assert shop.expirer.by_age(table, 0) == Expired(4, 0, (Kept(shop.made[3], READ),))
+        assert shop.expirer.by_age(table, 0) == ExpiryResult(4, 0, (KeptSnapshot(shop.made[3], READ),))
     assert shop.left() == [3, 5]
 
 
@@ -271,7 +274,7 @@ def test_by_age_what_stays_though_it_is_old_is_named(shop: Shop) -> None:
     """What is too young, and the current snapshot, is no news."""
     shop.table.iceberg.manage_snapshots().create_tag(shop.made[0], "first").commit()
     shop.table.iceberg.manage_snapshots().create_branch(shop.made[1], "side").commit()
-    shop.ledger.begin(Begun("batch-3", ORDERS, shop.table.uuid, "WRITE", ["r"], 1))
+    shop.ledger.begin(NewBatch("batch-3", ORDERS, shop.table.uuid, "WRITE", ["r"], 1))
     uuid = shop.table.uuid
     with shop.holds.reading(uuid, shop.made[1]), shop.holds.building_on(uuid, shop.made[4]):
         expired = shop.expirer.by_age(shop.table, 0)

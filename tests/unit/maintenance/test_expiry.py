@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from service.errors import EngineUnavailable, TableNotFound
-from service.names import TableName
-from service.upkeep.expiry import REST, REST_AFTER_FAILURE_S, Expiry
+from service.maintenance.expire.expiry import REST, REST_AFTER_FAILURE_S, Expiry
+from service.model.names import TableName
 from tests.harness import wait_until
 
 ORDERS = TableName("acme", "shop", "orders")

@@ -13,17 +13,18 @@ from hypothesis import HealthCheck, assume, given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
-from service.catalog import storage
-from service.catalog.storage import checked_by, checksum_of, stored_files, unlink
+from service.catalog.files import storage
+from service.catalog.files.storage import checksum_name, checksummed_file, stored_files, unlink
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.engine.engine import Engine
-from service.engine.orphans import Compared, compare
+from service.engine.jobs.orphans import OrphanFiles, compare
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict, InvalidRequest, TableNotFound
-from service.ledger.ledger import Begun, Ledger
-from service.ledger.writers import Writers
-from service.upkeep.orphans import HOUR_MS, TRIES, Cleaned, Orphans, now_ms
+from service.jobs.job import BULK
+from service.ledger.ledger import Ledger, NewBatch
+from service.maintenance.orphans.orphans import HOUR_MS, TRIES, Orphans, OrphansResult, now_ms
 from tests.fakes import FakeOwners, QuickLedger
+from tests.jobs import begin, jobs_on, table_of
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 
@@ -35,13 +36,13 @@ class FakeEngine:
     compared: Callable[[], object] = lambda: None
     comparisons: list[Sequence[str]] = field(default_factory=list)
 
-    def run(self, job: Any, name: str, paths: Sequence[str]) -> Compared:
+    def run(self, job: Any, name: str, paths: Sequence[str]) -> OrphanFiles:
         assert job is compare
         table = self.catalog.load(ORDERS)
         assert name == table.spark_name
         self.comparisons.append(paths)
         live = referred_to(table)
-        found = Compared(table.metadata_location, tuple(path for path in paths if path not in live))
+        found = OrphanFiles(table.metadata_location, tuple(path for path in paths if path not in live))
         self.compared()
         return found
 
@@ -64,7 +65,7 @@ class Shop:
         self.catalog = open_catalog(home)
         self.ledger = QuickLedger(f"sqlite:///{home}/ledger.db")
         self.commits = Commits(self.catalog, self.ledger, pauses_s=(0, 0))
-        self.writers = Writers(self.ledger)
+        self.jobs = jobs_on(self.ledger, self.commits)
         self.engine = FakeEngine(self.catalog)
         make_table(self.catalog)
         self.commit()
@@ -79,12 +80,12 @@ class Shop:
 
     def orphans(self, *, alone: bool = True) -> Orphans:
         engine = cast(Engine, self.engine)
-        return Orphans(engine, self.catalog, self.commits, self.ledger, self.writers, alone)
+        return Orphans(engine, self.catalog, self.commits, self.ledger, self.jobs, alone)
 
-    def clean(self, hours: int = 72, **how: bool) -> Cleaned:
+    def clean(self, hours: int = 72, **how: bool) -> OrphansResult:
         return self.orphans().clean(self.table, now_ms() - hours * HOUR_MS, **how)
 
-    def clean_now(self) -> Cleaned:
+    def clean_now(self) -> OrphansResult:
         return self.orphans().clean_now(self.table, now_ms() + 1000)
 
     def commit(self, batch: str = "") -> str:
@@ -116,7 +117,7 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
 
 
-def paths(cleaned: Cleaned) -> set[str]:
+def paths(cleaned: OrphansResult) -> set[str]:
     return {file.path for file in cleaned.files}
 
 
@@ -152,11 +153,11 @@ def test_exactly_what_is_older_than_asked_and_than_whoever_writes_goes(
     shop.age(*live, hours=10_000)
     for path, age in planted.items():
         shop.plant(path, hours=age + 0.5)
-    with shop.writers.writing(shop.table.uuid, "a bulk load") as writer:
+    with begin(shop.jobs, BULK, shop.table) as job:
         if begun is not None:
             then = now_ms() - begun * HOUR_MS
             with shop.ledger._writing() as connection:
-                connection.exec_driver_sql("UPDATE writers SET begun_ms = ? WHERE id = ?", (then, writer.id))
+                connection.exec_driver_sql("UPDATE jobs SET started_ms = ? WHERE id = ?", (then, job.id))
         cleaned = shop.clean(hours)
     limit = max(hours, (0 if begun is None else begun) + 1)  # an hour's grace
     gone = {path for path, age in planted.items() if age >= limit}
@@ -168,11 +169,11 @@ def test_exactly_what_is_older_than_asked_and_than_whoever_writes_goes(
 
 def test_of_any_age_only_while_nobody_is_at_work(shop: Shop) -> None:
     young = shop.plant("data/young.parquet", hours=0)
-    with shop.writers.writing(shop.table.uuid, "a compaction"), pytest.raises(InvalidRequest) as refused:
+    with begin(shop.jobs, "COMPACT", shop.table), pytest.raises(InvalidRequest) as refused:
         shop.clean_now()
     assert refused.value.field == "older_than_hours"
     assert "a compaction that began at" in refused.value.message
-    shop.ledger.begin(Begun("b", ORDERS, shop.table.uuid, "UPSERT", ["r"]))
+    shop.ledger.begin(NewBatch("b", ORDERS, shop.table.uuid, "UPSERT", ["r"]))
     with pytest.raises(InvalidRequest, match="the change UPSERT that began at"):
         shop.clean_now()
     shop.commit("b")  # it has happened, and only its note is late
@@ -181,10 +182,10 @@ def test_of_any_age_only_while_nobody_is_at_work(shop: Shop) -> None:
 
 def test_writers_of_other_tables_and_of_instances_that_are_gone_keep_nothing(shop: Shop) -> None:
     young = shop.plant("data/young.parquet", hours=0)
-    Ledger.begin(shop.ledger, Begun("b", ORDERS, "another", "UPSERT", ["r"]))
+    Ledger.begin(shop.ledger, NewBatch("b", ORDERS, "another", "UPSERT", ["r"]))
     others = QuickLedger(str(shop.ledger._engine.url))
-    others.begin(Begun("c", ORDERS, shop.table.uuid, "UPSERT", ["r"]))
-    with shop.writers.writing("another", "a bulk load"), Writers(others).writing(shop.table.uuid, "a bulk load"):
+    others.begin(NewBatch("c", ORDERS, shop.table.uuid, "UPSERT", ["r"]))
+    with begin(shop.jobs, BULK, table_of("another")), begin(jobs_on(others), BULK, shop.table):
         assert paths(shop.clean_now()) == young
 
 
@@ -244,7 +245,7 @@ def test_another_table_of_that_name_is_left_alone(shop: Shop) -> None:
 
 def test_a_dry_run_removes_nothing_and_does_not_wait_for_the_table(shop: Shop) -> None:
     junk = shop.plant("data/junk.parquet")
-    with shop.commits.in_turn(shop.table):
+    with shop.commits.table_lock(shop.table):
         cleaned = shop.clean(dry_run=True)
     assert (paths(cleaned), cleaned.removed) == (junk, 0)
     assert junk < shop.on_disk()
@@ -252,7 +253,7 @@ def test_a_dry_run_removes_nothing_and_does_not_wait_for_the_table(shop: Shop) -
 
 def test_checksums_go_when_their_files_have_gone(shop: Shop) -> None:
     live = next(path for path in shop.on_disk() if path.startswith("data/"))
-    kept = f"data/{checksum_of(Path(live).name)}"
+    kept = f"data/{checksum_name(Path(live).name)}"
     shop.plant(kept, "data/x", "data/.x.crc", "data/.gone.crc")
     shop.plant("data/.just-gone.crc", hours=1)
     assert paths(shop.clean()) == {"data/x", "data/.gone.crc"}
@@ -308,9 +309,9 @@ class TestStorage:
 
     @given(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1))
     def test_a_checksum_says_whose_it_is(self, name: str) -> None:
-        assert checked_by(f"data/{checksum_of(name)}") == f"data/{name}"
-        assert checked_by(checksum_of(name)) == name
-        assert checked_by("data/..crc") is None
+        assert checksummed_file(f"data/{checksum_name(name)}") == f"data/{name}"
+        assert checksummed_file(checksum_name(name)) == name
+        assert checksummed_file("data/..crc") is None
 
 
 def test_the_folder_of_a_compaction_goes_with_its_last_file_and_no_other_folder_does(tmp_path: Path) -> None:

@@ -12,15 +12,21 @@ from pyiceberg.table import Table as IcebergTable
 
 from handlers.set_compaction import SetCompaction, set_compaction
 from service.catalog.tables import Catalog, Table
-from service.commits.commit import Commits
-from service.context import Context
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableNotFound, UnknownField
-from service.names import TableName
-from service.properties import CompactionOverrides, SnapshotOverrides, TableProperties, snapshot_policy, to_iceberg
-from service.schema import parse_schema
+from service.maintenance.advise.auto import Auto
+from service.maintenance.policy import SNAPSHOTS, TARGET, CompactionInForce, SnapshotsInForce, check_policy, in_force
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.properties import (
+    CompactionOverrides,
+    SnapshotOverrides,
+    TableProperties,
+    snapshot_policy,
+    to_iceberg,
+)
+from service.model.schema.definition import parse_schema
 from service.settings import IcebergSettings, Settings
-from service.upkeep.policy import SNAPSHOTS, TARGET, CompactionInForce, SnapshotsInForce, check_policy, in_force
-from tests.fakes import MuteLedger
+from tests.support.composed import Composed
 from tests.unit.iceberg_tables import ORDERS, SCHEMA, append, connected, make_table, open_catalog
 
 SETTINGS = IcebergSettings()
@@ -36,21 +42,20 @@ class Listening:
         self.told.append(name)
 
 
-class House:
+class House(Composed):
     """As much of the service as SET_COMPACTION needs, over a real catalog."""
 
     def __init__(self, home: Path, opened: Callable[[Path], Catalog] = open_catalog) -> None:
-        self.catalog = opened(home)
-        self.ledger = MuteLedger(f"sqlite:///{home / 'ledger.db'}")
-        self.commits = Commits(self.catalog, self.ledger, pauses_s=(0, 0))
-        self.settings = Settings(home=home)
+        super().__init__(home / "ledger.db", catalog=opened(home), settings=Settings(home=home))
         self.auto = Listening()
 
     def set(self, **fields: Any) -> CompactionInForce:
         request = SetCompaction.model_validate(
             {"operation": "SET_COMPACTION", "tenant_id": "acme", "namespace": "shop", "table": "orders", **fields}
         )
-        result = set_compaction.run(request, cast(Context, self))
+        result = set_compaction.handler(
+            request, Call("r"), self.settings.iceberg, self.catalog, self.commits, cast(Auto, self.auto)
+        )
         return cast(Any, result).compaction
 
     @property
@@ -238,8 +243,13 @@ class TestOtherWriters:
             make_table(house.catalog)
             return {"firn.compaction.mode": "auto"}
 
-        with pytest.raises(TableNotFound, match="dropped and created anew"):
-            house.commits.set_properties(house.table, replaced)
+        with pytest.raises(TableNotFound, match="dropped and created again"):
+            house.commits.alter(
+                house.table,
+                "SET_COMPACTION",
+                Call("r"),
+                lambda table, batch: house.catalog.set_properties(table, replaced(table)),
+            )
         assert house.now.overridden == []
 
     def test_a_table_that_is_gone_is_not_found(self, house: House) -> None:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.catalog.tables import Table
-from service.engine.scans import Scan, read, scans
-from service.names import TableName
-from service.schema import parse_schema
-from service.upkeep.query_log import CONTRASTED, EACH, MEMORY_S, NUMBERS, SAMPLES, QueryLog
+from service.engine.session.scans import Scan, read, scans
+from service.maintenance.advise.query_log import CONTRASTED, EACH, MEMORY_S, NUMBERS, SAMPLES, QueryLog
+from service.model.names import TableName
+from service.model.schema.definition import parse_schema
 from tests.fakes import FakeTable
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})

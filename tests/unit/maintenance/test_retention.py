@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.catalog.history import History, Ref, Version
-from service.properties import TableProperties, describe, snapshot_policy, to_iceberg
+from service.maintenance.expire.retention import HOUR_MS, ExpiryDecision, by_age, by_policy, commits_until
+from service.model.properties import TableProperties, describe, snapshot_policy, to_iceberg
 from service.settings import IcebergSettings, SnapshotSettings
-from service.upkeep.retention import HOUR_MS, Verdict, by_age, by_policy, commits_until
 
 MINUTE = 60_000
 DEFAULT = SnapshotSettings()
@@ -26,7 +26,7 @@ def every(gap: int, count: int) -> History:
     return line(*(START + i * gap for i in range(count)))
 
 
-def without(history: History, verdict: Verdict) -> History:
+def without(history: History, verdict: ExpiryDecision) -> History:
     """What an expiry leaves."""
     gone = set(verdict.snapshots)
     versions = tuple(v for v in history.versions if v.snapshot_id not in gone)
@@ -100,7 +100,7 @@ def test_what_stayed_stays_when_asked_again(
 ) -> None:
     history, policy, needed, now = question
     left = without(history, by_policy(history, policy, needed, now))
-    assert by_policy(left, policy, needed, now) == Verdict()
+    assert by_policy(left, policy, needed, now) == ExpiryDecision()
 
 
 @given(st.lists(gaps, min_size=1, max_size=60), policies, st.integers(1, 7))
@@ -146,7 +146,7 @@ def test_never_more_than_so_many_stay_and_the_oldest_go_first() -> None:
 
 def test_a_table_with_few_snapshots_keeps_them_however_old_they_are() -> None:
     history = every(24 * HOUR_MS, 100)
-    assert by_policy(history, DEFAULT, NOBODY, last(history) + 1000 * 24 * HOUR_MS) == Verdict()
+    assert by_policy(history, DEFAULT, NOBODY, last(history) + 1000 * 24 * HOUR_MS) == ExpiryDecision()
 
 
 ONE = SnapshotSettings(keep_last=1, hourly_for_hours=0, keep_at_most=1)
@@ -167,8 +167,8 @@ def test_a_branch_keeps_so_many_as_it_asks_for_and_those_that_are_fresh() -> Non
 def test_a_tag_past_its_own_time_goes_and_no_longer_keeps_its_snapshot() -> None:
     times = (START, START + MINUTE, START + 2 * MINUTE)
     tag = Ref("t", 1, max_age_ms=MINUTE)
-    assert by_policy(line(*times, refs=(tag,)), ONE, NOBODY, START + MINUTE) == Verdict((2,))
-    assert by_policy(line(*times, refs=(tag,)), ONE, NOBODY, START + 2 * MINUTE) == Verdict((1, 2), ("t",))
+    assert by_policy(line(*times, refs=(tag,)), ONE, NOBODY, START + MINUTE) == ExpiryDecision((2,))
+    assert by_policy(line(*times, refs=(tag,)), ONE, NOBODY, START + 2 * MINUTE) == ExpiryDecision((1, 2), ("t",))
 
 
 @given(questions())

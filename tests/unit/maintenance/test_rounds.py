@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.catalog.files import DataFile, TableFiles
-from service.commits.holds import Holds
-from service.engine.checksum import Checksum
-from service.engine.compaction import sweep
-from service.engine.relayout import rewrite
-from service.engine.repartition import Source, Written, discard, source_at
+from service.catalog.files.data_files import DataFile, TableFiles
+from service.commits.holds import SnapshotHolds
+from service.engine.iceberg.compaction import sweep
+from service.engine.jobs.relayout import rewrite
+from service.engine.jobs.repartition import RepartitionSource, WrittenFiles, discard, source_at
+from service.engine.sql.checksum import Checksum
 from service.errors import (
     Cancelled,
     ChecksumMismatch,
@@ -26,9 +26,10 @@ from service.errors import (
     RowCountMismatch,
     TableNotFound,
 )
-from service.upkeep import rounds as module
-from service.upkeep.repartition_report import RepartitionProgress
-from service.upkeep.rounds import LITTLE_BYTES, MOST_ROUNDS, Limits, Order, Rounds
+from service.maintenance.repartition import rounds as module
+from service.maintenance.repartition.report import RepartitionProgress
+from service.maintenance.repartition.rounds import LITTLE_BYTES, MOST_ROUNDS, RewriteRounds, RoundLimits, RoundOptions
+from service.model.call import Call
 
 BIG = LITTLE_BYTES + 1
 
@@ -47,7 +48,7 @@ class World:
     """The batches whose files are there, by their number."""
     batches: list[list[str]] = field(default_factory=list)
     meanwhile: Callable[["World"], object] = lambda world: None
-    spoil: Callable[[Written], Written] = lambda written: written
+    spoil: Callable[[WrittenFiles], WrittenFiles] = lambda written: written
     lock: Any = field(default_factory=threading.Lock)
 
     def add(self, *paths: str, size: int = 100, spec: int = 0, rows: int = 10) -> None:
@@ -74,9 +75,12 @@ class World:
     # As an engine:
     sessions = 4
 
+    def run_for(self, call: Call, job: Any, *args: Any, **how: Any) -> Any:
+        return self.run(job, *args, **how)
+
     def run(self, job: Any, *args: Any) -> Any:
         if job is source_at:
-            return Source(None, self.version, None, dict(self.deletes))
+            return RepartitionSource(None, self.version, None, dict(self.deletes))
         if job is rewrite:
             source, _, paths, recipe, _ = args
             return self._write(source, paths, recipe.validate)
@@ -88,7 +92,7 @@ class World:
 
     def cancel(self, tag: str) -> None: ...
 
-    def _write(self, source: Source, paths: list[str], validate: bool) -> Written:
+    def _write(self, source: RepartitionSource, paths: list[str], validate: bool) -> WrittenFiles:
         with self.lock:
             number = len(self.batches)
             self.batches.append(list(paths))
@@ -96,7 +100,7 @@ class World:
             rows = 10 * len(paths)
             check = Checksum(rows, number) if validate else None
             self.meanwhile(self)
-            return self.spoil(Written(number, 1, rows, 100, check, check, 2))
+            return self.spoil(WrittenFiles(number, 1, rows, 100, check, check, 2))
 
 
 @pytest.fixture(autouse=True)
@@ -111,21 +115,20 @@ def listing() -> Iterator[None]:
         yield
 
 
-def rounds(world: World, *, every: bool = True, rows: int | None = None, validate: bool = True) -> Rounds:
-    order = Order(
+def rounds(world: World, *, every: bool = True, rows: int | None = None, validate: bool = True) -> RewriteRounds:
+    order = RoundOptions(
         goal=cast(Any, SimpleNamespace(spec_id=1)),
         recipe=cast(Any, SimpleNamespace(validate=validate)),
-        limits=Limits(rows, 10 * BIG, 2),
+        limits=RoundLimits(rows, 10 * BIG, 2),
         folder="f",
         tag="t",
         every=every,
-        control=cast(Any, SimpleNamespace(check=lambda: None)),
-        progress=RepartitionProgress(),
+        call=Call(progress=RepartitionProgress()),
     )
-    return Rounds(cast(Any, world), cast(Any, world), Holds(), cast(Any, world.load("t")), order)
+    return RewriteRounds(cast(Any, world), cast(Any, world), SnapshotHolds(), cast(Any, world.load("t")), order)
 
 
-def covered(world: World, made: Rounds) -> list[str]:
+def covered(world: World, made: RewriteRounds) -> list[str]:
     return sorted(path for one in made.written for path in world.batches[one.handle]) + sorted(made.kept)
 
 
@@ -260,7 +263,7 @@ def test_whatever_others_do_what_is_published_is_what_the_table_holds_each_file_
     ],
 )
 def test_what_does_not_hold_the_rows_it_was_made_of_is_refused(
-    spoil: Callable[[Written], Written], error: type[Exception], said: str
+    spoil: Callable[[WrittenFiles], WrittenFiles], error: type[Exception], said: str
 ) -> None:
     world = World(spoil=spoil)
     world.add("a")
@@ -307,12 +310,12 @@ def test_who_calls_it_off_is_told_so_whatever_spark_says() -> None:
         if called_off:
             raise Cancelled
 
-    def spoil(written: Written) -> Written:
+    def spoil(written: WrittenFiles) -> WrittenFiles:
         called_off.append(True)
         raise ValueError("job 7 was cancelled")
 
     world.spoil = spoil
-    made.order.control.check = check  # type: ignore[method-assign]
+    made.order.call.check = check  # type: ignore[method-assign]
     with pytest.raises(Cancelled):
         made.run()
 

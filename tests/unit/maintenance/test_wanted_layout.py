@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from service.derived import Derived
 from service.errors import InvalidSchema
-from service.expressions import parse_expression
-from service.partition import PartitionField
-from service.schema import parse_schema
-from service.upkeep.wanted import parse_layout, refuse_partition_names
+from service.maintenance.repartition.layout import parse_layout, refuse_partition_names
+from service.model.expressions import parse_expression
+from service.model.schema.definition import parse_schema
+from service.model.schema.derived import DerivedColumn
+from service.model.schema.partition import PartitionField
 
 SCHEMA = parse_schema(
     {
@@ -97,6 +97,6 @@ def test_what_cannot_be_partitioned_by_is_refused_as_when_a_table_is_made() -> N
 
 
 def test_a_new_column_cannot_have_the_name_of_a_partition_field() -> None:
-    derived = Derived("TS_day", parse_expression("1", lambda name, path: None, "x", InvalidSchema))  # type: ignore[arg-type,return-value]
+    derived = DerivedColumn("TS_day", parse_expression("1", lambda name, path: None, "x", InvalidSchema))  # type: ignore[arg-type,return-value]
     with pytest.raises(InvalidSchema, match=r"transform\.TS_day is the name of a partition field, day of 'ts'"):
         refuse_partition_names([derived], BY_DAY)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
+from service.api.http import create
 from service.app import App
-from service.http import create
-from service.metrics.catalogue import ALL, BULK, DONE, FAILED, HAPPENED, NONE, NOTHING, READ, TABLES
+from service.metrics.catalogue import ALL, BULK, DONE, FAILED, GAUGES, NONE, NOTHING, PER_TABLE, RECORDED
 from service.metrics.metrics import Metrics
-from service.names import TableName
+from service.model.names import TableName
 from service.settings import load
 
 ORDERS = TableName("acme", "shop", "orders")
@@ -53,7 +53,7 @@ def everything(metrics: Metrics) -> Metrics:
     metrics.compacted(ORDERS, FAILED)
     metrics.job("BULK", "running")
     metrics.schedule_ran("done")
-    for kind in READ:
+    for kind in GAUGES:
         metrics.read(kind.name, lambda kind=kind: {tuple("x" for _ in kind.labels): 1})  # type: ignore[misc]
     return metrics
 
@@ -225,7 +225,7 @@ class TestBound:
     def test_a_table_goes_with_all_its_series(self) -> None:
         metrics = Metrics(1)
         everything(metrics)
-        assert {name.split()[0] for name in of(metrics, ORDERS)} == {kind.name for kind in TABLES}
+        assert {name.split()[0] for name in of(metrics, ORDERS)} == {kind.name for kind in PER_TABLE}
         metrics.checked(OTHERS, 1)
         assert of(metrics, ORDERS) == {}
 
@@ -285,7 +285,7 @@ class TestReads:
         metrics.read("firn_streams", lambda: 1 // 0)
         with caplog.at_level(logging.WARNING):
             figures = {name for name, _ in told(metrics)}
-        assert figures >= {kind.name for kind in READ} - {"firn_streams"}
+        assert figures >= {kind.name for kind in GAUGES} - {"firn_streams"}
         assert "firn_streams" not in figures
         assert "firn_streams could not be read" in caplog.text
 
@@ -304,9 +304,9 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
 
 def test_a_whole_service_leaves_nothing_unread_and_keeps_as_many_tables_as_its_settings_say(app: App) -> None:
     create(app)
-    metrics = app.context.metrics
+    metrics = app.parts[Metrics]
     assert metrics.unread == set()
-    for kind in READ:
+    for kind in GAUGES:
         labels = () if kind.name == "firn_jobs" else kind.labels  # it has none
         assert labels == () or any(name == kind.name for name, _ in told(metrics))
     for n in range(3):
@@ -315,18 +315,18 @@ def test_a_whole_service_leaves_nothing_unread_and_keeps_as_many_tables_as_its_s
 
 
 def test_a_service_whose_spark_was_never_started_says_so(app: App) -> None:
-    metrics = app.context.metrics
+    metrics = app.parts[Metrics]
     assert [value(metrics, name) for name in ("firn_ready", "firn_engine_up", "firn_engine_starts_total")] == [0, 0, 0]
     for state in ("idle", "lent"):
         assert value(metrics, "firn_spark_sessions", state=state) == 0
 
 
 def test_every_operation_and_bulk_loads_are_told_before_anybody_asks_for_them(app: App) -> None:
-    names = {o.name for o in app.router.operations} | {BULK}
-    asked = {dict(labels)["operation"] for name, labels in told(app.context.metrics) if name == "firn_requests_total"}
+    names = {o.name for o in app.pipeline.operations} | {BULK}
+    asked = {dict(labels)["operation"] for name, labels in told(app.parts[Metrics]) if name == "firn_requests_total"}
     assert names <= asked
 
 
 def test_the_catalogue_has_no_label_with_a_meaning_of_its_own() -> None:
     """Prometheus adds these itself."""
-    assert not {label for kind in (*HAPPENED, *TABLES, *READ) for label in kind.labels} & {"job", "instance", "le"}
+    assert not {label for kind in (*RECORDED, *PER_TABLE, *GAUGES) for label in kind.labels} & {"job", "instance", "le"}

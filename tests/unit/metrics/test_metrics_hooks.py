@@ -1,46 +1,45 @@
 """Each room says what happens in it: once for each time, and where it happens."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import httpx
 import pytest
 
-from service import events, http, wire
+from service.api import events, http
 from service.app import App
-from service.commits.ask import Ask, Key
 from service.commits.commit import TRIES
-from service.commits.holds import Holds
-from service.context import Context
-from service.engine.engine import Engine
+from service.commits.holds import SnapshotHolds
+from service.commits.small_files import SmallFileChecks
+from service.commits.write_counts import WriteCounts
+from service.engine.session.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, StorageUnavailable, TableNotFound
 from service.jobs.background import Background
-from service.jobs.job import Progress
+from service.jobs.job import BulkProgress
 from service.jobs.jobs import Jobs
-from service.jobs.running import Running as Control
-from service.ledger.jobs import JobNotes
+from service.ledger.jobs import JobRecords
+from service.ledger.ledger import Ledger
 from service.metrics.catalogue import BULK, NONE
 from service.metrics.metrics import Metrics
-from service.operation import ChangeRequest, Request, Result, operation
-from service.router import Router
+from service.model import wire
+from service.model.call import Call, IdempotencyKey
+from service.operations.operation import ChangeRequest, Parts, Request, Result, operation
+from service.pipeline.pipeline import Pipeline
+from service.queries.streaming.streams import Streams
 from service.settings import CompactionSettings, IcebergSettings, LimitSettings, Settings, WriteQueueSettings, load
-from service.streams.caller import Caller
-from service.streams.streams import Streams
-from service.upkeep.counts import WriteCounts
-from service.upkeep.upkeep import Upkeep
-from service.writes.entry import Written
+from service.writes.entry import WriteOutcome
 from service.writes.writes import Writes
 from tests.fakes import FakeEngine, FakeUpkeep, MuteLedger, Rows
 from tests.harness import wait_until
 from tests.unit import iceberg_tables
 from tests.unit.desk import ASK, ORDERS, OTHERS, Desk
-from tests.unit.test_metrics import of, tables, value
-from tests.unit.test_streams import Batches, Running, read, table
+from tests.unit.metrics.test_metrics import of, tables, value
+from tests.unit.queries.test_streams import Batches, Running, read, table
 
 
 class Shop(Desk):
@@ -60,7 +59,7 @@ class Shop(Desk):
         )
 
     def write(self, *ids: int) -> "Future[bytes]":
-        return self.writes.append(ORDERS, [{"id": i} for i in ids], 10, Ask("r"), lambda written: _said(written))
+        return self.writes.append(ORDERS, [{"id": i} for i in ids], 10, Call("r"), lambda written: _said(written))
 
     def beaten(self, times: int) -> Callable[[Rows], None]:
         """So many commits of the next lose against another writer."""
@@ -73,7 +72,7 @@ class Shop(Desk):
         return committing
 
 
-def _said(written: Written) -> bytes:
+def _said(written: WriteOutcome) -> bytes:
     return str(written.requests_in_batch).encode()
 
 
@@ -154,45 +153,47 @@ class TestCommits:
         shop.run(shop.append)
         assert value(shop.metrics, "firn_unsettled_changes") == 1
         shop.ledger.mute = frozenset()
-        shop.commits.find_out()
+        shop.commits.resolve()
         assert value(shop.metrics, "firn_unsettled_changes") == 0
 
-    @pytest.mark.parametrize("key", [None, Key("DROP_TABLE", ORDERS, "k", "print")])
+    @pytest.mark.parametrize("key", [None, IdempotencyKey("DROP_TABLE", ORDERS, "k", "print")])
     def test_a_table_that_is_dropped_is_told_of_no_more_and_one_that_is_not_still_is(
-        self, key: Key | None, shop: Shop
+        self, key: IdempotencyKey | None, shop: Shop
     ) -> None:
         for name in (ORDERS, OTHERS):
             shop.metrics.checked(name, 1)
-        shop.life.drop(ORDERS, Ask("r", key), purge=False)
+        shop.life.drop(ORDERS, Call("r", key), purge=False)
         with pytest.raises(TableNotFound):
-            shop.life.drop(ORDERS, Ask("r"), purge=False)
+            shop.life.drop(ORDERS, Call("r"), purge=False)
         assert tables(shop.metrics) == {"others"}
 
 
 class TestJobs:
     def test_a_job_is_there_while_it_runs_and_counted_at_each_turn(self, shop: Shop) -> None:
-        jobs = Jobs(JobNotes(shop.ledger), shop.commits, shop.metrics)
+        jobs = Jobs(JobRecords(shop.ledger), shop.commits, shop.metrics)
         of_kind = {"kind": "BULK", "state": "running"}
-        good, bad, left = (jobs.begin("BULK", shop.catalog.load(ORDERS), Progress(), b"{}") for _ in range(3))
+        good, bad, left = (jobs.accept("BULK", shop.catalog.load(ORDERS), BulkProgress(), b"{}") for _ in range(3))
         assert value(shop.metrics, "firn_jobs", **of_kind) == 3
         jobs.done(good, b"{}")
         jobs.failed(bad, b"{}")
         assert value(shop.metrics, "firn_jobs", **of_kind) == 1
         for state, times in (("running", 3), ("done", 1), ("failed", 1)):
             assert value(shop.metrics, "firn_job_states_total", kind="BULK", state=state) == times
-        assert jobs.describe(left)["state"] == "running"
+        assert jobs.describe(left.id)["state"] == "running"
 
     def test_one_in_the_background_is_queued_and_then_runs_until_it_is_done_or_called_off(self, shop: Shop) -> None:
-        jobs = Jobs(JobNotes(shop.ledger), shop.commits, shop.metrics)
+        jobs = Jobs(JobRecords(shop.ledger), shop.commits, shop.metrics)
         background = Background(jobs, 1)
         begun, go_on = threading.Event(), threading.Event()
 
-        def work(control: Control) -> bytes:
+        def work(control: Call) -> bytes:
             begun.set()
             assert go_on.wait(10)
             return b"{}"
 
-        runs, waits = (background.start("COMPACT", shop.catalog.load(ORDERS), Progress(), work) for _ in range(2))
+        runs, waits = (
+            background.start("COMPACT", shop.catalog.load(ORDERS), BulkProgress(), Call("r"), work) for _ in range(2)
+        )
         assert begun.wait(10)
         for state in ("running", "queued"):
             assert value(shop.metrics, "firn_jobs", kind="COMPACT", state=state) == 1
@@ -208,24 +209,24 @@ class TestJobs:
     def test_one_that_an_earlier_process_left_is_counted_by_whoever_finds_out(
         self, committed: bool, state: str, shop: Shop
     ) -> None:
-        left, orders = Jobs(JobNotes(shop.ledger), shop.commits), shop.catalog.load(ORDERS)
-        job = left.begin("BULK", orders, Progress(), b'{"metadata": {}}')
-        shop.commits.begin("b1", orders, "WRITE", [ASK])
+        left, orders = Jobs(JobRecords(shop.ledger), shop.commits), shop.catalog.load(ORDERS)
+        job = left.accept("BULK", orders, BulkProgress(), b'{"metadata": {}}')
+        shop.commits.batches.begin("b1", orders, "WRITE", [ASK])
         left.tries(job, "b1")
         if committed:
             shop.catalog.append(ORDERS, "b1")
         shop.ledger.close()
-        after = Desk(shop.path, catalog=shop.catalog)
-        assert Jobs(JobNotes(after.ledger), after.commits, after.metrics).recover() == 1
+        after = Desk(shop.ledger_file, catalog=shop.catalog)
+        assert Jobs(JobRecords(after.ledger), after.commits, after.metrics).recover() == 1
         assert value(after.metrics, "firn_job_states_total", kind="BULK", state=state) == 1
 
     def test_one_whose_end_could_not_be_noted_has_ended(self, shop: Shop) -> None:
-        class Notes(JobNotes):
+        class Notes(JobRecords):
             def end(self, *said: Any) -> None:
                 raise LedgerUnavailable("it does not answer")
 
         jobs = Jobs(Notes(shop.ledger), shop.commits, shop.metrics)
-        jobs.done(jobs.begin("BULK", shop.catalog.load(ORDERS), Progress(), b"{}"), b"{}")
+        jobs.done(jobs.accept("BULK", shop.catalog.load(ORDERS), BulkProgress(), b"{}"), b"{}")
         assert value(shop.metrics, "firn_jobs", kind="BULK", state="running") is None
         assert value(shop.metrics, "firn_job_states_total", kind="BULK", state="done") == 1
 
@@ -234,13 +235,13 @@ class TestUpkeep:
     """Over a real catalog, without Spark."""
 
     @pytest.fixture
-    def upkeep(self, tmp_path: Path) -> Upkeep:
+    def upkeep(self, tmp_path: Path) -> SmallFileChecks:
         catalog = iceberg_tables.open_catalog(tmp_path)
         ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
         compaction = CompactionSettings(opportunistic_check_interval=2, min_files_to_compact=3)
-        return Upkeep(IcebergSettings(compaction=compaction), catalog, WriteCounts(ledger), Metrics())
+        return SmallFileChecks(IcebergSettings(compaction=compaction), catalog, WriteCounts(ledger), Metrics())
 
-    def test_a_check_is_told_of_its_table_and_so_is_what_it_recommends(self, upkeep: Upkeep) -> None:
+    def test_a_check_is_told_of_its_table_and_so_is_what_it_recommends(self, upkeep: SmallFileChecks) -> None:
         metrics, name = upkeep.metrics, iceberg_tables.ORDERS
         table = iceberg_tables.make_table(upkeep.catalog)
         iceberg_tables.append(table, None, None)
@@ -258,10 +259,10 @@ class TestUpkeep:
 class TestStreams:
     def test_a_stream_is_under_way_until_it_ends_and_ends_whole_or_broken(self) -> None:
         metrics = Metrics()
-        streams = Streams(LimitSettings(streams=4), cast(Engine, Running()), Holds(), metrics)
+        streams = Streams(LimitSettings(streams=4), cast(Engine, Running()), SnapshotHolds(), metrics)
 
         def open_(batches: Batches) -> Any:
-            return streams.open(lambda session, **how: batches, "csv", Caller(), "r", [(table(), 7)])  # type: ignore[arg-type, return-value]
+            return streams.open(lambda session, **how: batches, "csv", Call(), "r", [(table(), 7)])  # type: ignore[arg-type]
 
         whole, failing, left = (
             open_(Batches()),
@@ -300,20 +301,20 @@ let_go = threading.Event()
 
 
 @operation(Add, Said, pool="edits")
-def add(request: Add, context: Context) -> Said:
+def add(request: Add) -> Said:
     """Do it."""
     return Said(text="done")
 
 
 @operation(Hold, Said, pool="queries")
-def hold(request: Hold, context: Context) -> Said:
+def hold(request: Hold) -> Said:
     """Wait until it is let go."""
     assert let_go.wait(10)
     return Said(text="done")
 
 
 @operation(Refuse, Said, pool="queries")
-def refuse(request: Refuse, context: Context) -> Said:
+def refuse(request: Refuse) -> Said:
     """Refuse, or break."""
     if request.defect:
         raise KeyError("inside")
@@ -331,9 +332,12 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
 class Service:
     """As much of a service as its edge needs."""
 
-    def __init__(self, settings: Settings, router: Router) -> None:
+    busy = False
+
+    def __init__(self, settings: Settings, parts: Parts, pipeline: Pipeline) -> None:
         self.settings = settings
-        self.router = router
+        self.parts = parts
+        self.pipeline = pipeline
         self.ready, self.state = False, "starting"
 
     def start(self) -> None: ...
@@ -344,15 +348,16 @@ class Service:
 def service(app: App, tmp_path: Path) -> Iterator[Service]:
     let_go.clear()
     ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    router = Router([add, hold, refuse], replace(app.context, ledger=ledger, metrics=Metrics()))
-    yield Service(app.settings, router)
+    parts = app.parts.replaced({Ledger: ledger, Metrics: Metrics()})
+    pipeline = Pipeline([add, hold, refuse], parts, app.settings.limits)
+    yield Service(app.settings, parts, pipeline)
     let_go.set()
-    router.close()
+    pipeline.close()
 
 
 def asked(service: Service, operation_: str, code: str) -> float | None:
     """How often requests of an operation were answered so."""
-    return value(service.router.context.metrics, "firn_requests_total", operation=operation_, code=code)
+    return value(service.parts[Metrics], "firn_requests_total", operation=operation_, code=code)
 
 
 class TestRequests:
@@ -367,8 +372,8 @@ class TestRequests:
             {"operation": "NOTHING"},
             b"{",
         ):
-            service.router.submit(body).result(10)
-        metrics = service.router.context.metrics
+            service.pipeline.submit(body).result(10)
+        metrics = service.parts[Metrics]
         assert asked(service, "ADD", "ok") == 2
         assert asked(service, "ADD", "UNKNOWN_FIELD") == 1
         assert asked(service, "REFUSE", "TABLE_NOT_FOUND") == 1
@@ -379,8 +384,8 @@ class TestRequests:
         assert value(metrics, "firn_request_seconds_count", operation=NONE) == 2
 
     def test_those_that_wait_for_a_thread_are_told_by_their_pool(self, service: Service) -> None:
-        metrics = service.router.context.metrics
-        held = [service.router.submit({"operation": "HOLD", "tenant_id": "a"}) for _ in range(3)]
+        metrics = service.parts[Metrics]
+        held = [service.pipeline.submit({"operation": "HOLD", "tenant_id": "a"}) for _ in range(3)]
         wait_until(lambda: value(metrics, "firn_requests_waiting", pool="queries") == 2, 10, every=0.002)
         assert value(metrics, "firn_requests_under_way") == 3
         assert value(metrics, "firn_requests_waiting", pool="edits") == 0
@@ -391,8 +396,8 @@ class TestRequests:
 
     def test_an_event_that_holds_no_request_is_counted_and_one_that_does_as_its_request(self, service: Service) -> None:
         body = wire.render({"operation": "ADD", "tenant_id": "a", "table": "t"}).decode()
-        for event in (b"{", {"httpMethod": "POST", "path": "/database", "body": body}):
-            events.submit(event, service, "r").result(10)
+        for event in ("{", json.dumps({"httpMethod": "POST", "path": "/database", "body": body})):
+            asyncio.run(events.respond(event, service.pipeline, Call("r")))
         assert asked(service, NONE, "INVALID_REQUEST") == 1
         assert asked(service, "ADD", "ok") == 1
 
@@ -400,11 +405,11 @@ class TestRequests:
 class TestRoute:
     """`GET /metrics`, and what only the edge sees."""
 
-    def ask(self, service: Service, *asks: tuple[str, str, bytes], **headers: str) -> list[httpx.Response]:
+    def ask(self, service: Service, *calls: tuple[str, str, bytes], **headers: str) -> list[httpx.Response]:
         async def run() -> list[httpx.Response]:
             transport = httpx.ASGITransport(http.create(service), raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://firn", timeout=10) as client:
-                return [await client.request(m, path, content=body, headers=headers) for m, path, body in asks]
+                return [await client.request(m, path, content=body, headers=headers) for m, path, body in calls]
 
         return asyncio.run(run())
 
@@ -451,7 +456,7 @@ class TestRoute:
                 return taken
 
         def asked_now(name: str) -> float | None:
-            return value(service.router.context.metrics, name)
+            return value(service.parts[Metrics], name)
 
         taken = asyncio.run(run())
         assert taken is not None

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from docs.generate import generated_metrics
-from service.docs_page import error_classes
+from service.api.docs_page import error_classes
 from service.metrics.catalogue import ALL, PROCESS
 from service.settings import ROOT, variables
 

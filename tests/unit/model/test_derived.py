@@ -4,9 +4,17 @@ from typing import Any
 
 import pytest
 
-from service.derived import derived_of, described, only_derived_since, parse_transform, with_derived, written
 from service.errors import FirnError
-from service.schema import Field, Primitive, TableSchema, parse_schema
+from service.model.schema.definition import parse_schema
+from service.model.schema.derived import (
+    add_derived,
+    derived_expressions,
+    derived_of,
+    derived_properties,
+    only_derived_since,
+    parse_transform,
+)
+from service.model.schema.types import Field, Primitive, TableSchema
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}, "at": {"type": "timestamp"}, "name": {"type": "string"}}})
 DAY = {"day": {"expression": "CAST(at AS date)"}}
@@ -16,8 +24,8 @@ KEPT = {"firn.derived.day": "CAST(at AS date)"}
 
 def test_a_column_that_was_asked_for_is_found_again_in_the_properties_of_its_table() -> None:
     derived = parse_transform(DAY, SCHEMA, {})
-    properties = {"comment": "x", **written(derived)}
-    assert described(properties) == {"day": "CAST(at AS date)"}
+    properties = {"comment": "x", **derived_properties(derived)}
+    assert derived_expressions(properties) == {"day": "CAST(at AS date)"}
     [found] = derived_of(properties, WITH_DAY)
     assert (found.column, found.type) == ("day", Primitive("date"))
     assert found.expression.tree == derived[0].expression.tree
@@ -34,12 +42,12 @@ def test_a_column_that_the_table_has_by_the_same_expression_is_not_asked_for_aga
 @pytest.mark.parametrize(
     ("transform", "said"),
     [
-        ({"at": {"expression": "id"}}, "transform.at: the table has a column 'at' already; choose another name"),
+        ({"at": {"expression": "id"}}, "transform.at: the table already has a column 'at'; choose another name"),
         (
             {"day": {"expression": "date '2024-01-01'"}},
-            "transform.day: the table has a column 'day' already, derived by 'CAST(at AS date)'; choose another name",
+            "transform.day: the table already has a column 'day', derived by 'CAST(at AS date)'; choose another name",
         ),
-        ({"Name": {"expression": "id"}}, "transform.Name: the table has a column 'name' already; choose another name"),
+        ({"Name": {"expression": "id"}}, "transform.Name: the table already has a column 'name'; choose another name"),
         ({"a.b": {"expression": "id"}}, "transform: 'a.b' holds a dot"),
         ({"_firn_x": {"expression": "id"}}, "transform: '_firn_x' begins with '_firn_', which is reserved"),
         ({"_Deleted": {"expression": "id"}}, "transform: '_Deleted' is one of Iceberg's metadata columns"),
@@ -77,4 +85,4 @@ def test_rows_fit_a_table_that_has_got_nothing_but_derived_columns() -> None:
 
 def test_new_columns_stand_at_the_end() -> None:
     [day] = derived_of(KEPT, WITH_DAY)
-    assert with_derived(SCHEMA, (day,)) == WITH_DAY
+    assert add_derived(SCHEMA, (day,)) == WITH_DAY

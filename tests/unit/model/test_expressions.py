@@ -8,17 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.columns import columns_of
 from service.errors import FirnError, InvalidFilter, InvalidQuery, InvalidRequest, UnknownField
-from service.expressions import Expression, parse_expression
-from service.expressions.functions import FUNCTIONS, TABLE
-from service.expressions.kinds import BOOLEAN, DATE, DOUBLE, INTEGER, LONG, STRING, TIMESTAMP, TIMESTAMPTZ, UUID, Kind
-from service.expressions.making import MAX_HEIGHT, MAX_NODES
-from service.expressions.parser import MAX_DEPTH, MAX_LENGTH
-from service.expressions.tree import Cast, Constant, nodes
-from service.query.model import Source
-from service.query.scope import Scope
-from service.schema import Array, DecimalType, Map, Primitive
+from service.model.expressions import Expression, parse_expression
+from service.model.expressions.functions import FUNCTIONS, TABLE
+from service.model.expressions.kinds import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UUID,
+    Kind,
+)
+from service.model.expressions.node_maker import MAX_HEIGHT, MAX_NODES
+from service.model.expressions.parser import MAX_DEPTH, MAX_LENGTH
+from service.model.expressions.tree import Cast, Constant, all_nodes
+from service.model.query.model import TableSource
+from service.model.query.scope import Scope
+from service.model.schema.columns import columns_of
+from service.model.schema.types import Array, DecimalType, Map, Primitive
 from tests.expressions import SCHEMA, Tree, trees, written
 
 UUID_TEXT = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
@@ -174,7 +185,7 @@ def test_an_expression_knows_the_columns_it_reads(text: str, columns: set[str]) 
 
 
 def test_a_column_of_a_joined_table_is_found_by_its_alias() -> None:
-    scope = Scope([Source("lake.a", "l", SCHEMA), Source("lake.b", "r", SCHEMA)])
+    scope = Scope([TableSource("lake.a", "l", SCHEMA), TableSource("lake.b", "r", SCHEMA)])
     found = parse_expression("l.a < r.a", scope.resolve, "filter.expression", InvalidFilter)
     assert {column.qualifier for column in found.references} == {"l", "r"}
     with pytest.raises(InvalidQuery, match=r"'a' could mean l\.a or r\.a"):
@@ -218,9 +229,9 @@ def test_a_column_of_a_joined_table_is_found_by_its_alias() -> None:
         ("'x", "at character 1: the text that begins here does not end"),
         ("a + `b", "at character 5: the name that begins here does not end"),
         ("``", "the name that begins here does not end, or is empty"),
-        ('"a"', "texts stand in single quotes, names in backquotes"),
-        ("a -- b", "at character 3: comments are not taken"),
-        ("a /* b */", "comments are not taken"),
+        ('"a"', "write texts in single quotes, names in backquotes"),
+        ("a -- b", "at character 3: comments are not supported"),
+        ("a /* b */", "comments are not supported"),
         ("a; b", "send one expression"),
         ("a ! b", "write NOT or !="),
         ("a = :p0", "':' is not part of an expression"),
@@ -271,7 +282,7 @@ def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: Any, words: 
         ("day > 5", ">: a date or a time and a number do not go together"),
         ("day > 'soon'", "'soon' is not a date; send YYYY-MM-DD"),
         ("u = 'x'", "'x' is not a uuid"),
-        ("ok > true", "> does not go with true and false"),
+        ("ok > true", "> does not work on true and false"),
         ("tags = tags", "= compares plain values, not an array"),
         ("home = home", "= compares plain values, not a struct"),
         ("m IN (m)", "IN compares plain values, not a map"),
@@ -286,13 +297,13 @@ def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: Any, words: 
         ("CASE a WHEN 'x' THEN 1 END", "CASE: a number and text do not go together"),
         ("CAST(day AS integer)", "a date or a time cannot be cast to integer"),
         ("CAST(tags AS string)", "an array cannot be cast to string"),
-        ("CAST(a AS array)", "nothing can be cast to array; only plain types"),
+        ("CAST(a AS array)", "nothing can be cast to array, only to plain types"),
         ("a || bin", "argument 2 of concat must be a plain value other than binary, not binary"),
         ("upper(a)", "the argument of upper must be text, not a number; CAST(a AS string) makes text of it"),
         ("substring(name, x)", "argument 2 of substring must be a whole number; round it or CAST(… AS integer)"),
-        ("round(x, a)", "argument 2 of round must be a whole number in digits and not computed"),
+        ("round(x, a)", "argument 2 of round must be a whole number in digits, not computed"),
         ("round(x, 1.5)", "argument 2 of round must be a whole number in digits"),
-        ("replace(name, 'a', name)", "argument 3 of replace must be a text in quotes and not computed"),
+        ("replace(name, 'a', name)", "argument 3 of replace must be a text in quotes, not computed"),
         ("sha2(name, a)", "argument 2 of sha2 must be a whole number in digits"),
         ("year(name)", "the argument of year must be a date or a time, not text; CAST(name AS date)"),
         ("hour('noon')", "'noon' is not a timestamp"),
@@ -300,7 +311,7 @@ def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: Any, words: 
         ("round(x, -999999999)", "argument 2 of round must be from -1000 to 1000"),
         ("date_add(day, 1.5)", "argument 2 of date_add must be a whole number"),
         ("date_trunc('fortnight', ts)", "'fortnight' is not a unit of time; known are year"),
-        ("date_trunc(name, ts)", "argument 1 of date_trunc must be a unit such as 'month' and not computed"),
+        ("date_trunc(name, ts)", "argument 1 of date_trunc must be a unit such as 'month', not computed"),
         ("size(name)", "the argument of size must be an array or a map, not text"),
         ("size(NULL)", "the argument of size must be an array or a map, not null"),
         ("array_min(NULL)", "the argument of array_min must be an array, not null"),
@@ -343,7 +354,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(text: str, suggestion: str
 def test_an_unknown_column_says_where_it_stands_and_how_texts_are_written() -> None:
     found = refused("a > 1 AND name = ann")
     assert isinstance(found, UnknownField)
-    assert "(at character 18; texts stand in single quotes, odd names in backquotes)" in found.message
+    assert "(at character 18; write texts in single quotes, unusual names in backquotes)" in found.message
 
 
 def test_the_caller_chooses_the_class_of_a_refusal() -> None:
@@ -420,7 +431,7 @@ def test_every_function_s_example_is_taken_and_calls_it(name: str) -> None:
 
     found = parse_expression(FUNCTIONS[name].example, resolve, "e", InvalidRequest)
     assert FUNCTIONS[name].example.startswith(f"{name}(")
-    assert any(getattr(node, "name", None) == name for node in nodes(found.tree))
+    assert any(getattr(node, "name", None) == name for node in all_nodes(found.tree))
 
 
 def test_no_function_stands_in_the_table_twice() -> None:
@@ -433,4 +444,6 @@ def test_what_a_function_takes_is_made_to_be_that() -> None:
     assert parsed("concat(a, ok)").tree == parsed("concat(CAST(a AS string), CAST(ok AS string))").tree
     assert parsed("array_contains(days, NULL)").tree == parsed("array_contains(days, CAST(NULL AS date))").tree
     assert parsed("upper(NULL)").tree == parsed("upper(CAST(NULL AS string))").tree
-    assert any(isinstance(node, Cast) and node.kind == Primitive("binary") for node in nodes(parsed("md5(name)").tree))
+    assert any(
+        isinstance(node, Cast) and node.kind == Primitive("binary") for node in all_nodes(parsed("md5(name)").tree)
+    )

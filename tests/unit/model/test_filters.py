@@ -8,11 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.columns import Key, columns_of
 from service.errors import FirnError, InvalidFilter, UnknownField
-from service.filters import MAX_CONDITIONS, MAX_DEPTH, parse_either, parse_filter
-from service.predicates import EVERY_ROW, NO_ROW, Always, And, Compare, Holds, In, IsNull, Matches, Not, Or, Predicate
-from service.schema import parse_schema
+from service.model.filters.filters import MAX_CONDITIONS, MAX_DEPTH, parse_either, parse_filter
+from service.model.filters.predicates import (
+    EVERY_ROW,
+    NO_ROW,
+    Always,
+    And,
+    Compare,
+    ExpressionHolds,
+    In,
+    IsNull,
+    Matches,
+    Not,
+    Or,
+    Predicate,
+)
+from service.model.schema.columns import MapKey, columns_of
+from service.model.schema.definition import parse_schema
 
 SCHEMA = parse_schema(
     {
@@ -192,7 +205,7 @@ def test_dots_reach_into_structs_and_take_values_of_maps() -> None:
     found = parsed({"address.city": "Oslo", "attributes.color": 3})
     assert isinstance(found, And)
     city, color = (child.column for child in found.children if isinstance(child, Compare))
-    assert (city.steps, color.steps) == (("address", "city"), ("attributes", Key("color")))
+    assert (city.steps, color.steps) == (("address", "city"), ("attributes", MapKey("color")))
 
 
 def test_like_on_a_list_of_texts_asks_for_any_element() -> None:
@@ -274,14 +287,14 @@ def test_an_expression_is_a_condition_in_both_dialects(value: Any) -> None:
     found = parsed(value)
     if isinstance(found, And):
         (found,) = found.children
-    assert isinstance(found, Holds)
+    assert isinstance(found, ExpressionHolds)
     assert (found.expression.text, found.expression.columns) == ("age < id", {"age", "id"})
 
 
 def test_an_expression_stands_beside_other_conditions() -> None:
     found = parsed({"age": 1, "expression": "ok", "or": [{"expression": "age IS NULL"}, {"name": "a"}]})
     assert isinstance(found, And)
-    assert [type(child) for child in found.children] == [Compare, Holds, Or]
+    assert [type(child) for child in found.children] == [Compare, ExpressionHolds, Or]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
-from service.names import TableName, check_name, decode, decode_namespace, encode, namespace_identifier
+from service.model.names import TableName, check_name, decode, decode_namespace, encode, namespace_identifier
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", fullmatch=True)
 ADDRESSES = st.builds(TableName, NAMES, NAMES, NAMES)

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidSchema
-from service.partition import TRANSFORMS, PartitionField, describe_partition, parse_partition
-from service.schema import PRIMITIVES, parse_schema
+from service.model.schema.definition import parse_schema
+from service.model.schema.partition import TRANSFORMS, PartitionField, describe_partition, parse_partition
+from service.model.schema.types import PRIMITIVES
 from tests.strategies import partitions, schemas
 
 SCHEMA = parse_schema(

@@ -23,13 +23,13 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from service.columns import columns_of
 from service.errors import InvalidFilter
-from service.filters import parse_filter
-from service.partition import PartitionField
-from service.pruning import iceberg_json, partition_expression, partition_predicate, uuid_expression
-from service.schema import parse_schema
-from tests.unit.test_filters import truth
+from service.model.filters.filters import parse_filter
+from service.model.filters.pruning import iceberg_json, partition_expression, partition_predicate, uuid_expression
+from service.model.schema.columns import columns_of
+from service.model.schema.definition import parse_schema
+from service.model.schema.partition import PartitionField
+from tests.unit.model.test_filters import truth
 
 TYPES = {
     "age": ("integer", IntegerType()),

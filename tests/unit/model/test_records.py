@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidFilter, InvalidRecord, UnknownField
-from service.records import read_literal, read_records
-from service.schema import ColumnType, TableSchema, parse_schema
+from service.model.records import read_literal, read_records
+from service.model.schema.definition import parse_schema
+from service.model.schema.types import ColumnType, TableSchema
 from tests.strategies import records, schemas
 
 HUGE = Decimal("1E+1000000000")

@@ -6,18 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidFilter, InvalidSchema, UnknownField
-from service.schema import (
-    Array,
-    DecimalType,
-    Field,
-    Map,
-    Primitive,
-    Struct,
-    describe_schema,
-    folded,
-    parse_schema,
-    resolve,
-)
+from service.model.schema.definition import describe_schema, parse_schema
+from service.model.schema.types import Array, DecimalType, Field, Map, Primitive, Struct, fold_case, resolve_field
 from tests.strategies import schemas
 
 LONG, STRING = Primitive("long"), Primitive("string")
@@ -182,7 +172,7 @@ def test_any_other_name_is_a_column(name: str) -> None:
 
 @pytest.mark.parametrize(("one", "other"), [("Id", "iD"), ("ı", "I"), ("K", "\u212a"), ("Σ", "ς"), ("İ", "i")])
 def test_names_that_spark_takes_for_one_are_refused_together(one: str, other: str) -> None:
-    assert folded(one) == folded(other)
+    assert fold_case(one) == fold_case(other)
     assert refused({"fields": {one: {"type": "long"}, other: {"type": "long"}}}).field == f"schema.fields.{other}"
 
 
@@ -207,9 +197,9 @@ def test_nesting_ends_at_32_and_a_map_counts_twice() -> None:
 
 def test_a_dotted_name_reaches_into_structs_and_is_required_only_if_its_parents_are() -> None:
     schema = parse_schema({"fields": {"address": ADDRESS, "id": {"type": "long"}}})
-    assert resolve(schema, "address.city") == Field("address.city", STRING, True)
-    assert resolve(schema, "address.geo.x") == Field("address.geo.x", LONG, False)
-    assert resolve(schema, "id") == schema.field("id")
+    assert resolve_field(schema, "address.city") == Field("address.city", STRING, True)
+    assert resolve_field(schema, "address.geo.x") == Field("address.geo.x", LONG, False)
+    assert resolve_field(schema, "id") == schema.field("id")
 
 
 @pytest.mark.parametrize(
@@ -226,10 +216,10 @@ def test_a_dotted_name_reaches_into_structs_and_is_required_only_if_its_parents_
 def test_an_unknown_name_is_refused_with_the_nearest(name: str, suggestion: str | None) -> None:
     schema = parse_schema({"fields": {"address": ADDRESS, "id": {"type": "long"}}})
     with pytest.raises(UnknownField) as caught:
-        resolve(schema, name)
+        resolve_field(schema, name)
     assert caught.value.suggestion == suggestion
     with pytest.raises(InvalidFilter) as raised:
-        resolve(schema, name, error=InvalidFilter, path="filter.x")
+        resolve_field(schema, name, error=InvalidFilter, path="filter.x")
     assert raised.value.field == "filter.x"
 
 

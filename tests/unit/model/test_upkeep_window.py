@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
-from service.upkeep.window import check_window, in_window
+from service.model.window import check_window, in_window
 
 clocks = st.times().map(lambda t: t.replace(second=0, microsecond=0))
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.window import Window
+from service.engine.sql.window import Window
 
 windows = st.builds(Window, st.integers(0, 12), st.none() | st.integers(0, 12))
 ROWS = list(range(30))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service import wire
 from service.errors import InvalidRequest
+from service.model import wire
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 PLAIN = st.none() | st.booleans() | INT64 | st.text(st.characters(codec="utf-8"))

@@ -4,10 +4,10 @@ from typing import Any
 
 from pydantic import Field
 
-from service import wire
-from service.envelope import failure, success
 from service.errors import InternalError, InvalidRecord, TableNotFound
-from service.operation import Metadata, Result
+from service.model import wire
+from service.operations.envelope import failure, success
+from service.operations.operation import Metadata, Result
 
 
 class Counted(Result):

@@ -9,15 +9,24 @@ import pytest
 from pydantic import ValidationError
 
 import handlers
-from service.app import discover
-from service.context import Context
+from handlers import discover
 from service.errors import InvalidRequest
-from service.operation import ChangeRequest, Example, Operation, Request, Result, TableRequest, operation
+from service.model.call import Call
+from service.operations.operation import (
+    ChangeRequest,
+    Example,
+    Operation,
+    Parts,
+    Request,
+    Result,
+    TableRequest,
+    operation,
+)
 
 HANDLER = '''
 from typing import Literal
-from service.context import Context
-from service.operation import Request, Result, operation
+from service.model.call import Call
+from service.operations.operation import Request, Result, operation
 
 class Ask(Request):
     operation: Literal["{name}"]
@@ -26,7 +35,7 @@ class Told(Result):
     pass
 
 @operation(Ask, Told, pool="queries")
-def {function}(request: Ask, context: Context) -> Told:
+def {function}(request: Ask, call: Call) -> Told:
     """Say nothing."""
     return Told()
 '''
@@ -41,7 +50,7 @@ class Told(Result):
     said: str = ""
 
 
-def ask(request: Ask, context: Context) -> Told:
+def ask(request: Ask, call: Call) -> Told:
     """Say something.
 
     At length.
@@ -52,7 +61,34 @@ def ask(request: Ask, context: Context) -> Told:
 def test_an_operation_is_named_after_its_models_literal_and_summed_up_by_its_first_line() -> None:
     example = Example("Ask", {"operation": "ASK"}, {"success": True})
     made = operation(Ask, Told, pool="queries", examples=(example,))(ask)
-    assert made == Operation("ASK", Ask, Told, made.run, "queries", "Say something.", (example,))
+    assert made == Operation("ASK", Ask, Told, ask, "queries", "Say something.", (example,))
+
+
+class Shelf:
+    """A part of the service."""
+
+    def __init__(self, content: str) -> None:
+        self.content = content
+
+
+@operation(Ask, Told, pool="queries")
+def reach(request: Ask, shelf: Shelf, call: Call) -> Told:
+    """Say what is on the shelf."""
+    return Told(said=f"{shelf.content} for {call.id}: {request.many}")
+
+
+def test_a_handler_is_given_the_parts_it_uses_by_their_classes_and_each_call() -> None:
+    parts = Parts({}, Shelf("a book"))
+    request = Ask(operation="ASK", tenant_id="a", table="t", many=2)
+    run = reach.bind(parts)
+    assert [run(request, Call(id)) for id in ("r1", "r2")] == [Told(said=f"a book for r{i}: 2") for i in (1, 2)]
+    other = reach.bind(parts.replaced({Shelf: Shelf("a jar")}))
+    assert (other(request, Call("r3")), parts[Shelf].content) == (Told(said="a jar for r3: 2"), "a book")
+
+
+def test_a_part_that_the_service_does_not_have_stops_the_start() -> None:
+    with pytest.raises(LookupError, match="no part of class Shelf"):
+        reach.bind(Parts({}))
 
 
 def test_an_example_takes_from_the_answers_to_what_is_given_and_shows_what_that_looks_like() -> None:
@@ -86,7 +122,7 @@ def test_an_operation_has_one_name_in_capitals(annotation: Any) -> None:
 
 
 def test_an_operation_says_what_it_does() -> None:
-    def mute(request: Ask, context: Context) -> Told:
+    def mute(request: Ask, call: Call) -> Told:
         return Told()
 
     with pytest.raises(TypeError, match="docstring"):
@@ -187,16 +223,16 @@ def test_every_operation_of_a_tables_life_history_and_backups_takes_confirm() ->
 
 def test_a_change_that_is_only_asked_about_has_no_effect() -> None:
     """However it is asked: by every field of every operation that says so of itself."""
-    asks = [
+    calls = [
         (found.request, name)
         for found in discover()
         for name, field in found.request.model_fields.items()
         if issubclass(found.request, ChangeRequest) and (field.description or "").startswith("only say ")
     ]
-    assert {request.model_fields["operation"].annotation for request, _ in asks} >= {
+    assert {request.model_fields["operation"].annotation for request, _ in calls} >= {
         Literal["UNDO"],
         Literal["COMPACT"],
     }
-    for request, name in asks:
+    for request, name in calls:
         assert request.model_construct().has_effect
         assert not request.model_construct(**{name: True}).has_effect

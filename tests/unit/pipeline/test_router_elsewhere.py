@@ -3,22 +3,23 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 
-from service import wire
-from service.app import App
-from service.catalog.tables import Table
+from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.context import Context
 from service.errors import KeyBusy, StorageUnavailable, TableExists
-from service.ledger.ledger import Begun
-from service.operation import ChangeRequest, Result, operation
-from service.router import Answer, Router
+from service.ledger.ledger import Ledger, NewBatch
+from service.model import wire
+from service.model.call import Call
+from service.operations.operation import ChangeRequest, Parts, Result, operation
+from service.pipeline.pipeline import Pipeline
+from service.pipeline.response import Response
+from service.settings import LimitSettings
 from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
+from tests.support.composed import Composed
 from tests.unit.desk import ORDERS, SCHEMA
 
 
@@ -46,38 +47,37 @@ committing: dict[str, Callable[[], object]] = {}
 
 
 @operation(Add, Done, pool="edits")
-def add(request: Add, context: Context) -> Done:
+def add(request: Add, call: Call, ledger: Ledger, commits: Commits, catalog: Catalog) -> Done:
     """Change something, out of the table's turn: an instance that stands still does not hold it up."""
-    me = context.ledger.owners.me
+    me = ledger.owners.me
 
     def change(table: Table, batch: str) -> None:
         runs.append(me)
         committing.get(me, lambda: None)()
-        context.commits.must_be_ours(batch)
-        catalog: Any = context.catalog
-        catalog.append(table.name, batch)
+        commits.must_be_ours(batch)
+        cast(Any, catalog).append(table.name, batch)
 
-    table = context.catalog.load(ORDERS)
-    effect = context.commits.commit(table, "ADD", context.ask, change, in_order=False)
+    table = catalog.load(ORDERS)
+    effect = commits.commit(table, "ADD", call, change, in_order=False)
     return Done(by=me, snapshot=effect.snapshot_id)
 
 
 @operation(Make, Done, pool="queries")
-def make(request: Make, context: Context) -> Done:
+def make(request: Make, ledger: Ledger) -> Done:
     """Find that it is there already, before anything is noted."""
-    runs.append(context.ledger.owners.me)
+    runs.append(ledger.owners.me)
     committing["make"]()
     raise TableExists("it is there already")
 
 
 @operation(Promise, Done, pool="inline")
-def promise(request: Promise, context: Context) -> "Done | Future[bytes]":
+def promise(request: Promise, call: Call, ledger: Ledger) -> "Done | Future[bytes]":
     """Find later that another instance was quicker to begin."""
-    runs.append(context.ledger.owners.me)
+    runs.append(ledger.owners.me)
     later: Future[bytes] = Future()
     if len(runs) > 1:
-        return Done(by=context.ledger.owners.me, snapshot=None)
-    key = context.ask.key
+        return Done(by=ledger.owners.me, snapshot=None)
+    key = call.key
     assert key
     committing["promise"]()
     later.set_exception(KeyBusy("another instance works on a request with this key", frozenset({key.id})))
@@ -89,29 +89,35 @@ ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders", "idempot
 ADD = {"operation": "ADD", **ADDRESS}
 
 
-class Town:
-    """Routers of several instances over one catalog and one ledger."""
+class Instance(Pipeline):
+    """One instance of the service."""
 
-    def __init__(self, app: App, path: Path) -> None:
-        self.app = app
+    def __init__(self, parts: Parts, limits: LimitSettings) -> None:
+        super().__init__(OPERATIONS, parts, limits)
+        self.me = parts[Ledger].owners.me
+
+    def send(self, body: Any, request_id: str = "r") -> "Future[Response]":
+        return self.submit(body, Call(request_id))
+
+
+class Town:
+    """Several instances over one catalog and one ledger."""
+
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.catalog = FakeCatalog()
         self.catalog.create(ORDERS, SCHEMA, (), {})
         self.ledgers: dict[str, MuteLedger] = {}
-        self.routers: list[Router] = []
+        self.pipelines: list[Instance] = []
         self.owners = FakeOwners("here")
-        self.here = self.router(self.owners)
-        self.there = self.router(self.owners.beside("there"))
+        self.here = self.instance(self.owners)
+        self.there = self.instance(self.owners.beside("there"))
 
-    def router(self, owners: FakeOwners | None = None) -> Router:
-        ledger = MuteLedger(f"sqlite:///{self.path}")
-        if owners:
-            ledger.owners = owners
-        self.ledgers[ledger.owners.me] = ledger
-        commits = Commits(self.catalog.as_catalog, ledger, pauses_s=(0, 0))
-        context = replace(self.app.context, ledger=ledger, commits=commits, catalog=self.catalog.as_catalog)
-        self.routers.append(Router(OPERATIONS, context))
-        return self.routers[-1]
+    def instance(self, owners: FakeOwners | None = None) -> Instance:
+        composed = Composed(self.path, catalog=self.catalog, owners=owners)
+        self.ledgers[composed.ledger.owners.me] = composed.ledger
+        self.pipelines.append(Instance(composed.parts, composed.settings.limits))
+        return self.pipelines[-1]
 
     def there_goes(self) -> None:
         self.ledgers["there"].owners.close()
@@ -122,13 +128,13 @@ class Town:
 
 
 @pytest.fixture
-def town(app: App, tmp_path: Path) -> Iterator[Town]:
+def town(tmp_path: Path) -> Iterator[Town]:
     runs.clear()
     committing.clear()
-    made = Town(app, tmp_path / "ledger.db")
+    made = Town(tmp_path / "ledger.db")
     yield made
-    for router in made.routers:
-        router.close()
+    for pipeline in made.pipelines:
+        pipeline.close()
 
 
 class Held:
@@ -143,12 +149,12 @@ class Held:
         assert self.go_on.wait(10)
 
 
-def said(answer: Answer) -> dict[str, Any]:
+def said(answer: Response) -> dict[str, Any]:
     value: dict[str, Any] = wire.parse(answer.body)
     return value
 
 
-def error(answer: Answer) -> tuple[int, str]:
+def error(answer: Response) -> tuple[int, str]:
     return answer.status, said(answer)["error"]["code"]
 
 
@@ -157,9 +163,9 @@ class TestAtWork:
 
     def test_it_is_answered_with_that_ones_answer_and_has_no_second_effect(self, town: Town) -> None:
         held = Held("there")
-        first = town.there.submit(ADD, "r1")
+        first = town.there.send(ADD, "r1")
         assert held.inside.wait(5)
-        others = [town.here.submit(ADD, f"r{i}") for i in range(2, 5)]
+        others = [town.here.send(ADD, f"r{i}") for i in range(2, 5)]
         with pytest.raises(TimeoutError):
             others[0].result(0.08)
         held.go_on.set()
@@ -170,23 +176,23 @@ class TestAtWork:
         assert town.here.drain(5)
 
     def test_the_answer_is_there_to_be_had_after_it_too(self, town: Town) -> None:
-        first = town.there.submit(ADD).result(5)
-        assert town.here.submit(ADD).result(5).body == first.body
+        first = town.there.send(ADD).result(5)
+        assert town.here.send(ADD).result(5).body == first.body
         assert runs == ["there"]
 
     def test_sent_to_both_at_once_it_is_run_once(self, town: Town) -> None:
         for turn in range(8):
             body = {**ADD, "idempotency_key": f"k{turn}"}
-            answers = [router.submit(body) for router in (town.here, town.there) * 3]
+            answers = [instance.send(body) for instance in (town.here, town.there) * 3]
             told = {answer.result(10).body for answer in answers}
             assert (len(told), town.effects) == (1, turn + 1)
         assert len(runs) == 8
 
     def test_another_request_under_its_key_is_refused(self, town: Town) -> None:
         held = Held("there")
-        first = town.there.submit(ADD)
+        first = town.there.send(ADD)
         assert held.inside.wait(5)
-        assert error(town.here.submit({**ADD, "number": 1}).result(5)) == (422, "KEY_REUSED")
+        assert error(town.here.send({**ADD, "number": 1}).result(5)) == (422, "KEY_REUSED")
         held.go_on.set()
         assert first.result(5).status == 200
 
@@ -198,9 +204,9 @@ class TestAtWork:
             raise StorageUnavailable("full")
 
         committing["there"] = fail
-        first = town.there.submit(ADD)
+        first = town.there.send(ADD)
         assert held.inside.wait(5)
-        second = town.here.submit(ADD)
+        second = town.here.send(ADD)
         with pytest.raises(TimeoutError):
             second.result(0.05)
         held.go_on.set()
@@ -210,13 +216,13 @@ class TestAtWork:
 
     def test_when_patience_ends_the_caller_is_told_to_come_again(self, town: Town) -> None:
         held = Held("there")
-        first = town.there.submit(ADD)
+        first = town.there.send(ADD)
         assert held.inside.wait(5)
-        town.here.keys._patience_s = 0
-        answer = town.here.submit(ADD).result(5)
+        town.here._keys._patience_s = 0
+        answer = town.here.send(ADD).result(5)
         assert (error(answer), answer.retry_after_s) == ((503, "KEY_BUSY"), 1)
         held.go_on.set()
-        assert town.here.submit(ADD).result(5).body == first.result(5).body
+        assert town.here.send(ADD).result(5).body == first.result(5).body
         assert town.effects == 1
 
 
@@ -225,9 +231,9 @@ class TestGone:
 
     def test_without_having_committed_it_is_tried_here_and_it_does_not_commit_any_more(self, town: Town) -> None:
         held = Held("there")
-        first = town.there.submit(ADD)
+        first = town.there.send(ADD)
         assert held.inside.wait(5)
-        second = town.here.submit(ADD)
+        second = town.here.send(ADD)
         town.there_goes()
         answer = second.result(5)
         assert (answer.status, said(answer)["by"]) == (200, "here")
@@ -240,23 +246,23 @@ class TestGone:
     def test_having_committed_its_effect_is_answered_and_not_made_again(self, town: Town, noted: bool) -> None:
         """Its answer was never stored."""
         town.ledgers["there"].mute = frozenset({"answer"} if noted else {"answer", "end"})
-        first = town.there.submit(ADD).result(5)
+        first = town.there.send(ADD).result(5)
         town.there_goes()
-        answer = town.here.submit(ADD).result(3)
+        answer = town.here.send(ADD).result(3)
         assert (answer.status, said(answer)["snapshot"]) == (200, said(first)["snapshot"])
-        assert town.here.submit(ADD).result(3).body == answer.body
+        assert town.here.send(ADD).result(3).body == answer.body
         assert (runs, town.effects) == (["there"], 1)
 
     @pytest.mark.parametrize("noted", [True, False], ids=["its end is noted", "its end is not noted"])
     def test_so_it_is_in_the_embedded_shape(self, town: Town, noted: bool) -> None:
-        before = town.router()
-        me = before.context.ledger.owners.me
+        before = town.instance()
+        me = before.me
         town.ledgers[me].mute = frozenset({"answer"} if noted else {"answer", "end"})
-        first = before.submit(ADD).result(5)
-        after = town.router()
-        answer = after.submit(ADD).result(3)
+        first = before.send(ADD).result(5)
+        after = town.instance()
+        answer = after.send(ADD).result(3)
         assert (answer.status, said(answer)["snapshot"]) == (200, said(first)["snapshot"])
-        assert after.submit(ADD).result(3).body == answer.body
+        assert after.send(ADD).result(3).body == answer.body
         assert (runs, town.effects, town.catalog.fences) == ([me], 1, [])
 
 
@@ -265,31 +271,31 @@ class TestQuicker:
 
     def begin_there(self, town: Town, operation: str, answer: bytes | None) -> Callable[[], None]:
         def begin() -> None:
-            ids = list(town.here.keys._under_way.items())
+            ids = list(town.here._keys._in_progress.items())
             [(key_id, (print_, _))] = ids
             there = town.ledgers["there"]
-            there.begin(Begun("theirs", ORDERS, "", operation, ["r0"], keys={key_id: print_}))
+            there.begin(NewBatch("theirs", ORDERS, "", operation, ["r0"], keys={key_id: print_}))
             there.end("theirs", None if answer is None else 7, {key_id: answer} if answer else None)
 
         return begin
 
     def test_what_it_answered_is_answered_here(self, town: Town) -> None:
         committing["promise"] = self.begin_there(town, "PROMISE", b"theirs")
-        assert town.here.submit({"operation": "PROMISE", **ADDRESS}).result(5) == Answer(200, b"theirs")
+        assert town.here.send({"operation": "PROMISE", **ADDRESS}).result(5) == Response(200, b"theirs")
         assert runs == ["here"]
 
     def test_what_came_to_nothing_there_is_tried_here_again(self, town: Town) -> None:
         committing["promise"] = self.begin_there(town, "PROMISE", None)
-        answer = town.here.submit({"operation": "PROMISE", **ADDRESS}).result(5)
+        answer = town.here.send({"operation": "PROMISE", **ADDRESS}).result(5)
         assert (said(answer)["by"], runs) == ("here", ["here", "here"])
 
     def test_a_refusal_for_what_it_has_made_is_not_told(self, town: Town) -> None:
         committing["make"] = self.begin_there(town, "MAKE", b"theirs")
-        assert town.here.submit({"operation": "MAKE", **ADDRESS}).result(5) == Answer(200, b"theirs")
+        assert town.here.send({"operation": "MAKE", **ADDRESS}).result(5) == Response(200, b"theirs")
 
     def test_another_refusal_is(self, town: Town) -> None:
         committing["make"] = lambda: None
-        assert error(town.here.submit({"operation": "MAKE", **ADDRESS}).result(5)) == (409, "TABLE_EXISTS")
+        assert error(town.here.send({"operation": "MAKE", **ADDRESS}).result(5)) == (409, "TABLE_EXISTS")
         assert runs == ["here"]
 
 
@@ -298,16 +304,16 @@ class TestTheLedger:
 
     def test_a_key_that_cannot_be_looked_up_is_refused_and_nothing_is_run(self, town: Town) -> None:
         town.ledgers["here"].mute = frozenset({"key"})
-        assert error(town.here.submit(ADD).result(5)) == (503, "LEDGER_UNAVAILABLE")
+        assert error(town.here.send(ADD).result(5)) == (503, "LEDGER_UNAVAILABLE")
         town.ledgers["here"].mute = frozenset()
         assert (runs, town.here.busy) == ([], False)
-        assert town.here.submit(ADD).result(5).status == 200
+        assert town.here.send(ADD).result(5).status == 200
 
     def test_who_sends_a_request_does_not_wait_for_it(self, town: Town) -> None:
         slow, ledger = threading.Event(), town.ledgers["here"]
         look = ledger.key
         ledger.key = lambda key_id: look(key_id) if slow.wait(10) else None  # type: ignore[method-assign]
-        answer = town.here.submit(ADD)
+        answer = town.here.send(ADD)
         assert not answer.done()
         slow.set()
         assert answer.result(5).status == 200
@@ -316,7 +322,7 @@ class TestTheLedger:
         slow, ledger = threading.Event(), town.ledgers["here"]
         look = ledger.key
         ledger.key = lambda key_id: look(key_id) if slow.wait(10) else None  # type: ignore[method-assign]
-        answers = [town.here.submit({**ADD, "idempotency_key": f"k{i}"}) for i in range(20)]
+        answers = [town.here.send({**ADD, "idempotency_key": f"k{i}"}) for i in range(20)]
         town.here.close()
         slow.set()
         assert {error(answer.result(2)) for answer in answers} == {(503, "SHUTTING_DOWN")}

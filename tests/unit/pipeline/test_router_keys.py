@@ -3,26 +3,27 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from service import wire
 from service.app import App
-from service.commits.ask import Ask
-from service.context import Context
+from service.commits.commit import Commits
 from service.errors import CatalogUnavailable, TableNotFound
-from service.jobs.job import Progress
+from service.jobs.job import BulkProgress, Job
 from service.jobs.jobs import Jobs
-from service.ledger.jobs import JobNotes
-from service.ledger.ledger import Begun
-from service.names import TableName
-from service.operation import ChangeRequest, Result, TableRequest, operation
-from service.router import Answer, Router
-from service.schema import TableSchema
+from service.ledger.jobs import JobRecords
+from service.ledger.ledger import Ledger, NewBatch
+from service.model import wire
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.schema.types import TableSchema
+from service.operations.operation import ChangeRequest, Result, TableRequest, operation
+from service.pipeline.pipeline import Pipeline
+from service.pipeline.response import Response
 from tests.fakes import FakeCatalog, MuteLedger
+from tests.harness import wait_until
 
 
 class Add(ChangeRequest):
@@ -66,16 +67,16 @@ class Accepted(Result):
     job_id: str
 
 
-runs: list[Context] = []
+runs: list[Call] = []
 promised: list["Future[bytes]"] = []
 inside = threading.Event()
 go_on = threading.Event()
 
 
 @operation(Add, Done, pool="edits")
-def add(request: Add, context: Context) -> Done:
+def add(request: Add, call: Call) -> Done:
     """Change something, or fail."""
-    runs.append(context)
+    runs.append(call)
     if request.held:
         inside.set()
         assert go_on.wait(10)
@@ -87,50 +88,47 @@ def add(request: Add, context: Context) -> Done:
 
 
 @operation(Take, Done, pool="queries")
-def take(request: Take, context: Context) -> Done:
+def take(request: Take, call: Call) -> Done:
     """Change something else."""
-    runs.append(context)
+    runs.append(call)
     return Done(run=len(runs))
 
 
 @operation(Promise, Done, pool="inline")
-def promise(request: Promise, context: Context) -> "Done | Future[bytes]":
-    """Answer later, and store the answer."""
-    runs.append(context)
+def promise(request: Promise, call: Call) -> "Done | Future[bytes]":
+    """Response later, and store the answer."""
+    runs.append(call)
     promised.append(Future())
     return promised[-1]
 
 
-@operation(Begin, Accepted, pool="upkeep")
-def begin(request: Begin, context: Context) -> Accepted:
+@operation(Begin, Accepted, pool="maintenance")
+def begin(request: Begin, call: Call, jobs: Jobs) -> Accepted:
     """Begin a job, and answer with its id."""
-    runs.append(context)
-    return Accepted(job_id=context.jobs.begin("COMPACT", TABLE, Progress()))
+    runs.append(call)
+    return Accepted(job_id=jobs.accept("COMPACT", TABLE, BulkProgress()).id)
 
 
 @operation(Note, Done, pool="edits")
-def note(request: Note, context: Context) -> Done:
+def note(request: Note, call: Call, ledger: Ledger) -> Done:
     """Commit something with somebody else, unless an attempt before has."""
-    runs.append(context)
-    ask, ledger = context.ask, context.ledger
-    before = ledger.find(ask.earlier) if ask.earlier else None
+    runs.append(call)
+    before = ledger.find(call.earlier) if call.earlier else None
     if not request.idle and (before is None or before.state != "done"):
-        assert ask.key
-        batch, key = f"b{len(runs)}", ask.key
-        whose = {key.id: ask.request_id}
-        ledger.begin(
-            Begun(batch, key.table, "uuid", "NOTE", ["r0", ask.request_id], 0, {key.id: key.fingerprint}, whose)
-        )
-        ledger.end(batch, 5 if request.happens or ask.earlier else None)
+        assert call.key
+        batch, key = f"b{len(runs)}", call.key
+        whose = {key.id: call.id}
+        ledger.begin(NewBatch(batch, key.table, "uuid", "NOTE", ["r0", call.id], 0, {key.id: key.fingerprint}, whose))
+        ledger.end(batch, 5 if request.happens or call.earlier else None)
     if request.fails:
         raise CatalogUnavailable("no answer")
     return Done(run=len(runs))
 
 
 @operation(Look, Done, pool="queries")
-def look(request: Look, context: Context) -> Done:
+def look(request: Look, call: Call) -> Done:
     """Change nothing."""
-    runs.append(context)
+    runs.append(call)
     return Done(run=len(runs))
 
 
@@ -149,109 +147,118 @@ def ledger(tmp_path: Path) -> MuteLedger:
     return MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
 
 
+class Served(Pipeline):
+    """The pipeline of a service that notes in this ledger what keys and jobs come to."""
+
+    def __init__(self, app: App, ledger: MuteLedger) -> None:
+        self.jobs = Jobs(JobRecords(ledger), app.parts[Commits])
+        super().__init__(OPERATIONS, app.parts.replaced({Ledger: ledger, Jobs: self.jobs}), app.settings.limits)
+
+
 @pytest.fixture
-def router(app: App, ledger: MuteLedger) -> Iterator[Router]:
+def pipeline(app: App, ledger: MuteLedger) -> Iterator[Served]:
     runs.clear()
     promised.clear()
     inside.clear()
     go_on.clear()
-    made = Router(OPERATIONS, with_ledger(app, ledger))
+    made = Served(app, ledger)
     yield made
     go_on.set()
     made.close()
 
 
 @pytest.fixture
-def again(router: Router, app: App, tmp_path: Path) -> Iterator[Router]:
-    """The service after a restart: a router of its own on the same ledger's file."""
+def again(pipeline: Served, app: App, tmp_path: Path) -> Iterator[Served]:
+    """The service after a restart: a pipeline of its own on the same ledger's file."""
     ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    made = Router(OPERATIONS, with_ledger(app, ledger))
+    made = Served(app, ledger)
     yield made
     made.close()
 
 
-def with_ledger(app: App, ledger: MuteLedger) -> Context:
-    """The parts of a service that note in this ledger what keys and jobs come to."""
-    return replace(app.context, ledger=ledger, jobs=Jobs(JobNotes(ledger), app.context.commits))
+def send(pipeline: Pipeline, body: Any, request_id: str = "r1", key: str | None = None) -> Response:
+    return pipeline.submit(body, Call(request_id), key).result(10)
 
 
-def send(router: Router, body: Any, request_id: str = "r1", key: str | None = None) -> Answer:
-    return router.submit(body, request_id, key).result(10)
+def running(pipeline: Pipeline, requests: int = 1) -> None:
+    """Return once so many requests are in progress, and a handler was called for one of them."""
+    wait_until(lambda: (len(runs), pipeline.admission.in_progress) == (1, requests), 10, every=0.002)
 
 
-def error(answer: Answer) -> tuple[int, str, str | None]:
+def error(answer: Response) -> tuple[int, str, str | None]:
     said = wire.parse(answer.body)["error"]
     return answer.status, said["code"], said.get("field")
 
 
-def test_the_same_again_is_answered_byte_for_byte_and_run_once(router: Router) -> None:
-    first = send(router, KEYED, "r1")
+def test_the_same_again_is_answered_byte_for_byte_and_run_once(pipeline: Served) -> None:
+    first = send(pipeline, KEYED, "r1")
     assert (first.status, len(runs)) == (200, 1)
     for request_id in ("r2", "r3"):
-        assert send(router, KEYED, request_id) == first
+        assert send(pipeline, KEYED, request_id) == first
     assert wire.parse(first.body)["metadata"]["request_id"] == "r1"
     assert len(runs) == 1
 
 
-def test_without_a_key_it_is_run_as_often_as_it_is_sent(router: Router) -> None:
-    answers = [send(router, ADD) for _ in range(2)]
+def test_without_a_key_it_is_run_as_often_as_it_is_sent(pipeline: Served) -> None:
+    answers = [send(pipeline, ADD) for _ in range(2)]
     assert [wire.parse(a.body)["run"] for a in answers] == [1, 2]
-    assert send(router, {**ADD, "idempotency_key": None}).status == 200
+    assert send(pipeline, {**ADD, "idempotency_key": None}).status == 200
     assert len(runs) == 3
 
 
-def test_it_is_the_same_after_a_restart(router: Router, again: Router) -> None:
-    first = send(router, KEYED)
+def test_it_is_the_same_after_a_restart(pipeline: Served, again: Served) -> None:
+    first = send(pipeline, KEYED)
     assert send(again, KEYED) == first
     assert len(runs) == 1
 
 
 @pytest.mark.parametrize(("happens", "answered"), [(True, "r1"), (False, "r2")])
 def test_an_answer_that_was_lost_is_made_anew_with_the_id_that_the_effect_is_noted_under(
-    happens: bool, answered: str, router: Router, again: Router, ledger: MuteLedger
+    happens: bool, answered: str, pipeline: Served, again: Served, ledger: MuteLedger
 ) -> None:
     body = {"operation": "NOTE", **ADDRESS, "idempotency_key": "k1", "happens": happens}
     ledger.mute = frozenset({"answer"})
-    assert wire.parse(send(router, body, "r1").body)["metadata"]["request_id"] == "r1"
+    assert wire.parse(send(pipeline, body, "r1").body)["metadata"]["request_id"] == "r1"
     for request_id in ("r2", "r3"):
         assert wire.parse(send(again, body, request_id).body)["metadata"]["request_id"] == answered
     assert len(runs) == 2
 
 
-def test_the_handler_is_told_the_key_and_what_is_known_of_it(router: Router) -> None:
-    send(router, KEYED)
-    key = runs[0].ask.key
+def test_the_handler_is_told_the_key_and_what_is_known_of_it(pipeline: Served) -> None:
+    send(pipeline, KEYED)
+    key = runs[0].key
     assert key
     assert (key.operation, key.table.table, key.text) == ("ADD", "orders", "k1")
-    assert (runs[0].ask.request_id, runs[0].ask.earlier) == ("r1", None)
+    assert (runs[0].id, runs[0].earlier) == ("r1", None)
 
 
-def test_who_asks_for_a_schedule_is_asked_before_a_commit_with_a_key_too(router: Router) -> None:
-    asked = Ask("schedule-1", still_ours=lambda: None, asked_by="schedule nightly")
-    assert router.submit(KEYED, ask=asked).result(10).status == 200
-    [context] = runs
-    assert context.ask.key is not None
-    assert (context.ask.still_ours, context.ask.asked_by) == (asked.still_ours, "schedule nightly")
+def test_who_asks_for_a_schedule_is_asked_before_a_commit_with_a_key_too(pipeline: Served) -> None:
+    asked = Call("schedule-1", commit_gate=lambda: None, requested_by="schedule nightly")
+    assert pipeline.submit(KEYED, asked).result(10).status == 200
+    [call] = runs
+    assert call.key is not None
+    assert (call.commit_gate, call.requested_by) == (asked.commit_gate, "schedule nightly")
 
 
-def test_sent_many_times_at_once_it_is_run_once_and_all_are_answered_the_same(router: Router) -> None:
+def test_sent_many_times_at_once_it_is_run_once_and_all_are_answered_the_same(pipeline: Served) -> None:
     held = {**KEYED, "held": True}
-    first = router.submit(held, "r0")
+    first = pipeline.submit(held, Call("r0"))
     assert inside.wait(10)
-    others = [router.submit(held, f"r{i}") for i in range(1, 30)]
+    others = [pipeline.submit(held, Call(f"r{i}")) for i in range(1, 30)]
+    running(pipeline, 30)
     assert not any(other.done() for other in others)
     go_on.set()
     bodies = {answer.result(10).body for answer in (first, *others)}
     assert (len(bodies), len(runs)) == (1, 1)
-    assert router.drain(10)
+    assert pipeline.drain(10)
 
 
-def test_sent_by_many_threads_at_once_it_is_run_once(router: Router) -> None:
+def test_sent_by_many_threads_at_once_it_is_run_once(pipeline: Served) -> None:
     barrier, answers = threading.Barrier(8), []
 
     def client() -> None:
         barrier.wait(10)
-        answers.append(send(router, KEYED))
+        answers.append(send(pipeline, KEYED))
 
     threads = [threading.Thread(target=client) for _ in range(8)]
     for thread in threads:
@@ -271,18 +278,18 @@ def test_sent_by_many_threads_at_once_it_is_run_once(router: Router) -> None:
         {"how": "well"},
     ],
 )
-def test_another_request_under_the_same_key_is_refused(other: dict[str, Any], router: Router) -> None:
-    first = send(router, KEYED)
+def test_another_request_under_the_same_key_is_refused(other: dict[str, Any], pipeline: Served) -> None:
+    first = send(pipeline, KEYED)
     body = wire.render({**KEYED, **other})
-    assert error(send(router, body)) == (422, "KEY_REUSED", "idempotency_key")
-    assert send(router, KEYED) == first
+    assert error(send(pipeline, body)) == (422, "KEY_REUSED", "idempotency_key")
+    assert send(pipeline, KEYED) == first
     assert len(runs) == 1
 
 
-def test_also_while_the_first_is_under_way(router: Router) -> None:
-    first = router.submit({**KEYED, "held": True})
+def test_also_while_the_first_is_under_way(pipeline: Served) -> None:
+    first = pipeline.submit({**KEYED, "held": True})
     assert inside.wait(10)
-    assert error(send(router, KEYED)) == (422, "KEY_REUSED", "idempotency_key")
+    assert error(send(pipeline, KEYED)) == (422, "KEY_REUSED", "idempotency_key")
     go_on.set()
     assert first.result(10).status == 200
 
@@ -295,11 +302,11 @@ def test_also_while_the_first_is_under_way(router: Router) -> None:
         dict(reversed(KEYED.items())),
     ],
 )
-def test_what_says_the_same_in_other_words_is_the_same(same: dict[str, Any], router: Router) -> None:
-    first = send(router, KEYED)
+def test_what_says_the_same_in_other_words_is_the_same(same: dict[str, Any], pipeline: Served) -> None:
+    first = send(pipeline, KEYED)
     body = {**same, **{k: v for k, v in KEYED.items() if k not in same}}
     for again in (body, wire.render(body), wire.render(body).decode()):
-        assert send(router, again) == first
+        assert send(pipeline, again) == first
     assert len(runs) == 1
 
 
@@ -307,219 +314,231 @@ def test_what_says_the_same_in_other_words_is_the_same(same: dict[str, Any], rou
     "elsewhere",
     [{"tenant_id": "bolt"}, {"namespace": "shop"}, {"table": "others"}, {"idempotency_key": "k2"}],
 )
-def test_a_key_is_its_tenants_namespaces_and_tables_own(elsewhere: dict[str, Any], router: Router) -> None:
-    send(router, KEYED)
-    assert wire.parse(send(router, {**KEYED, **elsewhere}).body)["run"] == 2
+def test_a_key_is_its_tenants_namespaces_and_tables_own(elsewhere: dict[str, Any], pipeline: Served) -> None:
+    send(pipeline, KEYED)
+    assert wire.parse(send(pipeline, {**KEYED, **elsewhere}).body)["run"] == 2
 
 
-def test_a_key_is_its_operations_own(router: Router) -> None:
-    send(router, KEYED)
-    assert wire.parse(send(router, {"operation": "TAKE", **ADDRESS, "idempotency_key": "k1"}).body)["run"] == 2
+def test_a_key_is_its_operations_own(pipeline: Served) -> None:
+    send(pipeline, KEYED)
+    assert wire.parse(send(pipeline, {"operation": "TAKE", **ADDRESS, "idempotency_key": "k1"}).body)["run"] == 2
 
 
 @pytest.mark.parametrize("preview", ["dry_run", "estimate"])
 class TestPreviews:
     """What only asks what a change would do has no effect that could be had twice: it has no use for its key."""
 
-    def test_it_leaves_its_key_to_the_change_itself(self, preview: str, router: Router) -> None:
-        assert send(router, {**KEYED, preview: True}).status == 200
-        first = send(router, KEYED)
+    def test_it_leaves_its_key_to_the_change_itself(self, preview: str, pipeline: Served) -> None:
+        assert send(pipeline, {**KEYED, preview: True}).status == 200
+        first = send(pipeline, KEYED)
         assert (first.status, wire.parse(first.body)["run"]) == (200, 2)
-        assert send(router, KEYED) == first
+        assert send(pipeline, KEYED) == first
 
-    def test_it_is_answered_anew_each_time(self, preview: str, router: Router, ledger: MuteLedger) -> None:
+    def test_it_is_answered_anew_each_time(self, preview: str, pipeline: Served, ledger: MuteLedger) -> None:
         ledger.mute = frozenset({"key", "answer"})
         for key in (None, "k1"):
-            assert send(router, {**KEYED, preview: True}, key=key).status == 200
-        assert [context.ask.key for context in runs] == [None, None]
+            assert send(pipeline, {**KEYED, preview: True}, key=key).status == 200
+        assert [call.key for call in runs] == [None, None]
 
-    def test_it_is_previewed_after_the_change_too(self, preview: str, router: Router) -> None:
-        send(router, KEYED)
-        assert wire.parse(send(router, {**KEYED, preview: True}).body)["run"] == 2
+    def test_it_is_previewed_after_the_change_too(self, preview: str, pipeline: Served) -> None:
+        send(pipeline, KEYED)
+        assert wire.parse(send(pipeline, {**KEYED, preview: True}).body)["run"] == 2
 
 
 class TestBesideTheBody:
     """The key may come as the header Idempotency-Key instead."""
 
-    def test_it_means_the_same_in_either_place(self, router: Router) -> None:
-        first = send(router, ADD, key="k1")
-        assert send(router, KEYED) == first
-        assert send(router, KEYED, key="k1") == first
-        assert send(router, {**ADD, "idempotency_key": None}, key="k1") == first
+    def test_it_means_the_same_in_either_place(self, pipeline: Served) -> None:
+        first = send(pipeline, ADD, key="k1")
+        assert send(pipeline, KEYED) == first
+        assert send(pipeline, KEYED, key="k1") == first
+        assert send(pipeline, {**ADD, "idempotency_key": None}, key="k1") == first
         assert len(runs) == 1
-        assert runs[0].ask.key
+        assert runs[0].key
 
     @pytest.mark.parametrize("said", ["k2", 5, ["k1"], "", {}])
-    def test_two_that_differ_are_refused(self, said: Any, router: Router) -> None:
-        answer = send(router, {**ADD, "idempotency_key": said}, key="k1")
+    def test_two_that_differ_are_refused(self, said: Any, pipeline: Served) -> None:
+        answer = send(pipeline, {**ADD, "idempotency_key": said}, key="k1")
         assert error(answer) == (400, "INVALID_REQUEST", "idempotency_key")
         assert runs == []
 
-    def test_what_changes_nothing_has_no_use_for_it(self, router: Router) -> None:
+    def test_what_changes_nothing_has_no_use_for_it(self, pipeline: Served) -> None:
         body = {"operation": "LOOK", **ADDRESS}
-        assert [wire.parse(send(router, body, key="k1").body)["run"] for _ in range(2)] == [1, 2]
-        assert error(send(router, {**body, "idempotency_key": "k1"})) == (400, "UNKNOWN_FIELD", "idempotency_key")
+        assert [wire.parse(send(pipeline, body, key="k1").body)["run"] for _ in range(2)] == [1, 2]
+        assert error(send(pipeline, {**body, "idempotency_key": "k1"})) == (400, "UNKNOWN_FIELD", "idempotency_key")
 
     @pytest.mark.parametrize("key", ["", "k" * 201])
-    def test_one_that_is_too_short_or_too_long_is_refused_by_name(self, key: str, router: Router) -> None:
-        assert error(send(router, ADD, key=key)) == (400, "INVALID_REQUEST", "idempotency_key")
-        assert error(send(router, {**ADD, "idempotency_key": key})) == (400, "INVALID_REQUEST", "idempotency_key")
+    def test_one_that_is_too_short_or_too_long_is_refused_by_name(self, key: str, pipeline: Served) -> None:
+        assert error(send(pipeline, ADD, key=key)) == (400, "INVALID_REQUEST", "idempotency_key")
+        assert error(send(pipeline, {**ADD, "idempotency_key": key})) == (400, "INVALID_REQUEST", "idempotency_key")
         assert runs == []
 
 
 class TestFailures:
     """A failure is told to those who wait for it, and then forgotten: the key is free to try again."""
 
-    def test_it_is_not_kept(self, router: Router) -> None:
+    def test_it_is_not_kept(self, pipeline: Served) -> None:
         body = {**KEYED, "how": "refused"}
-        assert error(send(router, body))[1] == "CATALOG_UNAVAILABLE"
-        assert error(send(router, body))[1] == "TABLE_NOT_FOUND"
+        assert error(send(pipeline, body))[1] == "CATALOG_UNAVAILABLE"
+        assert error(send(pipeline, body))[1] == "TABLE_NOT_FOUND"
         assert len(runs) == 2
 
     @pytest.mark.parametrize(("how", "status"), [("refused", 503), ("broken", 500)])
-    def test_those_who_waited_are_told_the_same(self, how: str, status: int, router: Router) -> None:
+    def test_those_who_waited_are_told_the_same(self, how: str, status: int, pipeline: Served) -> None:
         body = {**KEYED, "how": how, "held": True}
-        first = router.submit(body)
+        first = pipeline.submit(body)
         assert inside.wait(10)
-        others = [router.submit(body) for _ in range(3)]
+        others = [pipeline.submit(body) for _ in range(3)]
+        running(pipeline, 4)
         go_on.set()
         told = first.result(10)
         assert told.status == status
         assert all(other.result(10) == told for other in others)
-        assert (len(runs), router.drain(10)) == (1, True)
+        assert (len(runs), pipeline.drain(10)) == (1, True)
 
-    def test_what_cannot_be_meant_uses_no_key_up(self, router: Router) -> None:
-        assert error(send(router, {**KEYED, "numer": 1}))[1] == "UNKNOWN_FIELD"
-        assert send(router, KEYED).status == 200
+    def test_what_cannot_be_meant_uses_no_key_up(self, pipeline: Served) -> None:
+        assert error(send(pipeline, {**KEYED, "numer": 1}))[1] == "UNKNOWN_FIELD"
+        assert send(pipeline, KEYED).status == 200
 
     def test_a_key_whose_change_came_to_nothing_may_stand_for_another_request(
-        self, router: Router, ledger: MuteLedger
+        self, pipeline: Served, ledger: MuteLedger
     ) -> None:
         """As one that was refused before anything was noted may: for the same edit by a new plan, above all."""
-        send(router, {**NOTE, "happens": False, "fails": True})
-        [context] = runs
-        assert context.ask.key
-        noted = ledger.key(context.ask.key.id)
+        send(pipeline, {**NOTE, "happens": False, "fails": True})
+        [call] = runs
+        assert call.key
+        noted = ledger.key(call.key.id)
         assert noted is not None
         assert (noted.state, noted.answer) == ("void", None)
-        first = send(router, NOTE)
-        assert (first.status, send(router, NOTE)) == (200, first)
-        assert error(send(router, {**NOTE, "happens": False}))[1] == "KEY_REUSED"
+        first = send(pipeline, NOTE)
+        assert (first.status, send(pipeline, NOTE)) == (200, first)
+        assert error(send(pipeline, {**NOTE, "happens": False}))[1] == "KEY_REUSED"
 
     def test_that_other_request_s_answer_is_kept_as_its_own_though_it_changed_nothing(
-        self, router: Router, ledger: MuteLedger
+        self, pipeline: Served, ledger: MuteLedger
     ) -> None:
         failed = {**NOTE, "happens": False, "fails": True}
-        send(router, failed)
-        first = send(router, {**NOTE, "idle": True})
-        assert (first.status, send(router, {**NOTE, "idle": True})) == (200, first)
-        assert error(send(router, failed))[1] == "KEY_REUSED"
+        send(pipeline, failed)
+        first = send(pipeline, {**NOTE, "idle": True})
+        assert (first.status, send(pipeline, {**NOTE, "idle": True})) == (200, first)
+        assert error(send(pipeline, failed))[1] == "KEY_REUSED"
 
     def test_a_key_that_cannot_be_looked_up_is_refused_and_nothing_is_run(
-        self, router: Router, ledger: MuteLedger
+        self, pipeline: Served, ledger: MuteLedger
     ) -> None:
         """It may have happened already."""
         ledger.mute = frozenset({"key"})
-        answer = send(router, KEYED)
+        answer = send(pipeline, KEYED)
         assert error(answer)[:2] == (503, "LEDGER_UNAVAILABLE")
-        assert (answer.retry_after_s, runs, router.busy) == (1, [], False)
-        assert send(router, ADD).status == 200
+        assert (answer.retry_after_s, runs, pipeline.busy) == (1, [], False)
+        assert send(pipeline, ADD).status == 200
         ledger.mute = frozenset()
-        assert send(router, KEYED).status == 200
+        assert send(pipeline, KEYED).status == 200
 
-    def test_an_answer_that_cannot_be_stored_is_sent_all_the_same(self, router: Router, ledger: MuteLedger) -> None:
+    def test_an_answer_that_cannot_be_stored_is_sent_all_the_same(self, pipeline: Served, ledger: MuteLedger) -> None:
         ledger.mute = frozenset({"answer"})
-        assert send(router, KEYED).status == 200
-        assert not router.busy
+        assert send(pipeline, KEYED).status == 200
+        assert not pipeline.busy
 
-    def test_a_key_of_a_request_that_was_given_up_is_free_again(self, router: Router, again: Router) -> None:
-        router.close()
+    def test_a_key_of_a_request_that_was_given_up_is_free_again(self, pipeline: Served, again: Served) -> None:
+        pipeline.close()
         for _ in range(2):
-            assert error(send(router, KEYED))[1] == "SHUTTING_DOWN"
+            assert error(send(pipeline, KEYED))[1] == "SHUTTING_DOWN"
         assert send(again, KEYED).status == 200
-        assert router.drain(0)
+        assert pipeline.drain(0)
 
 
 class TestLater:
     """An answer that comes later is stored by whoever makes it; those who send the same meanwhile wait for it."""
 
-    def test_those_who_wait_are_answered_with_it(self, router: Router) -> None:
-        answers = [router.submit(PROMISE, f"r{i}") for i in range(5)]
+    def test_those_who_wait_are_answered_with_it(self, pipeline: Served) -> None:
+        answers = [pipeline.submit(PROMISE, Call(f"r{i}")) for i in range(5)]
+        running(pipeline, 5)
         assert (len(runs), any(a.done() for a in answers)) == (1, False)
-        promised[0].set_result(runs[0].reply(Done(run=1)))
-        assert len({a.result(0).body for a in answers}) == 1
-        assert router.drain(0)
+        promised[0].set_result(runs[0].respond(Done(run=1)))
+        assert len({a.result(10).body for a in answers}) == 1
+        assert pipeline.drain(0)
 
-    def test_its_key_is_looked_up_when_it_was_stored(self, router: Router, ledger: MuteLedger) -> None:
-        first = router.submit(PROMISE)
-        key, body = runs[0].ask.key, runs[0].reply(Done(run=1))
+    def test_its_key_is_looked_up_when_it_was_stored(self, pipeline: Served, ledger: MuteLedger) -> None:
+        first = pipeline.submit(PROMISE)
+        running(pipeline)
+        key, body = runs[0].key, runs[0].respond(Done(run=1))
         assert key
         ledger.answer(key.id, key.fingerprint, body)
         promised[0].set_result(body)
-        assert send(router, PROMISE) == first.result(0)
+        assert send(pipeline, PROMISE) == first.result(10)
         assert len(runs) == 1
 
-    def test_a_caller_who_hung_up_keeps_nobody_else_waiting(self, router: Router) -> None:
-        first, second = router.submit(PROMISE), router.submit(PROMISE)
+    def test_a_caller_who_hung_up_keeps_nobody_else_waiting(self, pipeline: Served) -> None:
+        first, second = pipeline.submit(PROMISE), pipeline.submit(PROMISE)
         first.cancel()
-        promised[0].set_result(runs[0].reply(Done(run=1)))
-        assert second.result(0).status == 200
-        assert router.drain(0)
+        running(pipeline, 2)
+        promised[0].set_result(runs[0].respond(Done(run=1)))
+        assert second.result(10).status == 200
+        assert pipeline.drain(0)
 
-    def test_a_stop_answers_all_who_wait_for_it(self, router: Router) -> None:
-        answers = [router.submit(PROMISE) for _ in range(3)]
-        assert not router.drain(0.02)
-        assert error(send(router, PROMISE))[1] == "SHUTTING_DOWN"
+    def test_a_stop_answers_all_who_wait_for_it(self, pipeline: Served) -> None:
+        answers = [pipeline.submit(PROMISE) for _ in range(3)]
+        running(pipeline, 3)
+        assert not pipeline.drain(0.02)
+        assert error(send(pipeline, PROMISE))[1] == "SHUTTING_DOWN"
         promised[0].set_exception(CatalogUnavailable("stopped"))
-        assert [error(a.result(0))[1] for a in answers] == ["CATALOG_UNAVAILABLE"] * 3
-        assert router.drain(0)
+        assert [error(a.result(10))[1] for a in answers] == ["CATALOG_UNAVAILABLE"] * 3
+        assert pipeline.drain(0)
 
 
 class TestJobs:
     """An answer that names a job stands for its work: while that is under way, and once it is done."""
 
-    def test_a_job_under_way_or_done_is_named_again(self, router: Router) -> None:
-        first = send(router, BEGIN)
-        assert send(router, BEGIN) == first
-        router.context.jobs.done(job_of(first), b"{}")
-        assert (send(router, BEGIN), len(runs)) == (first, 1)
+    def test_a_job_under_way_or_done_is_named_again(self, pipeline: Served) -> None:
+        first = send(pipeline, BEGIN)
+        assert send(pipeline, BEGIN) == first
+        pipeline.jobs.done(job_in(pipeline, first), b"{}")
+        assert (send(pipeline, BEGIN), len(runs)) == (first, 1)
 
     @pytest.mark.parametrize("end", ["failed", "cancelled"])
-    def test_after_one_that_came_to_nothing_it_is_begun_anew(self, end: str, router: Router) -> None:
-        first = send(router, BEGIN)
-        getattr(router.context.jobs, end)(job_of(first), b'{"code": "COMMIT_CONFLICT"}')
-        second = send(router, BEGIN)
+    def test_after_one_that_came_to_nothing_it_is_begun_anew(self, end: str, pipeline: Served) -> None:
+        first = send(pipeline, BEGIN)
+        getattr(pipeline.jobs, end)(job_in(pipeline, first), b'{"code": "COMMIT_CONFLICT"}')
+        second = send(pipeline, BEGIN)
         assert job_of(second) != job_of(first)
-        assert (send(router, BEGIN), len(runs)) == (second, 2)
+        assert (send(pipeline, BEGIN), len(runs)) == (second, 2)
 
-    def test_after_a_restart_an_interrupted_one_is_begun_anew(self, router: Router, again: Router) -> None:
-        first = send(router, BEGIN)
+    def test_after_a_restart_an_interrupted_one_is_begun_anew(self, pipeline: Served, again: Served) -> None:
+        first = send(pipeline, BEGIN)
         second = send(again, BEGIN)
-        assert router.context.jobs.describe(job_of(first))["state"] == "running", "as it knew it"
-        assert again.context.jobs.describe(job_of(first))["state"] == "interrupted"
+        assert pipeline.jobs.describe(job_of(first))["state"] == "running", "as it knew it"
+        assert again.jobs.describe(job_of(first))["state"] == "interrupted"
         assert job_of(second) != job_of(first)
         assert send(again, BEGIN) == second
 
-    def test_the_key_still_stands_for_that_request_only(self, router: Router) -> None:
-        router.context.jobs.failed(job_of(send(router, BEGIN)), b"{}")
-        assert error(send(router, {**BEGIN, "number": 7}))[1] == "KEY_REUSED"
-        assert (send(router, BEGIN).status, len(runs)) == (200, 2)
+    def test_the_key_still_stands_for_that_request_only(self, pipeline: Served) -> None:
+        pipeline.jobs.failed(job_in(pipeline, send(pipeline, BEGIN)), b"{}")
+        assert error(send(pipeline, {**BEGIN, "number": 7}))[1] == "KEY_REUSED"
+        assert (send(pipeline, BEGIN).status, len(runs)) == (200, 2)
 
-    def test_a_job_that_nobody_knows_any_more_is_named_still(self, router: Router, ledger: MuteLedger) -> None:
-        first = send(router, BEGIN)
-        router.context.jobs.failed(job_of(first), b"{}")
-        JobNotes(ledger).forget(2**62)
-        assert (send(router, BEGIN), len(runs)) == (first, 1)
+    def test_a_job_that_nobody_knows_any_more_is_named_still(self, pipeline: Served, ledger: MuteLedger) -> None:
+        first = send(pipeline, BEGIN)
+        pipeline.jobs.failed(job_in(pipeline, first), b"{}")
+        JobRecords(ledger).forget({}, 0, 2**62)
+        assert (send(pipeline, BEGIN), len(runs)) == (first, 1)
 
-    def test_where_nobody_can_say_what_became_of_it_nothing_is_begun(self, router: Router, ledger: MuteLedger) -> None:
-        router.context.jobs.failed(job_of(send(router, BEGIN)), b"{}")
+    def test_where_nobody_can_say_what_became_of_it_nothing_is_begun(
+        self, pipeline: Served, ledger: MuteLedger
+    ) -> None:
+        pipeline.jobs.failed(job_in(pipeline, send(pipeline, BEGIN)), b"{}")
         ledger.mute = frozenset({"forget_answer"})
-        assert error(send(router, BEGIN))[:2] == (503, "LEDGER_UNAVAILABLE")
-        assert (len(runs), router.busy) == (1, False)
+        assert error(send(pipeline, BEGIN))[:2] == (503, "LEDGER_UNAVAILABLE")
+        assert (len(runs), pipeline.busy) == (1, False)
         ledger.mute = frozenset()
-        assert send(router, BEGIN).status == 200
+        assert send(pipeline, BEGIN).status == 200
 
 
-def job_of(answer: Answer) -> str:
+def job_in(pipeline: Served, answer: Response) -> Job:
+    """The job that an answer names, as its process has it."""
+    return pipeline.jobs._live[job_of(answer)]
+
+
+def job_of(answer: Response) -> str:
     assert answer.status == 200, answer.body
     return str(wire.parse(answer.body)["job_id"])

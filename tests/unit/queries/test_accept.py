@@ -3,7 +3,7 @@
 import pytest
 
 from service.errors import InvalidRequest
-from service.streams.accept import wanted
+from service.queries.streaming.accept import accepted_format
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -43,7 +43,7 @@ ARROW = "application/vnd.apache.arrow.stream"
     ],
 )
 def test_the_form_that_is_wanted_most_is_given(accept: str, form: str) -> None:
-    assert wanted(accept) == form
+    assert accepted_format(accept) == form
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,6 @@ def test_the_form_that_is_wanted_most_is_given(accept: str, form: str) -> None:
 )
 def test_what_accepts_none_of_the_forms_is_refused_with_their_names(accept: str) -> None:
     with pytest.raises(InvalidRequest, match="text/csv") as refused:
-        wanted(accept)
+        accepted_format(accept)
     assert refused.value.field == "Accept"
     assert ARROW in refused.value.message

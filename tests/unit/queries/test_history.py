@@ -12,15 +12,16 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.types import LongType, NestedField
 
-from service.catalog.lineage import changes_since
+from service.catalog.lineage import row_changes_between
 from service.catalog.tables import Snapshot, Table
+from service.edits.rollback import RollbackTarget, rollback_target
 from service.errors import PlanStale, SnapshotNotFound
-from service.history.diff import Differences, Page
-from service.history.rollback import Wanted, aimed
-from service.history.snapshots import Rows, entries, newest_first, rows_of, same_rows
-from service.ledger.ledger import Begun, Ledger
-from service.moments import Moment, moment
-from service.schema import TableSchema
+from service.ledger.ledger import Ledger, NewBatch
+from service.model.as_of import Moment, moment
+from service.model.call import Call
+from service.model.schema.types import TableSchema
+from service.queries.diff import Differences, DiffPage
+from service.queries.history import CommitRows, commit_rows, history_entries, newest_first, same_rows
 from tests.fakes import QuickLedger
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
@@ -78,29 +79,29 @@ def test_what_is_not_there_is_told_with_the_oldest_that_is(table: Table) -> None
     first = append(table, None)
     append(table, None)
     for asked in (5, datetime(2001, 1, 1, tzinfo=UTC)):
-        with pytest.raises(SnapshotNotFound, match=f"the oldest it has is {first}, of 20"):
+        with pytest.raises(SnapshotNotFound, match=f"its oldest one is {first}, of 20"):
             table.snapshot_as_of(asked)
 
 
 def test_commits_are_told_with_the_requests_that_share_them(table: Table, ledger: Ledger) -> None:
     made = [append(table, None, batch=batch, rows=3) for batch in ("one", "two", "unknown")]
-    ledger.begin(Begun("one", ORDERS, table.uuid, "WRITE", ["a", "b", "c"]))
-    ledger.begin(Begun("two", ORDERS, table.uuid, "UPSERT", ["d"]))
-    found = entries(table, ledger, 10, 0)
+    ledger.begin(NewBatch("one", ORDERS, table.uuid, "WRITE", ["a", "b", "c"]))
+    ledger.begin(NewBatch("two", ORDERS, table.uuid, "UPSERT", ["d"]))
+    found = history_entries(table, ledger, 10, 0)
     assert [entry.snapshot.snapshot_id for entry in found] == made[::-1]
     assert [entry.asked and (entry.asked.operation, entry.asked.request_ids) for entry in found] == [
         None,
         ("UPSERT", ("d",)),
         ("WRITE", ("a", "b", "c")),
     ]
-    assert [entry.rows for entry in found] == [Rows(3)] * 3
-    assert [entry.snapshot.snapshot_id for entry in entries(table, ledger, 1, 1)] == [made[1]]
+    assert [entry.rows for entry in found] == [CommitRows(3)] * 3
+    assert [entry.snapshot.snapshot_id for entry in history_entries(table, ledger, 1, 1)] == [made[1]]
 
 
 def test_a_snapshot_that_the_table_was_taken_back_behind_is_no_ancestor(table: Table, ledger: Ledger) -> None:
     first, second = append(table, None), append(table, None)
     table.iceberg.manage_snapshots().rollback_to_snapshot(first).commit()
-    found = entries(table, ledger, 10, 0)
+    found = history_entries(table, ledger, 10, 0)
     assert [(entry.snapshot.snapshot_id, entry.is_current, entry.is_ancestor) for entry in found] == [
         (second, False, False),
         (first, True, True),
@@ -121,11 +122,11 @@ class TestWhereSnapshotsHaveExpired:
         return made
 
     def test_what_is_older_is_an_ancestor_still(self, table: Table, ledger: Ledger, made: list[int]) -> None:
-        found = entries(table, ledger, 10, 0)
+        found = history_entries(table, ledger, 10, 0)
         assert [entry.snapshot.snapshot_id for entry in found if entry.is_ancestor] == made[::-1]
 
     def test_how_many_changes_there_were_is_known_up_to_them(self, table: Table, made: list[int]) -> None:
-        assert [changes_since(table, one) for one in made] == [None, 1, 0]
+        assert [row_changes_between(table, one) for one in made] == [None, 1, 0]
 
     def test_a_plan_from_before_them_is_stale_because_nobody_knows(self, table: Table, made: list[int]) -> None:
         assert "is unknown, as snapshots between have expired" in stale(table, made[0])
@@ -140,7 +141,7 @@ class TestWhereSnapshotsHaveExpired:
 def stale(table: Table, expected_id: int) -> str:
     """Why a rollback that was thought out at a snapshot is refused."""
     with pytest.raises(PlanStale) as refused:
-        aimed(Wanted(0, "snapshot_id", expected_id)).check(table)
+        rollback_target(RollbackTarget(0, "snapshot_id", expected_id)).check(table)
     return refused.value.message
 
 
@@ -152,26 +153,26 @@ def snapshot(number: int = 1, parent: int | None = None, schema_id: int = 0, **s
 @pytest.mark.parametrize(
     ("summary", "rows"),
     [
-        ({"operation": "append", "added_records": 3}, Rows(3)),
-        ({"operation": "overwrite", "added_records": 3, "deleted_records": 5}, Rows(3, 5)),
-        ({"operation": "replace", "added_records": 5, "deleted_records": 5}, Rows()),
-        ({"operation": "append", "firn_fence": "batch"}, Rows()),
-        ({"operation": "delete", "added_position_deletes": 2}, Rows(0, 2)),
-        ({"operation": "delete", "deleted_records": 9, "removed_position_deletes": 2}, Rows(0, 7)),
-        ({"operation": "delete", "added_position_deletes": 3, "removed_position_deletes": 2}, Rows(0, 1)),
-        ({}, Rows()),
+        ({"operation": "append", "added_records": 3}, CommitRows(3)),
+        ({"operation": "overwrite", "added_records": 3, "deleted_records": 5}, CommitRows(3, 5)),
+        ({"operation": "replace", "added_records": 5, "deleted_records": 5}, CommitRows()),
+        ({"operation": "append", "firn_fence": "batch"}, CommitRows()),
+        ({"operation": "delete", "added_position_deletes": 2}, CommitRows(0, 2)),
+        ({"operation": "delete", "deleted_records": 9, "removed_position_deletes": 2}, CommitRows(0, 7)),
+        ({"operation": "delete", "added_position_deletes": 3, "removed_position_deletes": 2}, CommitRows(0, 1)),
+        ({}, CommitRows()),
     ],
 )
-def test_rows_that_came_and_went_are_those_of_the_summary(summary: dict[str, Any], rows: Rows) -> None:
-    assert rows_of(snapshot(**summary)) == rows
+def test_rows_that_came_and_went_are_those_of_the_summary(summary: dict[str, Any], rows: CommitRows) -> None:
+    assert commit_rows(snapshot(**summary)) == rows
 
 
 def test_an_edit_says_itself_what_it_did() -> None:
     edit = json.dumps({"updated": 1, "deleted": 2, "inserted": 3, "unchanged": 4})
     copied = {"operation": "overwrite", "added_records": 100, "deleted_records": 99}
-    assert rows_of(snapshot(firn_edit=edit, **copied)) == Rows(3, 2, 1)
+    assert commit_rows(snapshot(firn_edit=edit, **copied)) == CommitRows(3, 2, 1)
     undo = json.dumps({"removed": 4, "restored": 5, "files": 1, "operation": "UPDATE"})
-    assert rows_of(snapshot(firn_edit=undo, **copied)) == Rows(5, 4)
+    assert commit_rows(snapshot(firn_edit=undo, **copied)) == CommitRows(5, 4)
 
 
 def test_format_one_orders_its_snapshots_by_time() -> None:
@@ -251,7 +252,7 @@ class TestTheKeyOfADiff:
         nothing: Any = None  # rows that are the same are not compared
         [one] = table.snapshots()
         fresh = Table(table.name, table.iceberg.refresh())
-        return Differences(nothing, nothing, nothing).between(fresh, one, one, key_cols, Page(1)).keys
+        return Differences(nothing, nothing, nothing).between(Call("r"), fresh, one, one, key_cols, DiffPage(1)).keys
 
     def test_is_the_tables_also_where_it_came_after_the_snapshot(self, table: Table) -> None:
         with table.iceberg.update_schema() as change:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.rows import json_rows, to_arrow
+from service.engine.session.rows import json_rows, to_arrow
 from service.errors import InvalidQuery
-from service.records import read_records
-from service.streams import csv
-from service.streams.encode import encoded
-from service.wire import render
+from service.model.records import read_records
+from service.model.wire import render
+from service.queries.streaming import csv
+from service.queries.streaming.encode import encode
 from tests.strategies import decimals, records, schemas
 
 _CELL = re.compile(r'("(?:[^"]|"")*"|[^",\r\n]*)(,|\r\n)')
@@ -104,7 +104,7 @@ def test_duckdb_reads_back_what_was_written(tmp_path: Any) -> None:
     texts = ["plain", "a,b", 'q"q', "line\r\nbreak", "", None, "null", "é😀", " pad "]
     batch = pa.record_batch({"n": pa.array(range(len(texts))), "t": texts})
     path = tmp_path / "x.csv"
-    path.write_bytes(b"".join(encoded("csv", batch.schema, [batch.slice(0, 4), batch.slice(4)])))
+    path.write_bytes(b"".join(encode("csv", batch.schema, [batch.slice(0, 4), batch.slice(4)])))
     read = duckdb.sql(
         f"SELECT n, t FROM read_csv('{path}', header=true, quote='\"', columns={{'n': 'BIGINT', 't': 'VARCHAR'}}, "
         "allow_quoted_nulls=false) ORDER BY n"
@@ -116,20 +116,20 @@ def test_duckdb_reads_back_what_was_written(tmp_path: Any) -> None:
 def test_a_text_that_is_not_utf8_is_refused_and_not_passed_on(form: Any) -> None:
     broken = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
     with pytest.raises(InvalidQuery, match="not UTF-8"):
-        list(encoded(form, pa.schema({"t": pa.string()}), [pa.record_batch({"t": broken})]))
+        list(encode(form, pa.schema({"t": pa.string()}), [pa.record_batch({"t": broken})]))
 
 
 def test_without_rows_there_are_still_the_columns() -> None:
     schema = pa.schema({"a": pa.int64(), "b": pa.string()})
-    assert b"".join(encoded("csv", schema, [])) == b"a,b\r\n"
-    read = pa.ipc.open_stream(b"".join(encoded("arrow", schema, []))).read_all()
+    assert b"".join(encode("csv", schema, [])) == b"a,b\r\n"
+    read = pa.ipc.open_stream(b"".join(encode("arrow", schema, []))).read_all()
     assert (read.schema, read.num_rows) == (schema, 0)
 
 
 def test_many_batches_make_few_chunks_and_each_row_once() -> None:
     schema = pa.schema({"n": pa.int64()})
     batches = [pa.record_batch({"n": pa.array(range(i, i + 1000), pa.int64())}) for i in range(0, 500_000, 1000)]
-    chunks = list(encoded("arrow", schema, batches))
+    chunks = list(encode("arrow", schema, batches))
     assert pa.ipc.open_stream(b"".join(chunks)).read_all()["n"].to_pylist() == list(range(500_000))
     assert max(map(len, chunks)) < 300 * 1024
     assert len(chunks) < 20

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from service.catalog.tables import Snapshot, Table
-from service.commits.holds import Holds
-from service.engine.engine import Engine
+from service.commits.holds import SnapshotHolds
+from service.engine.session.engine import Engine
 from service.errors import EngineUnavailable, StorageUnavailable, TooManyRequests
-from service.names import TableName
-from service.schema import parse_schema
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.schema.definition import parse_schema
+from service.queries.streaming.streams import Streams
 from service.settings import LimitSettings
-from service.streams.caller import Caller
-from service.streams.streams import Streams
 from tests.fakes import FakeTable
 from tests.harness import wait_until
 
@@ -49,6 +49,9 @@ class Batches:
 class Running:
     """An engine without Spark: it runs a job with no session."""
 
+    def run_for(self, call: Call, job: Any, *args: Any, **how: Any) -> Any:
+        return self.run(job, *args, **how)
+
     def run(self, job: Callable[[Any], Any]) -> Any:
         return job(None)
 
@@ -64,16 +67,16 @@ class House:
     """Streams with a limit, and what they hold."""
 
     def __init__(self, most: int = 2) -> None:
-        self.holds = Holds()
+        self.holds = SnapshotHolds()
         self.streams = Streams(LimitSettings(streams=most), cast(Engine, Running()), self.holds)
         self.asked: dict[str, Any] = {}
 
-    def open(self, batches: Batches, caller: Caller | None = None, read: Table | None = None) -> Any:
+    def open(self, batches: Batches, caller: Call | None = None, read: Table | None = None) -> Any:
         def job(session: Any, **asked: Any) -> Any:
             self.asked = asked
             return batches
 
-        return self.streams.open(job, "csv", caller or Caller(), "r1", [(read or table(), 7)])
+        return self.streams.open(job, "csv", caller or Call(), "r1", [(read or table(), 7)])
 
     @property
     def empty(self) -> bool:
@@ -134,8 +137,8 @@ def test_more_streams_than_the_limit_are_told_to_come_back_and_have_room_afterwa
 
 
 def test_nothing_is_begun_for_a_caller_who_has_hung_up() -> None:
-    house, caller = House(), Caller()
-    caller.hang_up()
+    house, caller = House(), Call()
+    caller.cancel()
     with pytest.raises(EngineUnavailable):
         house.open(Batches(), caller)
     assert house.asked == {}
@@ -143,13 +146,13 @@ def test_nothing_is_begun_for_a_caller_who_has_hung_up() -> None:
 
 
 def test_a_caller_who_hangs_up_is_told_to_what_works_for_them_then_and_to_nothing_else() -> None:
-    caller, told = Caller(), []
-    with caller.telling(lambda: told.append("over")):
+    caller, told = Call(), []
+    with caller.cancelling(lambda: told.append("over")):
         pass
-    with caller.telling(lambda: told.append("now")):
-        caller.hang_up()
-        caller.hang_up()
-    with caller.telling(lambda: told.append("late")):
+    with caller.cancelling(lambda: told.append("now")):
+        caller.cancel()
+        caller.cancel()
+    with caller.cancelling(lambda: told.append("late")):
         pass
     assert told == ["now", "late"]
 

@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 
 from service.catalog.tables import Table
-from service.commits.ask import Ask, Key
 from service.errors import (
     CatalogUnavailable,
     FirnError,
@@ -19,11 +18,12 @@ from service.errors import (
     TableExists,
     TableNotFound,
 )
-from service.ledger.compactions import CompactionNote, CompactionNotes
-from service.ledger.jobs import JobNote, JobNotes
+from service.ledger.jobs import JobRecord, JobRecords
 from service.ledger.schedules import Schedule, ScheduleNotes
-from service.names import CHANGES_PROPERTY, DROPPED_PLACE, TableName
+from service.model.call import Call, IdempotencyKey
+from service.model.names import CHANGES_PROPERTY, DROPPED_PLACE, TableName
 from tests.fakes import FakeCatalog
+from tests.jobs import compaction
 from tests.unit.desk import ASK, NEW, ORDERS, OTHERS, SCHEMA, Desk
 
 HOUR_MS = 3_600_000
@@ -108,36 +108,37 @@ class TestRename:
             desk.life.rename(ORDERS, "orders", ASK)
 
     def test_schedules_jobs_and_the_compaction_log_follow_and_those_of_other_tables_stay(self, desk: Desk) -> None:
-        notes, log, jobs = ScheduleNotes(desk.ledger), CompactionNotes(desk.ledger), JobNotes(desk.ledger)
+        notes, jobs = ScheduleNotes(desk.ledger), JobRecords(desk.ledger)
         for table in ("orders", "others"):
             notes.put(schedule(table), replacing=False)
-            log.begin(compaction(named(table), desk.catalog.tables[named(table)].uuid))
-            jobs.begin(job(named(table), desk.catalog.tables[named(table)].uuid))
+            uuid = desk.catalog.tables[named(table)].uuid
+            compaction(jobs, f"c-{table}", named(table), uuid, 1)
+            jobs.begin(JobRecord(f"j-{table}", "BULK", named(table), uuid, "done", listed=True, ended_ms=2))
         desk.life.rename(ORDERS, "new", ASK)
-        assert {note.id: note.table.table for note in jobs.latest("acme", "shop", 9)} == {
+        assert {job.id: job.table.table for job in jobs.listed("acme", "shop", 9, 0)} == {
             "j-orders": "new",
             "j-others": "others",
         }
         assert {one.name: one.table for one in notes.of_tenant("acme")} == {"of-orders": "new", "of-others": "others"}
-        assert {note.table.table for note in log.unfinished()} == {"new", "others"}
+        assert {job.id: job.table.table for job in jobs.log("COMPACT", 9)} == {"c-orders": "new", "c-others": "others"}
 
     def test_a_change_that_was_committed_before_it_is_still_found_after_it(self, desk: Desk) -> None:
-        key = Key("WRITE", ORDERS, "k", "print")
+        key = IdempotencyKey("WRITE", ORDERS, "k", "print")
         table = desk.catalog.load(ORDERS)
-        desk.commits.begin("b1", table, "WRITE", [Ask("r", key)])
+        desk.commits.batches.begin("b1", table, "WRITE", [Call("r", key)])
         made = desk.catalog.append(ORDERS, "b1")
         desk.life.rename(ORDERS, "new", ASK)
-        happened = desk.restarted().commits.happened(desk.retry(key))
+        happened = desk.restarted().commits.earlier_batch(desk.retry(key))
         assert happened
         assert happened.snapshot_id == made
 
     def test_also_after_the_table_was_dropped_and_another_has_its_name(self, desk: Desk) -> None:
-        key = Key("WRITE", ORDERS, "k", "print")
-        desk.commits.begin("b1", desk.catalog.load(ORDERS), "WRITE", [Ask("r", key)])
+        key = IdempotencyKey("WRITE", ORDERS, "k", "print")
+        desk.commits.batches.begin("b1", desk.catalog.load(ORDERS), "WRITE", [Call("r", key)])
         made = desk.catalog.append(ORDERS, "b1")
         desk.life.drop(ORDERS, ASK, purge=False)
         desk.catalog.create(ORDERS, SCHEMA, (), {})
-        happened = desk.commits.happened(desk.retry(key))
+        happened = desk.commits.earlier_batch(desk.retry(key))
         assert happened
         assert happened.snapshot_id == made
 
@@ -249,16 +250,16 @@ class TestRestore:
         assert desk.life.restore(ORDERS, None, None, ASK) == ORDERS
 
 
-def rename(desk: Desk, ask: Ask) -> None:
-    desk.life.rename(ORDERS, "new", ask)
+def rename(desk: Desk, call: Call) -> None:
+    desk.life.rename(ORDERS, "new", call)
 
 
-def drop(desk: Desk, ask: Ask) -> None:
-    desk.life.drop(ORDERS, ask, purge=False)
+def drop(desk: Desk, call: Call) -> None:
+    desk.life.drop(ORDERS, call, purge=False)
 
 
-def restore(desk: Desk, ask: Ask) -> None:
-    desk.life.restore(ORDERS, None, None, ask)
+def restore(desk: Desk, call: Call) -> None:
+    desk.life.restore(ORDERS, None, None, call)
 
 
 STEPS = {"RENAME_TABLE": rename, "DROP_TABLE": drop, "RESTORE_TABLE": restore}
@@ -270,13 +271,13 @@ STEPS = {"RENAME_TABLE": rename, "DROP_TABLE": drop, "RESTORE_TABLE": restore}
 def test_a_step_that_a_crash_cut_in_half_is_done_once_when_it_is_sent_again(
     desk: Desk, operation: str, done: bool, recovers: bool
 ) -> None:
-    step, key = STEPS[operation], Key(operation, ORDERS, "k", "print")
+    step, key = STEPS[operation], IdempotencyKey(operation, ORDERS, "k", "print")
     uuid = desk.catalog.tables[ORDERS].uuid
     if operation == "RESTORE_TABLE":
         drop(desk, ASK)
     (frail(desk).after if done else frail(desk).before).append(Killed())
     with pytest.raises(Killed):
-        step(desk, Ask("r1", key))
+        step(desk, Call("r1", key))
     again = desk.restarted()
     if recovers:
         assert again.commits.recover() == 1
@@ -322,13 +323,13 @@ def test_a_step_whose_end_the_ledger_could_not_note_is_noted_later(desk: Desk, m
         patched.setattr(type(desk.lives), "end", mute)
         desk.life.rename(ORDERS, "new", ASK)
     assert desk.notes() == [("begun", None)]
-    desk.commits.find_out()
+    desk.commits.resolve()
     assert desk.notes() == [("done", 0)]
 
 
 class TestOnline:
     def test_an_offline_table_is_listed_whatever_becomes_of_its_name(self, desk: Desk) -> None:
-        desk.life.set_online(desk.catalog.load(ORDERS), False)
+        desk.life.set_online(desk.catalog.load(ORDERS), False, ASK)
         assert desk.life.offline("acme", "shop") == ["orders"]
         desk.life.rename(ORDERS, "new", ASK)
         assert desk.life.offline("acme", "shop") == ["new"]
@@ -336,12 +337,12 @@ class TestOnline:
         assert desk.life.offline("acme", "shop") == []
         desk.life.restore(NEW, None, None, ASK)
         assert desk.life.offline("acme", "shop") == ["new"]
-        desk.life.set_online(desk.catalog.load(NEW), True)
+        desk.life.set_online(desk.catalog.load(NEW), True, ASK)
         assert desk.life.offline("acme", "shop") == []
         assert desk.catalog.tables[NEW].properties == {}
 
     def test_another_table_of_its_name_is_not(self, desk: Desk) -> None:
-        desk.life.set_online(desk.catalog.load(ORDERS), False)
+        desk.life.set_online(desk.catalog.load(ORDERS), False, ASK)
         desk.catalog.drop(desk.catalog.load(ORDERS), purge=False)
         desk.catalog.create(ORDERS, SCHEMA, (), {})
         assert desk.life.offline("acme", "shop") == []
@@ -349,7 +350,7 @@ class TestOnline:
 
 @pytest.mark.parametrize("done", [False, True])
 def test_what_became_of_a_change_of_metadata_that_a_crash_cut_short_the_table_says(desk: Desk, done: bool) -> None:
-    key = Key("ALTER_TABLE", ORDERS, "k", "print")
+    key = IdempotencyKey("ALTER_TABLE", ORDERS, "k", "print")
     made: list[str] = []
 
     def change(table: Table, batch: str) -> Table:
@@ -361,9 +362,9 @@ def test_what_became_of_a_change_of_metadata_that_a_crash_cut_short_the_table_sa
         return table
 
     with pytest.raises(Killed):
-        desk.commits.reshape(desk.catalog.load(ORDERS), "ALTER_TABLE", Ask("r", key), change)
+        desk.commits.alter(desk.catalog.load(ORDERS), "ALTER_TABLE", Call("r", key), change)
     again = desk.restarted()
-    again.commits.reshape(again.catalog.load(ORDERS), "ALTER_TABLE", again.retry(key), change)
+    again.commits.alter(again.catalog.load(ORDERS), "ALTER_TABLE", again.retry(key), change)
     assert len(made) == (1 if done else 2)
 
 
@@ -372,7 +373,7 @@ def test_a_change_of_metadata_that_is_refused_is_void(desk: Desk) -> None:
         raise InvalidRequest("it cannot be")
 
     with pytest.raises(InvalidRequest):
-        desk.commits.reshape(desk.catalog.load(ORDERS), "ALTER_TABLE", ASK, change)
+        desk.commits.alter(desk.catalog.load(ORDERS), "ALTER_TABLE", ASK, change)
     assert desk.notes() == [("void", None)]
 
 
@@ -461,11 +462,3 @@ def schedule(table: str) -> Schedule:
     return Schedule(
         f"id-{table}", "acme", f"of-{table}", "0 2 * * *", "UTC", 0, "table", "shop", table, "{}", True, True, 1, 2
     )
-
-
-def job(name: TableName, uuid: str) -> JobNote:
-    return JobNote(f"j-{name.table}", "COMPACT", name, uuid, "done", None, "{}", b"{}", 1, 2)
-
-
-def compaction(name: TableName, uuid: str) -> CompactionNote:
-    return CompactionNote(f"c-{name.table}", name, uuid, "auto", "running", "{}", None, None, None, 1)

@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
-from service.commits.ask import Ask, Key
 from service.commits.commit import TRIES
-from service.engine.swap import Moved
+from service.engine.iceberg.swap import TableChanged
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -30,17 +29,18 @@ from service.errors import (
     TableNotFound,
     TooManyRequests,
 )
-from service.schema import parse_schema
-from service.writes.batch import Batches, Committed, PartlyMoved
-from service.writes.entry import Entry, Written, together
-from tests.fakes import FakeCatalog, FakeEngine, FakeOwners, FakeUpkeep, Rows
+from service.model.call import Call, IdempotencyKey
+from service.model.schema.definition import parse_schema
+from service.writes.batch import CommittedWrites, PartlyMoved, WriteBatches
+from service.writes.entry import PendingWrite, WriteOutcome, together
+from tests.fakes import FakeCatalog, FakeOwners, FakeUpkeep, Rows
 from tests.harness import wait_until
 from tests.unit.desk import ORDERS, SCHEMA, Desk
 
 WIDER = parse_schema({"fields": {"id": {"type": "long"}, "note": {"type": "string"}}})
 
 
-def reply(written: Written) -> bytes:
+def reply(written: WriteOutcome) -> bytes:
     check = written.check
     said = [written.records, written.snapshot_id, written.requests_in_batch, written.records_in_batch]
     return json.dumps([*said, check.compaction_recommended, check.small_files_count]).encode()
@@ -61,22 +61,23 @@ class Notes(ThreadPoolExecutor):
 class Bench(Desk):
     """Batches over a desk, an engine in memory, and what became of every entry."""
 
-    def __init__(self, path: Path, check_every: int = 1_000_000, *, catalog: FakeCatalog | None = None) -> None:
-        super().__init__(path, catalog=catalog)
-        self.engine = FakeEngine(self.catalog)
-        self.batches = Batches(self.engine.as_engine, self.commits, FakeUpkeep(check_every).as_upkeep)
-        self.batches._notes = self.noting = Notes()
+    def __init__(
+        self, ledger_file: Path, check_every: int = 1_000_000, *, catalog: FakeCatalog | None = None, **parts: Any
+    ) -> None:
+        super().__init__(ledger_file, catalog=catalog, **parts)
+        self.batches = WriteBatches(self.engine.as_engine, self.commits, FakeUpkeep(check_every).as_upkeep)
+        self.commits.batches._notes = self.noting = Notes()
 
-    def entry(self, *ids: int, key: str | None = None) -> Entry:
-        ask = Ask(f"r{ids}", Key("WRITE", ORDERS, key, f"print of {ids}") if key else None)
-        made = Entry(ORDERS, ask, [{"id": i} for i in ids], 10, reply)
+    def entry(self, *ids: int, key: str | None = None) -> PendingWrite:
+        call = Call(f"r{ids}", IdempotencyKey("WRITE", ORDERS, key, f"print of {ids}") if key else None)
+        made = PendingWrite(ORDERS, call, [{"id": i} for i in ids], 10, reply)
         made.fit(self.catalog.load(ORDERS))
         return made
 
-    def entries(self, count: int) -> list[Entry]:
+    def entries(self, count: int) -> list[PendingWrite]:
         return [self.entry(i) for i in range(count)]
 
-    def commit(self, entries: list[Entry]) -> list[Committed]:
+    def commit(self, entries: list[PendingWrite]) -> list[CommittedWrites]:
         made = self.batches.commit(entries)
         for done in made:
             self.batches.answer(done)
@@ -94,12 +95,12 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path / "ledger.db")
 
 
-def told(entry: Entry) -> list[Any]:
+def told(entry: PendingWrite) -> list[Any]:
     said: list[Any] = json.loads(entry.answer.result(0))
     return said
 
 
-def failure(entry: Entry) -> BaseException | None:
+def failure(entry: PendingWrite) -> BaseException | None:
     return entry.answer.exception(0)
 
 
@@ -173,7 +174,7 @@ class TestTheNote:
 
     def test_the_files_are_written_meanwhile_and_the_commit_waits_for_the_note(self, bench: Bench) -> None:
         writing, go_on = threading.Event(), threading.Event()
-        begin = bench.commits.begin
+        begin = bench.commits.batches.begin
 
         def slowly(*args: Any) -> None:
             assert writing.wait(5), "the job must not wait for the note to begin"
@@ -182,7 +183,7 @@ class TestTheNote:
             noted.set()
 
         noted = threading.Event()
-        bench.commits.begin = slowly  # type: ignore[method-assign, assignment]  # as a slow disk would
+        bench.commits.batches.begin = slowly  # type: ignore[method-assign, assignment]  # as a slow disk would
         bench.engine.writing = lambda rows: writing.set()
         bench.engine.committing = lambda rows: seen.append(noted.is_set())
         seen: list[bool] = []
@@ -208,9 +209,9 @@ class TestTheNote:
         entries = [bench.entry(1, key="k1"), bench.entry(2), bench.entry(3, key="k3")]
         stored: list[tuple[bytes | None, bytes]] = []
         for entry in entries:
-            key = entry.ask.key
+            key = entry.call.key
 
-            def look(done: Any, key: Key | None = key) -> None:
+            def look(done: Any, key: IdempotencyKey | None = key) -> None:
                 known = bench.ledger.key(key.id) if key else None
                 stored.append((known.answer if known else None, done.result()))
 
@@ -226,24 +227,24 @@ class TestTheNote:
         assert told(entry)[:2] == [2, made.snapshot_id]
         assert bench.notes() == [("begun", None)]
         bench.ledger.mute = frozenset()
-        assert entry.ask.key
-        happened = bench.commits.happened(bench.retry(entry.ask.key))
+        assert entry.call.key
+        happened = bench.commits.earlier_batch(bench.retry(entry.call.key))
         assert happened
         assert (happened.snapshot_id, happened.requests, happened.records) == (made.snapshot_id, 2, 3)
 
     def test_a_key_is_noted_with_the_batch_that_it_was_last_tried_in(self, bench: Bench) -> None:
         entries = [bench.entry(i, key=f"k{i}") for i in range(4)]
         bench.engine.writing = guilty(2)
-        made = {entry.ask.request_id: done.batch for done in bench.commit(entries) for entry in done.entries}
+        made = {entry.call.id: done.batch for done in bench.commit(entries) for entry in done.entries}
         for entry in entries:
-            assert entry.ask.key
-            known = bench.ledger.key(entry.ask.key.id)
+            assert entry.call.key
+            known = bench.ledger.key(entry.call.key.id)
             assert known
             if entry is entries[2]:
                 assert known.answer is None
-                assert bench.commits.happened(bench.retry(entry.ask.key)) is None
+                assert bench.commits.earlier_batch(bench.retry(entry.call.key)) is None
             else:
-                assert (known.batch, known.answer) == (made[entry.ask.request_id], entry.answer.result(0))
+                assert (known.batch, known.answer) == (made[entry.call.id], entry.answer.result(0))
 
 
 class TestGuilt:
@@ -304,7 +305,7 @@ class TestGuilt:
         assert [entry for done in made for entry in done.entries] == [e for e in entries if failure(e) is None]
         found = len([i for i in bad if i < count])
         assert len(bench.engine.tries) <= 1 + 2 * found * math.ceil(math.log2(count) if count > 1 else 0)
-        bench.batches.close()
+        bench.commits.close()
 
 
 class TestSharedFailure:
@@ -436,7 +437,7 @@ class TestMoved:
     def test_a_changed_schema_sends_all_back_and_nothing_is_written(self, bench: Bench) -> None:
         entries = bench.entries(3)
         bench.catalog.evolve(ORDERS, WIDER)
-        with pytest.raises(Moved):
+        with pytest.raises(TableChanged):
             bench.commit(entries)
         assert not any(e.answer.done() for e in entries)
         assert (bench.ids, bench.notes()) == ([], [("void", None)])
@@ -445,7 +446,7 @@ class TestMoved:
         entries = bench.entries(3)
         bench.catalog.drop(bench.catalog.load(ORDERS), purge=False)
         bench.catalog.create(ORDERS, SCHEMA, (), {})
-        with pytest.raises(Moved):
+        with pytest.raises(TableChanged):
             bench.commit(entries)
         assert bench.history() == 0
 
@@ -495,8 +496,8 @@ class TestKeysElsewhere:
         return here, there
 
     def begin(self, there: Bench, *keys: str, batch: str = "theirs") -> None:
-        asks = [Ask("r", Key("WRITE", ORDERS, key, "print")) for key in keys]
-        there.commits.begin(batch, there.catalog.load(ORDERS), "WRITE", asks)
+        calls = [Call("r", IdempotencyKey("WRITE", ORDERS, key, "print")) for key in keys]
+        there.commits.batches.begin(batch, there.catalog.load(ORDERS), "WRITE", calls)
 
     @pytest.mark.parametrize("taken", [(0,), (3,), (1, 2), (0, 2, 4)])
     def test_only_those_are_refused(self, both: tuple[Bench, Bench], taken: tuple[int, ...]) -> None:
@@ -544,7 +545,7 @@ class TestKeysElsewhere:
             halves = (ids[:4], ids[2:])
             parts = [[bench.entry(i, key=f"k{i}") for i in wanted] for bench, wanted in zip(both, halves, strict=True)]
 
-            def commit(bench: Bench, part: list[Entry], meet: threading.Barrier = meet) -> None:
+            def commit(bench: Bench, part: list[PendingWrite], meet: threading.Barrier = meet) -> None:
                 meet.wait()
                 bench.commit(part)
 
@@ -579,13 +580,13 @@ class TestKeysElsewhere:
         if when == "writing":
             here.engine.writing = take_over
         else:
-            begin = here.commits.begin
+            begin = here.commits.batches.begin
 
             def and_lose(*args: Any) -> None:
                 begin(*args)
                 take_over([])
 
-            here.commits.begin = and_lose  # type: ignore[method-assign, assignment]  # just before the commit
+            here.commits.batches.begin = and_lose  # type: ignore[method-assign, assignment]  # just before the commit
         [made] = here.commit(entries)
         assert made.batch != taken[0]
         assert (here.ids, there.catalog.fences) == ([1, 2], taken)
@@ -612,7 +613,7 @@ class TestTogether:
     def test_absent_values_are_null_in_every_entry(self, bench: Bench) -> None:
         bench.catalog.evolve(ORDERS, WIDER)
         table = bench.catalog.load(ORDERS)
-        entries = [Entry(ORDERS, Ask("r"), [record], 1, reply) for record in ({"id": 1}, {"note": "n"}, {})]
+        entries = [PendingWrite(ORDERS, Call("r"), [record], 1, reply) for record in ({"id": 1}, {"note": "n"}, {})]
         for entry in entries:
             entry.fit(table)
         rows = [{"id": 1, "note": None}, {"id": None, "note": "n"}, {"id": None, "note": None}]
@@ -625,14 +626,14 @@ class TestClosed:
     def test_what_was_committed_is_answered_though_its_end_is_not_noted(self, bench: Bench) -> None:
         entries = bench.entries(2)
         [made] = bench.batches.commit(entries)
-        bench.batches.close()
+        bench.commits.close()
         bench.batches.answer(made)
         assert [told(e)[1] for e in entries] == [made.snapshot_id] * 2
         assert bench.restarted().commits.recover() == 1
         assert bench.notes() == [("done", made.snapshot_id)]
 
     def test_what_cannot_be_noted_any_more_is_refused_at_once_and_not_committed(self, bench: Bench) -> None:
-        bench.batches.close()
+        bench.commits.close()
         entries = bench.entries(8)
         assert bench.commit(entries) == []
         assert all(isinstance(failure(e), ShuttingDown) for e in entries)
@@ -641,5 +642,7 @@ class TestClosed:
 
 def test_no_thread_is_left_of_a_closed_one(bench: Bench) -> None:
     bench.commit(bench.entries(1))
-    bench.batches.close()
-    wait_until(lambda: not [t for t in threading.enumerate() if t in bench.batches._notes._threads], 5, every=0.01)
+    bench.commits.close()
+    wait_until(
+        lambda: not [t for t in threading.enumerate() if t in bench.commits.batches._notes._threads], 5, every=0.01
+    )

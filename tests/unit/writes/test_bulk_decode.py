@@ -16,15 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.bulk import fit, ipc, lines
-from service.bulk.body import Body, Gone
-from service.bulk.decode import ARROW, CSV, DECODERS, NDJSON, decoder
-from service.bulk.target import target_schema
-from service.engine.rows import to_arrow
+from service.engine.session.rows import to_arrow
 from service.errors import BodyTooLarge, FirnError, InvalidRecord, InvalidRequest
-from service.records import read_records
-from service.schema import Field, TableSchema, parse_schema
-from service.wire import parse
+from service.model.records import read_records
+from service.model.schema.definition import parse_schema
+from service.model.schema.types import Field, TableSchema
+from service.model.wire import parse
+from service.writes.bulk import fit, ipc, lines
+from service.writes.bulk.body import Body, ClientGone
+from service.writes.bulk.decode import ARROW, CSV, DECODERS, NDJSON, decoder
+from service.writes.bulk.target import target_schema
 from tests.strategies import json_text, leaves, records, same, schemas
 
 PERSON = parse_schema(
@@ -231,8 +232,8 @@ def test_records_that_pieces_cut_anywhere_are_whole() -> None:
         ("", "the CSV has no header"),
         ("\n\n", "the CSV has no header"),
         ("id,nmae\n1,x\n", "line 1: nmae: there is no such field; did you mean 'name'?"),
-        ("id,id\n", "line 1: id: it stands twice"),
-        ("name\n", "line 1: id: it is required and missing"),
+        ("id,id\n", "line 1: id: it is sent twice"),
+        ("name\n", "line 1: id: it is required but missing"),
         ("id,name\n1,x\n2\n", "line 3: it has 1 field(s), the header has 2"),
         ("id,name\n1,x,y\n", "line 2: it has 3 field(s), the header has 2"),
         ('id,name\n1,x"y\n2,"z"\n', "line 2: field 2 is not CSV; put a field"),
@@ -257,7 +258,7 @@ def test_csv_that_does_not_fit_names_the_line(text: str | bytes, said: str) -> N
 
 def test_csv_has_no_form_for_nested_columns() -> None:
     schema = parse_schema({"fields": {"id": {"type": "long"}, "tags": {"type": "array", "items": "string"}}})
-    assert refused(CSV, "id,tags\n", schema).message.startswith("line 1: tags: CSV has no form for array<string>")
+    assert refused(CSV, "id,tags\n", schema).message.startswith("line 1: tags: CSV cannot hold array<string>")
     assert read(CSV, "id\n1\n", schema).to_pylist() == [{"id": 1, "tags": None}]
 
 
@@ -393,14 +394,14 @@ def test_nested_arrow_values_are_fitted_at_every_depth() -> None:
     error = refused(ARROW, stream(pa.table({"c": bad})), schema)
     assert error.field == "records[1].c[].n"
     twice = pa.array([[("k", 0), ("k", 0)]], pa.map_(pa.string(), pa.date64()))
-    assert "stands twice" in refused(ARROW, stream(pa.table({"m": twice})), schema).message
+    assert "has the same key twice" in refused(ARROW, stream(pa.table({"m": twice})), schema).message
 
 
 @pytest.mark.parametrize(
     ("table", "said"),
     [
         ({"id": [1], "nmae": ["x"]}, "nmae: there is no such field; did you mean 'name'?"),
-        ({"name": ["x"]}, "id: it is required and missing"),
+        ({"name": ["x"]}, "id: it is required but missing"),
     ],
 )
 def test_arrow_columns_are_checked_by_name(table: dict[str, Any], said: str) -> None:
@@ -419,7 +420,7 @@ def test_a_body_that_is_no_whole_arrow_stream_is_refused() -> None:
         (raw[:-200], "not a whole Arrow IPC stream"),
         (raw + b"x", "goes on after the end"),
         (file.getvalue().to_pybytes(), "is an Arrow file"),
-        (raw[:4] + b"\xff\xff\xff\x7f" + raw[8:], "length makes no sense"),
+        (raw[:4] + b"\xff\xff\xff\x7f" + raw[8:], "invalid length"),
     ):
         error = refused(ARROW, content)
         assert isinstance(error, InvalidRequest)
@@ -516,11 +517,11 @@ def test_a_body_over_its_limit_stops_its_reader_and_its_client() -> None:
 def test_a_client_that_falls_silent_or_leaves_ends_the_reading() -> None:
     silent, left = Body(1, silence_s=0.05), Body(1)
     started = time.monotonic()
-    with pytest.raises(InvalidRequest, match="nothing more of the body came"):
+    with pytest.raises(InvalidRequest, match="the body did not continue"):
         silent.read(1)
     assert time.monotonic() - started < 5
-    left.abandon(Gone())
-    with pytest.raises(Gone):
+    left.abandon(ClientGone())
+    with pytest.raises(ClientGone):
         left.read(1)
 
 

@@ -4,11 +4,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 from service.catalog.tables import Table
-from service.commits.ask import Ask
-from service.derived import Derived, parse_transform, with_derived
-from service.names import TableName
-from service.schema import Field, Primitive, TableSchema, parse_schema
-from service.writes.entry import SMALL, Entry, together
+from service.model.call import Call
+from service.model.names import TableName
+from service.model.schema.definition import parse_schema
+from service.model.schema.derived import DerivedColumn, add_derived, parse_transform
+from service.model.schema.types import Field, Primitive, TableSchema
+from service.writes.entry import SMALL, PendingWrite, together
 from tests.fakes import FakeTable
 
 NAME = TableName("acme", "shop", "orders")
@@ -17,18 +18,18 @@ SCHEMA = parse_schema({"fields": {"id": {"type": "long", "required": True}}})
 WITH_TWICE = (replace(TWICE, type=Primitive("long")),)
 
 
-def table(schema: TableSchema, derived: tuple[Derived, ...] = (), uuid: str = "one") -> Table:
+def table(schema: TableSchema, derived: tuple[DerivedColumn, ...] = (), uuid: str = "one") -> Table:
     return cast(Table, FakeTable(NAME, uuid, schema, derived=derived))
 
 
-def entry(records: int) -> Entry:
-    made = Entry(NAME, Ask("r"), [{"id": n} for n in range(records)], 0, cast(Any, None))
+def entry(records: int) -> PendingWrite:
+    made = PendingWrite(NAME, Call("r"), [{"id": n} for n in range(records)], 0, cast(Any, None))
     made.fit(table(SCHEMA))
     return made
 
 
 def test_records_that_are_not_kept_follow_a_table_that_has_got_derived_columns() -> None:
-    waiting, now = entry(SMALL + 1), table(with_derived(SCHEMA, WITH_TWICE), WITH_TWICE)
+    waiting, now = entry(SMALL + 1), table(add_derived(SCHEMA, WITH_TWICE), WITH_TWICE)
     assert waiting.records == []
     assert waiting.follow(now)
     assert waiting.table is now
@@ -49,4 +50,4 @@ def test_they_do_not_follow_one_that_is_another_or_wants_values_of_them() -> Non
 
 
 def test_records_that_are_kept_are_checked_again_instead() -> None:
-    assert not entry(2).follow(table(with_derived(SCHEMA, WITH_TWICE), WITH_TWICE))
+    assert not entry(2).follow(table(add_derived(SCHEMA, WITH_TWICE), WITH_TWICE))

@@ -9,24 +9,24 @@ from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from service.commits.ask import Ask
-from service.names import TableName
+from service.model.call import Call
+from service.model.names import TableName
 from service.settings import WriteQueueSettings
-from service.writes.entry import Entry
+from service.writes.entry import PendingWrite
 from service.writes.queue import MIB, Queue
 
 ORDERS = TableName("acme", "shop", "orders")
 # Long enough for a wait to be seen, and far longer than any test that must not wait.
 LONG_MS = 1000
-SOON = 0.6
+SOON = 0.9  # less than a wait, on a busy machine too
 
 
-def entry(name: str = "", records: int = 1, size: int = 10) -> Entry:
-    return Entry(ORDERS, Ask(name), [], size, lambda written: b"", count=records)
+def entry(name: str = "", records: int = 1, size: int = 10) -> PendingWrite:
+    return PendingWrite(ORDERS, Call(name), [], size, lambda written: b"", count=records)
 
 
-def names(batch: list[Entry]) -> list[str]:
-    return [e.ask.request_id for e in batch]
+def names(batch: list[PendingWrite]) -> list[str]:
+    return [e.call.id for e in batch]
 
 
 class Line:
@@ -39,7 +39,7 @@ class Line:
     def ask(self) -> None:
         self.asked += 1
 
-    def add(self, *entries: str | Entry) -> None:
+    def add(self, *entries: str | PendingWrite) -> None:
         for one in entries:
             self.queue.add(entry(one) if isinstance(one, str) else one)
 
@@ -170,7 +170,7 @@ class TestLinger:
 
     def test_the_wait_ends_when_as_many_came_as_were_answered(self) -> None:
         line = self.lingering(3)
-        later = threading.Timer(0.05, lambda: line.add("second", "third"))
+        later = threading.Timer(0.3, lambda: line.add("second", "third"))
         later.start()
         batch, seconds = line.timed()
         later.join()
@@ -178,13 +178,13 @@ class TestLinger:
         assert 0.04 < seconds < SOON
 
     def test_the_wait_ends_after_its_time_with_whoever_came(self) -> None:
-        line = self.lingering(3, linger_ms=60)
+        line = self.lingering(3, linger_ms=500)
         later = threading.Timer(0.02, lambda: line.add("second"))
         later.start()
         batch, seconds = line.timed()
         later.join()
         assert batch == ["first", "second"]
-        assert 0.04 < seconds < SOON
+        assert 0.4 < seconds < 5
 
     def test_the_time_counts_from_the_last_answer(self) -> None:
         """Who did not come back within it is busy with something else."""
@@ -245,10 +245,10 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.settings = WriteQueueSettings(linger_ms=0, batch_requests=4, batch_records=20, batch_mb=1)
         self.queue = Queue(self.settings, self.ask)
-        self.waiting: list[Entry] = []
+        self.waiting: list[PendingWrite] = []
         self.taken: list[str] = []
         self.turns = 0
-        self.batch: list[Entry] | None = None
+        self.batch: list[PendingWrite] | None = None
         self.added = 0
 
     def ask(self) -> None:

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.bulk.target import target_schema
-from service.catalog import staging
 from service.catalog.connect import connect
-from service.catalog.staging import Staging, as_staged, sweep
+from service.catalog.files import staging
+from service.catalog.files.staging import Staging, remove_leftovers, staged_schema
 from service.catalog.tables import Catalog
-from service.names import TableName
-from service.records import read_records
-from service.schema import TableSchema, parse_schema
+from service.model.names import TableName
+from service.model.records import read_records
+from service.model.schema.definition import parse_schema
+from service.model.schema.types import TableSchema
 from service.settings import load
+from service.writes.bulk.target import target_schema
 from tests.strategies import records, same, schemas
 
 NUMBERS = parse_schema({"fields": {"id": {"type": "long", "required": True}, "name": {"type": "string"}}})
@@ -85,7 +86,7 @@ def test_a_uuid_is_staged_as_its_text() -> None:
     schema = parse_schema(
         {"fields": {"u": {"type": "uuid"}, "l": {"type": "array", "items": "uuid"}, "n": {"type": "long"}}}
     )
-    assert [str(f.type) for f in as_staged(schema).fields] == ["string", "array<string>", "long"]
+    assert [str(f.type) for f in staged_schema(schema).fields] == ["string", "array<string>", "long"]
 
 
 def test_files_are_closed_at_their_size_and_can_be_split(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +121,7 @@ def test_sweeping_removes_what_others_left(catalog: Catalog) -> None:
         left.write(rows(count))
         left.finish()
     assert len(catalog.list_tables("_firn", "bulk")) == 2
-    sweep(catalog)
+    remove_leftovers(catalog)
 
 
 def test_sweeping_goes_on_where_one_cannot_be_read(catalog: Catalog, home: Path) -> None:
@@ -133,8 +134,8 @@ def test_sweeping_goes_on_where_one_cannot_be_read(catalog: Catalog, home: Path)
     texts = {path: path.read_bytes() for path in metadata}
     for path in metadata:
         path.write_bytes(b"not metadata")
-    sweep(catalog)
+    remove_leftovers(catalog)
     assert catalog.list_tables("_firn", "bulk") == names[:1]
     for path, text in texts.items():
         path.write_bytes(text)
-    sweep(catalog)
+    remove_leftovers(catalog)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from service.commits.ask import Ask, Key
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -20,13 +19,14 @@ from service.errors import (
     ShuttingDown,
     TableNotFound,
 )
-from service.ledger.ledger import Begun
-from service.schema import parse_schema
-from service.settings import Settings, WriteQueueSettings
+from service.ledger.ledger import NewBatch
+from service.model.call import Call, IdempotencyKey
+from service.model.schema.definition import parse_schema
+from service.settings import CompactionSettings, IcebergSettings, Settings, WriteQueueSettings
 from service.writes import writes as module
-from service.writes.entry import Written
+from service.writes.entry import WriteOutcome
 from service.writes.writes import Writes
-from tests.fakes import FakeCatalog, FakeEngine, FakeUpkeep, Rows
+from tests.fakes import Rows
 from tests.harness import wait_until
 from tests.unit.desk import NEW, ORDERS, OTHERS, SCHEMA, Desk
 
@@ -34,30 +34,29 @@ WIDER = parse_schema({"fields": {"id": {"type": "long"}, "note": {"type": "strin
 OTHER = parse_schema({"fields": {"id": {"type": "string"}, "note": {"type": "string"}}})
 
 
-def reply(written: Written) -> bytes:
+def reply(written: WriteOutcome) -> bytes:
     return json.dumps(
         [written.records, written.snapshot_id, written.requests_in_batch, written.records_in_batch]
     ).encode()
 
 
+def queued(**queue: Any) -> Settings:
+    """No WRITE waits for others to come, nor looks for small files: fake tables have no files."""
+    seldom = CompactionSettings(opportunistic_check_interval=1_000_000)
+    return Settings(writes=WriteQueueSettings(**{"linger_ms": 0, **queue}), iceberg=IcebergSettings(compaction=seldom))
+
+
 class Shop(Desk):
     """Writes over a desk and an engine in memory, whose commits can be held up."""
 
-    def __init__(self, path: Path, *, catalog: FakeCatalog | None = None, **settings: Any) -> None:
-        super().__init__(path, catalog=catalog)
-        self.engine = FakeEngine(self.catalog)
-        self.writes = Writes(
-            Settings(writes=WriteQueueSettings(**{"linger_ms": 0, **settings})),
-            self.engine.as_engine,
-            self.catalog.as_catalog,
-            self.commits,
-            FakeUpkeep().as_upkeep,
-        )
+    def __init__(self, ledger_file: Path, *, settings: Settings | None = None, **parts: Any) -> None:
+        super().__init__(ledger_file, settings=settings or queued(), **parts)
+        self.writes = self.parts[Writes]
 
-    def write(self, *records: Any, name: Any = ORDERS, ask: Ask | None = None) -> "Future[bytes]":
+    def write(self, *records: Any, name: Any = ORDERS, call: Call | None = None) -> "Future[bytes]":
         """Records, or just their ids."""
         full = [{"id": r} if isinstance(r, int) else r for r in records]
-        return self.writes.append(name, full, 10, ask or Ask(f"r{records[:3]}"), reply)
+        return self.writes.append(name, full, 10, call or Call(f"r{records[:3]}"), reply)
 
     def see(self, *names: Any) -> None:
         """Have tables known, so that a WRITE to them goes straight to its queue."""
@@ -196,7 +195,7 @@ def test_an_edit_in_line_has_its_turn_between_two_batches(shop: Shop) -> None:
     edit = threading.Thread(target=shop.run, args=(shop.append,))
     edit.start()
     uuid = shop.catalog.tables[ORDERS].uuid
-    wait_until(lambda: len(shop.commits.order._lines[uuid]) == 2, 5, every=0.001)
+    wait_until(lambda: len(shop.commits.locks._queues[uuid]) == 2, 5, every=0.001)
     second = shop.write(2)
     held.go_on.set()
     edit.join(5)
@@ -322,8 +321,8 @@ class TestNothingToWrite:
             shop.write(name=NEW).result(5)
 
     def test_its_answer_is_kept_by_its_key_before_anybody_has_it(self, shop: Shop) -> None:
-        key = Key("WRITE", ORDERS, "k1", "print")
-        body = shop.write(ask=Ask("r1", key)).result(5)
+        key = IdempotencyKey("WRITE", ORDERS, "k1", "print")
+        body = shop.write(call=Call("r1", key)).result(5)
         known = shop.ledger.key(key.id)
         assert known
         assert known.answer == body
@@ -353,7 +352,7 @@ class TestLarge:
 class TestAgain:
     """A WRITE with a key whose earlier attempt got no answer."""
 
-    key = Key("WRITE", ORDERS, "k1", "print")
+    key = IdempotencyKey("WRITE", ORDERS, "k1", "print")
 
     def lost(self, shop: Shop, *ids: int) -> None:
         """A batch of two, in which one has the key, and whose end was never noted."""
@@ -362,7 +361,7 @@ class TestAgain:
         shop.ledger.mute = frozenset({"end"})
         first = shop.write(99)
         assert held.inside.wait(5)
-        both = [shop.write(*ids, ask=Ask("r1", self.key)), shop.write(7)]
+        both = [shop.write(*ids, call=Call("r1", self.key)), shop.write(7)]
         held.go_on.set()
         for answer in (first, *both):
             answer.result(5)
@@ -371,7 +370,7 @@ class TestAgain:
     def test_what_happened_is_answered_from_its_snapshot_and_its_note(self, shop: Shop) -> None:
         self.lost(shop, 1, 2)
         before = list(shop.ids)
-        assert told(shop.write(1, 2, ask=shop.retry(self.key))) == [2, 2, 2, 3]
+        assert told(shop.write(1, 2, call=shop.retry(self.key))) == [2, 2, 2, 3]
         assert shop.ids == before
         known = shop.ledger.key(self.key.id)
         assert known
@@ -383,15 +382,15 @@ class TestAgain:
         assert shop.restarted().commits.recover() == 2
         shop.catalog.evolve(ORDERS, OTHER)
         shop.catalog.drop(shop.catalog.load(ORDERS), purge=False)
-        assert told(shop.write(1, ask=shop.retry(self.key)))[:2] == [1, 2]
+        assert told(shop.write(1, call=shop.retry(self.key)))[:2] == [1, 2]
 
     @pytest.mark.parametrize("state", ["void", "begun"])
     def test_what_did_not_happen_is_written(self, shop: Shop, state: str) -> None:
         uuid = shop.catalog.tables[ORDERS].uuid
-        shop.ledger.begin(Begun("b1", ORDERS, uuid, "WRITE", ["r"], keys={self.key.id: "print"}))
+        shop.ledger.begin(NewBatch("b1", ORDERS, uuid, "WRITE", ["r"], keys={self.key.id: "print"}))
         if state == "void":
             shop.ledger.end("b1", None)
-        answer = shop.write(1, ask=shop.retry(self.key))
+        answer = shop.write(1, call=shop.retry(self.key))
         assert told(answer) == [1, 1, 1, 1]
         known = shop.ledger.key(self.key.id)
         assert known
@@ -400,11 +399,11 @@ class TestAgain:
 
     def test_while_nobody_can_say_it_is_not_written(self, shop: Shop) -> None:
         uuid = shop.catalog.tables[ORDERS].uuid
-        shop.ledger.begin(Begun("b1", ORDERS, uuid, "WRITE", ["r"], keys={self.key.id: "print"}))
+        shop.ledger.begin(NewBatch("b1", ORDERS, uuid, "WRITE", ["r"], keys={self.key.id: "print"}))
         shop.see()
         shop.catalog.failures = [CatalogUnavailable("silent")]
         with pytest.raises(CatalogUnavailable):
-            shop.write(1, ask=shop.retry(self.key)).result(5)
+            shop.write(1, call=shop.retry(self.key)).result(5)
         assert (shop.ids, shop.notes()) == ([], [("begun", None)])
 
     def test_an_unknown_outcome_is_looked_up_by_the_retry(self, shop: Shop) -> None:
@@ -417,8 +416,8 @@ class TestAgain:
         shop.see()
         shop.engine.committed = silent
         with pytest.raises(OutcomeUnknown):
-            shop.write(1, ask=Ask("r1", self.key)).result(5)
-        assert told(shop.write(1, ask=shop.retry(self.key)))[:2] == [1, 1]
+            shop.write(1, call=Call("r1", self.key)).result(5)
+        assert told(shop.write(1, call=shop.retry(self.key)))[:2] == [1, 1]
         assert shop.ids == [1]
 
 
@@ -436,7 +435,7 @@ class TestStopping:
     def test_what_is_being_committed_is_answered_and_all_who_wait_are_refused(
         self, tmp_path: Path, settings: dict[str, Any]
     ) -> None:
-        shop = Shop(tmp_path / "ledger.db", **settings)
+        shop = Shop(tmp_path / "ledger.db", settings=queued(**settings))
         shop.see()
         held = Held(shop)
         first = shop.write(0)
@@ -448,11 +447,11 @@ class TestStopping:
         for answer in waiting:
             assert isinstance(answer.exception(5), ShuttingDown)
         assert shop.ids == [0]
-        wait_until(lambda: shop.commits.order._lines == {}, 5, every=0.001)
+        wait_until(lambda: shop.commits.locks._queues == {}, 5, every=0.001)
 
 
 def test_group_commit_can_be_switched_off(tmp_path: Path) -> None:
-    shop = Shop(tmp_path / "ledger.db", group_commit=False)
+    shop = Shop(tmp_path / "ledger.db", settings=queued(group_commit=False))
     held = Held(shop)
     answers = [shop.write(i) for i in range(6)]
     assert held.inside.wait(5)

@@ -1,0 +1,153 @@
+"""The HTTP application: its routes, the responses to requests that fail, and serving it until the service stops."""
+
+import gc
+import logging
+import os
+import signal
+import socket
+from functools import cache, partial
+from typing import Any, Literal
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp
+
+from service import VERSION
+from service.api import bulk, database, invocations, jobs, monitoring
+from service.api.database import REF
+from service.api.docs_page import page
+from service.api.events import INVOCATIONS
+from service.api.exchange import ApiState, HttpService, NoResponse, api_of, call_of, response_of
+from service.api.idle import IdleStop
+from service.api.server import Server
+from service.errors import FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
+from service.metrics.catalogue import BULK, NONE
+from service.operations.operation import Operation
+
+Mode = Literal["validation", "serialization"]
+log = logging.getLogger("firn.http")
+ROUTES = {
+    database.DATABASE: "POST",
+    INVOCATIONS: "POST",
+    bulk.RECORDS: "POST",
+    jobs.JOB: "GET and DELETE",
+    "/health": "GET",
+    "/ready": "GET",
+    "/metrics": "GET",
+    "/docs": "GET",
+    "/openapi.json": "GET",
+}
+
+
+def create(service: HttpService) -> FastAPI:
+    """The ASGI application of a service."""
+    app = declare(service.pipeline.operations)
+    app.state.api = ApiState(service)
+    return app
+
+
+def declare(operations: list[Operation]) -> FastAPI:
+    """The application with its routes for these operations, and no service behind it yet."""
+    app = FastAPI(
+        title="Firn",
+        version=VERSION,
+        description="JSON requests over Apache Iceberg tables",
+        docs_url=None,
+        redoc_url=None,
+    )
+    for router in (database.router(operations), invocations.router, bulk.router, jobs.router, monitoring.router):
+        app.include_router(router)
+    app.add_api_route("/docs", _docs, include_in_schema=False)
+    # FastAPI's hook for the document at /openapi.json.
+    app.openapi = cache(partial(document, app, operations))  # type: ignore[method-assign]
+    app.add_exception_handler(ClientDisconnect, _hung_up)
+    for failure in (FirnError, HTTPException, Exception):
+        app.add_exception_handler(failure, _refused)
+    return app
+
+
+async def _docs(request: Request) -> HTMLResponse:
+    return HTMLResponse(page(api_of(request).pipeline.operations))
+
+
+async def _hung_up(request: Request, error: Exception) -> Response:
+    return NoResponse()
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """The response to a request that failed outside the pipeline."""
+    if isinstance(error, HTTPException):
+        error = _no_route(request, error)
+    operation = BULK if request.url.path.startswith("/tables/") else NONE
+    return response_of(request, api_of(request).pipeline.refuse(error, call_of(request), operation))
+
+
+def _no_route(request: Request, error: HTTPException) -> FirnError:
+    path = request.url.path
+    if error.status_code == 405:
+        methods = ROUTES.get(path) or ROUTES[request.scope["route"].path]
+        return MethodNotAllowed(f"{path} takes {methods}, not {request.method}")
+    if error.status_code == 404:
+        near = nearest(path, ROUTES)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(ROUTES)}"
+        return NotFound(f"there is no {path[:200]} here; {hint}", suggestion=near)
+    return InvalidRequest(f"the HTTP request cannot be read: {error.detail}")
+
+
+def serve(service: HttpService, local: socket.socket | None, idle_s: float | None = None) -> int:
+    """Start the service in the background, listen at once, and return the exit code when it has stopped.
+
+    `local` is the socket of the home. With `idle_s` the service listens on no other, and stops after so many seconds
+    without a request.
+    """
+    settings = service.settings
+    app: ASGIApp = create(service)
+    if idle_s is not None:
+        app = idle = IdleStop(app)
+        idle.stop_after(idle_s, lambda: service.busy, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    config: Any = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=75,
+    )
+    server = Server(config, service.stop, local)
+    service.start()
+    address = f"http://{settings.host}:{settings.port}" if idle_s is None else "a socket"
+    log.info("listening on %s, data under %s", address, settings.home)
+    gc.freeze()  # what is there by now stays: without looking at it each time, collecting garbage is much cheaper
+    try:
+        server.run(sockets=None if idle_s is None else [])
+    finally:
+        service.stop()
+    return 0 if server.started else 1
+
+
+def document(app: FastAPI, operations: list[Operation]) -> dict[str, Any]:
+    """The whole document; every example in it is one that tests run."""
+    described = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    # The route of the operations parses its body itself, so that FastAPI does not know their models.
+    requests: list[tuple[type[BaseModel], Mode]] = [(o.request, "validation") for o in operations]
+    results: list[tuple[type[BaseModel], Mode]] = [(o.result, "serialization") for o in operations]
+    _, models = models_json_schema([*requests, *results], ref_template=REF + "{model}")
+    described["components"]["schemas"] |= models["$defs"]
+    # Nor are these declared with the route: FastAPI leaves out every null in it.
+    post = described["paths"][database.DATABASE]["post"]
+    examples = [(f"{o.name}_{i}", f"{o.name}: {e.title}", e) for o in operations for i, e in enumerate(o.examples, 1)]
+    post["requestBody"]["content"]["application/json"]["examples"] = {
+        name: {"summary": summary, "value": example.request} for name, summary, example in examples
+    }
+    post["responses"]["200"]["content"]["application/json"]["examples"] = {
+        name: {"summary": summary, "value": example.answer} for name, summary, example in examples
+    }
+    return described

@@ -1,0 +1,73 @@
+"""GET and DELETE /jobs/{id}: what became of long work, and its cancellation."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
+from handlers.list_jobs import JobTold
+from service.api.exchange import api_of, call_of, response_of
+from service.api.failures import failures
+from service.jobs.jobs import Jobs
+from service.operations import envelope
+from service.operations.operation import Result
+from service.pipeline.response import Response as PipelineResponse
+
+JOB = "/jobs/{id}"
+router = APIRouter()
+_BULK_PROGRESS: Any = {
+    "phase": {"type": "string", "description": "staged, writing, committing, done"},
+    "records": {"type": "integer"},
+    "bytes": {"type": "integer", "description": "of the body"},
+}
+
+
+class JobWithOutcome(JobTold):
+    """A job, and how it ended."""
+
+    progress: dict[str, Any] = Field(
+        description="of a bulk load these fields; jobs of other kinds have their own",
+        json_schema_extra={"properties": _BULK_PROGRESS},
+    )
+    result: dict[str, Any] | SkipJsonSchema[None] = Field(None, description="once done: the response, as without async")
+    error: dict[str, Any] | SkipJsonSchema[None] = Field(
+        None, description="once failed, cancelled or interrupted: as in a failure"
+    )
+
+
+class JobResult(Result):
+    job: JobWithOutcome
+
+
+@router.get(
+    JOB,
+    operation_id="job",
+    summary="The state, the progress and the outcome of a job",
+    response_model=JobResult,
+    response_description="the job",
+    responses=failures(404, 500, 503),
+)
+async def job(request: Request, id: str) -> Any:
+    return await _respond(request, api_of(request).service.parts[Jobs].describe, id)
+
+
+@router.delete(
+    JOB,
+    operation_id="cancel_job",
+    summary="Cancel a job; one that has ended stays as it is",
+    response_model=JobResult,
+    response_description="the job; it ends as cancelled a moment later",
+    responses=failures(404, 500, 503),
+)
+async def cancel_job(request: Request, id: str) -> Any:
+    return await _respond(request, api_of(request).service.parts[Jobs].cancel, id)
+
+
+async def _respond(request: Request, ask: Callable[[str], dict[str, Any]], job_id: str) -> Response:
+    call = call_of(request)
+    described = await asyncio.to_thread(ask, job_id)
+    found = JobResult.model_construct(job=described)  # type: ignore[arg-type]  # the fields of one
+    return response_of(request, PipelineResponse(200, envelope.success(found, call.id, call.elapsed_ms)))

@@ -1,0 +1,66 @@
+"""GET /health, /ready and /metrics: what watches the service asks for."""
+
+import asyncio
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel
+
+from service.api.events import HEALTHY
+from service.api.exchange import api_of, closing
+from service.api.failures import RETRY_AFTER
+
+router = APIRouter()
+
+
+class Health(BaseModel):
+    status: Literal["healthy"]
+    service: Literal["firn"]
+
+
+class Readiness(BaseModel):
+    ready: bool
+    state: Literal["starting", "ready", "stalled", "stopping"]
+
+
+@router.get(
+    "/health",
+    operation_id="health",
+    summary="Liveness",
+    response_model=Health,
+    response_description="the process lives",
+)
+async def health() -> Any:
+    return HEALTHY
+
+
+@router.get(
+    "/ready",
+    operation_id="ready",
+    summary="Whether requests are served at full speed",
+    response_model=Readiness,
+    response_description="yes",
+    responses={503: {"model": Readiness, "description": "not yet, or no longer", "headers": RETRY_AFTER}},
+)
+async def ready(request: Request, response: Response) -> Any:
+    service = api_of(request).service
+    is_ready = service.ready
+    if not is_ready:
+        response.status_code = 503
+        response.headers["Retry-After"] = "1"
+    return {"ready": is_ready, "state": service.state}
+
+
+@router.get(
+    "/metrics",
+    operation_id="metrics",
+    summary="Metrics for Prometheus",
+    response_class=PlainTextResponse,
+    response_description="Prometheus' text format, or OpenMetrics if Accept asks for it",
+)
+async def metrics(request: Request) -> Response:
+    api = api_of(request)
+    exposition = api.scrapes.submit(api.pipeline.metrics.exposition, request.headers.get("accept"))
+    text, content_type = await asyncio.wrap_future(exposition)
+    return closing(request, Response(text, media_type=content_type))

@@ -1,0 +1,87 @@
+"""The refusals of the catalog: what is missing or in the way, with the names that exist."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+
+from service.errors import (
+    NamespaceNotEmpty,
+    NamespaceNotFound,
+    SnapshotNotFound,
+    TableExists,
+    TableNotFound,
+    did_you_mean,
+)
+from service.model.names import TableName
+
+_LISTED = 10
+
+
+def table_not_found(name: TableName, known: Sequence[str]) -> TableNotFound:
+    """`known` are the tables of its namespace."""
+    near, hint = did_you_mean(name.table, known, _it_has(known, "it has no tables yet; create one with CREATE_TABLE"))
+    return TableNotFound(
+        f"there is no table {name.table!r} in namespace {name.namespace!r} of tenant {name.tenant!r}; {hint}",
+        field="table",
+        suggestion=near,
+    )
+
+
+def table_replaced(name: TableName) -> TableNotFound:
+    return TableNotFound(
+        f"table {name.table!r} was dropped and created again in the meantime; send the request again", field="table"
+    )
+
+
+def table_exists(name: TableName) -> TableExists:
+    return TableExists(
+        f"table {name.table!r} already exists in namespace {name.namespace!r}; "
+        "choose another name, drop it, or send if_not_exists: true",
+        field="table",
+    )
+
+
+def namespace_not_found(tenant: str, namespace: str, known: Sequence[str]) -> NamespaceNotFound:
+    """`known` are the tenant's namespaces."""
+    near, hint = did_you_mean(namespace, known, _it_has(known, "it has none yet"))
+    return NamespaceNotFound(
+        f"tenant {tenant!r} has no namespace {namespace!r}; {hint}", field="namespace", suggestion=near
+    )
+
+
+def namespace_not_empty(namespace: str, tables: Sequence[str]) -> NamespaceNotEmpty:
+    if not tables:  # no request can name what is there
+        return NamespaceNotEmpty(
+            f"namespace {namespace!r} holds something that another program created; remove that first",
+            field="namespace",
+        )
+    listed = ", ".join(tables[:_LISTED]) + (f" and {len(tables) - _LISTED} more" if len(tables) > _LISTED else "")
+    return NamespaceNotEmpty(
+        f"namespace {namespace!r} is not empty: it holds {listed}; drop these first",
+        field="namespace",
+        details={"tables": tables[:_LISTED], "count": len(tables)},
+    )
+
+
+def tagged_snapshot(metadata: TableMetadata, table: str, name: str, field: str) -> int:
+    """The snapshot that a tag keeps; SnapshotNotFound lists the tags if there is none of this name."""
+    tags = {tag: ref for tag, ref in metadata.refs.items() if ref.snapshot_ref_type == SnapshotRefType.TAG}
+    if name in tags:
+        return tags[name].snapshot_id
+    near, hint = did_you_mean(name, tags, _it_has(sorted(tags)[-_LISTED:], "it has none"))
+    raise SnapshotNotFound(f"{table} has no tag or backup {name[:80]!r}; {hint}", field=field, suggestion=near)
+
+
+def oldest_snapshot(metadata: TableMetadata) -> str:
+    """Which snapshot is the oldest that can still be read, in words."""
+    if not metadata.snapshots:
+        return "nothing was ever committed to it"
+    first = min(metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    made = datetime.fromtimestamp(first.timestamp_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+    return f"its oldest one is {first.snapshot_id}, of {made}"
+
+
+def _it_has(known: Sequence[str], if_none: str) -> str:
+    return f"it has {', '.join(known[:_LISTED])}" if known else if_none

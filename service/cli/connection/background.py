@@ -1,0 +1,166 @@
+"""The service that commands share: the first that needs it starts it, and it ends when nobody uses it."""
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from service.cli.connection.remote import Remote
+from service.host import home_lock, presence
+from service.host.file_lock import locked
+from service.settings import HomeInUse, Settings, SettingsError
+
+# The first start may have to download Spark's jars.
+_READY_TIMEOUT_S = 900
+_STOP_TIMEOUT_S = 40
+_RESPONSE_TIMEOUT_S = 600
+_POLL_S = 0.1
+_MAX_LOG_BYTES = 8 * 1024 * 1024
+Notify = Callable[[str], None]
+
+
+class _HomeHttpConnection(http.client.HTTPConnection):
+    """HTTP over the Unix socket of a home."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__("localhost", timeout=_RESPONSE_TIMEOUT_S)
+        self._home = home
+
+    def connect(self) -> None:
+        self.sock = presence.connect(self._home, _RESPONSE_TIMEOUT_S)
+
+
+def connect(home: Path, pauses_s: Sequence[float]) -> Remote:
+    """Connect to the service of a home. If it has ended, the first request raises `Unreachable`."""
+
+    def transport(method: str, path: str, body: bytes | None, headers: dict[str, str]) -> bytes:
+        return _send(home, method, path, body, headers)
+
+    return Remote(str(presence.socket_path(home)), pauses_s=pauses_s, transport=transport, replaceable=True)
+
+
+def start(settings: Settings, environ: Mapping[str, str], notify: Notify) -> None:
+    """Start the service of a home unless it runs, and wait until it is ready.
+
+    Raises `HomeInUse` if a process owns the home and does not listen.
+    """
+    settings.home.mkdir(parents=True, exist_ok=True)
+    waiting = "waiting for the service that another command is starting"
+    with locked(settings.home / "start.lock", notify, waiting):
+        if presence.find(settings.home) is None:
+            if not home_lock.is_free(settings.home):
+                raise HomeInUse(f"FIRN_HOME {settings.home} is in use by another process; see which has its lock open")
+            log = settings.home / "service.log"
+            notify(f"starting a service in the background, which takes some seconds; its log is {log}")
+            _wait_until_ready(_spawn(settings, environ, log), settings, log)
+
+
+def stop(settings: Settings, *, force: bool, notify: Notify) -> bool:
+    """Stop the service of a home and wait until it has ended; False if none was running.
+
+    Only with `force` is a service stopped that no command started.
+    """
+    service = _find_owner(settings, notify)
+    if service is None:
+        return False
+    if not service.background and not force:
+        raise SettingsError(
+            f"process {service.pid} serves FIRN_HOME {settings.home}, and no command started it; "
+            "end it where it was started, or give --force"
+        )
+    with suppress(ProcessLookupError):
+        os.kill(service.pid, signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if home_lock.is_free(settings.home):
+            return True
+        time.sleep(_POLL_S)
+    log = service.log or "where it was started"
+    raise SettingsError(f"process {service.pid} has not ended in {_STOP_TIMEOUT_S} s; its log is {log}")
+
+
+def _send(home: Path, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> bytes:
+    connection = _HomeHttpConnection(home)
+    try:
+        connection.request(method, path, body, headers)
+        return connection.getresponse().read()
+    except http.client.HTTPException as e:
+        raise ConnectionError(str(e) or type(e).__name__) from e
+    finally:
+        connection.close()  # on Ctrl-C, too: the service then cancels the request
+
+
+def _find_owner(settings: Settings, notify: Notify) -> presence.Presence | None:
+    """The service of a home, if there is one; waits for one that is starting or ending."""
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    notified = False
+    while (service := presence.find(settings.home)) is None and not home_lock.is_free(settings.home):
+        if not notified:
+            notify(f"waiting for another process that has FIRN_HOME {settings.home} and is starting or ending")
+            notified = True
+        if time.monotonic() > deadline:
+            raise SettingsError(
+                f"another process has FIRN_HOME {settings.home} and does not listen; see which has its lock open"
+            )
+        time.sleep(_POLL_S)
+    return service
+
+
+def _spawn(settings: Settings, environ: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
+    with suppress(FileNotFoundError):
+        if log.stat().st_size > _MAX_LOG_BYTES:
+            log.replace(log.with_suffix(".log.1"))
+    # The service runs in its home, so that it does not keep the caller's folder busy: relative paths become absolute.
+    variables = {**environ, "FIRN_HOME": str(settings.home)}
+    if "FIRN_CONFIG" in environ:
+        variables["FIRN_CONFIG"] = str(Path(environ["FIRN_CONFIG"]).absolute())
+    root = str(Path(__file__).resolve().parents[3])
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environ.get("PYTHONPATH"))))
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "service", "serve", "--background", str(log)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=settings.home,
+            env=variables,
+            start_new_session=True,  # Ctrl-C ends the command, not the service that others use
+        )
+    finally:
+        os.close(output)
+
+
+def _wait_until_ready(process: "subprocess.Popen[bytes]", settings: Settings, log: Path) -> None:
+    deadline = time.monotonic() + _READY_TIMEOUT_S
+    while time.monotonic() < deadline:
+        code = process.poll()
+        if code is not None:
+            reason = _last_line(log)
+            if "is in use by" in reason:
+                raise HomeInUse(reason.removeprefix("firn: "))
+            raise SettingsError(f"the service did not start ({reason or f'exit code {code}'}); its log is {log}")
+        if presence.find(settings.home) is not None and _is_ready(settings.home):
+            return
+        time.sleep(_POLL_S)
+    raise SettingsError(f"the service is not ready after {_READY_TIMEOUT_S} s; its log is {log}; `firn stop` ends it")
+
+
+def _is_ready(home: Path) -> bool:
+    try:
+        return b'"ready":true' in _send(home, "GET", "/ready", None, {})
+    except OSError:
+        return False
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:500] if lines else ""

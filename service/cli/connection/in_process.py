@@ -1,0 +1,90 @@
+"""Run requests in this process, without a service: metadata without Spark, or everything with it."""
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, Self
+
+from service.app import App
+from service.cli.command import Request, Response
+from service.cli.connection.remote import Unreachable, encode
+from service.errors import FirnError
+from service.host import jars
+from service.jobs.jobs import Jobs
+from service.model import wire
+from service.model.call import Call
+from service.operations import envelope
+from service.settings import Settings
+
+_POLL_S = 0.1
+_READY_TIMEOUT_S = 600
+Notify = Callable[[str], None]
+
+
+class InProcess:
+    """A connection to an application in this process."""
+
+    def __init__(self, app: App, *, owned: bool = False) -> None:
+        """If the application is `owned`, closing the connection stops it."""
+        self._app = app
+        self._owned = owned
+
+    @classmethod
+    def open(cls, settings: Settings, notify: Notify, *, needs_spark: bool) -> Self:
+        """Start an application that owns the home; raises `HomeInUse` if another process owns it."""
+        if not (settings.home / "catalog.db").exists() and settings.catalog.type == "sqlite":
+            notify(f"FIRN_HOME {settings.home} has no data yet")
+        found = jars.fetch(jars.LOCK, jars.cache_dir(os.environ), notify) if needs_spark else []
+        app = App(settings.for_commands(), found)
+        connection = cls(app, owned=True)
+        try:
+            if needs_spark:
+                connection._start(notify)
+            else:
+                app.look_back()
+                app.engine.stop()  # so that requests that need it are refused at once
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def send(self, request: Request, key: str | None = None, body: bytes | None = None) -> Response:
+        call = Call(uuid.uuid4().hex)
+        response = self._app.pipeline.submit(body or encode(request), call, key)
+        try:
+            return _decode(response.result().body)
+        except KeyboardInterrupt:
+            call.cancel()
+            raise
+
+    def job(self, job_id: str) -> Response:
+        return self._describe(self._app.parts[Jobs].describe, job_id)
+
+    def cancel(self, job_id: str) -> Response:
+        return self._describe(self._app.parts[Jobs].cancel, job_id)
+
+    def close(self) -> None:
+        if self._owned:
+            self._app.stop()
+
+    def _start(self, notify: Notify) -> None:
+        notify("starting Spark in this process, which takes some seconds")
+        self._app.start()
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        while not self._app.ready:
+            if time.monotonic() > deadline:
+                raise Unreachable(f"Spark is not ready after {_READY_TIMEOUT_S} s")
+            time.sleep(_POLL_S)
+
+    def _describe(self, describe: Callable[[str], dict[str, Any]], job_id: str) -> Response:
+        try:
+            return {"success": True, "job": json.loads(wire.render(describe(job_id)))}
+        except FirnError as e:
+            return _decode(envelope.failure(e, ""))
+
+
+def _decode(body: bytes) -> Response:
+    response: Response = json.loads(body)
+    return response

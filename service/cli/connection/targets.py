@@ -1,0 +1,135 @@
+"""Choose where requests go: to a URL, to the service of this home, or to an application in this process."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from service.cli.command import Request, Response
+from service.cli.connection.remote import SHORT_PAUSES_S, Connection, Remote, Unreachable, key_for
+
+if TYPE_CHECKING:
+    from service.host.presence import Presence
+    from service.settings import Settings
+
+_HOME_TIMEOUT_S = 120
+_ATTEMPTS = 3
+_PAUSE_S = 0.2
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ConnectionOptions:
+    """What a command needs of a service."""
+
+    url: str | None
+    needs_spark: bool
+    background: bool = True
+    """Whether a service may be started in the background."""
+    pauses_s: tuple[float, ...] = SHORT_PAUSES_S
+
+
+def open_connection(options: ConnectionOptions, environ: Mapping[str, str], notify: Notify) -> Connection:
+    """Connect to a service; raises `Unreachable` or `SettingsError` if there is none."""
+    if options.url:
+        from service.cli.connection.address import parse_address
+
+        address = parse_address(options.url)
+        return Remote(address.url, pauses_s=options.pauses_s, login=address.login)
+    from service.settings import load
+
+    settings = load(environ)
+    return HomeConnection(lambda: _connect_to_home(settings, options, environ, notify))
+
+
+class HomeConnection:
+    """A connection to the service of a home. If the service ends before it responds, the next one gets the request."""
+
+    def __init__(self, find: Callable[[], Connection]) -> None:
+        self._find = find
+        self._connection = find()
+
+    def send(self, request: Request, key: str | None = None, body: bytes | None = None) -> Response:
+        key = key or key_for(request)  # one key for all attempts
+        return self._retry(lambda connection: connection.send(request, key, body))
+
+    def job(self, job_id: str) -> Response:
+        return self._retry(lambda connection: connection.job(job_id))
+
+    def cancel(self, job_id: str) -> Response:
+        return self._retry(lambda connection: connection.cancel(job_id))
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _retry(self, call: Callable[[Connection], Response]) -> Response:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                response = call(self._connection)
+            except Unreachable:
+                if attempt == _ATTEMPTS:
+                    raise
+                time.sleep(_PAUSE_S)  # a killed process needs a moment to disappear
+            else:
+                if attempt == _ATTEMPTS or response["success"] or response["error"].get("code") != "SHUTTING_DOWN":
+                    return response
+            self._connection.close()
+            self._connection = self._find()
+        raise AssertionError("unreachable")
+
+
+def _connect_to_home(
+    settings: "Settings", options: ConnectionOptions, environ: Mapping[str, str], notify: Notify
+) -> Connection:
+    from service.cli.connection import background
+    from service.host import presence
+    from service.settings import HomeInUse, SettingsError
+
+    deadline, notified, starts = time.monotonic() + _HOME_TIMEOUT_S, False, 0
+    while True:
+        found = presence.find(settings.home)
+        if found is not None:
+            _check_settings(found, settings, notify)
+            return background.connect(settings.home, options.pauses_s)
+        try:
+            if not (options.needs_spark and options.background):
+                return _connect_in_process(settings, options, notify)
+            if starts == _ATTEMPTS:
+                raise SettingsError(f"a service ends as soon as it has started; see {settings.home}/service.log")
+            background.start(settings, environ, notify)
+            starts += 1
+        except HomeInUse as e:
+            # The owner is starting or ending, or it is a command like this one.
+            if time.monotonic() > deadline:
+                raise
+            if not notified:
+                notify(f"waiting: {str(e).partition(';')[0]}")
+                notified = True
+            time.sleep(_PAUSE_S)
+
+
+def _connect_in_process(settings: "Settings", options: ConnectionOptions, notify: Notify) -> Connection:
+    import logging
+
+    from service.cli.connection.in_process import InProcess
+
+    logging.basicConfig(level=logging.CRITICAL, force=True)  # the response says what went wrong
+    return InProcess.open(settings, notify, needs_spark=options.needs_spark)
+
+
+def _check_settings(found: "Presence", settings: "Settings", notify: Notify) -> None:
+    """Refuse a service that has other data; mention other settings in which it differs from this command."""
+    from service.host import presence
+    from service.settings import SettingsError
+
+    differing = presence.differing(found, settings)
+    if not differing:
+        return
+    names = ", ".join(differing[:5]) + (", …" if len(differing) > 5 else "")
+    advice = "`firn stop` ends it" if found.background else f"process {found.pid} is it"
+    if any(map(presence.is_about_data, differing)):
+        raise SettingsError(
+            f"the service of FIRN_HOME {settings.home} was started with other settings ({names}), "
+            f"so it has other data; {advice}, or set these as it has them"
+        )
+    notify(f"the service of this home was started with other settings ({names}), which hold; {advice}")

@@ -1,0 +1,57 @@
+"""A table emptied and given other columns and another partitioning, in one swap of its metadata."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from service.engine.iceberg.layout import LayoutBasis, spec
+from service.engine.iceberg.replace import EVERY_FILE, Evolution, FileReplacement, replace_files
+from service.engine.iceberg.swap import CommitTarget, Gate, Tag
+from service.engine.session.java import java_class
+from service.engine.session.spark_types import SparkSession
+from service.model.schema.partition import PartitionField
+
+_ICEBERG = "org.apache.iceberg"
+
+
+@dataclass(frozen=True)
+class ReinitialisedTable:
+    """What the table is to be: a schema in Iceberg's JSON, a partitioning, and properties; None removes one."""
+
+    schema: str
+    partition: tuple[PartitionField, ...]
+    properties: Mapping[str, str | None]
+
+
+def reinitialise(
+    session: SparkSession,
+    table: str,
+    uuid: str,
+    schema_id: int,
+    new: ReinitialisedTable,
+    batch: str,
+    gate: Gate,
+    tag: Tag | None = None,
+) -> int:
+    """Empty a table and give it other columns; the snapshot it made. Raises TableChanged if others were quicker."""
+    target = CommitTarget(session, table, uuid, schema_id)
+    iceberg = target.load()
+    base = iceberg.operations().current()
+    target.check(base)
+    evolution = Evolution(_metadata(base, new), LayoutBasis.of(base))
+    return replace_files(target, iceberg, FileReplacement(batch, None, EVERY_FILE, tag=tag, evolution=evolution), gate)
+
+
+def _metadata(base: Any, new: ReinitialisedTable) -> Any:
+    schema = java_class(f"{_ICEBERG}.SchemaParser").fromJson(new.schema)
+    highest = max(int(base.lastColumnId()), int(schema.highestFieldId()))
+    # Both at once: neither need go with what the other was.
+    changes = base.buildFrom(base).setCurrentSchema(schema, highest)
+    changes = changes.setDefaultPartitionSpec(spec(base, schema, new.partition))
+    added = {key: value for key, value in new.properties.items() if value is not None}
+    removed = {key for key, value in new.properties.items() if value is None}
+    if added:
+        changes = changes.setProperties(added)
+    if removed:
+        changes = changes.removeProperties(removed)
+    return changes.build()

@@ -1,0 +1,61 @@
+"""The tasks that read some files of a snapshot: found in the JVM, however many files there are."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from service.engine.session.java import collected, function, java_class, mapped, method, predicate, string_list, then
+
+_ICEBERG = "org.apache.iceberg"
+
+
+@dataclass(frozen=True)
+class SnapshotFiles:
+    """Data files, as a snapshot that holds them has them."""
+
+    snapshot_id: int
+    paths: frozenset[str]
+
+
+NO_FILES = SnapshotFiles(0, frozenset())
+
+
+def tasks(iceberg: Any, snapshot_id: int, paths: Iterable[str] | None = None) -> Any:
+    """A Java list of the tasks that read these files whole, or all files of the snapshot."""
+    planned = iceberg.newScan().useSnapshot(snapshot_id).planFiles()
+    try:
+        lists = java_class(f"{_ICEBERG}.relocated.com.google.common.collect.Lists")
+        found = lists.newArrayList(planned.iterator())
+    finally:
+        planned.close()
+    if paths is None:
+        return found
+    wanted = java_class("java.util.HashSet")(string_list(paths))
+    is_wanted = method("java.util.Set", "contains", "java.lang.Object").bindTo(wanted)
+    return collected(found.stream().filter(predicate(then(_location(), is_wanted))))
+
+
+def by_location(tasks: Any) -> Any:
+    """A Java map of the locations of the files that tasks read to the tasks."""
+    identity = java_class("java.util.function.Function").identity()
+    to_map = java_class("java.util.stream.Collectors").toMap(function(_location()), identity)
+    return tasks.stream().collect(to_map)
+
+
+def files_of(tasks: Any) -> Any:
+    """The data files that a Java list of tasks reads, as a set of Iceberg's."""
+    return java_class(f"{_ICEBERG}.util.DataFileSet").of(collected(mapped(tasks, file_of_task())))
+
+
+def file_of_task() -> Any:
+    """The method handle of a task's file."""
+    return method(f"{_ICEBERG}.ContentScanTask", "file")
+
+
+def of_file(name: str) -> Any:
+    """The method handle of a property of a file: `location`, `recordCount`, `fileSizeInBytes`."""
+    return method(f"{_ICEBERG}.ContentFile", name)
+
+
+def _location() -> Any:
+    return then(file_of_task(), of_file("location"))

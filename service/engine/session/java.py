@@ -1,0 +1,155 @@
+"""Calls into the JVM: classes and errors by name, loops, and Java's own functions and streams.
+
+A call through Py4J takes longer than what it asks, so Java itself does what concerns many objects: with functions made
+of method handles, as a Python function that the JVM calls would need a server for it here.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from py4j.java_gateway import JavaClass, JavaMember, is_magic_member
+from py4j.protocol import STATIC_PREFIX, Py4JJavaError
+
+_INVOKE = "java.lang.invoke"
+# No path contains it.
+_SEPARATOR = "\0"
+
+
+def java_class(name: str) -> Any:
+    """A class by its full name. Py4J's own lookup goes package by package and searches every jar."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    return _Statics(name, gateway._gateway_client)
+
+
+class _Statics(JavaClass):  # type: ignore[misc]  # Py4J ships no types
+    """A class whose static methods are called without asking first what their names mean.
+
+    Py4J asks for the first method of that name, in an order that differs from one JVM to the next. If that is not a
+    static one, as `get` of Iceberg's SparkTableCache sometimes, it says as long as that JVM lives that there is none.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.isupper() or is_magic_member(name):  # a constant, perhaps
+            return super().__getattr__(name)
+        return JavaMember(name, None, STATIC_PREFIX + self._fqn, self._gateway_client)
+
+
+def reflected(name: str) -> Any:
+    """The `java.lang.Class` of a class."""
+    return java_class("java.lang.Class").forName(name)
+
+
+def is_a(error: Py4JJavaError, name: str) -> bool:
+    """Whether what the JVM threw is of a class."""
+    return bool(reflected(name).isInstance(error.java_exception))
+
+
+def each(items: Any) -> Iterator[Any]:
+    """The items of a Java collection. Py4J's own loop ends with an exception, which takes longer than a commit."""
+    iterator = items.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def array(kind: str, items: Iterable[Any] = ()) -> Any:
+    """A Java array of a class."""
+    from pyspark import SparkContext
+
+    items = list(items)
+    gateway: Any = SparkContext._gateway
+    made = gateway.new_array(java_class(kind), len(items))
+    for i, item in enumerate(items):
+        made[i] = item
+    return made
+
+
+def string_list(values: Iterable[str]) -> Any:
+    """A Java list of strings, in few calls however many they are. None contains a NUL character."""
+    split = java_class("java.util.regex.Pattern").compile(_SEPARATOR).splitAsStream(_SEPARATOR.join(values))
+    return collected(split)
+
+
+def strings(items: Any) -> list[str]:
+    """The strings of a Java collection, in one call."""
+    if items.isEmpty():
+        return []
+    return str(java_class("java.lang.String").join(_SEPARATOR, items)).split(_SEPARATOR)
+
+
+def collected(stream: Any) -> Any:
+    """A Java list of what a stream holds."""
+    return stream.collect(java_class("java.util.stream.Collectors").toList())
+
+
+def mapped(items: Any, *steps: Any) -> Any:
+    """A stream of what method handles, one after the other, return for each item of a Java list."""
+    stream = items.stream()
+    for step in steps:
+        stream = stream.map(function(step))
+    return stream
+
+
+def lines(items: Any, *steps: Any) -> list[str]:
+    """What the steps return for each item of a Java list, as text without line breaks, in order."""
+    texts = mapped(items, *steps, method("java.lang.Object", "toString"))
+    joined = str(texts.collect(java_class("java.util.stream.Collectors").joining("\n")))
+    return joined.split("\n") if joined else []
+
+
+def total(items: Any, *steps: Any) -> int:
+    """The sum of the whole numbers that the steps return for the items of a Java list."""
+    return int(mapped(items, *steps[:-1]).mapToLong(to_long(steps[-1])).sum())
+
+
+def method(owner: str, name: str, *parameters: str) -> Any:
+    """A method handle: a class's public method, by its name and the classes of its parameters."""
+    found = reflected(owner).getMethod(name, _classes(parameters))
+    return java_class(f"{_INVOKE}.MethodHandles").publicLookup().unreflect(found)
+
+
+def then(first: Any, second: Any) -> Any:
+    """The method handle `second(first(x))`."""
+    second = second.asType(second.type().changeParameterType(0, first.type().returnType()))
+    return java_class(f"{_INVOKE}.MethodHandles").filterReturnValue(first, second)
+
+
+def function(handle: Any) -> Any:
+    return _implemented("Function", handle)
+
+
+def predicate(handle: Any) -> Any:
+    return _implemented("Predicate", handle)
+
+
+def consumer(handle: Any) -> Any:
+    return _implemented("Consumer", handle)
+
+
+def to_long(handle: Any) -> Any:
+    return _implemented("ToLongFunction", handle)
+
+
+def call_hidden(owner: str, name: str, target: Any, *arguments: tuple[str, Any]) -> Any:
+    """Call a method that is not public; each argument comes with the class of its parameter."""
+    found = reflected(owner).getDeclaredMethod(name, _classes(kind for kind, _ in arguments))
+    found.setAccessible(True)
+    return found.invoke(target, array("java.lang.Object", (value for _, value in arguments)))
+
+
+def construct_hidden(name: str, *arguments: Any) -> Any:
+    """A new object of a class that is not public, by its only constructor of so many parameters."""
+    found = reflected(name).getDeclaredConstructors()
+    [constructor] = [one for one in found if one.getParameterCount() == len(arguments)]
+    constructor.setAccessible(True)
+    return constructor.newInstance(array("java.lang.Object", arguments))
+
+
+def _classes(names: Iterable[str]) -> Any:
+    return array("java.lang.Class", (reflected(name) for name in names))
+
+
+def _implemented(interface: str, handle: Any) -> Any:
+    proxies = java_class(f"{_INVOKE}.MethodHandleProxies")
+    return proxies.asInterfaceInstance(reflected(f"java.util.function.{interface}"), handle)

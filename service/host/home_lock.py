@@ -1,0 +1,63 @@
+"""The lock of a home: one process at a time owns it, because two would not see each other's order of changes."""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import IO
+
+from service.settings import HomeInUse
+
+_LOCK = "lock"
+# A killed process leaves a JVM, which shares the lock and may be finishing a commit.
+_JVM_WAIT_S = 15
+_POLL_S = 0.1
+
+
+def acquire(home: Path) -> IO[str]:
+    """Own a home until the returned file is closed; raises `HomeInUse` if another process owns it.
+
+    Child processes that inherit the file, such as the JVM, keep the lock until they end, too.
+    """
+    lock = (home / _LOCK).open("a+")
+    deadline = time.monotonic() + _JVM_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError as e:
+            lock.seek(0)
+            owner = lock.read().strip()
+            if (owner.isdigit() and _is_running(int(owner))) or time.monotonic() > deadline:
+                process = f"process {owner}" if owner else "another process"
+                raise HomeInUse(
+                    f"FIRN_HOME {home} is in use by {process}; "
+                    "stop it (`firn stop`), or set FIRN_HOME to another folder"
+                ) from e
+            time.sleep(_POLL_S)
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+def is_free(home: Path) -> bool:
+    """Whether no process owns a home, and no JVM of one either."""
+    if not home.exists():
+        return True
+    with (home / _LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

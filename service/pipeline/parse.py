@@ -1,0 +1,60 @@
+"""From a request's JSON to the operation it names and its checked model."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from service.errors import InvalidRequest, UnknownOperation, nearest
+from service.model import wire
+from service.model.call import IdempotencyKey, fingerprint
+from service.operations.operation import ChangeRequest, Operation, Request
+from service.operations.refusals import refusal
+
+
+class RequestParser:
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self.operations: Mapping[str, Operation] = {o.name: o for o in sorted(operations, key=lambda o: o.name)}
+
+    def parse(self, value: dict[str, Any], key: str | None, *, trusted: bool = False) -> tuple[Operation, Request]:
+        """The operation and the model of a request. `key` is the idempotency key that came beside the body."""
+        found = self._operation(value.get("operation"))
+        value = {**value, "operation": found.name}
+        if key is not None and issubclass(found.request, ChangeRequest):
+            if value.get("idempotency_key") not in (None, key):
+                raise InvalidRequest(
+                    "idempotency_key and the header Idempotency-Key differ; send one of them", field="idempotency_key"
+                )
+            value["idempotency_key"] = key
+        try:
+            return found, found.request.model_validate(value, context={"trusted": trusted})
+        except ValidationError as e:
+            raise refusal(e, found.request) from e
+
+    def _operation(self, name: Any) -> Operation:
+        if not isinstance(name, str):
+            problem = "is missing" if name is None else "must be text"
+            raise InvalidRequest(f"operation {problem}; name one of {', '.join(self.operations)}", field="operation")
+        found = self.operations.get(name.upper())
+        if found is None:
+            near = nearest(name, self.operations)
+            hint = f"did you mean {near}?" if near else f"known are {', '.join(self.operations)}"
+            raise UnknownOperation(f"{name[:80]!r} is not an operation; {hint}", field="operation", suggestion=near)
+        return found
+
+
+def object_of(body: Any) -> dict[str, Any]:
+    """A body, as JSON text or its value, as an object."""
+    value = wire.parse(body) if isinstance(body, bytes | str) else body
+    if not isinstance(value, dict):
+        raise InvalidRequest('the request must be a JSON object such as {"operation": "LIST_TABLES", …}')
+    return value
+
+
+def key_of(operation: Operation, request: Request, value: dict[str, Any]) -> IdempotencyKey | None:
+    """The idempotency key of a request that has one and has an effect, with a fingerprint of all else it says."""
+    if not isinstance(request, ChangeRequest) or request.idempotency_key is None or not request.has_effect:
+        return None
+    said = {"namespace": request.namespace, **value, "operation": operation.name}
+    said.pop("idempotency_key", None)
+    return IdempotencyKey(operation.name, request.table_name, request.idempotency_key, fingerprint(said))

@@ -1,0 +1,58 @@
+"""The threads that requests run on, in pools, so that no kind of request waits for another kind."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from typing import TypeVar
+
+from service.model.call import Call
+from service.operations.operation import Pool
+from service.pipeline.admission import stopping
+from service.settings import LimitSettings
+
+T = TypeVar("T")
+
+
+class RequestThreads:
+    def __init__(self, limits: LimitSettings) -> None:
+        sizes: Mapping[Pool, int] = {
+            "metadata": limits.metadata_threads,
+            "tables": limits.table_threads,
+            "queries": limits.query_threads,
+            "edits": limits.edit_threads,
+            "bulk": limits.bulk_at_once,
+            "maintenance": limits.upkeep_threads,
+        }
+        self._pools = {
+            name: ThreadPoolExecutor(size, thread_name_prefix=f"firn-{name}") for name, size in sizes.items()
+        }
+
+    def waiting(self) -> dict[tuple[str, ...], float]:
+        """How many requests wait for a thread, by pool."""
+        return {(name,): pool._work_queue.qsize() for name, pool in self._pools.items()}
+
+    async def run(self, pool: Pool, call: Call, work: Callable[[Call], T]) -> T:
+        """Run work on a thread of a pool. A call that is cancelled before its work begins does not begin."""
+
+        def begin() -> T:
+            call.check()
+            return work(call)
+
+        try:
+            future = self._pools[pool].submit(begin)
+        except RuntimeError as e:
+            raise stopping() from e
+        with call.cancelling(future.cancel):
+            try:
+                # The work goes on if the task that waits for it is cancelled.
+                return await asyncio.shield(asyncio.wrap_future(future))
+            except (CancelledError, asyncio.CancelledError) as e:
+                if not future.cancelled():
+                    raise
+                call.check()
+                raise stopping() from e
+
+    def close(self) -> None:
+        """Cancel what has not begun; its callers are told that the service is stopping."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)

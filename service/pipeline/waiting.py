@@ -1,0 +1,85 @@
+"""What surrounds the work of a call while it is served: its deadline, its client, and an event loop."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from service.errors import OutcomeUnknown
+from service.model.call import Call
+
+T = TypeVar("T")
+Disconnected = Callable[[], Coroutine[Any, Any, None]]
+"""Returns when the client has gone."""
+
+
+class Watch:
+    """Cancels a call during the block if its client disconnects or its deadline passes."""
+
+    def __init__(self, call: Call, disconnected: Disconnected | None) -> None:
+        self._call = call
+        self._disconnected = disconnected
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._call.deadline is not None:
+            remaining = max(0.0, self._call.deadline - time.monotonic())
+            self._timer = loop.call_later(remaining, lambda: loop.run_in_executor(None, self._call.expire))
+        if self._disconnected is not None:
+            self._task = asyncio.create_task(self._cancel_when_gone(self._disconnected))
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _cancel_when_gone(self, disconnected: Disconnected) -> None:
+        await disconnected()
+        await asyncio.to_thread(self._call.cancel)
+
+
+async def shared_result(future: "Future[T]", call: Call) -> T:
+    """The result of work that is shared with other calls, and so cannot be cancelled.
+
+    OutcomeUnknown if it has not ended by the deadline.
+    """
+    remaining = None if call.deadline is None else max(0.0, call.deadline - time.monotonic())
+    try:
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), remaining)
+    except TimeoutError as e:
+        raise OutcomeUnknown(
+            "the change was not committed within timeout_ms, and may be still; sent again with its idempotency key it "
+            "happens once"
+        ) from e
+
+
+class BackgroundLoop:
+    """An event loop on a thread of its own, started when it is first used."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Start work. It goes on when the future is cancelled."""
+        result: Future[T] = Future()
+        result.set_running_or_notify_cancel()
+
+        async def run() -> None:
+            try:
+                result.set_result(await work)
+            except BaseException as e:
+                result.set_exception(e)
+                raise
+
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="firn-requests", daemon=True).start()
+        asyncio.run_coroutine_threadsafe(run(), self._loop)
+        return result

@@ -1,0 +1,165 @@
+"""QUERY: find the tables and snapshots that a query reads, and the Spark jobs that read them."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from service.catalog.tables import Catalog, Table
+from service.engine.jobs import select, stream
+from service.engine.jobs.select import Selected
+from service.engine.jobs.stream import ArrowBatches
+from service.engine.session.engine import Engine
+from service.engine.sql import tenant_sql
+from service.engine.sql.tenant_sql import TableView, UntrustedSelect
+from service.engine.sql.window import Window
+from service.errors import InvalidQuery, SnapshotNotFound, TableNotFound, nearest
+from service.guard.sql import SelectReferences, check_analysed, check_parsed
+from service.guard.views import name_views
+from service.model.as_of import Moment
+from service.model.call import Call
+from service.model.names import TableName, check_name
+from service.model.query.items import JoinItem
+from service.model.query.model import TableSource
+from service.model.query.plan import QueryParts, plan_query
+from service.model.schema.definition import MAX_DEPTH
+
+_MAX_SQL = 100_000
+_OPTIONS = re.compile(r"(?i)\bwith\s*\(")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The tables that a query reads, and the jobs that read it: a window of its rows as objects, or all as batches."""
+
+    rows: Callable[..., Selected]
+    batches: Callable[..., ArrowBatches]
+    tables: list[tuple[Table, int | None]]
+    snapshot_id: int | None
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a query reads, whether it is in JSON or in SQL."""
+
+    tenant: str
+    namespace: str
+    as_of: Moment | None
+    limit: int
+    offset: int
+    explain: bool
+    window: Window
+    """The rows that a stream has."""
+
+
+def read_parts(catalog: Catalog, table_name: str, parts: QueryParts, options: ReadOptions) -> Reading:
+    """A query in JSON."""
+    table = catalog.load(TableName(options.tenant, options.namespace, table_name))
+    source = _source(table, table_name, options.as_of)
+    tables = [(table, _snapshot_of(source, table))]
+    joined = []
+    for i, item in enumerate(parts.joins):
+        other, found = _joined(item, f"join[{i}]", options, catalog)
+        joined.append(found)
+        tables.append((other, _snapshot_of(found, other)))
+    planned = plan_query(parts, source, joined)
+    return Reading(
+        partial(select.select, query=planned, explain=options.explain),
+        partial(stream.select, query=planned, window=options.window),
+        tables,
+        tables[0][1],
+    )
+
+
+def read_sql(
+    call: Call, engine: Engine, catalog: Catalog, sql: str, params: dict[str, Any], options: ReadOptions
+) -> Reading:
+    """One SELECT, which must be allowed by the SQL sandbox."""
+    if len(sql) > _MAX_SQL:
+        raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")
+    references = check_parsed(engine.run_for(call, tenant_sql.parse, sql))
+    _check_params(references, params)
+    # Only the plan itself shows options and the places of names with a namespace, and it takes a while.
+    look = any(table.namespace for table in references.tables) or _OPTIONS.search(sql)
+    mentions = engine.run_for(call, tenant_sql.mentions, sql) if look else []
+    named = name_views(sql, references, options.namespace, mentions)
+    if isinstance(options.as_of, int | str) and len(named.views) != 1:
+        raise InvalidQuery("as_of: a snapshot id or tag needs sql over exactly one table; send a time", field="as_of")
+    views, tables = [], []
+    for view, reference in named.views.items():
+        namespace = check_name(reference.namespace or options.namespace, "sql")
+        table = _load(TableName(options.tenant, namespace, check_name(reference.table, "sql")), "sql", catalog)
+        source = _source(table, view, options.as_of)
+        views.append(TableView(view, source.spark_name, source.snapshot_id, source.schema))
+        tables.append((table, _snapshot_of(source, table)))
+    statement = UntrustedSelect(named.text, params, views, options.limit, options.offset, options.explain)
+    return Reading(
+        partial(tenant_sql.run, statement=statement, check=check_analysed),
+        partial(stream.select_sql, statement=statement, check=check_analysed, window=options.window),
+        tables,
+        tables[0][1] if len(tables) == 1 else None,
+    )
+
+
+def _joined(item: JoinItem, path: str, options: ReadOptions, catalog: Catalog) -> tuple[Table, TableSource]:
+    namespace = check_name(item.namespace or options.namespace, f"{path}.namespace")
+    name = TableName(options.tenant, namespace, check_name(item.table, f"{path}.table"))
+    alias = check_name(item.alias or item.table, f"{path}.alias")
+    table = _load(name, f"{path}.table", catalog)
+    # A snapshot id or a tag belongs to one table; only a time has a meaning for the others.
+    return table, _source(table, alias, options.as_of if isinstance(options.as_of, datetime) else None)
+
+
+def _load(name: TableName, field: str, catalog: Catalog) -> Table:
+    try:
+        return catalog.load(name)
+    except TableNotFound as e:
+        raise TableNotFound(e.message, field=field, suggestion=e.suggestion) from e
+
+
+def _source(table: Table, alias: str, as_of: Moment | None) -> TableSource:
+    if as_of is None:
+        return TableSource(table.spark_name, alias, table.schema, _head(table))
+    try:
+        snapshot = table.snapshot_as_of(as_of)
+    except SnapshotNotFound as e:
+        if not isinstance(as_of, str):
+            raise
+        # What is not a tag may be a misspelt time.
+        raise InvalidQuery(
+            f"as_of: {as_of[:80]!r} is neither a time, such as 2024-01-31T12:00:00Z, nor a snapshot id; {e.message}",
+            field="as_of",
+            suggestion=e.suggestion,
+        ) from e
+    return TableSource(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
+
+
+def _snapshot_of(source: TableSource, table: Table) -> int | None:
+    return source.snapshot_id or table.current_snapshot_id
+
+
+def _head(table: Table) -> int | None:
+    # A snapshot that is read by its id shows the columns it was written with, which may not be the table's any more.
+    return table.current_snapshot_id if table.head_has_table_schema else None
+
+
+def _check_params(references: SelectReferences, params: dict[str, Any]) -> None:
+    for name in sorted(references.parameters - params.keys()):
+        raise InvalidQuery(f"params.{name} is missing; sql uses :{name}", field=f"params.{name}")
+    for name, value in params.items():
+        if name not in references.parameters:
+            near = nearest(name, references.parameters)
+            raise InvalidQuery(f"params.{name} is not used by sql", field=f"params.{name}", suggestion=near)
+        _check_param(value, f"params.{name}")
+
+
+def _check_param(value: Any, field: str, depth: int = 0) -> None:
+    if isinstance(value, dict):
+        raise InvalidQuery(f"{field} cannot be an object; send plain values or lists", field=field)
+    if isinstance(value, list):
+        if depth == MAX_DEPTH:
+            raise InvalidQuery(f"{field} is nested more than {MAX_DEPTH} deep; flatten it", field=field)
+        for item in value:
+            _check_param(item, field, depth + 1)

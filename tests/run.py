@@ -1,0 +1,174 @@
+"""Run the groups of tests one after the other, and end with one table of what passed and what it cost.
+
+    python -m tests.run                           what `make test` runs
+    python -m tests.run unit                      one group of it
+    python -m tests.run --all [--without-large]   what `make test-all` runs
+
+A group's CPU seconds are those of every process it started, user and system, killed ones included.
+"""
+
+import argparse
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+PYTEST = (sys.executable, "-m", "pytest")
+PR_SET_CHILD_SUBREAPER = 36
+# A JVM that lives a few minutes does not earn back what its second compiler and its concurrent garbage collector cost.
+# The first compiler alone would have too little room for its code, and sweep it all the time.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+
+Command = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Commands that are one line of the table. `counted`: pytest, which says how many tests it ran."""
+
+    name: str
+    commands: tuple[Command, ...]
+    counted: bool = True
+
+
+@dataclass
+class Result:
+    """What came of a group."""
+
+    name: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    wall_s: float = 0
+    cpu_s: float = 0
+
+
+CHECKS = Group(
+    "checks",
+    (
+        (f"{BIN}/ruff", "format", "--check", "."),
+        (f"{BIN}/ruff", "check", "."),
+        (f"{BIN}/mypy", "service", "handlers"),
+        (f"{BIN}/lint-imports", "--no-logo"),
+    ),
+    counted=False,
+)
+
+
+def groups(everything: bool, large: bool) -> Iterator[Group]:
+    """The groups of a run. Those on a running service use two services side by side, one for each worker."""
+    marks = "not large" if everything else "not large and not thorough"
+    two = ("-n", "2", "--dist", "loadfile")
+    yield CHECKS
+    yield _tests("unit", "tests/unit", "-n", "2", *(("--hypothesis-profile", "thorough") if everything else ()))
+    yield _tests("contract", "tests/contract", "-m", marks, *two)
+    yield _tests("integration", "tests/integration", "-m", marks, *two)
+    yield _tests("faults", "tests/faults", "-m", marks)
+    if large:
+        yield _tests("large sizes", "tests", "-m", "large")
+
+
+def _tests(name: str, *arguments: str) -> Group:
+    return Group(name, ((*PYTEST, *arguments),))
+
+
+def run(group: Group) -> Result:
+    """Run a group's commands, whatever becomes of those before."""
+    result = Result(group.name)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        for command in group.commands:
+            print(f"\nfirn: {group.name}: {' '.join(command)}", flush=True)
+            if group.counted:
+                command = (*command, f"--junitxml={report}")
+            succeeded, cpu_s = measured(command)
+            result.cpu_s += cpu_s
+            if group.counted and report.exists():
+                _count(result, report)
+            elif succeeded:
+                result.passed += 1
+            else:
+                result.failed += 1
+            if not succeeded and not result.failed:
+                result.failed = 1  # pytest itself
+    result.wall_s = time.monotonic() - started
+    return result
+
+
+def measured(command: Command) -> tuple[bool, float]:
+    """Run a command: whether it succeeded, and the CPU seconds of it and of all that it started."""
+    process = subprocess.Popen(command)
+    cpu_s = 0.0
+    while process.returncode is None:
+        # Any child, so that processes left behind by a killed parent end as they would under init.
+        ended, status, used = os.wait4(-1, 0)
+        cpu_s += used.ru_utime + used.ru_stime
+        if ended == process.pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+    with suppress(ChildProcessError):
+        while (left := os.wait4(-1, os.WNOHANG))[0]:
+            cpu_s += left[2].ru_utime + left[2].ru_stime
+    return process.returncode == 0, cpu_s
+
+
+def adopt_orphans() -> None:
+    """Have processes whose parent was killed become children of this one, so that their CPU seconds are known."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def table(results: list[Result]) -> str:
+    total = Result("total")
+    for result in results:
+        for column in ("passed", "failed", "skipped", "wall_s", "cpu_s"):
+            setattr(total, column, getattr(total, column) + getattr(result, column))
+    lines = [f"{'group':<12}{'passed':>8}{'failed':>8}{'skipped':>9}{'wall':>8}{'CPU s':>8}"]
+    for r in (*results, total):
+        wall = f"{int(r.wall_s) // 60}:{int(r.wall_s) % 60:02}"
+        lines.append(f"{r.name:<12}{r.passed:>8}{r.failed:>8}{r.skipped:>9}{wall:>8}{r.cpu_s:>8.0f}")
+    return "\n".join(lines)
+
+
+def _count(result: Result, report: Path) -> None:
+    for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+        tests, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
+        failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        result.passed += tests - skipped - failed
+        result.failed += failed
+        result.skipped += skipped
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.run", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("group", nargs="*", help="only these groups")
+    parser.add_argument("--all", action="store_true", help="variants, more examples and large sizes too")
+    parser.add_argument("--without-large", action="store_true", help="leave out the sizes that take hours")
+    chosen = parser.parse_args(arguments)
+    found = list(groups(chosen.all, chosen.all and not chosen.without_large))
+    unknown = set(chosen.group) - {group.name for group in found}
+    if unknown:
+        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(group.name for group in found)}")
+    if not chosen.all:
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
+    adopt_orphans()
+    results: list[Result] = []
+    for group in found:
+        if not chosen.group or group.name in chosen.group:
+            results.append(run(group))
+            if group is CHECKS and results[-1].failed:
+                break  # they take seconds, and most often fail for a reason that fails tests too
+    print(f"\n{table(results)}")
+    return 1 if any(result.failed for result in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""The runner of all tests: every folder of tests is in a group, and the table says what passed and what it cost."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.run import Group, Result, groups, run, table
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_every_folder_of_tests_is_in_one_group(everything: bool) -> None:
+    folders = {f"tests/{path.parent.relative_to(TESTS).parts[0]}" for path in TESTS.rglob("test_*.py")}
+    named = [word for group in groups(everything, large=False) for line in group.commands for word in line]
+    assert all(named.count(folder) == 1 for folder in folders), folders
+
+
+def test_only_a_run_of_everything_has_variants_and_only_one_with_sizes_has_large_ones() -> None:
+    def marks(everything: bool, large: bool) -> list[str]:
+        lines = [line for group in groups(everything, large) for line in group.commands]
+        return [line[line.index("-m", 3) + 1] for line in lines if "-m" in line[3:]]
+
+    assert set(marks(False, False)) == {"not large and not thorough"}
+    assert set(marks(True, False)) == {"not large"}
+    assert marks(True, True) == [*marks(True, False), "large"]
+
+
+def test_a_group_counts_its_tests_its_failures_and_the_cpu_seconds_of_all_it_started(tmp_path: Path) -> None:
+    burn = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    (tmp_path / "test_it.py").write_text(
+        "import pytest, subprocess, sys\n"
+        f"def test_passes(): subprocess.run([sys.executable, '-c', {burn!r}], check=True)\n"
+        "def test_fails(): assert False\n"
+        "def test_is_skipped(): pytest.skip('why')\n"
+    )
+    pytest_here = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path))
+    result = run(Group("some", (pytest_here,)))
+    assert (result.passed, result.failed, result.skipped) == (1, 1, 1)
+    assert result.cpu_s > 0.3
+
+
+def test_a_check_that_fails_and_a_run_that_cannot_begin_count_as_failures(tmp_path: Path) -> None:
+    result = run(Group("checks", (("true",), ("false",), ("true",)), counted=False))
+    assert (result.passed, result.failed) == (2, 1)
+    nothing = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "nowhere"))
+    assert run(Group("none", (nothing,))).failed == 1
+
+
+def test_the_table_ends_with_the_sum() -> None:
+    lines = table([Result("unit", 10, 0, 2, 61.2, 80.4), Result("faults", 5, 1, 0, 600, 90)]).splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["unit", "10", "0", "2", "1:01", "80"],
+        ["faults", "5", "1", "0", "10:00", "90"],
+        ["total", "15", "1", "2", "11:01", "170"],
+    ]
