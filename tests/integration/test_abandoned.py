@@ -4,11 +4,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from service.engine.session import jvm, priorities
 from tests.harness import Firn, wait_until
 
 ENDLESS = "SELECT count(*) c FROM heavy a JOIN heavy b ON a.v < b.v JOIN heavy c ON b.v < c.v AND a.id < c.id"
@@ -84,6 +86,24 @@ def test_beside_abandoned_and_endless_queries_others_are_served(firn: Firn, heav
         codes = [answer.result()["error"]["code"] for answer in waiting]
     assert codes == ["DEADLINE_EXCEEDED"] * 4
     assert len(firn.rows(small, "small")) == 5
+
+
+def nice_of_tasks(firn: Firn) -> list[int]:
+    """How nice the threads that run Spark's tasks are, by the operating system's account."""
+    process = jvm.process()
+    assert process is not None
+    stats = [(thread / "stat").read_text() for thread in Path(f"/proc/{process.pid}/task").iterdir()]
+    return [int(stat.rpartition(")")[2].split()[16]) for stat in stats if "(Executor task l" in stat]
+
+
+def test_tasks_of_an_endless_query_have_a_low_priority_until_it_ends(firn: Firn, heavy: str, small: str) -> None:
+    lowest = 19 if priorities.java_options("local[*]") else 0
+    with ThreadPoolExecutor(1) as pool:
+        query = pool.submit(firn.post, endless(heavy, timeout_ms=8_000))
+        wait_until(lambda: max(nice_of_tasks(firn), default=0) == lowest, 60)
+        write(firn, small, 1)
+        assert query.result()["error"]["code"] == "DEADLINE_EXCEEDED"
+    wait_until(lambda: not any(nice_of_tasks(firn)), 60)
 
 
 def test_tasks_of_a_cancelled_query_leave_their_slots_to_others(firn: Firn, heavy: str, small: str) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from service.engine.session.java import java_class
+from service.engine.session.priorities import stages_of
 from service.engine.session.spark_types import SparkSession
 from service.model.call import Call
 
@@ -18,12 +20,9 @@ _TASK = "org.apache.spark.executor.Executor$TaskRunner"
 
 
 @contextmanager
-def cancellable_for(session: SparkSession, call: Call | None) -> Iterator[None]:
+def cancellable_for(session: SparkSession, call: Call) -> Iterator[str]:
     """Cancel the Spark jobs that this thread starts during the block, those to come included, once the call is
-    cancelled."""
-    if call is None:
-        yield
-        return
+    cancelled. They bear the tag that this returns."""
     context, tag, ended = session.sparkContext, f"firn-{uuid.uuid4().hex}", threading.Event()
 
     def cancel() -> None:
@@ -32,7 +31,7 @@ def cancellable_for(session: SparkSession, call: Call | None) -> Iterator[None]:
     context.addJobTag(tag)
     try:
         with call.cancelling(cancel):
-            yield
+            yield tag
     finally:
         ended.set()
         context.removeJobTag(tag)
@@ -57,11 +56,10 @@ def _stop_tasks(context: Any, tag: str) -> None:
     fetches none for hours, and holds a slot that others need. Java before 20 can stop its thread; the task holds
     nothing that others wait for, since it only computes. Later versions of Java cannot, and it ends when it ends.
     """
-    tracker = context._jsc.sc().statusTracker()
-    threads = context._jvm.java.lang.Thread
+    threads = java_class("java.lang.Thread")
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
-        running = _threads_of(threads, tracker, tag)
+        running = _threads_of(threads, stages_of(context, [tag]))
         if not running:
             return
         time.sleep(_EVERY_S)
@@ -70,13 +68,12 @@ def _stop_tasks(context: Any, tag: str) -> None:
         thread.stop()
 
 
-def _threads_of(threads: Any, tracker: Any, tag: str) -> list[Any]:
-    """The threads that run tasks of the jobs that bear a tag. An idle thread keeps the name of its last task."""
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForTag(tag)]
-    stages = [f" in stage {stage}." for job in jobs if job.isDefined() for stage in job.get().stageIds()]
+def _threads_of(threads: Any, stages: set[int]) -> list[Any]:
+    """The threads that run tasks of some stages. An idle thread keeps the name of its last task."""
+    names = [f" in stage {stage}." for stage in stages]
     found = []
     for thread in threads.getAllStackTraces().keySet().toArray():
         name = str(thread.getName())
-        if any(stage in name for stage in stages) and any(_TASK in f.getClassName() for f in thread.getStackTrace()):
+        if any(part in name for part in names) and any(_TASK in f.getClassName() for f in thread.getStackTrace()):
             found.append(thread)
     return found

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from service.engine.session import priorities
 from service.model import postgres
 from service.model.names import CATALOG
 from service.settings import ROOT, Settings
@@ -26,16 +27,15 @@ def spool(home: Path) -> Path:
 
 def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str] = ()) -> dict[str, str]:
     """Spark's configuration; `spark.conf` of the settings takes precedence."""
-    log_conf = ROOT / "config" / "log4j2.properties"
+    # A JVM that ran out of memory loses threads that others wait for, so it is replaced.
+    options = ["-XX:+ExitOnOutOfMemoryError", f"-Dlog4j2.configurationFile={ROOT / 'config' / 'log4j2.properties'}"]
+    options += [*priorities.java_options(settings.spark.master), *java_options]
     conf = {
         **_master(settings),
         "spark.app.name": "firn",
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.extraClassPath": ":".join(map(str, jars)),
-        # A JVM that ran out of memory loses threads that others wait for, so it is replaced.
-        "spark.driver.extraJavaOptions": shlex.join(
-            ("-XX:+ExitOnOutOfMemoryError", f"-Dlog4j2.configurationFile={log_conf}", *java_options)
-        ),
+        "spark.driver.extraJavaOptions": shlex.join(options),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # Spark describes each job's plan for its UI; the short form saves a tenth of a small job.

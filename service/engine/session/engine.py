@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from service.engine.session import jvm
+from service.engine.session import jvm, priorities
 from service.engine.session.cancellation import cancellable_for
+from service.engine.session.priorities import TaskPriorities
 from service.engine.session.spark_types import SparkSession
 from service.engine.session.translate import is_lost, is_odd, translated
 from service.errors import EngineUnavailable, FirnError, TooManyRequests
@@ -44,6 +45,7 @@ class Engine:
         self._moved = time.monotonic()
         """When a session was last lent or given back."""
         self._life = 0
+        self._priorities = TaskPriorities(priorities.are_set(conf))
 
     @property
     def up(self) -> bool:
@@ -130,7 +132,7 @@ class Engine:
         session, life = self._borrow(call)
         try:
             jvm.activate(session)
-            with cancellable_for(session, call):
+            with self._tagged(session, call):
                 yield session
         except FirnError as e:
             _check(call, e)
@@ -149,6 +151,15 @@ class Engine:
             raise told from e
         finally:
             self._give_back(session, life, call)
+
+    @contextmanager
+    def _tagged(self, session: SparkSession, call: Call | None) -> Iterator[None]:
+        """Cancel the Spark jobs of the block with its call. Those of queries and maintenance give way to changes."""
+        if call is None:
+            yield
+            return
+        with cancellable_for(session, call) as tag, self._priorities.low(session, () if call.is_change else (tag,)):
+            yield
 
     def run_on_all(self, job: Callable[[SparkSession], Any]) -> None:
         """Run a job once on every session that is idle now, side by side: how they are warmed."""
