@@ -1,4 +1,4 @@
-"""Every failure a caller can see.
+"""Every error that a caller can see.
 
 FirnError                      code                    status  retryable
 ├── InvalidRequest             INVALID_REQUEST         400
@@ -42,16 +42,16 @@ FirnError                      code                    status  retryable
 │   └── OutcomeUnknown         OUTCOME_UNKNOWN         503     yes
 └── InternalError              INTERNAL_ERROR          500
 
-Errors that prevent a start are not among them: see `settings.SettingsError`.
+Errors that keep the service from starting are `settings.SettingsError`.
 """
 
 import difflib
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class FirnError(Exception):
-    """A failure with everything its response needs; rendered in one place, `operations/envelope.py`."""
+    """An error with everything that its response needs; rendered in one place, `operations/envelope.py`."""
 
     code: ClassVar[str]
     status: ClassVar[int]
@@ -70,6 +70,17 @@ class FirnError(Exception):
         self.field = field
         self.suggestion = suggestion
         self.details = details
+
+    @classmethod
+    def at(cls, path: str, problem: str, suggestion: str | None = None) -> Self:
+        """The error of one field of a request. Its message begins with `path`, the place of the field."""
+        return cls(f"{path}: {problem}", field=path, suggestion=suggestion)
+
+    @classmethod
+    def unknown(cls, path: str, name: object, what: str, known: Iterable[str]) -> Self:
+        """The error of a field that holds a name which is not `known`; it suggests the nearest known name."""
+        near, hint = did_you_mean(str(name), known)
+        return cls.at(path, f"{str(name)[:80]!r} is not {what}; {hint}", near)
 
 
 class InvalidRequest(FirnError):
@@ -157,19 +168,19 @@ class CommitConflict(FirnError):
 
 
 class PlanStale(FirnError):
-    """The rows of a plan have changed since; nothing was changed."""
+    """The rows of a preview have changed since; nothing was changed."""
 
     code, status = "PLAN_STALE", 409
 
 
 class UndoConflict(FirnError):
-    """Later changes touched the rows of the one to undo; nothing was changed."""
+    """Later changes affected the same rows as the change to undo; nothing was changed."""
 
     code, status = "UNDO_CONFLICT", 409
 
 
 class UndoTooLate(FirnError):
-    """What is needed to undo a change is no longer kept; nothing was changed."""
+    """The data that is needed to undo the change has expired; nothing was changed."""
 
     code, status = "UNDO_TOO_LATE", 409
 
@@ -199,7 +210,7 @@ class ChecksumMismatch(FirnError):
 
 
 class Cancelled(FirnError):
-    """The work was cancelled. What it had committed before stays; `details` may say what that was."""
+    """The work was cancelled. Its earlier commits remain; `details` may list them."""
 
     code, status = "CANCELLED", 409
 
@@ -212,12 +223,10 @@ class DeadlineExceeded(Cancelled):
 
     code, status = "DEADLINE_EXCEEDED", 504
 
-    def __init__(self, message: str = "", *, details: dict[str, Any] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(
-            message
-            or "the request was cancelled at its deadline and changed nothing more; send a larger timeout_ms, "
-            "request less, or run it in the background if the operation has `async`",
-            details=details,
+            "the request was cancelled at its deadline and changed nothing more; send a larger timeout_ms, request "
+            "less, or run it in the background if the operation has `async`"
         )
 
 
@@ -258,19 +267,21 @@ class ShuttingDown(Unavailable):
 
 
 class KeyBusy(Unavailable):
-    """Another instance works on a request with the same key. Callers wait for its response; few see this error."""
+    """Another instance is processing a request with the same key. Most callers wait for its response instead."""
 
     code = "KEY_BUSY"
 
     def __init__(
-        self, message: str = "another instance works on a request with this key", keys: frozenset[str] = frozenset()
+        self,
+        message: str = "another instance is processing a request with this key",
+        keys: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(f"{message}; send it again with the same key", field="idempotency_key")
         self.keys = keys
 
 
 class OutcomeUnknown(Unavailable):
-    """The change may have happened. Sent again with its idempotency key it happens once; without one, look first."""
+    """The change may have happened. A retry with its idempotency key is safe; without a key, check first."""
 
     code = "OUTCOME_UNKNOWN"
 
@@ -280,7 +291,7 @@ class InternalError(FirnError):
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> tuple[str | None, str]:
-    """The known name nearest to a wrong one, if any, and the hint for the message.
+    """The known name nearest to a wrong one, if any, and a hint for the message.
 
     If none is near, the hint is `otherwise`, or a list of the known names.
     """
@@ -289,7 +300,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
     if near:
         return near, f"did you mean {near!r}?"
     listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    return None, otherwise or f"known are {listed}"
+    return None, otherwise or f"use {'one of ' if len(names) > 1 else ''}{listed}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

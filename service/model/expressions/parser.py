@@ -12,7 +12,7 @@ from service.model.expressions.tokens import Token, UnexpectedText, tokens
 from service.model.expressions.tree import ColumnValue, Constant, Expression, Node
 from service.model.records import InvalidValue
 from service.model.schema.columns import Column, Resolver
-from service.model.schema.definition import parse_schema
+from service.model.schema.definition import parse_leaf
 from service.model.schema.types import ColumnType
 
 MAX_LENGTH = 10_000
@@ -247,10 +247,9 @@ class _Parser:
         if not text:
             self.expected("a type")
         try:
-            return parse_schema({"fields": {"value": {"type": text.lower()}}}).fields[0].type
+            return parse_leaf(text.lower(), "type")
         except InvalidSchema as e:
-            problem = e.message.partition(": ")[2] or f"nothing can be cast to {text[:40]}, only to plain types"
-            self.checks.refuse(place, problem, e.suggestion)
+            self.checks.refuse(place, e.message.removeprefix("type: "), e.suggestion)
 
     def case(self, place: int) -> Node:
         of = None if self.word() == "when" else self.any()

@@ -7,7 +7,7 @@ from service.errors import InvalidFilter, InvalidQuery, UnknownField, did_you_me
 from service.model.filters.conditions import FLIPPED, check_join
 from service.model.filters.predicates import Order
 from service.model.query.model import Join, JoinCondition, JoinKind, TableSource
-from service.model.schema.columns import Column, find_column, known_names, unknown_column
+from service.model.schema.columns import Column, find_column, known_names
 
 _CONDITION = ("left", "right", "operator")
 
@@ -34,7 +34,7 @@ class Scope:
                 f"{path}: {name!r} could mean {' or '.join(choices)}; say which", field=path, suggestion=choices[0]
             )
         if not found:
-            raise unknown_column(name, self.names(), path)
+            raise UnknownField.unknown(path, name, "a column here", self.names())
         return next(iter(found.values()))
 
     def names(self) -> list[str]:

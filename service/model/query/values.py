@@ -8,7 +8,7 @@ from service.model.query.items import AggregationItem, ProjectionItem
 from service.model.query.model import Aggregate, AggregateKind, Computed, ValueStep
 from service.model.query.scope import Scope
 from service.model.schema.columns import Column
-from service.model.schema.definition import parse_schema
+from service.model.schema.definition import parse_leaf
 from service.model.schema.types import ColumnType, DecimalType, Map, Primitive, Struct
 
 TEXT = Primitive("string")
@@ -135,10 +135,9 @@ class _Wanted:
 
     def _cast(self, of: ColumnType) -> ColumnType:
         try:
-            to = parse_schema({"fields": {"value": {"type": self.item.cast}}}).fields[0].type
+            to = parse_leaf(self.item.cast, self.path)
         except InvalidSchema as e:
-            words = e.message.partition(": ")[2] or e.message
-            raise InvalidQuery(f"{self.path}: {words}", field=self.path, suggestion=e.suggestion) from e
+            raise InvalidQuery(e.message, field=self.path, suggestion=e.suggestion) from e
         if to == Primitive("uuid"):
             raise InvalidQuery(f"{self.path}: uuid is text in queries; cast to string", field=self.path)
         if not castable(of, to):

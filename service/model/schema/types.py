@@ -77,7 +77,7 @@ class TableSchema:
     fields: tuple[Field, ...]
     primary_key: tuple[str, ...] = ()
     hidden: bool = dataclass_field(default=False, compare=False)
-    """Whether the table also has internal columns, which Firn adds."""
+    """Whether the table also has internal columns of Firn, which are not in `fields`."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,18 +90,16 @@ class TableSchema:
 
 def without_hidden_columns(schema: TableSchema) -> TableSchema:
     """The columns without Firn's internal ones, which no request names and no response shows."""
-    if not any(field.name.lower().startswith(RESERVED_COLUMN_PREFIX) for field in schema.fields):
-        return schema
-    shown = (field for field in schema.fields if not field.name.lower().startswith(RESERVED_COLUMN_PREFIX))
-    return TableSchema(tuple(shown), schema.primary_key, hidden=True)
+    shown = tuple(field for field in schema.fields if not field.name.lower().startswith(RESERVED_COLUMN_PREFIX))
+    return schema if len(shown) == len(schema.fields) else TableSchema(shown, schema.primary_key, hidden=True)
 
 
 def resolve_field(
     schema: TableSchema, name: str, *, error: type[FirnError] = UnknownField, path: str | None = None
 ) -> Field:
-    """The column or nested field that a dotted name means; it is required only if all its parents are.
+    """The column or nested field of a dotted name; it is required only if all its parents are.
 
-    `path` is where the name stands in the request; an unknown name raises `error`.
+    `path` is the place of the name in the request; an unknown name raises `error`.
     """
     # Other engines allow dots in a column's own name.
     whole = next((f for f in schema.fields if f.name == name), None)
@@ -115,8 +113,8 @@ def resolve_field(
         required = required and parent.required
         if not isinstance(parent.type, Struct):
             raise error(
-                f"{_at(path)}{name[:80]!r} looks inside {seen[:-1]!r}, which is {parent.type} and has no fields; "
-                "dots reach into structs only",
+                f"{_at(path)}{name[:80]!r} is not a column: {seen[:-1]!r} is {parent.type} and has no fields; name a "
+                "field of a struct",
                 field=path or name,
                 suggestion=seen[:-1],
             )
@@ -138,7 +136,7 @@ def holds_uuid(kind: ColumnType) -> bool:
 
 
 def fold_case(name: str) -> str:
-    """Spark takes names with the same folded form for one name: it compares as Java's equalsIgnoreCase does."""
+    """Names with the same folded form are the same name to Spark, which compares like Java's equalsIgnoreCase."""
     upper = (c.upper() if len(c.upper()) == 1 else c for c in name)
     return "".join(c.lower()[0] for c in upper)
 
