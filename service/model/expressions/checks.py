@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
+from math import isinf
 from typing import TypeGuard
 
 from service.model.expressions.kinds import (
     BOOLEAN,
     DATE,
+    DOUBLE,
+    INTEGER,
     LONG,
     STRING,
     TIMESTAMP,
@@ -25,7 +29,8 @@ from service.model.expressions.kinds import (
 from service.model.expressions.node_maker import NodeMaker
 from service.model.expressions.tree import Case, Cast, ColumnValue, Constant, FunctionCall, Node
 from service.model.records import InvalidValue, read_value
-from service.model.schema.types import ColumnType
+from service.model.schema.definition import MAX_PRECISION
+from service.model.schema.types import ColumnType, DecimalType
 
 _READ_FROM_TEXT = (DATE, TIMESTAMP, TIMESTAMPTZ, UUID)
 _ORDERED = ("<", "<=", ">", ">=")
@@ -75,9 +80,7 @@ class Checks(NodeMaker):
         for part in (value, pattern):
             self.need(f"{name.upper()} takes text", part, "text", place)
         if name != "rlike" and isinstance(pattern, Constant) and _bad_escape(str(pattern.value)):
-            self.refuse(
-                place, "in a pattern a backslash escapes only %, _ or another backslash; write two for a plain one"
-            )
+            self.refuse(place, "a backslash in a pattern escapes only %, _ or another backslash; write two for one")
         return self.operation(name, (value, pattern), BOOLEAN, place)
 
     def is_null(self, value: Node, place: int) -> Node:
@@ -111,9 +114,28 @@ class Checks(NodeMaker):
             self.refuse(place, e.problem)
         return self.made(Constant(kind, value), place)
 
+    def number(self, text: str, place: int) -> Node:
+        """A whole number or a decimal is exact, in the smallest type that holds it; with an exponent it is a double."""
+        if "e" in text.lower():
+            if isinf(float(text)):
+                self.refuse(place, f"{text[:40]} is larger than any double")
+            return self.made(Constant(DOUBLE, float(text)), place)
+        number = Decimal(text)
+        if "." not in text and -(2**63) <= number < 2**63:
+            return self.made(Constant(INTEGER if -(2**31) <= number < 2**31 else LONG, int(number)), place)
+        _, digits, exponent = number.as_tuple()
+        scale = -int(exponent)
+        precision = max(len(digits), scale)
+        if precision > MAX_PRECISION:
+            problem = (
+                f"a number has at most {MAX_PRECISION} digits; write it with an exponent, such as 1e40, for a double"
+            )
+            self.refuse(place, problem)
+        return self.made(Constant(DecimalType(precision, scale), number), place)
+
     def need(self, what: str, value: Node, needed: Family, place: int) -> None:
         if family(value.kind) not in (needed, "null"):
-            self.refuse(place, f"{what}, not {describe_kind(value.kind)}{_hint(value, needed)}")
+            self.refuse(place, f"{what}, not {describe_kind(value.kind)}{cast_hint(value, needed)}")
 
     def alike(self, what: str, values: Sequence[Node], place: int) -> list[Node]:
         """The values, converted to one kind."""
@@ -121,7 +143,7 @@ class Checks(NodeMaker):
         return [self.read(value, kind, place) for value in values]
 
     def shared(self, what: str, values: Sequence[Node], place: int) -> Kind:
-        """The kind that the values have in common; a text literal next to a time or uuid takes that kind."""
+        """The kind that the values have in common; a text literal next to a time or a uuid is read as that kind."""
         try:
             others = common_kind(value.kind for value in values if not _is_text(value))
             return others if others in _READ_FROM_TEXT else common_kind(value.kind for value in values)
@@ -138,9 +160,8 @@ class Checks(NodeMaker):
     def _comparable(self, what: str, values: Sequence[Node], place: int, *, ordered: bool = False) -> list[Node]:
         kind = self.shared(what, values, place)
         if kind is not None and not is_plain(kind):
-            self.refuse(
-                place, f"{what} compares plain values, not {describe_kind(kind)}; name a field or an element inside it"
-            )
+            problem = f"{what} compares plain values, not {describe_kind(kind)}; name a field or an element inside it"
+            self.refuse(place, problem)
         if ordered and kind == BOOLEAN:
             self.refuse(place, f"{what} does not work on true and false; use = or <>")
         return [self.read(value, kind, place) for value in values]
@@ -154,7 +175,8 @@ def _is_text(value: Node) -> TypeGuard[Constant]:
     return isinstance(value, Constant) and value.kind == STRING and value.value is not None
 
 
-def _hint(value: Node, needed: Family) -> str:
+def cast_hint(value: Node, needed: Family) -> str:
+    """How to convert a value to what is needed, for the end of a message; empty if CAST cannot."""
     shown = value.column.name if isinstance(value, ColumnValue) else "…"
     if needed == "text" and is_plain(value.kind):
         return f"; CAST({shown} AS string) makes text of it"

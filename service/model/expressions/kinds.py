@@ -1,6 +1,6 @@
-"""The kinds of values in an expression, by which it is checked before Spark sees it.
+"""The kinds of values in an expression, by which it is checked before Spark receives it.
 
-A kind is a column type. For computed numbers it is not exact: it only tells whole, decimal and floating numbers apart.
+A kind is a column type. For computed numbers it only distinguishes whole, decimal and floating-point numbers.
 """
 
 from collections.abc import Iterable
@@ -49,8 +49,6 @@ class NoCommonKind(Exception):
 
     def __init__(self, one: Kind, other: Kind) -> None:
         super().__init__(f"{describe_kind(one)} and {describe_kind(other)}")
-        self.one = one
-        self.other = other
 
 
 def family(kind: Kind) -> Family:
@@ -79,10 +77,6 @@ def is_plain(kind: Kind) -> bool:
     return isinstance(kind, Primitive | DecimalType)
 
 
-def is_whole(kind: Kind) -> bool:
-    return kind in (INTEGER, LONG)
-
-
 def common_kind(kinds: Iterable[Kind]) -> Kind:
     """The kind that values of all these kinds have in common; raises NoCommonKind."""
     found: Kind = None
@@ -107,7 +101,7 @@ def quotient_kind(one: Kind, other: Kind) -> Kind:
 
 
 def fits(kind: Kind, column: ColumnType) -> bool:
-    """Whether a column takes such values without a CAST: the conversion may only lose digits."""
+    """Whether such values fit a column without a CAST: the conversion may only lose digits."""
     if kind is None or kind == column:
         return True
     if isinstance(kind, Array) and isinstance(column, Array):

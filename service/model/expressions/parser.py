@@ -7,11 +7,9 @@ from service.model.expressions.calls import check_call
 from service.model.expressions.checks import Checks
 from service.model.expressions.functions import FUNCTIONS
 from service.model.expressions.kinds import BOOLEAN, DATE, STRING, TIMESTAMP
-from service.model.expressions.numbers import read_number
 from service.model.expressions.tokens import Token, UnexpectedText, tokens
 from service.model.expressions.tree import ColumnValue, Constant, Expression, Node
-from service.model.records import InvalidValue
-from service.model.schema.columns import Column, Resolver
+from service.model.schema.columns import Resolver
 from service.model.schema.definition import parse_leaf
 from service.model.schema.types import ColumnType
 
@@ -40,9 +38,9 @@ def parse_expression(text: object, resolve: Resolver, path: str, error: type[Fir
     Raises UnknownField for an unknown column, and `error` for anything else.
     """
     if not isinstance(text, str) or not text.strip():
-        raise error(f"{path} must be text such as 'price * 1.1'", field=path)
+        raise error.at(path, "expected text such as 'price * 1.1'")
     if len(text) > MAX_LENGTH:
-        raise error(f"{path} has {len(text)} characters; an expression has at most {MAX_LENGTH}", field=path)
+        raise error.at(path, f"the expression has {len(text)} characters; use at most {MAX_LENGTH}")
     checks = Checks(path, error)
     try:
         return Expression(_Parser(tokens(text), resolve, checks).whole(), text, path)
@@ -116,7 +114,7 @@ class _Parser:
         return value
 
     def chained(self, first: Node, operator: str, place: int) -> Node:
-        """All conditions joined by the same word, as one operation."""
+        """All conditions joined by the same operator, as one operation."""
         parts = [first, self.any(_BINDS[operator] + 1)]
         while self.skip(operator):
             parts.append(self.any(_BINDS[operator] + 1))
@@ -157,13 +155,16 @@ class _Parser:
         word = self.word()
         if word == "not":
             if binding > _NOT:
-                self.checks.refuse(token.start, "NOT binds less tightly than what stands before it; use parentheses")
+                self.checks.refuse(
+                    token.start, "NOT cannot follow an operator that binds more tightly; use parentheses"
+                )
             self.take()
             return self.checks.logic("not", (self.any(_NOT),), token.start)
         if word in ("-", "+"):
             self.take()
             if word == "-" and self.next.sort == "number":
-                return self.number(self.take(), "-")
+                number = self.take()
+                return self.checks.number(f"-{number.value}", number.start)
             value = self.any(_SIGN)
             return self.checks.negated(value, token.start) if word == "-" else value
         return self.single()
@@ -172,9 +173,9 @@ class _Parser:
         token = self.next
         match token.sort:
             case "number":
-                return self.number(self.take(), "")
+                return self.checks.number(self.take().value, token.start)
             case "text":
-                return self.text(self.take())
+                return self.checks.literal(STRING, self.take().value, token.start)
             case "quoted":
                 return self.column()
             case "word":
@@ -196,9 +197,8 @@ class _Parser:
             self.take()
             return self.case(token.start)
         if word in _RESERVED:
-            self.checks.refuse(
-                token.start, f"expected a value, found {token.value!r}; a column of that name is `{token.value}`"
-            )
+            problem = f"expected a value, found {token.value!r}; write a column of that name as `{token.value}`"
+            self.checks.refuse(token.start, problem)
         if self.word(1) == "(":
             return self.called(word, token)
         if word in _MOMENTS and self.found[self.at + 1].sort == "text":
@@ -211,8 +211,8 @@ class _Parser:
         if word in ("cast", "try_cast"):
             return self.cast(word == "try_cast", token.start)
         if word not in FUNCTIONS:
-            near, words = did_you_mean(word, FUNCTIONS, "docs/expressions.md lists them all")
-            self.checks.refuse(token.start, f"{token.value[:80]!r} is not a function here; {words}", near)
+            near, hint = did_you_mean(word, FUNCTIONS, "docs/expressions.md lists them all")
+            self.checks.refuse(token.start, f"{token.value[:80]!r} is not a function here; {hint}", near)
         return check_call(self.checks, FUNCTIONS[word], self.listed(f"the arguments of {word}"), token.start)
 
     def listed(self, what: str) -> list[Node]:
@@ -264,9 +264,6 @@ class _Parser:
         self.need("end", "to close CASE")
         return self.checks.case(of, branches, otherwise, place)
 
-    def text(self, token: Token) -> Node:
-        return self.checks.literal(STRING, token.value, token.start)
-
     def column(self) -> Node:
         token = self.take()
         parts, place = [token.value], token.start
@@ -275,21 +272,12 @@ class _Parser:
                 self.expected("a name after the dot")
             parts.append(self.take().value)
         if self.word() == "(":
-            self.checks.refuse(place, f"{'.'.join(parts)[:80]!r} cannot be called; functions have plain names")
-        return self.checks.made(ColumnValue(self.found_column(".".join(parts), place)), place)
-
-    def found_column(self, name: str, place: int) -> Column:
+            self.checks.refuse(place, f"{'.'.join(parts)[:80]!r} is not a function; functions have plain names")
         try:
-            return self.resolve(name, self.checks.path)
+            column = self.resolve(".".join(parts), self.checks.path)
         except UnknownField as e:
-            raise UnknownField(
-                f"{e.message} (at character {place + 1}; write texts in single quotes, unusual names in backquotes)",
-                field=e.field,
-                suggestion=e.suggestion,
-            ) from e
-
-    def number(self, token: Token, sign: str) -> Node:
-        try:
-            return self.checks.made(read_number(sign + token.value), token.start)
-        except InvalidValue as e:
-            self.checks.refuse(token.start, e.problem)
+            problem = (
+                f"{e.message} (at character {place + 1}; write texts in single quotes, unusual names in backquotes)"
+            )
+            raise UnknownField(problem, field=e.field, suggestion=e.suggestion) from e
+        return self.checks.made(ColumnValue(column), place)

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 Sort = Literal["word", "quoted", "number", "text", "sign", "end"]
 
@@ -44,7 +44,7 @@ class Token:
 
 
 class UnexpectedText(Exception):
-    """The text has something at `place` that cannot be part of an expression."""
+    """The text cannot be part of an expression from `place` on."""
 
     def __init__(self, problem: str, place: int) -> None:
         super().__init__(problem)
@@ -66,25 +66,16 @@ def _token(text: str, place: int) -> Token:
     found = _TOKEN.match(text, place)
     if found is None:
         raise UnexpectedText(_OPENED.get(text[place], f"{text[place]!r} is not part of an expression"), place)
-    value, end = found[0], found.end()
-    match found.lastgroup:
-        case "comment":
-            raise UnexpectedText("comments are not supported; put a space between two minus signs", place)
-        case "number":
-            if end < len(text) and (text[end].isalnum() or text[end] == "_"):
-                raise UnexpectedText(
-                    f"{text[place : end + 1][:40]!r} is neither a number nor a name; "
-                    "write a name that begins with a digit in backquotes",
-                    place,
-                )
-            return Token("number", value, place, end)
-        case "text":
-            return Token("text", value[1:-1].replace("''", "'"), place, end)
-        case "quoted":
-            return Token("quoted", value[1:-1].replace("``", "`"), place, end)
-        case "word":
-            return Token("word", value, place, end)
-    return Token("sign", value, place, end)
+    sort, value, end = found.lastgroup, found[0], found.end()
+    if sort == "comment":
+        raise UnexpectedText("comments are not supported; put a space between two minus signs", place)
+    if sort == "number" and end < len(text) and (text[end].isalnum() or text[end] == "_"):
+        problem = f"{text[place : end + 1][:40]!r} is neither a number nor a name; write such a name in backquotes"
+        raise UnexpectedText(problem, place)
+    if sort in ("text", "quoted"):
+        quote = value[0]
+        value = value[1:-1].replace(quote * 2, quote)
+    return Token(cast(Sort, sort), value, place, end)
 
 
 def _space(text: str, place: int) -> int:
