@@ -46,6 +46,7 @@ Errors that keep the service from starting are `settings.SettingsError`.
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
@@ -56,6 +57,16 @@ class FirnError(Exception):
     code: ClassVar[str]
     status: ClassVar[int]
     retryable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, status: int | None = None, retryable: bool | None = None) -> None:
+        """A class of this module has its name as its code. Everything that is not given is inherited."""
+        super().__init_subclass__()
+        if cls.__module__ == __name__:
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).upper()
+        if status is not None:
+            cls.status = status
+        if retryable is not None:
+            cls.retryable = retryable
 
     def __init__(
         self,
@@ -83,112 +94,83 @@ class FirnError(Exception):
         return cls.at(path, f"{str(name)[:80]!r} is not {what}; {hint}", near)
 
 
-class InvalidRequest(FirnError):
-    code, status = "INVALID_REQUEST", 400
+class InvalidRequest(FirnError, status=400): ...
 
 
-class UnknownOperation(InvalidRequest):
-    code = "UNKNOWN_OPERATION"
+class UnknownOperation(InvalidRequest): ...
 
 
-class UnknownField(InvalidRequest):
-    code = "UNKNOWN_FIELD"
+class UnknownField(InvalidRequest): ...
 
 
-class InvalidSchema(InvalidRequest):
-    code = "INVALID_SCHEMA"
+class InvalidSchema(InvalidRequest): ...
 
 
-class InvalidRecord(InvalidRequest):
-    code = "INVALID_RECORD"
+class InvalidRecord(InvalidRequest): ...
 
 
-class InvalidFilter(InvalidRequest):
-    code = "INVALID_FILTER"
+class InvalidFilter(InvalidRequest): ...
 
 
-class InvalidQuery(InvalidRequest):
-    code = "INVALID_QUERY"
+class InvalidQuery(InvalidRequest): ...
 
 
-class ConfirmationRequired(InvalidRequest):
-    code = "CONFIRMATION_REQUIRED"
+class ConfirmationRequired(InvalidRequest): ...
 
 
-class NotFound(FirnError):
-    code, status = "NOT_FOUND", 404
+class NotFound(FirnError, status=404): ...
 
 
-class TableNotFound(NotFound):
-    code = "TABLE_NOT_FOUND"
+class TableNotFound(NotFound): ...
 
 
-class NamespaceNotFound(NotFound):
-    code = "NAMESPACE_NOT_FOUND"
+class NamespaceNotFound(NotFound): ...
 
 
-class BackupNotFound(NotFound):
-    code = "BACKUP_NOT_FOUND"
+class BackupNotFound(NotFound): ...
 
 
-class RequestNotFound(NotFound):
-    code = "REQUEST_NOT_FOUND"
+class RequestNotFound(NotFound): ...
 
 
-class ScheduleNotFound(NotFound):
-    code = "SCHEDULE_NOT_FOUND"
+class ScheduleNotFound(NotFound): ...
 
 
-class SnapshotNotFound(NotFound):
-    code = "SNAPSHOT_NOT_FOUND"
+class SnapshotNotFound(NotFound): ...
 
 
-class MethodNotAllowed(FirnError):
-    code, status = "METHOD_NOT_ALLOWED", 405
+class MethodNotAllowed(FirnError, status=405): ...
 
 
-class TableExists(FirnError):
-    code, status = "TABLE_EXISTS", 409
+class TableExists(FirnError, status=409): ...
 
 
-class NamespaceExists(FirnError):
-    code, status = "NAMESPACE_EXISTS", 409
+class NamespaceExists(FirnError, status=409): ...
 
 
-class NamespaceNotEmpty(FirnError):
-    code, status = "NAMESPACE_NOT_EMPTY", 409
+class NamespaceNotEmpty(FirnError, status=409): ...
 
 
-class ScheduleExists(FirnError):
-    code, status = "SCHEDULE_EXISTS", 409
+class ScheduleExists(FirnError, status=409): ...
 
 
-class CommitConflict(FirnError):
-    code, status, retryable = "COMMIT_CONFLICT", 409, True
+class CommitConflict(FirnError, status=409, retryable=True): ...
 
 
-class PlanStale(FirnError):
+class PlanStale(FirnError, status=409):
     """The rows of a preview have changed since; nothing was changed."""
 
-    code, status = "PLAN_STALE", 409
 
-
-class UndoConflict(FirnError):
+class UndoConflict(FirnError, status=409):
     """Later changes affected the same rows as the change to undo; nothing was changed."""
 
-    code, status = "UNDO_CONFLICT", 409
 
-
-class UndoTooLate(FirnError):
+class UndoTooLate(FirnError, status=409):
     """The data that is needed to undo the change has expired; nothing was changed."""
 
-    code, status = "UNDO_TOO_LATE", 409
 
-
-class RowCountMismatch(FirnError):
+class RowCountMismatch(FirnError, status=409):
     """The result does not have the expected number of rows; nothing was changed."""
-
-    code, status = "ROW_COUNT_MISMATCH", 409
 
     def __init__(self, what: str, expected: int, found: int) -> None:
         super().__init__(
@@ -197,10 +179,8 @@ class RowCountMismatch(FirnError):
         )
 
 
-class ChecksumMismatch(FirnError):
+class ChecksumMismatch(FirnError, status=409):
     """The rows written differ from the rows read; nothing was changed."""
-
-    code, status = "CHECKSUM_MISMATCH", 409
 
     def __init__(self, expected: str, found: str) -> None:
         super().__init__(
@@ -209,19 +189,15 @@ class ChecksumMismatch(FirnError):
         )
 
 
-class Cancelled(FirnError):
+class Cancelled(FirnError, status=409):
     """The work was cancelled. Its earlier commits remain; `details` may list them."""
-
-    code, status = "CANCELLED", 409
 
     def __init__(self, message: str = "the job was cancelled", *, details: dict[str, Any] | None = None) -> None:
         super().__init__(message, details=details)
 
 
-class DeadlineExceeded(Cancelled):
+class DeadlineExceeded(Cancelled, status=504):
     """The request took longer than its deadline allows, and was cancelled."""
-
-    code, status = "DEADLINE_EXCEEDED", 504
 
     def __init__(self) -> None:
         super().__init__(
@@ -230,46 +206,35 @@ class DeadlineExceeded(Cancelled):
         )
 
 
-class BodyTooLarge(FirnError):
-    code, status = "BODY_TOO_LARGE", 413
+class BodyTooLarge(FirnError, status=413): ...
 
 
-class KeyReused(FirnError):
-    code, status = "KEY_REUSED", 422
+class KeyReused(FirnError, status=422): ...
 
 
-class TooManyRequests(FirnError):
-    code, status, retryable = "TOO_MANY_REQUESTS", 429, True
+class TooManyRequests(FirnError, status=429, retryable=True): ...
 
 
-class Unavailable(FirnError):
-    code, status, retryable = "UNAVAILABLE", 503, True
+class Unavailable(FirnError, status=503, retryable=True): ...
 
 
-class EngineUnavailable(Unavailable):
-    code = "ENGINE_UNAVAILABLE"
+class EngineUnavailable(Unavailable): ...
 
 
-class CatalogUnavailable(Unavailable):
-    code = "CATALOG_UNAVAILABLE"
+class CatalogUnavailable(Unavailable): ...
 
 
-class LedgerUnavailable(Unavailable):
-    code = "LEDGER_UNAVAILABLE"
+class LedgerUnavailable(Unavailable): ...
 
 
-class StorageUnavailable(Unavailable):
-    code = "STORAGE_UNAVAILABLE"
+class StorageUnavailable(Unavailable): ...
 
 
-class ShuttingDown(Unavailable):
-    code = "SHUTTING_DOWN"
+class ShuttingDown(Unavailable): ...
 
 
 class KeyBusy(Unavailable):
     """Another instance is processing a request with the same key. Most callers wait for its response instead."""
-
-    code = "KEY_BUSY"
 
     def __init__(
         self,
@@ -283,11 +248,8 @@ class KeyBusy(Unavailable):
 class OutcomeUnknown(Unavailable):
     """The change may have happened. A retry with its idempotency key is safe; without a key, check first."""
 
-    code = "OUTCOME_UNKNOWN"
 
-
-class InternalError(FirnError):
-    code, status = "INTERNAL_ERROR", 500
+class InternalError(FirnError, status=500): ...
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> tuple[str | None, str]:

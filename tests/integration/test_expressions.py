@@ -194,7 +194,7 @@ def test_an_expression_reads_the_columns_of_every_joined_table(firn: Firn, peopl
         {"operation": "QUERY", "tenant_id": people, "table": "t", "join": join, "filter": {"expression": "ok"}},
         "INVALID_QUERY",
     )
-    assert "could mean t.ok or other.ok" in error["message"]
+    assert "is ambiguous; write t.ok or other.ok" in error["message"]
 
 
 def test_having_takes_an_expression_over_the_groups(firn: Firn, people: str) -> None:

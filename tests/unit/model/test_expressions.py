@@ -188,7 +188,7 @@ def test_a_column_of_a_joined_table_is_found_by_its_alias() -> None:
     scope = Scope([TableSource("lake.a", "l", SCHEMA), TableSource("lake.b", "r", SCHEMA)])
     found = parse_expression("l.a < r.a", scope.resolve, "filter.expression", InvalidFilter)
     assert {column.qualifier for column in found.references} == {"l", "r"}
-    with pytest.raises(InvalidQuery, match=r"'a' could mean l\.a or r\.a"):
+    with pytest.raises(InvalidQuery, match=r"'a' is ambiguous; write l\.a or r\.a"):
         parse_expression("a < r.a", scope.resolve, "filter.expression", InvalidFilter)
 
 
