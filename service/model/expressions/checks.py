@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from math import isinf
-from typing import TypeGuard
+from typing import NoReturn, TypeGuard
 
+from service.errors import FirnError
 from service.model.expressions.kinds import (
     BOOLEAN,
     DATE,
@@ -26,18 +27,62 @@ from service.model.expressions.kinds import (
     is_plain,
     quotient_kind,
 )
-from service.model.expressions.node_maker import NodeMaker
-from service.model.expressions.tree import Case, Cast, ColumnValue, Constant, FunctionCall, Node
+from service.model.expressions.tree import Case, Cast, ColumnValue, Constant, FunctionCall, Node, children
 from service.model.records import InvalidValue, read_value
 from service.model.schema.definition import MAX_PRECISION
 from service.model.schema.types import ColumnType, DecimalType
 
+MAX_NODES = 2_000
+MAX_HEIGHT = 200
+MAX_GROWTH = 20_000
 _READ_FROM_TEXT = (DATE, TIMESTAMP, TIMESTAMPTZ, UUID)
 _ORDERED = ("<", "<=", ">", ">=")
 
 
-class Checks(NodeMaker):
-    """Operators, CASE and CAST."""
+class Checks:
+    """Makes the nodes of an expression: operators, CASE, CAST and literals. It limits their number, depth and growth.
+
+    Errors say where in the text the problem is; `path` is the place of the expression in the request.
+    """
+
+    def __init__(self, path: str, error: type[FirnError]) -> None:
+        self.path = path
+        self.error = error
+        self._made: list[Node] = []
+        self._heights: dict[int, int] = {}
+        self._growth: dict[int, int] = {}
+
+    def refuse(self, place: int, problem: str, suggestion: str | None = None) -> NoReturn:
+        raise self.error(f"{self.path}: at character {place + 1}: {problem}", field=self.path, suggestion=suggestion)
+
+    def made(self, node: Node, place: int) -> Node:
+        """Count a node and return it; `place` is its position in the text."""
+        parts = children(node)
+        # Nodes are kept so that their ids stay unique.
+        self._made.append(node)
+        if len(self._made) > MAX_NODES:
+            self.refuse(place, f"the expression has more than {MAX_NODES} parts; simplify it")
+        height = 1 + max((self._heights[id(part)] for part in parts), default=0)
+        if height > MAX_HEIGHT:
+            self.refuse(place, f"more than {MAX_HEIGHT} operations build on each other; compute it in steps")
+        growth = self._grown(node, parts)
+        if growth > MAX_GROWTH:
+            self.refuse(place, "with so many replacements a text could become huge; nest fewer of them")
+        self._heights[id(node)], self._growth[id(node)] = height, growth
+        return node
+
+    def operation(self, name: str, arguments: Sequence[Node], kind: Kind, place: int) -> Node:
+        return self.made(FunctionCall(name, tuple(arguments), kind), place)
+
+    def _grown(self, node: Node, parts: Sequence[Node]) -> int:
+        """How many times longer than the longest text that it reads a node's text can be."""
+        each = [self._growth[id(part)] for part in parts]
+        match node:
+            case FunctionCall("concat" | "concat_ws"):
+                return sum(each)
+            case FunctionCall("replace" | "regexp_replace", (_, _, Constant(_, new))):
+                return each[0] * (1 + len(str(new)))
+        return max(each, default=1)
 
     def arithmetic(self, name: str, left: Node, right: Node, place: int) -> Node:
         if "time" in (family(left.kind), family(right.kind)) and name in "+-":

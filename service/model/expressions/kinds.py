@@ -31,6 +31,9 @@ _FAMILIES: dict[str, Family] = {
     "boolean": "boolean",
     "binary": "binary",
 }
+_OTHER_FAMILIES: dict[type, Family] = {
+    **{type(None): "null", DecimalType: "number", Array: "list", Map: "map", Struct: "struct"}
+}
 _WORDS: dict[Family, str] = {
     "number": "a number",
     "text": "text",
@@ -52,19 +55,7 @@ class NoCommonKind(Exception):
 
 
 def family(kind: Kind) -> Family:
-    match kind:
-        case None:
-            return "null"
-        case DecimalType():
-            return "number"
-        case Array():
-            return "list"
-        case Map():
-            return "map"
-        case Struct():
-            return "struct"
-        case Primitive(name):
-            return _FAMILIES[name]
+    return _FAMILIES[kind.name] if isinstance(kind, Primitive) else _OTHER_FAMILIES[type(kind)]
 
 
 def describe_kind(kind: Kind) -> str:

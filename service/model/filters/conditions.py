@@ -134,10 +134,6 @@ def _compare_floating(column: Column, operator: Order, value: Any, path: str) ->
     return Compare(column, operator, number)
 
 
-def _compare(column: Column, operator: str, value: Any, path: str) -> Predicate:
-    return compare(column, cast(Order, operator), value, path)
-
-
 def _in(column: Column, operator: str, value: Any, path: str) -> Predicate:
     if not isinstance(value, list):
         raise InvalidFilter.at(path, "expected a list of values; for a single value use eq")
@@ -173,7 +169,7 @@ def _between(column: Column, operator: str, value: Any, path: str) -> Predicate:
     return And((compare(column, "gte", low, f"{path}[0]"), compare(column, "lte", high, f"{path}[1]")))
 
 
-def _like(column: Column, operator: str, value: Any, path: str) -> Predicate:
+def _like(column: Column, operator: TextTest, value: Any, path: str) -> Predicate:
     any_element = column.type == Array(Primitive("string"), getattr(column.type, "items_required", False))
     if not any_element:
         _check_text(column, operator, path)
@@ -181,7 +177,7 @@ def _like(column: Column, operator: str, value: Any, path: str) -> Predicate:
         raise InvalidFilter.at(path, "expected text such as 'A%'; % stands for any text, _ for one character")
     if _BAD_ESCAPE.match(value):
         raise InvalidFilter.at(path, "a backslash escapes only %, _ or another backslash; write two for a plain one")
-    return Matches(column, cast(TextTest, operator), _literal(Primitive("string"), value, path), any_element)
+    return Matches(column, operator, _literal(Primitive("string"), value, path), any_element)
 
 
 def _regex(column: Column, operator: str, value: Any, path: str) -> Predicate:
@@ -191,17 +187,17 @@ def _regex(column: Column, operator: str, value: Any, path: str) -> Predicate:
     return Matches(column, "regex", _literal(Primitive("string"), value, path))
 
 
-def _part(column: Column, operator: str, value: Any, path: str) -> Predicate:
+def _part(column: Column, operator: TextTest, value: Any, path: str) -> Predicate:
     if isinstance(column.type, Array) and operator == "contains":
         problem = f"{column.name!r} is {column.type}; for an element of a list use array_contains"
         raise InvalidFilter.at(path, problem, "array_contains")
     _check_text(column, operator, path)
     if isinstance(value, Column):
         _check_text(value, operator, path)
-        return Matches(column, cast(TextTest, operator), value)
+        return Matches(column, operator, value)
     if value is None:
         raise InvalidFilter.at(path, "no text contains null; use is_null")
-    return Matches(column, cast(TextTest, operator), _literal(Primitive("string"), value, path))
+    return Matches(column, operator, _literal(Primitive("string"), value, path))
 
 
 def _null(column: Column, operator: str, value: Any, path: str) -> Predicate:
@@ -258,8 +254,8 @@ def _misused(column: Column, operator: str, path: str) -> InvalidFilter:
     return InvalidFilter.at(path, f"{operator} does not work on {column.name!r}, which is {column.type}; use {fitting}")
 
 
-OPERATORS: dict[str, Callable[[Column, str, Any, str], Predicate]] = {
-    **dict.fromkeys(("eq", "ne", "gt", "gte", "lt", "lte"), _compare),
+OPERATORS: dict[str, Callable[[Column, Any, Any, str], Predicate]] = {
+    **dict.fromkeys(("eq", "ne", "gt", "gte", "lt", "lte"), compare),
     **dict.fromkeys(("in", "not_in"), _in),
     "between": _between,
     **dict.fromkeys(("like", "ilike"), _like),

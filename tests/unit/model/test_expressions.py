@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from service.errors import FirnError, InvalidFilter, InvalidQuery, InvalidRequest, UnknownField
 from service.model.expressions import Expression, parse_expression
+from service.model.expressions.checks import MAX_HEIGHT, MAX_NODES
 from service.model.expressions.functions import FUNCTIONS, TABLE
 from service.model.expressions.kinds import (
     BOOLEAN,
@@ -23,7 +24,6 @@ from service.model.expressions.kinds import (
     UUID,
     Kind,
 )
-from service.model.expressions.node_maker import MAX_HEIGHT, MAX_NODES
 from service.model.expressions.parser import MAX_DEPTH, MAX_LENGTH
 from service.model.expressions.tree import Cast, Constant, all_nodes
 from service.model.query.model import TableSource
