@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from service.errors import InvalidRequest
 
-PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z"
-_VALID = re.compile(PATTERN)
+_VALID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 RESERVED_COLUMN_PREFIX = "_firn_"
 # The catalog's name in PyIceberg and in Spark. SQL catalogs store it with every table.
@@ -33,11 +32,8 @@ FENCE_PROPERTY = "firn-fence"
 def check_name(value: str, field: str) -> str:
     """Return the value, or raise InvalidRequest if it is not a valid name."""
     if not _VALID.match(value):
-        raise InvalidRequest(
-            f"{field} {value[:80]!r} is not a name: use 1 to 63 letters, digits, '_' and '-', "
-            "beginning with a letter or a digit",
-            field=field,
-        )
+        problem = f"{value[:80]!r} is not a name; use 1 to 63 letters, digits, '_' and '-', with no '_' or '-' first"
+        raise InvalidRequest.at(field, problem)
     return value
 
 

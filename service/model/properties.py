@@ -153,8 +153,8 @@ def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[s
     values = {
         "format-version": "2",
         "write.format.default": properties.file_format,
-        _CODEC: properties.compression or write.compression_codec,
-        _TARGET: str((properties.target_file_size_mb or write.target_file_size_mb) * _MIB),
+        _CODEC: write.compression_codec,
+        _TARGET: str(write.target_file_size_mb * _MIB),
         "write.parquet.row-group-size-bytes": str(write.parquet_row_group_size * 1024),
         # Old metadata makes every load slower.
         "write.metadata.delete-after-commit.enabled": "true",
@@ -166,11 +166,8 @@ def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[s
         "write.spark.fanout.enabled": "true",
         "commit.retry.num-retries": "10",
     }
-    if properties.description is not None:
-        values[COMMENT] = properties.description
-    for group in _GROUPS:
-        values |= _written(group, getattr(properties, group))
-    return values
+    given = changed_properties(properties, settings)
+    return values | {name: value for name, value in given.items() if value is not None}
 
 
 def describe(properties: Mapping[str, str]) -> dict[str, Any]:

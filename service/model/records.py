@@ -74,17 +74,7 @@ def read_literal(kind: ColumnType, value: Any, path: str, error: type[FirnError]
 @lru_cache(maxsize=2048)
 def read_value(kind: ColumnType) -> Reader:
     """A reader for non-null JSON values of this type; it raises InvalidValue."""
-    match kind:
-        case DecimalType():
-            return _decimal(kind)
-        case Array():
-            return _array(kind)
-        case Map():
-            return _map(kind)
-        case Struct():
-            return _struct(kind)
-        case Primitive(name):
-            return _PRIMITIVE[name]
+    return _PRIMITIVE[kind.name] if isinstance(kind, Primitive) else _COMPOSED[type(kind)](kind)
 
 
 def _column(records: list[dict[str, Any]], name: str, read: Reader, required: bool) -> list[Any]:
@@ -360,6 +350,9 @@ def _struct(kind: Struct) -> Reader:
 
 def _missing(kind: ColumnType) -> InvalidValue:
     return InvalidValue(f"a value is required here; send a value of type {str(kind)[:80]}")
+
+
+_COMPOSED: dict[type, Callable[[Any], Reader]] = {**{DecimalType: _decimal, Array: _array, Map: _map, Struct: _struct}}
 
 
 def _shown(value: Any) -> str:

@@ -107,8 +107,8 @@ class Checks:
         return self.operation(name, parts, BOOLEAN, place)
 
     def comparison(self, name: str, left: Node, right: Node, place: int) -> Node:
-        if name != "<=>" and (_is_null(left) or _is_null(right)):
-            self.refuse(place, "nothing compares with null, not even null; use IS NULL, IS NOT NULL or <=>")
+        if name != "<=>" and Constant(None, None) in (left, right):
+            self.refuse(place, "a comparison with null is never true; use IS NULL, IS NOT NULL or <=>")
         sides = self._comparable(name, (left, right), place, ordered=name in _ORDERED)
         return self.operation(name, sides, BOOLEAN, place)
 
@@ -210,10 +210,6 @@ class Checks:
         if ordered and kind == BOOLEAN:
             self.refuse(place, f"{what} does not work on true and false; use = or <>")
         return [self.read(value, kind, place) for value in values]
-
-
-def _is_null(value: Node) -> bool:
-    return isinstance(value, Constant) and value.value is None
 
 
 def _is_text(value: Node) -> TypeGuard[Constant]:

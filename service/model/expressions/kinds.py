@@ -113,9 +113,6 @@ def castable(kind: Kind, to: ColumnType) -> bool:
 
 
 def _wider(one: Kind, other: Kind) -> Kind:
-    for kind in (one, other):
-        if isinstance(kind, Primitive) and kind.name in FLOATING:
-            return DOUBLE
-    if isinstance(one, DecimalType) or isinstance(other, DecimalType):
-        return DECIMAL
-    return LONG
+    if str(one) in FLOATING or str(other) in FLOATING:
+        return DOUBLE
+    return DECIMAL if isinstance(one, DecimalType) or isinstance(other, DecimalType) else LONG

@@ -29,6 +29,7 @@ _BINDS = {
     **dict.fromkeys(("*", "/", "%", "div"), _PRODUCT),
 }
 _SAME = {"==": "=", "!=": "<>"}
+_CONSTANTS = {"true": Constant(BOOLEAN, True), "false": Constant(BOOLEAN, False), "null": Constant(None, None)}
 _MOMENTS: dict[str, ColumnType] = {"date": DATE, "timestamp": TIMESTAMP}
 
 
@@ -187,12 +188,9 @@ class _Parser:
         self.expected("a value")
 
     def worded(self, word: str, token: Token) -> Node:
-        if word in ("true", "false"):
+        if word in _CONSTANTS:
             self.take()
-            return self.checks.made(Constant(BOOLEAN, word == "true"), token.start)
-        if word == "null":
-            self.take()
-            return self.checks.made(Constant(None, None), token.start)
+            return self.checks.made(_CONSTANTS[word], token.start)
         if word == "case":
             self.take()
             return self.case(token.start)

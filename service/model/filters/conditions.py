@@ -12,7 +12,7 @@ from math import inf, isnan
 from typing import Any, cast
 
 from service.errors import InvalidFilter
-from service.model.expressions.kinds import family
+from service.model.expressions.kinds import BOOLEAN, STRING, family, is_plain
 from service.model.filters.predicates import (
     NO_ROW,
     Always,
@@ -40,11 +40,6 @@ _LARGEST = {"float": float.fromhex("0x1.fffffep+127"), "double": float.fromhex("
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,6})?")
 _BAD_ESCAPE = re.compile(r"(?s)(?:[^\\]|\\[%_\\])*\\(?![%_\\])")
 _EXACT = Context(prec=2_000)
-
-
-def condition(column: Column, operator: str, value: Any, path: str) -> Predicate:
-    """The predicate of a condition. The value, or each value of a list, may be a Column."""
-    return OPERATORS[operator](column, operator, value, path)
 
 
 def compare(column: Column, operator: Order, value: Any, path: str) -> Predicate:
@@ -139,7 +134,7 @@ def _in(column: Column, operator: str, value: Any, path: str) -> Predicate:
         raise InvalidFilter.at(path, "expected a list of values; for a single value use eq")
     if len(value) > MAX_VALUES:
         raise InvalidFilter.at(path, f"there are {len(value)} values; send at most {MAX_VALUES} in one request")
-    _check_plain(column, operator, path)
+    _require(is_plain(column.type), column, operator, path)
     found = _among(column, value, path)
     return Not(found) if operator == "not_in" else found
 
@@ -170,34 +165,34 @@ def _between(column: Column, operator: str, value: Any, path: str) -> Predicate:
 
 
 def _like(column: Column, operator: TextTest, value: Any, path: str) -> Predicate:
-    any_element = column.type == Array(Primitive("string"), getattr(column.type, "items_required", False))
+    any_element = column.type == Array(STRING, getattr(column.type, "items_required", False))
     if not any_element:
-        _check_text(column, operator, path)
+        _require(column.type == STRING, column, operator, path)
     if not isinstance(value, str):
         raise InvalidFilter.at(path, "expected text such as 'A%'; % stands for any text, _ for one character")
     if _BAD_ESCAPE.match(value):
         raise InvalidFilter.at(path, "a backslash escapes only %, _ or another backslash; write two for a plain one")
-    return Matches(column, operator, _literal(Primitive("string"), value, path), any_element)
+    return Matches(column, operator, _literal(STRING, value, path), any_element)
 
 
 def _regex(column: Column, operator: str, value: Any, path: str) -> Predicate:
-    _check_text(column, operator, path)
+    _require(column.type == STRING, column, operator, path)
     if not isinstance(value, str):
         raise InvalidFilter.at(path, "expected text: a regular expression in Java's syntax")
-    return Matches(column, "regex", _literal(Primitive("string"), value, path))
+    return Matches(column, "regex", _literal(STRING, value, path))
 
 
 def _part(column: Column, operator: TextTest, value: Any, path: str) -> Predicate:
     if isinstance(column.type, Array) and operator == "contains":
         problem = f"{column.name!r} is {column.type}; for an element of a list use array_contains"
         raise InvalidFilter.at(path, problem, "array_contains")
-    _check_text(column, operator, path)
+    _require(column.type == STRING, column, operator, path)
     if isinstance(value, Column):
-        _check_text(value, operator, path)
+        _require(value.type == STRING, value, operator, path)
         return Matches(column, operator, value)
     if value is None:
         raise InvalidFilter.at(path, "no text contains null; use is_null")
-    return Matches(column, operator, _literal(Primitive("string"), value, path))
+    return Matches(column, operator, _literal(STRING, value, path))
 
 
 def _null(column: Column, operator: str, value: Any, path: str) -> Predicate:
@@ -211,7 +206,7 @@ def _array_contains(column: Column, operator: str, value: Any, path: str) -> Pre
     if not isinstance(column.type, Array):
         raise InvalidFilter.at(path, f"array_contains needs a list, but {column.name!r} is {column.type}; use eq or in")
     kind = column.type.items
-    if not isinstance(kind, Primitive | DecimalType):
+    if not is_plain(kind):
         raise InvalidFilter.at(path, f"array_contains needs a list of plain values, but an element is {kind}")
     if value is None or isinstance(value, Column):
         raise InvalidFilter.at(path, f"expected a value of type {kind}")
@@ -227,33 +222,26 @@ def _literal(kind: ColumnType, value: Any, path: str) -> Any:
     return read_literal(kind, value, path, InvalidFilter)
 
 
-def _check_plain(column: Column, operator: str, path: str) -> None:
-    if not isinstance(column.type, Primitive | DecimalType):
-        raise _misused(column, operator, path)
-
-
 def _check_ordered(column: Column, operator: str, path: str) -> None:
-    _check_plain(column, operator, path)
-    if column.type == Primitive("boolean") and operator not in ("eq", "ne"):
-        raise _misused(column, operator, path)
+    unordered = column.type == BOOLEAN and operator not in ("eq", "ne")
+    _require(is_plain(column.type) and not unordered, column, operator, path)
 
 
-def _check_text(column: Column, operator: str, path: str) -> None:
-    if column.type != Primitive("string"):
-        raise _misused(column, operator, path)
-
-
-def _misused(column: Column, operator: str, path: str) -> InvalidFilter:
+def _require(fits: bool, column: Column, operator: str, path: str) -> None:
+    if fits:
+        return
     fitting = "eq, ne, gt, gte, lt, lte, in and between"
-    if column.type == Primitive("boolean"):
+    if column.type == BOOLEAN:
         fitting = "eq, ne and in"
     elif isinstance(column.type, Array):
         fitting = "array_contains, is_null and is_not_null"
-    elif not isinstance(column.type, Primitive | DecimalType):
+    elif not is_plain(column.type):
         fitting = "is_null and is_not_null, or name a field inside it"
-    return InvalidFilter.at(path, f"{operator} does not work on {column.name!r}, which is {column.type}; use {fitting}")
+    problem = f"{operator} does not work on {column.name!r}, which is {column.type}; use {fitting}"
+    raise InvalidFilter.at(path, problem)
 
 
+# The predicate of a column, an operator, a value and its place. The value, or each value of a list, may be a Column.
 OPERATORS: dict[str, Callable[[Column, Any, Any, str], Predicate]] = {
     **dict.fromkeys(("eq", "ne", "gt", "gte", "lt", "lte"), compare),
     **dict.fromkeys(("in", "not_in"), _in),

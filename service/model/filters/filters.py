@@ -15,7 +15,7 @@ from service.errors import InvalidFilter, UnknownField
 from service.model.expressions import parse_expression
 from service.model.expressions.kinds import BOOLEAN, describe_kind
 from service.model.expressions.tree import all_nodes
-from service.model.filters.conditions import OPERATORS, condition
+from service.model.filters.conditions import OPERATORS
 from service.model.filters.predicates import EVERY_ROW, And, ExpressionHolds, IsNull, Not, Or, Predicate
 from service.model.schema.columns import Column, Resolver
 
@@ -94,7 +94,7 @@ class _Reader:
             if operator not in ("is_null", "is_not_null"):
                 raise InvalidFilter.at(f"{path}.value", f"the value is missing; {operator} needs one")
             value = True
-        return self.count(condition(column, operator, self.operand(value, path), path), path)
+        return self.count(OPERATORS[operator](column, operator, self.operand(value, path), path), path)
 
     def operand(self, value: Any, path: str) -> Any:
         if isinstance(value, list):

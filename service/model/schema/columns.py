@@ -1,10 +1,10 @@
 """Find the column that a request names. Dots address the fields of structs and the values of maps."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.errors import UnknownField
-from service.model.schema.types import ColumnType, Field, Map, Primitive, Struct, TableSchema
+from service.model.schema.types import ColumnType, Map, Primitive, Struct, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,11 @@ def find_column(schema: TableSchema, name: str, qualifier: str | None = None) ->
     return Column(name, tuple(steps), kind, qualifier)
 
 
-def known_names(schema: TableSchema) -> list[str]:
+def known_names(of: TableSchema | Struct, parent: str = "") -> list[str]:
     """The names of all columns and nested fields, without the keys of maps."""
-    return list(_names(schema.fields, ""))
-
-
-def _names(fields: tuple[Field, ...], parent: str) -> Iterator[str]:
-    for field in fields:
-        yield parent + field.name
+    names = []
+    for field in of.fields:
+        names.append(parent + field.name)
         if isinstance(field.type, Struct):
-            yield from _names(field.type.fields, f"{parent}{field.name}.")
+            names += known_names(field.type, f"{parent}{field.name}.")
+    return names

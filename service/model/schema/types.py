@@ -112,12 +112,8 @@ def resolve_field(
         seen += f"{part}."
         required = required and parent.required
         if not isinstance(parent.type, Struct):
-            raise error(
-                f"{_at(path)}{name[:80]!r} is not a column: {seen[:-1]!r} is {parent.type} and has no fields; name a "
-                "field of a struct",
-                field=path or name,
-                suggestion=seen[:-1],
-            )
+            problem = f"{name[:80]!r} is not a column: {seen[:-1]!r} is {parent.type}, and only a struct has fields"
+            raise error.at(path or name, problem, seen[:-1])
         fields = parent.type.fields
     found = _find(fields, last, seen, error, path)
     return Field(name, found.type, required and found.required)
@@ -141,17 +137,10 @@ def fold_case(name: str) -> str:
     return "".join(c.lower()[0] for c in upper)
 
 
-def _at(path: str | None) -> str:
-    return f"{path}: " if path else ""
-
-
 def _find(fields: tuple[Field, ...], name: str, parent: str, error: type[FirnError], path: str | None) -> Field:
     for field in fields:
         if field.name == name:
             return field
-    near, words = did_you_mean(name, [f.name for f in fields])
-    raise error(
-        f"{_at(path)}{parent + name[:80]!r} is not a column of this table; {words}",
-        field=path or parent + name,
-        suggestion=parent + near if near else None,
-    )
+    near, hint = did_you_mean(name, [f.name for f in fields])
+    problem = f"{parent + name[:80]!r} is not a column of this table; {hint}"
+    raise error.at(path or parent + name, problem, parent + near if near else None)

@@ -286,7 +286,7 @@ def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: Any, words: 
         ("tags = tags", "= compares plain values, not an array"),
         ("home = home", "= compares plain values, not a struct"),
         ("m IN (m)", "IN compares plain values, not a map"),
-        ("a = NULL", "nothing compares with null, not even null; use IS NULL"),
+        ("a = NULL", "a comparison with null is never true; use IS NULL"),
         ("NULL <> a", "use IS NULL"),
         ("a IN (1, 'x')", "IN: a number and text do not go together"),
         ("a BETWEEN 'a' AND 'b'", "BETWEEN: a number and text do not go together"),
