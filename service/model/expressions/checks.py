@@ -124,7 +124,7 @@ class Checks:
     def like(self, name: str, value: Node, pattern: Node, place: int) -> Node:
         for part in (value, pattern):
             self.need(f"{name.upper()} takes text", part, "text", place)
-        if name != "rlike" and isinstance(pattern, Constant) and _bad_escape(str(pattern.value)):
+        if name != "rlike" and isinstance(pattern, Constant) and has_bad_escape(str(pattern.value)):
             self.refuse(place, "a backslash in a pattern escapes only %, _ or another backslash; write two for one")
         return self.operation(name, (value, pattern), BOOLEAN, place)
 
@@ -232,5 +232,6 @@ def _has_zone(text: str) -> bool:
     return text.endswith("Z") or "+" in text or "-" in text[10:]
 
 
-def _bad_escape(pattern: str) -> bool:
+def has_bad_escape(pattern: str) -> bool:
+    """Whether a LIKE pattern has a backslash before anything but %, _ or another backslash."""
     return "\\" in pattern.replace("\\\\", "").replace("\\%", "").replace("\\_", "")

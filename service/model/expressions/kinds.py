@@ -31,9 +31,7 @@ _FAMILIES: dict[str, Family] = {
     "boolean": "boolean",
     "binary": "binary",
 }
-_OTHER_FAMILIES: dict[type, Family] = {
-    **{type(None): "null", DecimalType: "number", Array: "list", Map: "map", Struct: "struct"}
-}
+_BY_CLASS: dict[type, Family] = {type(None): "null", DecimalType: "number", Array: "list", Map: "map", Struct: "struct"}
 _WORDS: dict[Family, str] = {
     "number": "a number",
     "text": "text",
@@ -55,7 +53,7 @@ class NoCommonKind(Exception):
 
 
 def family(kind: Kind) -> Family:
-    return _FAMILIES[kind.name] if isinstance(kind, Primitive) else _OTHER_FAMILIES[type(kind)]
+    return _FAMILIES[kind.name] if isinstance(kind, Primitive) else _BY_CLASS[type(kind)]
 
 
 def describe_kind(kind: Kind) -> str:

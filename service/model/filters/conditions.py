@@ -12,6 +12,7 @@ from math import inf, isnan
 from typing import Any, cast
 
 from service.errors import InvalidFilter
+from service.model.expressions.checks import has_bad_escape
 from service.model.expressions.kinds import BOOLEAN, STRING, family, is_plain
 from service.model.filters.predicates import (
     NO_ROW,
@@ -38,7 +39,6 @@ FLIPPED: dict[Order, Order] = {"eq": "eq", "ne": "ne", "gt": "lt", "gte": "lte",
 _WHOLE = {"integer": 31, "long": 63}
 _LARGEST = {"float": float.fromhex("0x1.fffffep+127"), "double": float.fromhex("0x1.fffffffffffffp+1023")}
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,6})?")
-_BAD_ESCAPE = re.compile(r"(?s)(?:[^\\]|\\[%_\\])*\\(?![%_\\])")
 _EXACT = Context(prec=2_000)
 
 
@@ -170,7 +170,7 @@ def _like(column: Column, operator: TextTest, value: Any, path: str) -> Predicat
         _require(column.type == STRING, column, operator, path)
     if not isinstance(value, str):
         raise InvalidFilter.at(path, "expected text such as 'A%'; % stands for any text, _ for one character")
-    if _BAD_ESCAPE.match(value):
+    if has_bad_escape(value):
         raise InvalidFilter.at(path, "a backslash escapes only %, _ or another backslash; write two for a plain one")
     return Matches(column, operator, _literal(STRING, value, path), any_element)
 

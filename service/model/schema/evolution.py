@@ -9,7 +9,6 @@ from service.model.schema.definition import check_column_name, check_key, parse_
 from service.model.schema.partition import PartitionField
 from service.model.schema.types import ColumnType, DecimalType, Field, Struct, TableSchema, fold_case, resolve_field
 
-Position = Literal["first", "before", "after"]
 _WIDER = {("integer", "long"), ("float", "double")}
 _AFTERWARDS = "a column after the change"
 
@@ -19,7 +18,7 @@ class ColumnMove:
     """Moves a column among its siblings; all names are those after the change."""
 
     column: str
-    place: Position
+    place: Literal["first", "before", "after"]
     other: str | None
     path: str
 
@@ -150,7 +149,10 @@ def _check_wider(name: str, old: ColumnType, new: ColumnType) -> None:
 
 def _check_nullable(schema: TableSchema, changes: SchemaChanges, name: str, nullable: bool) -> None:
     at = f"set_nullable.{name[:80]}"
-    if not nullable and not _own_field(schema.fields, name).required:
+    parent, _, last = ("", "", name) if name in schema.names else name.rpartition(".")
+    struct = resolve_field(schema, parent).type if parent else Struct(schema.fields)
+    required = isinstance(struct, Struct) and any(f.name == last and f.required for f in struct.fields)
+    if not nullable and not required:
         raise InvalidSchema.at(at, "existing rows may contain nulls, so a nullable column cannot become required")
     key = [name_after(k, changes) for k in schema.primary_key] if changes.key is None else changes.key
     if nullable and name_after(name, changes) in key:
@@ -237,17 +239,6 @@ def _index(move: ColumnMove, names: list[str], parent: str) -> int:
     if above + dot != parent or last not in names:
         raise UnknownField.unknown(f"{move.path}.{move.place}", other, _AFTERWARDS, names)
     return names.index(last) + (move.place == "after")
-
-
-def _own_field(fields: tuple[Field, ...], name: str) -> Field:
-    """The existing field of a dotted name, which says whether it is itself required, whatever its parents are."""
-    whole = next((f for f in fields if f.name == name), None)
-    if whole is not None:
-        return whole
-    first, _, rest = name.partition(".")
-    found = next(f for f in fields if f.name == first)
-    assert isinstance(found.type, Struct)
-    return _own_field(found.type.fields, rest)
 
 
 def _check_partition_names(

@@ -82,7 +82,7 @@ def parse_split_points(value: Any, schema: TableSchema, *, encoded: bool, path: 
         raise InvalidRequest.at(path, f"there are {len(items)} points; send 1 to {MAX_RANGES:,}")
     points = tuple(_point(item, key.type, f"{path}[{i}]") for i, item in enumerate(items))
     found = Ranges(key.name, key.type, points)
-    orders = [_order(one) for one in found.values]
+    orders = [v.encode() if isinstance(v, str) else v for v in found.values]  # Spark compares text byte by byte
     for i in range(1, len(orders)):
         if orders[i] <= orders[i - 1]:
             raise InvalidRequest.at(
@@ -139,8 +139,3 @@ def _point(item: Any, kind: ColumnType, path: str) -> Any:
             item = int(item)
     value = read_literal(kind, item, path)
     return value if isinstance(value, int | str) else str(item)
-
-
-def _order(value: Any) -> Any:
-    """A key to sort by. Spark compares text byte by byte."""
-    return value.encode() if isinstance(value, str) else value
