@@ -352,7 +352,7 @@ def _missing(kind: ColumnType) -> InvalidValue:
     return InvalidValue(f"a value is required here; send a value of type {str(kind)[:80]}")
 
 
-_COMPOSED: dict[type, Callable[[Any], Reader]] = {**{DecimalType: _decimal, Array: _array, Map: _map, Struct: _struct}}
+_COMPOSED: dict[type, Callable[[Any], Reader]] = {DecimalType: _decimal, Array: _array, Map: _map, Struct: _struct}
 
 
 def _shown(value: Any) -> str:

@@ -66,23 +66,23 @@ _FIXED: dict[Takes, str] = {
 }
 
 
-def check_call(checks: Checks, function: Function, given: Sequence[Node], place: int) -> Node:
+def check_call(checks: Checks, function: Function, given: Sequence[Node], position: int) -> Node:
     """The call; refused if it has too many or too few arguments, or arguments of the wrong kind."""
     name = function.name
     if len(given) < function.least or (function.most is not None and len(given) > function.most):
-        checks.refuse(place, f"{name} takes {function.count}, not {len(given)}: {function.signature}")
-    arguments = [_Argument(checks, function, i, given, place).taken() for i in range(len(given))]
+        checks.refuse(position, f"{name} takes {function.count}, not {len(given)}: {function.signature}")
+    arguments = [_Argument(checks, function, i, given, position).converted() for i in range(len(given))]
     alike = [i for i in range(len(given)) if function.taken(i) == "alike"]
-    for i, value in zip(alike, checks.alike(name, [arguments[i] for i in alike], place), strict=True):
+    for i, value in zip(alike, checks.alike(name, [arguments[i] for i in alike], position), strict=True):
         arguments[i] = value
-    kind = _given(function, arguments, alike)
+    kind = _result_kind(function, arguments, alike)
     if name == "date_trunc" and isinstance(kind, ColumnType):
         # Spark's function returns a timestamptz for any argument.
-        return checks.made(Cast(checks.operation(name, arguments, TIMESTAMPTZ, place), kind), place)
-    return checks.operation(name, arguments, kind, place)
+        return checks.made(Cast(checks.operation(name, arguments, TIMESTAMPTZ, position), kind), position)
+    return checks.operation(name, arguments, kind, position)
 
 
-def _given(function: Function, arguments: Sequence[Node], alike: Sequence[int]) -> Kind:
+def _result_kind(function: Function, arguments: Sequence[Node], alike: Sequence[int]) -> Kind:
     """The kind of the result."""
     kinds = [argument.kind for argument in arguments]
     match function.gives:
@@ -104,15 +104,15 @@ def _given(function: Function, arguments: Sequence[Node], alike: Sequence[int]) 
 class _Argument:
     """One argument of a call, with the kind that its function takes."""
 
-    def __init__(self, checks: Checks, function: Function, at: int, given: Sequence[Node], place: int) -> None:
+    def __init__(self, checks: Checks, function: Function, at: int, given: Sequence[Node], position: int) -> None:
         self.checks = checks
         self.value = given[at]
         self.first = given[0]
         self.takes = function.taken(at)
-        self.which = f"argument {at + 1} of {function.name}" if len(given) > 1 else f"the argument of {function.name}"
-        self.place = place
+        self.label = f"argument {at + 1} of {function.name}" if len(given) > 1 else f"the argument of {function.name}"
+        self.position = position
 
-    def taken(self) -> Node:
+    def converted(self) -> Node:
         """The value, converted to what the function takes."""
         match self.takes:
             case "any" | "alike":
@@ -126,17 +126,17 @@ class _Argument:
                 self.takes = "whole"
             case "fixed text" | "fixed whole" | "unit":
                 return self._fixed(_FIXED[self.takes])
-        return self._converted(_RULES[self.takes])
+        return self._by_rule(_RULES[self.takes])
 
     def refuse(self, problem: str) -> NoReturn:
-        self.checks.refuse(self.place, f"{self.which} {problem}")
+        self.checks.refuse(self.position, f"{self.label} {problem}")
 
     def cast(self, to: ColumnType) -> Node:
-        return self.value if self.value.kind == to else self.checks.made(Cast(self.value, to), self.place)
+        return self.value if self.value.kind == to else self.checks.made(Cast(self.value, to), self.position)
 
-    def _converted(self, rule: _Rule) -> Node:
+    def _by_rule(self, rule: _Rule) -> Node:
         if rule.families == ("time",):
-            self.value = self.checks.read(self.value, DATE if self.takes == "day" else TIMESTAMP, self.place)
+            self.value = self.checks.read(self.value, DATE if self.takes == "day" else TIMESTAMP, self.position)
         kind = self.value.kind
         of = family(kind)
         if kind is None and rule.null is not None:
@@ -161,16 +161,16 @@ class _Argument:
         unit = str(value).lower()
         if unit not in UNITS:
             near, hint = did_you_mean(unit, UNITS)
-            self.checks.refuse(self.place, f"{unit[:40]!r} is not a unit of time; {hint}", near)
-        return self.checks.made(Constant(STRING, unit), self.place)
+            self.checks.refuse(self.position, f"{unit[:40]!r} is not a unit of time; {hint}", near)
+        return self.checks.made(Constant(STRING, unit), self.position)
 
     def _like_element(self, element: Kind) -> Node:
         if not is_plain(element):
             self.refuse(f"cannot be searched for, because an element is {describe_kind(element)}, not a plain value")
         if self.value.kind is None and element is not None:
             return self.cast(element)
-        kind = self.checks.shared(self.which, (Constant(element, None), self.value), self.place)
-        return self.checks.read(self.value, kind, self.place)
+        kind = self.checks.shared(self.label, (Constant(element, None), self.value), self.position)
+        return self.checks.read(self.value, kind, self.position)
 
 
 def _element(kind: Kind) -> Kind:

@@ -21,14 +21,14 @@ from service.model.schema.columns import Column, Resolver
 
 MAX_DEPTH = 64
 MAX_CONDITIONS = 2_000
-_JOINS = ("and", "or", "not")
-_CONDITION = ("field", "operator", "value")
+_CONNECTIVES = ("and", "or", "not")
+_CONDITION_FIELDS = ("field", "operator", "value")
 _MISSING: Any = object()
 
 
 def parse_filter(value: Any, resolve: Resolver, path: str = "filter") -> Predicate:
     """The predicate of a filter of either dialect; `path` is its place in the request."""
-    return _Reader(resolve).any(value, path, 1)
+    return _Reader(resolve).parse(value, path, 1)
 
 
 def parse_either(filter: Any, filters: Any, resolve: Resolver) -> Predicate:
@@ -46,48 +46,48 @@ class _Reader:
     resolve: Resolver
     conditions: int = 0
 
-    def any(self, value: Any, path: str, depth: int) -> Predicate:
+    def parse(self, value: Any, path: str, depth: int) -> Predicate:
         if depth > MAX_DEPTH:
             raise InvalidFilter.at(path[:200], f"nested more than {MAX_DEPTH} deep; flatten it")
         if isinstance(value, list):
-            return _and([self.any(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)])
+            return _and([self.parse(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)])
         if not isinstance(value, dict):
             raise InvalidFilter.at(path, 'expected an object such as {"age": {"gt": 28}}, or a list of conditions')
         # A table may have a column called `field` or `operator`, so one of the two alone is not a condition.
         if isinstance(value.get("field"), str) and ("operator" in value or "value" in value):
-            return self.listed(value, path)
+            return self.list_condition(value, path)
         return _and([self.entry(key, item, f"{path}.{key}", depth) for key, item in value.items()])
 
     def entry(self, key: str, value: Any, path: str, depth: int) -> Predicate:
         if key == "not":
-            return Not(self.any(value, path, depth + 1))
-        if key in _JOINS:
+            return Not(self.parse(value, path, depth + 1))
+        if key in _CONNECTIVES:
             if not isinstance(value, list):
                 raise InvalidFilter.at(path, "expected a list of filters")
-            children = tuple(self.any(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value))
+            children = tuple(self.parse(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value))
             return And(children) if key == "and" else Or(children)
-        if key == "expression" and not self.has(key, path):
+        if key == "expression" and not self.has_column(key, path):
             return self.expression(value, path)
         column = self.column(key, path)
         if value is None:
             return self.count(IsNull(column), path)
         if not isinstance(value, dict) or set(value) == {"field"}:
-            return self.one(column, "eq", value, path)
+            return self.condition(column, "eq", value, path)
         if not value:
             raise InvalidFilter.at(path, f"the operator is missing; use one of {', '.join(OPERATORS)}")
-        return _and([self.one(column, name, item, f"{path}.{name}") for name, item in value.items()])
+        return _and([self.condition(column, name, item, f"{path}.{name}") for name, item in value.items()])
 
-    def listed(self, value: dict[str, Any], path: str) -> Predicate:
+    def list_condition(self, value: dict[str, Any], path: str) -> Predicate:
         for key in value:
-            if key not in _CONDITION:
-                raise UnknownField.unknown(f"{path}.{key}", key, "a field of a condition", _CONDITION)
+            if key not in _CONDITION_FIELDS:
+                raise UnknownField.unknown(f"{path}.{key}", key, "a field of a condition", _CONDITION_FIELDS)
         column = self.column(value["field"], f"{path}.field")
         operator = value.get("operator")
         if not isinstance(operator, str):
             raise InvalidFilter.at(f"{path}.operator", f"expected one of {', '.join(OPERATORS)}")
-        return self.one(column, operator, value.get("value", _MISSING), path)
+        return self.condition(column, operator, value.get("value", _MISSING), path)
 
-    def one(self, column: Column, operator: str, value: Any, path: str) -> Predicate:
+    def condition(self, column: Column, operator: str, value: Any, path: str) -> Predicate:
         if operator not in OPERATORS:
             raise InvalidFilter.unknown(path, operator, "an operator", OPERATORS)
         if value is _MISSING:
@@ -111,7 +111,7 @@ class _Reader:
             raise InvalidFilter.at(path, f"expected a condition such as 'a < b', not {describe_kind(found.kind)}")
         return self.count(ExpressionHolds(found), path, sum(1 for _ in all_nodes(found.tree)))
 
-    def has(self, name: str, path: str) -> bool:
+    def has_column(self, name: str, path: str) -> bool:
         try:
             self.resolve(name, path)
         except UnknownField:

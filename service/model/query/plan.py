@@ -131,12 +131,12 @@ def _outputs(projection: Sequence[ProjectionItem], scope: Scope) -> tuple[Output
 
 
 def _every_column(scope: Scope) -> list[Output]:
-    taken: set[str] = set()
+    names: set[str] = set()
     outputs = []
     for source in scope.sources:
         for column in source.schema.fields:
-            name = column.name if column.name not in taken else f"{source.alias}.{column.name}"
-            taken.add(name)
+            name = column.name if column.name not in names else f"{source.alias}.{column.name}"
+            names.add(name)
             outputs.append(Output(name, Computed(Column(name, (column.name,), column.type, source.alias))))
     return outputs
 

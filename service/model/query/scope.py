@@ -9,7 +9,7 @@ from service.model.filters.predicates import Order
 from service.model.query.model import Join, JoinCondition, JoinKind, TableSource
 from service.model.schema.columns import Column, find_column, known_names
 
-_CONDITION = ("left", "right", "operator")
+_CONDITION_FIELDS = ("left", "right", "operator")
 
 
 class Scope:
@@ -51,7 +51,7 @@ class Scope:
 def read_join(before: Scope, source: TableSource, kind: JoinKind, on: Any, path: str) -> Join:
     """Read the join of a table to those before it."""
     where = f"{path}.on"
-    conditions = _Conditions(before, source).all(on, where)
+    conditions = _Conditions(before, source).parse(on, where)
     if not conditions:
         raise InvalidQuery.at(where, "there is no condition; name a column that both tables have")
     return Join(source, kind, tuple(conditions))
@@ -62,24 +62,24 @@ class _Conditions:
         self.before = before
         self.joined = Scope([source])
 
-    def all(self, on: Any, path: str) -> list[JoinCondition]:
+    def parse(self, on: Any, path: str) -> list[JoinCondition]:
         if isinstance(on, list):
-            return [c for i, item in enumerate(on) for c in self.all(item, f"{path}[{i}]")]
+            return [c for i, item in enumerate(on) for c in self.parse(item, f"{path}[{i}]")]
         if isinstance(on, str):
             return [self.condition(on, "eq", on, path)]
         if not isinstance(on, dict):
             problem = 'expected the name of a column, {"left": …, "right": …}, a list of these, or {left: right}'
             raise InvalidQuery.at(path, problem)
         if isinstance(on.get("left"), str) and isinstance(on.get("right"), str):
-            return [self.listed(on, path)]
+            return [self.from_object(on, path)]
         if not all(isinstance(right, str) for right in on.values()):
             raise InvalidQuery.at(path, "expected the name of a right column for each left column")
         return [self.condition(left, "eq", right, f"{path}.{left}") for left, right in on.items()]
 
-    def listed(self, on: dict[str, Any], path: str) -> JoinCondition:
+    def from_object(self, on: dict[str, Any], path: str) -> JoinCondition:
         for key in on:
-            if key not in _CONDITION:
-                raise UnknownField.unknown(f"{path}.{key}", key, "a field of a join condition", _CONDITION)
+            if key not in _CONDITION_FIELDS:
+                raise UnknownField.unknown(f"{path}.{key}", key, "a field of a join condition", _CONDITION_FIELDS)
         operator = on.get("operator", "eq")
         if operator not in FLIPPED:
             raise InvalidQuery.unknown(f"{path}.operator", operator, "an operator of a join", FLIPPED)

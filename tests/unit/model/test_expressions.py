@@ -207,7 +207,7 @@ def test_a_column_of_a_joined_table_is_found_by_its_alias() -> None:
         ("a..b", "expected a name after the dot, found '.'"),
         ("a AND AND b", "expected a value, found 'AND'; write a column of that name as `AND`"),
         ("a NOT 1", "expected IN, BETWEEN, LIKE, ILIKE or RLIKE after NOT, found '1'"),
-        ("a = NOT ok", "NOT cannot follow an operator that binds more tightly"),
+        ("a = NOT ok", "NOT binds less tightly"),
         ("a IS 1", "expected 'NULL' after IS, found '1'"),
         ("a IS NULL IS NULL", "at character 11: expected an operator or the end, found 'IS'"),
         ("a IN 1", "expected '(' after IN"),
