@@ -1,4 +1,4 @@
-"""Every failure a caller can see.
+"""Every error that a caller can see.
 
 FirnError                      code                    status  retryable
 ├── InvalidRequest             INVALID_REQUEST         400
@@ -42,20 +42,31 @@ FirnError                      code                    status  retryable
 │   └── OutcomeUnknown         OUTCOME_UNKNOWN         503     yes
 └── InternalError              INTERNAL_ERROR          500
 
-Errors that prevent a start are not among them: see `settings.SettingsError`.
+Errors that keep the service from starting are `settings.SettingsError`.
 """
 
 import difflib
+import re
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class FirnError(Exception):
-    """A failure with everything its response needs; rendered in one place, `operations/envelope.py`."""
+    """An error with everything that its response needs; rendered in one place, `operations/envelope.py`."""
 
     code: ClassVar[str]
     status: ClassVar[int]
     retryable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, status: int | None = None, retryable: bool | None = None) -> None:
+        """A class of this module has its name as its code. Everything that is not given is inherited."""
+        super().__init_subclass__()
+        if cls.__module__ == __name__:
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).upper()
+        if status is not None:
+            cls.status = status
+        if retryable is not None:
+            cls.retryable = retryable
 
     def __init__(
         self,
@@ -71,113 +82,95 @@ class FirnError(Exception):
         self.suggestion = suggestion
         self.details = details
 
+    @classmethod
+    def at(cls, path: str, problem: str, suggestion: str | None = None) -> Self:
+        """The error of one field of a request. Its message begins with `path`, the place of the field."""
+        return cls(f"{path}: {problem}", field=path, suggestion=suggestion)
 
-class InvalidRequest(FirnError):
-    code, status = "INVALID_REQUEST", 400
-
-
-class UnknownOperation(InvalidRequest):
-    code = "UNKNOWN_OPERATION"
-
-
-class UnknownField(InvalidRequest):
-    code = "UNKNOWN_FIELD"
-
-
-class InvalidSchema(InvalidRequest):
-    code = "INVALID_SCHEMA"
+    @classmethod
+    def unknown(cls, path: str, name: object, what: str, known: Iterable[str]) -> Self:
+        """The error of a field that holds a name which is not `known`; it suggests the nearest known name."""
+        near, hint = did_you_mean(str(name), known)
+        return cls.at(path, f"{str(name)[:80]!r} is not {what}; {hint}", near)
 
 
-class InvalidRecord(InvalidRequest):
-    code = "INVALID_RECORD"
+class InvalidRequest(FirnError, status=400): ...
 
 
-class InvalidFilter(InvalidRequest):
-    code = "INVALID_FILTER"
+class UnknownOperation(InvalidRequest): ...
 
 
-class InvalidQuery(InvalidRequest):
-    code = "INVALID_QUERY"
+class UnknownField(InvalidRequest): ...
 
 
-class ConfirmationRequired(InvalidRequest):
-    code = "CONFIRMATION_REQUIRED"
+class InvalidSchema(InvalidRequest): ...
 
 
-class NotFound(FirnError):
-    code, status = "NOT_FOUND", 404
+class InvalidRecord(InvalidRequest): ...
 
 
-class TableNotFound(NotFound):
-    code = "TABLE_NOT_FOUND"
+class InvalidFilter(InvalidRequest): ...
 
 
-class NamespaceNotFound(NotFound):
-    code = "NAMESPACE_NOT_FOUND"
+class InvalidQuery(InvalidRequest): ...
 
 
-class BackupNotFound(NotFound):
-    code = "BACKUP_NOT_FOUND"
+class ConfirmationRequired(InvalidRequest): ...
 
 
-class RequestNotFound(NotFound):
-    code = "REQUEST_NOT_FOUND"
+class NotFound(FirnError, status=404): ...
 
 
-class ScheduleNotFound(NotFound):
-    code = "SCHEDULE_NOT_FOUND"
+class TableNotFound(NotFound): ...
 
 
-class SnapshotNotFound(NotFound):
-    code = "SNAPSHOT_NOT_FOUND"
+class NamespaceNotFound(NotFound): ...
 
 
-class MethodNotAllowed(FirnError):
-    code, status = "METHOD_NOT_ALLOWED", 405
+class BackupNotFound(NotFound): ...
 
 
-class TableExists(FirnError):
-    code, status = "TABLE_EXISTS", 409
+class RequestNotFound(NotFound): ...
 
 
-class NamespaceExists(FirnError):
-    code, status = "NAMESPACE_EXISTS", 409
+class ScheduleNotFound(NotFound): ...
 
 
-class NamespaceNotEmpty(FirnError):
-    code, status = "NAMESPACE_NOT_EMPTY", 409
+class SnapshotNotFound(NotFound): ...
 
 
-class ScheduleExists(FirnError):
-    code, status = "SCHEDULE_EXISTS", 409
+class MethodNotAllowed(FirnError, status=405): ...
 
 
-class CommitConflict(FirnError):
-    code, status, retryable = "COMMIT_CONFLICT", 409, True
+class TableExists(FirnError, status=409): ...
 
 
-class PlanStale(FirnError):
-    """The rows of a plan have changed since; nothing was changed."""
-
-    code, status = "PLAN_STALE", 409
+class NamespaceExists(FirnError, status=409): ...
 
 
-class UndoConflict(FirnError):
-    """Later changes touched the rows of the one to undo; nothing was changed."""
-
-    code, status = "UNDO_CONFLICT", 409
+class NamespaceNotEmpty(FirnError, status=409): ...
 
 
-class UndoTooLate(FirnError):
-    """What is needed to undo a change is no longer kept; nothing was changed."""
-
-    code, status = "UNDO_TOO_LATE", 409
+class ScheduleExists(FirnError, status=409): ...
 
 
-class RowCountMismatch(FirnError):
+class CommitConflict(FirnError, status=409, retryable=True): ...
+
+
+class PlanStale(FirnError, status=409):
+    """The rows of a preview have changed since; nothing was changed."""
+
+
+class UndoConflict(FirnError, status=409):
+    """Later changes affected the same rows as the change to undo; nothing was changed."""
+
+
+class UndoTooLate(FirnError, status=409):
+    """The data that is needed to undo the change has expired; nothing was changed."""
+
+
+class RowCountMismatch(FirnError, status=409):
     """The result does not have the expected number of rows; nothing was changed."""
-
-    code, status = "ROW_COUNT_MISMATCH", 409
 
     def __init__(self, what: str, expected: int, found: int) -> None:
         super().__init__(
@@ -186,10 +179,8 @@ class RowCountMismatch(FirnError):
         )
 
 
-class ChecksumMismatch(FirnError):
+class ChecksumMismatch(FirnError, status=409):
     """The rows written differ from the rows read; nothing was changed."""
-
-    code, status = "CHECKSUM_MISMATCH", 409
 
     def __init__(self, expected: str, found: str) -> None:
         super().__init__(
@@ -198,89 +189,71 @@ class ChecksumMismatch(FirnError):
         )
 
 
-class Cancelled(FirnError):
-    """The work was cancelled. What it had committed before stays; `details` may say what that was."""
-
-    code, status = "CANCELLED", 409
+class Cancelled(FirnError, status=409):
+    """The work was cancelled. Its earlier commits remain; `details` may list them."""
 
     def __init__(self, message: str = "the job was cancelled", *, details: dict[str, Any] | None = None) -> None:
         super().__init__(message, details=details)
 
 
-class DeadlineExceeded(Cancelled):
+class DeadlineExceeded(Cancelled, status=504):
     """The request took longer than its deadline allows, and was cancelled."""
 
-    code, status = "DEADLINE_EXCEEDED", 504
-
-    def __init__(self, message: str = "", *, details: dict[str, Any] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(
-            message
-            or "the request was cancelled at its deadline and changed nothing more; send a larger timeout_ms, "
-            "request less, or run it in the background if the operation has `async`",
-            details=details,
+            "the request was cancelled at its deadline and changed nothing more; send a larger timeout_ms, request "
+            "less, or run it in the background if the operation has `async`"
         )
 
 
-class BodyTooLarge(FirnError):
-    code, status = "BODY_TOO_LARGE", 413
+class BodyTooLarge(FirnError, status=413): ...
 
 
-class KeyReused(FirnError):
-    code, status = "KEY_REUSED", 422
+class KeyReused(FirnError, status=422): ...
 
 
-class TooManyRequests(FirnError):
-    code, status, retryable = "TOO_MANY_REQUESTS", 429, True
+class TooManyRequests(FirnError, status=429, retryable=True): ...
 
 
-class Unavailable(FirnError):
-    code, status, retryable = "UNAVAILABLE", 503, True
+class Unavailable(FirnError, status=503, retryable=True): ...
 
 
-class EngineUnavailable(Unavailable):
-    code = "ENGINE_UNAVAILABLE"
+class EngineUnavailable(Unavailable): ...
 
 
-class CatalogUnavailable(Unavailable):
-    code = "CATALOG_UNAVAILABLE"
+class CatalogUnavailable(Unavailable): ...
 
 
-class LedgerUnavailable(Unavailable):
-    code = "LEDGER_UNAVAILABLE"
+class LedgerUnavailable(Unavailable): ...
 
 
-class StorageUnavailable(Unavailable):
-    code = "STORAGE_UNAVAILABLE"
+class StorageUnavailable(Unavailable): ...
 
 
-class ShuttingDown(Unavailable):
-    code = "SHUTTING_DOWN"
+class ShuttingDown(Unavailable): ...
 
 
 class KeyBusy(Unavailable):
-    """Another instance works on a request with the same key. Callers wait for its response; few see this error."""
-
-    code = "KEY_BUSY"
+    """Another instance is processing a request with the same key. Most callers wait for its response instead."""
 
     def __init__(
-        self, message: str = "another instance works on a request with this key", keys: frozenset[str] = frozenset()
+        self,
+        message: str = "another instance is processing a request with this key",
+        keys: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(f"{message}; send it again with the same key", field="idempotency_key")
         self.keys = keys
 
 
 class OutcomeUnknown(Unavailable):
-    """The change may have happened. Sent again with its idempotency key it happens once; without one, look first."""
-
-    code = "OUTCOME_UNKNOWN"
+    """The change may have happened. A retry with its idempotency key is safe; without a key, check first."""
 
 
-class InternalError(FirnError):
-    code, status = "INTERNAL_ERROR", 500
+class InternalError(FirnError, status=500): ...
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> tuple[str | None, str]:
-    """The known name nearest to a wrong one, if any, and the hint for the message.
+    """The known name nearest to a wrong one, if any, and a hint for the message.
 
     If none is near, the hint is `otherwise`, or a list of the known names.
     """
@@ -289,7 +262,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
     if near:
         return near, f"did you mean {near!r}?"
     listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    return None, otherwise or f"known are {listed}"
+    return None, otherwise or f"use {'one of ' if len(names) > 1 else ''}{listed}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -6,17 +6,14 @@ from typing import TypeAlias
 Moment: TypeAlias = int | datetime | str
 """A snapshot's id, a time with its zone, or the name of a tag."""
 
-# The digits of the largest 64-bit number, which every id is.
-_MOST_DIGITS = 19
-
 
 def moment(value: int | str) -> Moment:
-    """Read a request's value. Digits are an id, unless there are too many, and what reads as a time is a time, whatever
-    tags exist; anything else is a tag."""
+    """Read a request's value. Up to 19 digits are an id, which is a 64-bit number; a text that can be a time is a time;
+    anything else is a tag."""
     if isinstance(value, int):
         return value
     if value.isascii() and value.isdigit():
-        return int(value) if len(value) <= _MOST_DIGITS else value
+        return int(value) if len(value) <= 19 else value
     try:
         time = datetime.fromisoformat(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""One request, from its arrival to its response: who sends it, its idempotency key, its deadline, its cancellation."""
+"""One request, from its arrival to its response: its sender, idempotency key, deadline and cancellation."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ log = logging.getLogger("firn.calls")
 
 @dataclass(frozen=True)
 class Principal:
-    """Who sends a request, as authentication found."""
+    """The authenticated sender of a request."""
 
     name: str
 
@@ -32,7 +32,7 @@ ANYONE = Principal("anyone")
 
 @dataclass(frozen=True)
 class IdempotencyKey:
-    """An idempotency key in its scope, and a fingerprint of everything else that the request says."""
+    """An idempotency key in its scope, and a fingerprint of the rest of the request."""
 
     operation: str
     table: TableName
@@ -41,15 +41,16 @@ class IdempotencyKey:
 
     @cached_property
     def id(self) -> str:
-        """The same for the same key in the same scope, and for nothing else."""
+        """Unique for a key in its scope."""
         scope = [self.operation, self.table.tenant, self.table.namespace, self.table.table, self.text]
         return hashlib.sha256(json.dumps(scope).encode()).hexdigest()
 
 
 def _open() -> None:
-    """A gate that lets everything pass."""
+    """A gate that is always open."""
 
 
+@dataclass(eq=False, repr=False)
 class Call:
     """A request while it is served. It may be used from any thread.
 
@@ -57,82 +58,65 @@ class Call:
     commit begins, it is too late to cancel.
     """
 
-    def __init__(
-        self,
-        id: str = "",
-        key: IdempotencyKey | None = None,
-        earlier: str | None = None,
-        *,
-        principal: Principal = ANYONE,
-        requested_by: str = "",
-        commit_gate: Callable[[], None] = _open,
-        start_gate: Callable[[], None] = _open,
-        accept: str = "",
-        streams: bool = False,
-        size: int = 0,
-        progress: Any = None,
-    ) -> None:
-        """`earlier` is the batch of an earlier attempt with the same key. `requested_by` names a caller that is no
-        client: `schedule nightly`. `commit_gate` is called directly before a commit, `start_gate` once the table's lock
-        is held; both raise if the work must not go on. `accept` is the media type asked for, and `streams` says that
-        the connection can show that a response broke off. `size` is the length of the request in bytes.
-        """
-        self.id = id
-        self.key = key
-        self.earlier = earlier
-        self.principal = principal
-        self.requested_by = requested_by
-        self.commit_gate = commit_gate
-        self.start_gate = start_gate
-        self.accept = accept
-        self.streams = streams
-        self.size = size
-        self.job_id = ""
-        self.is_change = False
-        """Whether it is a WRITE or an edit, for which some Spark sessions are kept. The pipeline sets it."""
-        self.started = time.monotonic()
-        self.deadline: float | None = None
-        """On the monotonic clock."""
-        self.respond: Callable[[Any], bytes] = lambda result: b""
-        """Renders the response body of a result, for a handler whose future ends later. The pipeline sets it."""
-        self._progress = progress
-        self._lock = threading.Lock()
-        self._reason: FirnError | None = None
-        self._sealed = False
-        self._callbacks: list[Callable[[], object]] = []
+    id: str = ""
+    key: IdempotencyKey | None = None
+    earlier: str | None = None
+    """The batch of an earlier attempt with the same key."""
+    _: KW_ONLY
+    principal: Principal = ANYONE
+    requested_by: str = ""
+    """A caller that is not a client, such as `schedule nightly`."""
+    commit_gate: Callable[[], None] = _open
+    """Called directly before a commit; raises if the work must not go on."""
+    start_gate: Callable[[], None] = _open
+    """Called once the table's lock is held; raises if the work must not go on."""
+    accept: str = ""
+    """The media type of the response that the client asks for."""
+    streams: bool = False
+    """Whether the connection can show that a response was cut short."""
+    size: int = 0
+    """The length of the request in bytes."""
+    job_id: str = ""
+    is_change: bool = False
+    """Whether it is a WRITE or an edit, for which some Spark sessions are reserved. The pipeline sets it."""
+    started: float = field(default_factory=time.monotonic)
+    deadline: float | None = None
+    """On the monotonic clock, like `started`."""
+    respond: Callable[[Any], bytes] = lambda result: b""
+    """Renders the response body of a result, for a handler whose future ends later. The pipeline sets it."""
+    current_progress: Any = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _reason: FirnError | None = None
+    _sealed: bool = False
+    _callbacks: list[Callable[[], object]] = field(default_factory=list)
 
     def without_key(self, progress: Any = None) -> "Call":
-        """The same caller, for a job or a commit that the idempotency key does not stand for. Cancelled on its own."""
-        call = Call(
+        """The same caller, for a job or a commit that the idempotency key does not cover; cancelled separately."""
+        return Call(
             self.id,
             principal=self.principal,
             requested_by=self.requested_by,
             commit_gate=self.commit_gate,
             start_gate=self.start_gate,
             size=self.size,
-            progress=progress,
+            started=self.started,
+            respond=self.respond,
+            current_progress=progress,
         )
-        call.started, call.respond = self.started, self.respond
-        return call
-
-    @property
-    def may_stream(self) -> bool:
-        """Whether the response may be a stream."""
-        return self.accept not in ("", "*/*", "application/json")
 
     @property
     def elapsed_ms(self) -> int:
         return round((time.monotonic() - self.started) * 1000)
 
     def progress(self, kind: Callable[[], P]) -> P:
-        """The progress of the work, an instance of a dataclass; made by `kind` if there is none yet."""
-        if self._progress is None:
-            self._progress = kind()
-        progress: P = self._progress
+        """The progress of the work, an instance of a dataclass; created by `kind` if there is none yet."""
+        if self.current_progress is None:
+            self.current_progress = kind()
+        progress: P = self.current_progress
         return progress
 
     def set_deadline(self, seconds: float) -> None:
-        """The call is cancelled so many seconds after its start, unless its deadline is earlier already."""
+        """Cancel the call this many seconds after its start, unless it has an earlier deadline."""
         deadline = self.started + seconds
         self.deadline = deadline if self.deadline is None else min(self.deadline, deadline)
 
@@ -142,7 +126,7 @@ class Call:
 
     @property
     def cancelled(self) -> bool:
-        """Whether it was cancelled in time, by a caller who went away, a request to cancel, or its deadline."""
+        """Whether it was cancelled in time, because its client disconnected, by a request, or at its deadline."""
         if self.deadline is not None and self._reason is None and time.monotonic() > self.deadline:
             self.expire()
         return self._reason is not None
@@ -166,7 +150,7 @@ class Call:
         return True
 
     def seal(self) -> None:
-        """From here on it is too late to cancel; Cancelled if it was cancelled before."""
+        """From now on it is too late to cancel. Raises Cancelled if it was cancelled before."""
         self.check()
         with self._lock:
             if self._reason is None:
@@ -175,13 +159,12 @@ class Call:
         self.check()
 
     def reopen(self) -> None:
-        """It can be cancelled again: the commit was refused, and the work begins once more."""
+        """Allow cancelling again, because the commit was refused and the work starts again."""
         with self._lock:
             self._sealed = False
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
-        """Run a callback when the call is cancelled, or now if it was. It must be quick: it runs on the cancelling
-        thread."""
+        """Run a callback on cancellation, or now if it was cancelled. It runs on the cancelling thread: be quick."""
         with self._lock:
             if self._reason is None:
                 self._callbacks.append(callback)
@@ -201,7 +184,7 @@ class Call:
 
 
 def fingerprint(request: dict[str, Any]) -> str:
-    """A digest of a request, equal for requests that say the same in another order of fields."""
+    """A digest of a request, equal for requests that differ only in the order of fields."""
     try:
         text = orjson.dumps(request, default=repr, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # whole numbers beyond 64 bits, or half of a surrogate pair

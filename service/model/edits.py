@@ -1,7 +1,7 @@
 """An edit as values: which rows it affects, how it changes them, and which rows it adds."""
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
@@ -73,9 +73,6 @@ class Duplicates:
     within: Predicate = EVERY_ROW
 
 
-EditTarget: TypeAlias = ByFilter | ByKey | Duplicates
-
-
 @dataclass(frozen=True)
 class Edit:
     """An edit of a table with this schema; `added` are rows to append in any case.
@@ -84,7 +81,7 @@ class Edit:
     """
 
     schema: TableSchema
-    which: EditTarget
+    which: ByFilter | ByKey | Duplicates
     added: pa.Table | None = None
     derived: tuple[DerivedColumn, ...] = ()
 

@@ -5,39 +5,26 @@ from dataclasses import dataclass
 
 from service.errors import InvalidRequest
 
-PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z"
-_VALID = re.compile(PATTERN)
+_VALID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 RESERVED_COLUMN_PREFIX = "_firn_"
-# The catalog's name in PyIceberg and in Spark. SQL catalogs store it with every table.
-CATALOG = "firn"
-# The tenant and namespace of dropped tables; no request can name this tenant.
-DROPPED_PLACE = ("_firn", "dropped")
-# A table property: the batches that last changed the table's metadata.
-CHANGES_PROPERTY = "firn.changes"
-# Snapshot properties:
-# the batch that made the snapshot,
-BATCH_PROPERTY = "firn-batch"
-# the result of an edit, as JSON, from which its response can be made,
-EDIT_PROPERTY = "firn-edit"
-# the key columns of an UPSERT, as JSON,
-KEYS_PROPERTY = "firn-keys"
-# the number of rows before the table was restored from a backup,
-RESTORED_PROPERTY = "firn-records-before"
-# the tag that a change put on the state before it,
-BACKUP_PROPERTY = "firn-backup"
-# and, of an empty snapshot, the batch that another instance has taken over.
-FENCE_PROPERTY = "firn-fence"
+CATALOG = "firn"  # the catalog's name in PyIceberg and in Spark; SQL catalogs store it with every table
+DROPPED_PLACE = ("_firn", "dropped")  # the tenant and namespace of dropped tables; no request can name this tenant
+CHANGES_PROPERTY = "firn.changes"  # a table property: the batches that last changed the table's metadata
+# Snapshot properties
+BATCH_PROPERTY = "firn-batch"  # the batch that made the snapshot
+EDIT_PROPERTY = "firn-edit"  # the result of an edit, as JSON, from which its response can be rendered
+KEYS_PROPERTY = "firn-keys"  # the key columns of an UPSERT, as JSON
+RESTORED_PROPERTY = "firn-records-before"  # the number of rows before the table was restored from a backup
+BACKUP_PROPERTY = "firn-backup"  # the tag that a change put on the state before it
+FENCE_PROPERTY = "firn-fence"  # of an empty snapshot: the batch that another instance has taken over
 
 
 def check_name(value: str, field: str) -> str:
     """Return the value, or raise InvalidRequest if it is not a valid name."""
     if not _VALID.match(value):
-        raise InvalidRequest(
-            f"{field} {value[:80]!r} is not a name: use 1 to 63 letters, digits, '_' and '-', "
-            "beginning with a letter or a digit",
-            field=field,
-        )
+        problem = f"{value[:80]!r} is not a name; use 1 to 63 letters, digits, '_' and '-', with no '_' or '-' first"
+        raise InvalidRequest.at(field, problem)
     return value
 
 
@@ -73,7 +60,7 @@ class TableName:
 
 
 def namespace_identifier(tenant: str, namespace: str) -> str:
-    # An encoded name never holds two underscores in a row, so this is unambiguous.
+    # An encoded name never contains two underscores in a row, so this is unambiguous.
     return f"{encode(tenant)}__{encode(namespace)}"
 
 

@@ -1,5 +1,6 @@
 """A table's properties: what requests accept, and the Iceberg properties that store it."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -25,50 +26,42 @@ from service.settings import (
 
 _CODEC = "write.parquet.compression-codec"
 _TARGET = "write.target-file-size-bytes"
-_COMPACTION = "firn.compaction."
-_SNAPSHOTS = "firn.snapshots."
-_EDITS = "firn.edits."
 COMMENT = "comment"
 ONLINE = "firn.online"
 _MIB = 1024 * 1024
 
 
-class CompactionOverrides(BaseModel):
-    """One table's overrides of the service's compaction settings."""
-
+class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    enabled: bool | None = Field(
-        default=None, description="whether writes check for small files, and COMPACT merges without `force`"
+
+def _optional(description: str, **rules: Any) -> Any:
+    return Field(default=None, description=description, **rules)
+
+
+class CompactionOverrides(_Strict):
+    """One table's overrides of the service's compaction settings."""
+
+    enabled: bool | None = _optional("whether writes check for small files, and COMPACT merges without `force`")
+    mode: Mode | None = _optional(
+        "`off`: as `enabled: false`; `recommend`: say when compaction is worth it; `auto`: compact automatically"
     )
-    mode: Mode | None = Field(
-        default=None,
-        description="`off`: as `enabled: false`; `recommend`: say when compaction is worth it; `auto`: compact "
-        "automatically",
+    small_file_threshold_mb: Megabytes | None = _optional("a file below this size is small")
+    min_files_to_compact: FileCount | None = _optional(
+        "the number of small files in one partition that are worth merging"
     )
-    small_file_threshold_mb: Megabytes | None = Field(default=None, description="a file below this size is small")
-    min_files_to_compact: FileCount | None = Field(
-        default=None, description="the number of small files in one partition that are worth merging"
+    opportunistic_check_interval: Count | None = _optional("small files are counted once in this many writes")
+    max_files_per_compaction: FileCount | None = _optional("the maximum number of files that one compaction merges")
+    snapshot_retention_hours: Hours | None = _optional("a compaction expires snapshots older than this")
+    strategy: Strategy | None = _optional(
+        "`binpack` keeps the order of rows, `sort` and `zorder` sort them by `sort_by`"
     )
-    opportunistic_check_interval: Count | None = Field(
-        default=None, description="small files are counted once in this many writes"
+    sort_by: tuple[str, ...] | None = _optional(
+        "the columns that `sort` and `zorder` sort by", max_length=16, strict=False
     )
-    max_files_per_compaction: FileCount | None = Field(
-        default=None, description="the maximum number of files that one compaction merges"
-    )
-    snapshot_retention_hours: Hours | None = Field(
-        default=None, description="a compaction expires snapshots older than this"
-    )
-    strategy: Strategy | None = Field(
-        default=None, description="`binpack` keeps the order of rows, `sort` and `zorder` sort them by `sort_by`"
-    )
-    sort_by: tuple[str, ...] | None = Field(
-        default=None, max_length=16, description="the columns that `sort` and `zorder` sort by", strict=False
-    )
-    window: Window | None = Field(
-        default=None,
-        description="when scheduled and automatic compactions may start, such as `01:00-05:30 Europe/Zurich`; UTC "
-        "without a time zone",
+    window: Window | None = _optional(
+        "when scheduled and automatic compactions may start, such as `01:00-05:30 Europe/Zurich`; UTC without a time "
+        "zone"
     )
 
 
@@ -80,56 +73,50 @@ class CompactionPolicy(CompactionSettings):
     window: Window | None = None
 
 
-class SnapshotOverrides(BaseModel):
+class SnapshotOverrides(_Strict):
     """One table's overrides of the service's settings for old snapshots."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    keep_last: Count | None = Field(default=None, description="how many of the newest snapshots are kept")
-    hourly_for_hours: Hours | None = Field(
-        default=None, description="for how long the last snapshot of each hour is kept in addition"
-    )
-    keep_at_most: Count | None = Field(
-        default=None, description="the maximum number of snapshots that these rules keep"
-    )
+    keep_last: Count | None = _optional("how many of the newest snapshots are kept")
+    hourly_for_hours: Hours | None = _optional("for how long the last snapshot of each hour is kept in addition")
+    keep_at_most: Count | None = _optional("the maximum number of snapshots that these rules keep")
 
 
-class EditOverrides(BaseModel):
+class EditOverrides(_Strict):
     """One table's overrides of the service's settings for edits."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    create_backup: bool | None = Field(
-        default=None, description="whether an edit keeps the state before it, unless its request says otherwise"
+    create_backup: bool | None = _optional(
+        "whether an edit keeps the state before it, unless its request says otherwise"
     )
-    backup_retention_hours: KeptHours | None = Field(
-        default=None, description="how long such a backup is kept, unless the request says otherwise"
+    backup_retention_hours: KeptHours | None = _optional(
+        "how long such a backup is kept, unless the request says otherwise"
     )
-    undo_retention_hours: UndoHours | None = Field(
-        default=None, description="how long UNDO can undo a change; 0: nothing is kept for it"
-    )
+    undo_retention_hours: UndoHours | None = _optional("how long UNDO can undo a change; 0: nothing is kept for it")
 
 
+# The overrides that a table can have. Iceberg's properties have them as `firn.compaction.mode` and so on.
+_GROUPS: dict[str, type[_Strict]] = {
+    "compaction": CompactionOverrides,
+    "snapshots": SnapshotOverrides,
+    "edits": EditOverrides,
+}
 # The fields of these groups are also accepted outside of the group.
-_FLAT: dict[str, type[BaseModel]] = {"compaction": CompactionOverrides, "edits": EditOverrides}
+_FLAT = ("compaction", "edits")
 
 
 def _describe_flat_overrides(schema: dict[str, Any]) -> None:
-    for model in _FLAT.values():
-        schema["properties"] |= model.model_json_schema()["properties"]
+    for group in _FLAT:
+        schema["properties"] |= _GROUPS[group].model_json_schema()["properties"]
 
 
-class TableProperties(BaseModel):
+class TableProperties(_Strict):
     """The `properties` of CREATE_TABLE. The fields of `compaction` and `edits` are also accepted directly in it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, json_schema_extra=_describe_flat_overrides)
+    model_config = ConfigDict(json_schema_extra=_describe_flat_overrides)
 
-    compression: Codec | None = Field(default=None, description="the Parquet codec of new files")
-    description: Annotated[str, Field(max_length=4000)] | None = Field(
-        default=None, description="what the table is for"
-    )
+    compression: Codec | None = _optional("the Parquet codec of new files")
+    description: Annotated[str, Field(max_length=4000)] | None = _optional("what the table is for")
     file_format: Literal["parquet"] = Field(default="parquet", description="the only supported format")
-    target_file_size_mb: Megabytes | None = Field(default=None, description="the target size of merged files")
+    target_file_size_mb: Megabytes | None = _optional("the target size of merged files")
     compaction: CompactionOverrides = Field(
         default=CompactionOverrides(), description="overrides of the service's compaction settings"
     )
@@ -143,14 +130,14 @@ class TableProperties(BaseModel):
     def _gather_flat_overrides(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        for group, model in _FLAT.items():
-            value = _gathered(value, group, model)
+        for group in _FLAT:
+            value = _gathered(value, group)
         return value
 
 
-def _gathered(value: dict[str, Any], group: str, model: type[BaseModel]) -> dict[str, Any]:
+def _gathered(value: dict[str, Any], group: str) -> dict[str, Any]:
     """The properties with those of one group moved into it."""
-    flat = {k: v for k, v in value.items() if k in model.model_fields}
+    flat = {k: v for k, v in value.items() if k in _GROUPS[group].model_fields}
     nested = value.get(group) or {}
     if not flat or not isinstance(nested, dict):
         return value
@@ -160,37 +147,27 @@ def _gathered(value: dict[str, Any], group: str, model: type[BaseModel]) -> dict
     return {**{k: v for k, v in value.items() if k not in flat}, group: {**nested, **flat}}
 
 
-GROUPS: dict[str, tuple[str, type[BaseModel]]] = {
-    "compaction": (_COMPACTION, CompactionOverrides),
-    "snapshots": (_SNAPSHOTS, SnapshotOverrides),
-    "edits": (_EDITS, EditOverrides),
-}
-
-
 def to_iceberg(properties: TableProperties, settings: IcebergSettings) -> dict[str, str]:
     """The Iceberg properties of a new table."""
     write = settings.write
     values = {
         "format-version": "2",
         "write.format.default": properties.file_format,
-        _CODEC: properties.compression or write.compression_codec,
-        _TARGET: str((properties.target_file_size_mb or write.target_file_size_mb) * _MIB),
+        _CODEC: write.compression_codec,
+        _TARGET: str(write.target_file_size_mb * _MIB),
         "write.parquet.row-group-size-bytes": str(write.parquet_row_group_size * 1024),
         # Old metadata makes every load slower.
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "10",
-        # Readers open every manifest. Merging them more often than by default costs writers no more in all.
+        # Readers open every manifest. Merging them more often than by default costs writers no more overall.
         "commit.manifest.min-count-to-merge": "30",
-        # A small batch is a single task; shuffling it would only cost time.
+        # A small batch is a single task; a shuffle would only cost time.
         "write.distribution-mode": "none",
         "write.spark.fanout.enabled": "true",
         "commit.retry.num-retries": "10",
     }
-    if properties.description is not None:
-        values[COMMENT] = properties.description
-    for group, (prefix, _) in GROUPS.items():
-        values |= _written(prefix, getattr(properties, group))
-    return values
+    given = changed_properties(properties, settings)
+    return values | {name: value for name, value in given.items() if value is not None}
 
 
 def describe(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -202,36 +179,29 @@ def describe(properties: Mapping[str, str]) -> dict[str, Any]:
         described["description"] = properties[COMMENT]
     if properties.get(_TARGET, "").isdecimal():
         described["target_file_size_mb"] = max(1, int(properties[_TARGET]) // _MIB)
-    for key, (prefix, model) in GROUPS.items():
-        overrides = _read(prefix, model, properties)
-        if overrides:
-            described[key] = overrides
-    return described
+    return described | {group: found for group in _GROUPS if (found := _overrides(group, properties))}
 
 
 def compaction_policy(properties: Mapping[str, str], settings: CompactionSettings) -> CompactionPolicy:
     """The service's compaction settings with this table's overrides."""
-    overrides = _read(_COMPACTION, CompactionOverrides, properties)
-    return CompactionPolicy.model_validate({**settings.model_dump(), **overrides})
+    return CompactionPolicy.model_validate({**settings.model_dump(), **_overrides("compaction", properties)})
 
 
 def snapshot_policy(properties: Mapping[str, str], settings: SnapshotSettings) -> SnapshotSettings:
     """The service's settings for old snapshots with this table's overrides."""
-    return SnapshotSettings.model_validate(
-        {**settings.model_dump(), **_read(_SNAPSHOTS, SnapshotOverrides, properties)}
-    )
+    return SnapshotSettings.model_validate({**settings.model_dump(), **_overrides("snapshots", properties)})
 
 
 def edit_policy(properties: Mapping[str, str], settings: EditSettings) -> EditSettings:
     """The service's settings for edits with this table's overrides."""
-    return EditSettings.model_validate({**settings.model_dump(), **_read(_EDITS, EditOverrides, properties)})
+    return EditSettings.model_validate({**settings.model_dump(), **_overrides("edits", properties)})
 
 
 def changed_properties(given: TableProperties, settings: IcebergSettings) -> dict[str, str | None]:
     """The Iceberg properties for the properties that a request sets; None removes one."""
     changed: dict[str, str | None] = {}
-    for group, (prefix, _) in GROUPS.items():
-        changed |= _set_overrides(prefix, getattr(given, group))
+    for group in _GROUPS:
+        changed |= _changed_overrides(group, getattr(given, group))
     named = given.model_fields_set
     if "compression" in named:
         changed[_CODEC] = given.compression or settings.write.compression_codec
@@ -251,17 +221,17 @@ def unset_properties(name: str, settings: IcebergSettings) -> dict[str, str | No
     if name == "description":
         return {COMMENT: None}
     group, dot, key = name.partition(".")
-    prefix, model = GROUPS.get(group, ("", None))
-    if model is None:
+    if group not in _GROUPS:
         return None
-    keys = [key] if dot else list(model.model_fields)
-    return {prefix + one: None for one in keys} if set(keys) <= model.model_fields.keys() else None
+    known = _GROUPS[group].model_fields
+    keys = [key] if dot else list(known)
+    return {f"firn.{group}.{one}": None for one in keys} if known.keys() >= set(keys) else None
 
 
 def property_names() -> list[str]:
     """Every name that `unset_properties` knows."""
-    inner = [f"{group}.{key}" for group, (_, model) in GROUPS.items() for key in model.model_fields]
-    return ["compression", "target_file_size_mb", "description", *GROUPS, *inner]
+    inner = [f"{group}.{key}" for group, model in _GROUPS.items() for key in model.model_fields]
+    return ["compression", "target_file_size_mb", "description", *_GROUPS, *inner]
 
 
 def is_online(properties: Mapping[str, str]) -> bool:
@@ -276,14 +246,14 @@ def target_file_size_mb(properties: Mapping[str, str], settings: IcebergSettings
 
 def compaction_properties(overrides: CompactionOverrides) -> dict[str, str | None]:
     """The Iceberg properties that hold a table's compaction overrides; None removes one."""
-    return _set_overrides(_COMPACTION, overrides)
+    return _changed_overrides("compaction", overrides)
 
 
 def snapshot_properties(overrides: SnapshotOverrides | None) -> dict[str, str | None]:
-    """The Iceberg properties that hold a table's snapshot overrides; None, for all if there are none, removes one."""
+    """The Iceberg properties that hold a table's snapshot overrides; None removes one."""
     if overrides is None:
-        return {_SNAPSHOTS + key: None for key in SnapshotOverrides.model_fields}
-    return _set_overrides(_SNAPSHOTS, overrides)
+        return {f"firn.snapshots.{key}": None for key in SnapshotOverrides.model_fields}
+    return _changed_overrides("snapshots", overrides)
 
 
 def target_size_property(megabytes: int | None, settings: IcebergSettings) -> dict[str, str | None]:
@@ -301,30 +271,29 @@ def codec_property(codec: str) -> dict[str, str]:
     return {_CODEC: codec}
 
 
-def _set_overrides(prefix: str, overrides: BaseModel) -> dict[str, str | None]:
-    """The properties of the fields that a request sets; None removes one."""
-    written = _written(prefix, overrides)
-    return {prefix + key: written.get(prefix + key) for key in overrides.model_fields_set}
+def _changed_overrides(group: str, overrides: _Strict) -> dict[str, str | None]:
+    """The Iceberg properties for the overrides that a request sets; None removes one."""
+    written = _written(group, overrides)
+    return {name: written.get(name) for name in (f"firn.{group}.{key}" for key in overrides.model_fields_set)}
 
 
-def _written(prefix: str, overrides: BaseModel) -> dict[str, str]:
+def _written(group: str, overrides: _Strict) -> dict[str, str]:
     values = overrides.model_dump(exclude_none=True)
-    return {prefix + key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    return {f"firn.{group}.{k}": value if isinstance(value, str) else json.dumps(value) for k, value in values.items()}
 
 
-def _read(prefix: str, model: type[BaseModel], properties: Mapping[str, str]) -> dict[str, Any]:
-    """A model's fields from the properties, without invalid ones, which other programs may have written."""
+def _overrides(group: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """A table's overrides from its Iceberg properties, without invalid ones, which other programs may have written."""
+    model = _GROUPS[group]
     found: dict[str, Any] = {}
     for key in model.model_fields:
-        text = properties.get(prefix + key)
+        text = properties.get(f"firn.{group}.{key}")
         if text is None:
             continue
         try:
             value = json.loads(text)
         except ValueError:
             value = text
-        try:
+        with contextlib.suppress(ValidationError):
             found[key] = getattr(model.model_validate({key: value}), key)
-        except ValidationError:
-            continue
     return found

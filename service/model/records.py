@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache
-from math import isfinite, nan
-from typing import Any
+from math import inf, isfinite, nan
+from typing import Any, Self
 
 from service.errors import FirnError, InvalidRecord, InvalidRequest, did_you_mean
-from service.model.schema.types import Array, ColumnType, DecimalType, Map, Primitive, Struct, TableSchema
+from service.model.schema.types import FLOATING, Array, ColumnType, DecimalType, Map, Primitive, Struct, TableSchema
 
 Reader = Callable[[Any], Any]
 
@@ -24,12 +24,11 @@ _TIMESTAMP = re.compile(
     r"(?:Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])?)?"
 )
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_SPECIAL = {"NaN": nan, "Infinity": float("inf"), "-Infinity": float("-inf")}
-_BITS = {"integer": 32, "long": 64}
+_SPECIAL = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 
 
 class InvalidValue(Exception):
-    """A value that its column's type cannot hold: what is wrong, and where inside the value."""
+    """A value that does not fit its column's type: what is wrong, and where inside the value."""
 
     def __init__(self, problem: str, path: str = "", suggestion: str | None = None) -> None:
         super().__init__(problem)
@@ -37,7 +36,7 @@ class InvalidValue(Exception):
         self.path = path
         self.suggestion = suggestion
 
-    def within(self, step: str) -> "InvalidValue":
+    def within(self, step: str) -> Self:
         self.path = step + self.path
         return self
 
@@ -48,17 +47,16 @@ def read_records(schema: TableSchema, records: Any, *, columns: Sequence[str] | 
     With `columns`, only those columns are read, and a record with another one is refused.
     """
     if not isinstance(records, list):
-        raise InvalidRecord(f"records must be a list of objects, not {_shown(records)}", field="records")
-    wanted = None if columns is None else {schema.field(name).name for name in columns}
-    row = Struct(schema.fields if wanted is None else tuple(f for f in schema.fields if f.name in wanted))
-    known = {f.name for f in row.fields}
+        raise InvalidRecord.at("records", f"expected a list of objects, not {_shown(records)}")
+    known = set(schema.names) if columns is None else {schema.field(name).name for name in columns}
+    row = Struct(tuple(f for f in schema.fields if f.name in known))
     try:
         for record in records:
             if type(record) is not dict or not record.keys() <= known:
                 raise InvalidValue("")
         return {f.name: _column(records, f.name, read_value(f.type), f.required) for f in row.fields}
     except InvalidValue:
-        # The columns do not tell which record fails first: read them again, record by record.
+        # Reading by column does not tell which record fails first: read them again, record by record.
         _refuse_first(records, read_value(row))
         raise
 
@@ -70,25 +68,13 @@ def read_literal(kind: ColumnType, value: Any, path: str, error: type[FirnError]
     try:
         return read_value(kind)(value)
     except InvalidValue as e:
-        raise error(f"{path}{e.path}: {e.problem}", field=path + e.path, suggestion=e.suggestion) from e
+        raise error.at(path + e.path, e.problem, e.suggestion) from e
 
 
 @lru_cache(maxsize=2048)
 def read_value(kind: ColumnType) -> Reader:
     """A reader for non-null JSON values of this type; it raises InvalidValue."""
-    match kind:
-        case DecimalType():
-            return _decimal(kind)
-        case Array():
-            return _array(kind)
-        case Map():
-            return _map(kind)
-        case Struct():
-            return _struct(kind)
-        case Primitive(name):
-            if name in _BITS:
-                return _whole(name, _BITS[name])
-            return _PRIMITIVE[name]
+    return _PRIMITIVE[kind.name] if isinstance(kind, Primitive) else _COMPOSED[type(kind)](kind)
 
 
 def _column(records: list[dict[str, Any]], name: str, read: Reader, required: bool) -> list[Any]:
@@ -134,12 +120,10 @@ def _integral(value: Any) -> int | None:
         return None
     if not value:
         return 0
-    # A few characters can mean a number of a billion digits, which must not be written out.
+    # A few characters can mean a number of a billion digits, which must not be converted.
     if value.adjusted() > 30:
         return 10**30
-    if value.adjusted() < 0:
-        return None
-    number = int(value)
+    number = int(value) if value.adjusted() >= 0 else None
     return number if number == value else None
 
 
@@ -153,7 +137,7 @@ def _floating(name: str) -> Reader:
                 if name == "float":
                     number = struct.unpack("<f", struct.pack("<f", number))[0]
             except (OverflowError, ValueError):
-                raise InvalidValue(f"{_shown(value)} is out of range for {name}; {hint}") from None
+                number = inf
             if isfinite(number):
                 return number
             raise InvalidValue(f"{_shown(value)} is out of range for {name}; {hint}")
@@ -178,16 +162,12 @@ def _decimal(kind: DecimalType) -> Reader:
             return zero
         try:
             return number.quantize(step, context=exact)
-        except Inexact:
-            problem = f"has more than {kind.scale} digits after the point"
-        except InvalidOperation:
-            too_wide = number.adjusted() >= whole_digits
-            problem = (
-                f"has more than {whole_digits} digits before the point"
-                if too_wide
-                else f"has more than {kind.scale} digits after the point"
-            )
-        raise InvalidValue(f"{_shown(value)} does not fit {kind} without loss: it {problem}")
+        except (Inexact, InvalidOperation) as e:
+            too_wide = isinstance(e, InvalidOperation) and number.adjusted() >= whole_digits
+            problem = f"{whole_digits} digits before the point" if too_wide else f"{kind.scale} digits after the point"
+            raise InvalidValue(
+                f"{_shown(value)} does not fit {kind} without loss: it has more than {problem}"
+            ) from None
 
     return read
 
@@ -239,8 +219,7 @@ def _moment(value: Any, name: str) -> datetime:
         raise InvalidValue(
             f"{_shown(value)} is not a {name}; send YYYY-MM-DDTHH:MM:SS.ffffff, with Z or an offset if any"
         )
-    fraction = found[1]
-    if fraction and fraction[6:].strip("0"):
+    if found[1] and found[1][6:].strip("0"):
         raise InvalidValue(f"{_shown(value)} is finer than a microsecond; send at most six digits of a second")
     try:
         moment = datetime.fromisoformat(value)
@@ -249,14 +228,6 @@ def _moment(value: Any, name: str) -> datetime:
         raise InvalidValue(f"{_shown(value)} is not in the calendar; send an existing day") from None
     except OverflowError:
         raise InvalidValue(f"{_shown(value)} is outside the years 1 to 9999 in UTC; send a time within them") from None
-
-
-def _timestamp(value: Any) -> datetime:
-    return _moment(value, "timestamp").replace(tzinfo=None)
-
-
-def _timestamptz(value: Any) -> datetime:
-    return _moment(value, "timestamptz")
 
 
 def _binary(value: Any) -> bytes:
@@ -280,12 +251,14 @@ def _uuid(value: Any) -> str:
 
 _PRIMITIVE: dict[str, Reader] = {
     "string": _string,
+    "integer": _whole("integer", 32),
+    "long": _whole("long", 64),
     "float": _floating("float"),
     "double": _floating("double"),
     "boolean": _boolean,
     "date": _date,
-    "timestamp": _timestamp,
-    "timestamptz": _timestamptz,
+    "timestamp": lambda value: _moment(value, "timestamp").replace(tzinfo=None),
+    "timestamptz": lambda value: _moment(value, "timestamptz"),
     "binary": _binary,
     "uuid": _uuid,
 }
@@ -311,7 +284,7 @@ def _array(kind: Array) -> Reader:
 
 
 def _map(kind: Map) -> Reader:
-    read_key, read_item, required = _read_key(kind.key), read_value(kind.value), kind.value_required
+    read_key, read_item, required = _map_key(kind.key), read_value(kind.value), kind.value_required
 
     def read(value: Any) -> list[tuple[Any, Any]]:
         if type(value) is not dict:
@@ -332,7 +305,7 @@ def _map(kind: Map) -> Reader:
     return read
 
 
-def _read_key(kind: ColumnType) -> Reader:
+def _map_key(kind: ColumnType) -> Reader:
     """A reader for a map's keys, which are text in JSON, whatever their type."""
     name = kind.name if isinstance(kind, Primitive) else ""
     read_typed = read_value(kind)
@@ -341,9 +314,9 @@ def _read_key(kind: ColumnType) -> Reader:
         value = text
         if name == "boolean":
             value = {"true": True, "false": False}.get(text, text)
-        elif name in _BITS and _INTEGER.fullmatch(text):
+        elif name in ("integer", "long") and _INTEGER.fullmatch(text):
             value = int(text)
-        elif name in ("float", "double") and _NUMBER.fullmatch(text):
+        elif name in FLOATING and _NUMBER.fullmatch(text):
             value = _as_decimal(text)
         return read_typed(value)
 
@@ -359,8 +332,8 @@ def _struct(kind: Struct) -> Reader:
             raise InvalidValue(f"{_shown(value)} is not an object; send its fields by name")
         if not value.keys() <= known:
             unknown = next(key for key in value if key not in known)
-            near, words = did_you_mean(str(unknown), [f.name for f in kind.fields])
-            raise InvalidValue(f"there is no such field; {words}", f".{str(unknown)[:80]}", near)
+            near, hint = did_you_mean(str(unknown), (f.name for f in kind.fields))
+            raise InvalidValue(f"there is no such field; {hint}", f".{str(unknown)[:80]}", near)
         row: dict[str, Any] = {}
         for name, read_field, required, field_type in fields:
             item = value.get(name)
@@ -377,6 +350,9 @@ def _struct(kind: Struct) -> Reader:
 
 def _missing(kind: ColumnType) -> InvalidValue:
     return InvalidValue(f"a value is required here; send a value of type {str(kind)[:80]}")
+
+
+_COMPOSED: dict[type, Callable[[Any], Reader]] = {DecimalType: _decimal, Array: _array, Map: _map, Struct: _struct}
 
 
 def _shown(value: Any) -> str:

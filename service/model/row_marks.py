@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -31,14 +32,8 @@ class RowShares:
 
     def by_request(self) -> dict[int, list[bytes]]:
         """The marks of each request except the unmarked one."""
-        found: dict[int, list[bytes]] = {}
-        at = 0
-        for n, count in enumerate(self.counts):
-            if n != self.unmarked:
-                end = at + count * SIZE
-                found[n] = [self.marks[i : i + SIZE] for i in range(at, end, SIZE)]
-                at = end
-        return found
+        marks = (self.marks[i : i + SIZE] for i in range(0, len(self.marks), SIZE))
+        return {n: list(islice(marks, count)) for n, count in enumerate(self.counts) if n != self.unmarked}
 
 
 def share_rows(rows: pa.Table, counts: Sequence[int], schema_id: int, until_ms: int) -> RowShares:

@@ -11,7 +11,7 @@ def check_zone(name: str, field: str) -> ZoneInfo:
     if name not in _names():
         near = _nearest(name)
         hint = f"did you mean {near!r}?" if near else "write it as Europe/Zurich, or UTC"
-        raise InvalidRequest(f"{field}: {name[:80]!r} is not a time zone; {hint}", field=field, suggestion=near)
+        raise InvalidRequest.at(field, f"{name[:80]!r} is not a time zone; {hint}", near)
     return ZoneInfo(name)
 
 

@@ -11,10 +11,8 @@ from service.settings import WINDOW
 def check_window(text: str, field: str = "window") -> None:
     """Raise InvalidRequest if the text is not a window, or has an unknown time zone."""
     if not re.fullmatch(WINDOW, text, re.ASCII):
-        raise InvalidRequest(
-            f"{field} {text[:80]!r} is not a window; write it as 01:00-05:30 Europe/Zurich, without a zone for UTC",
-            field=field,
-        )
+        problem = f"{text[:80]!r} is not a window; write it as 01:00-05:30 Europe/Zurich, without a zone for UTC"
+        raise InvalidRequest.at(field, problem)
     check_zone(_zone(text), field)
 
 

@@ -31,7 +31,7 @@ def parse(body: bytes | str) -> Any:
     except RecursionError as e:
         raise InvalidRequest("the body is nested too deeply; flatten it") from e
     except (ValueError, ArithmeticError) as e:
-        raise InvalidRequest("the body holds a number too long to read; send it as a string") from e
+        raise InvalidRequest("the body contains a number that is too long; send it as a string") from e
     if _SURROGATE_ESCAPE.search(raw):
         _refuse_surrogates(value, "")
     return value
@@ -46,11 +46,8 @@ def _refuse_surrogates(value: Any, path: str) -> None:
         try:
             value.encode("utf-8")
         except UnicodeEncodeError as e:
-            where = path or "the body"
-            raise InvalidRequest(
-                f"{where} holds half of a surrogate pair, which is not a character; send whole characters",
-                field=path or None,
-            ) from e
+            problem = f"{path or 'the body'} contains half of a surrogate pair; send whole characters"
+            raise InvalidRequest(problem, field=path or None) from e
     elif isinstance(value, list):
         for i, item in enumerate(value):
             _refuse_surrogates(item, f"{path}[{i}]")

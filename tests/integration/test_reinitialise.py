@@ -329,7 +329,7 @@ class TestRefused:
         shop = Shop(firn, tenant, partition=DAYS)
         schema = {"fields": {"key": {"type": "string"}, "day": {"type": kind}}}
         message = shop.refused("INVALID_SCHEMA", schema=schema)["message"]
-        assert "month cannot take 'day'" in message
+        assert "month cannot use 'day'" in message
         assert "delete_partitions" in message
         assert shop.afresh(schema=schema, delete_partitions=True)["partition"] == {"partitions": []}
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 from service.errors import InvalidRequest
-from service.model.expressions.kinds import UUID, Kind, castable, describe_kind, family, fits
+from service.model.expressions.kinds import TIMESTAMP, TIMESTAMPTZ, UUID, castable, describe_kind, family, fits
 from service.model.expressions.parser import parse_expression
 from service.model.expressions.tree import Constant, Node
-from service.model.records import InvalidValue, read_literal, read_value
+from service.model.records import read_literal
 from service.model.schema.columns import Resolver
-from service.model.schema.types import ColumnType, Field, Map, Primitive, Struct
+from service.model.schema.types import ColumnType, Field, Map, Struct
 
 _KINDS = {"number": "numbers", "boolean": "a condition", "time": "a date or a time", "binary": "binary values"}
 
@@ -17,15 +17,14 @@ _KINDS = {"number": "numbers", "boolean": "a condition", "time": "a date or a ti
 def read_assigned(field: Field, value: Any, resolve: Resolver, path: str) -> Any:
     """A literal's value, or an Expression that fits the column; InvalidRequest names `path`."""
     if value is None and field.required:
-        raise InvalidRequest(f"{path} is null, but the column is required; send a value", field=path)
+        raise InvalidRequest.at(path, "the column is required; send a value, not null")
     if not _is_expression(field.type, value):
         return read_literal(field.type, value, path)
     where = f"{path}.expression"
     expression = parse_expression(value["expression"], resolve, where, InvalidRequest)
     if expression.kind is None and field.required:
-        raise InvalidRequest(f"{where} is always null, but the column is required; give a value", field=where)
-    tree = _fitting(expression.tree, field.type, where)
-    return replace(expression, tree=tree, required=field.required)
+        raise InvalidRequest.at(where, "it is always null, but the column is required; send a value")
+    return replace(expression, tree=_fitting(expression.tree, field.type, where), required=field.required)
 
 
 def _is_expression(kind: ColumnType, value: Any) -> bool:
@@ -36,29 +35,14 @@ def _is_expression(kind: ColumnType, value: Any) -> bool:
 
 
 def _fitting(tree: Node, column: ColumnType, path: str) -> Node:
-    if isinstance(tree, Constant) and isinstance(tree.value, str) and _reads_text(column):
-        try:
-            return Constant(column, read_value(column)(tree.value))
-        except InvalidValue as e:
-            raise InvalidRequest(f"{path}: {e.problem}", field=path) from e
-    if not fits(tree.kind, column):
-        raise InvalidRequest(
-            f"{path} is {_described(tree.kind)}, but the column is {column}{_hint(tree.kind, column)}", field=path
-        )
-    return tree
-
-
-def _reads_text(column: ColumnType) -> bool:
-    return column == UUID or family(column) == "time"
-
-
-def _described(kind: Kind) -> str:
-    return (
-        str(kind) if isinstance(kind, Primitive) and kind.name in ("timestamp", "timestamptz") else describe_kind(kind)
-    )
-
-
-def _hint(kind: Kind, column: ColumnType) -> str:
+    reads_text = column == UUID or family(column) == "time"
+    if reads_text and isinstance(tree, Constant) and isinstance(tree.value, str):
+        return Constant(column, read_literal(column, tree.value, path))
+    kind = tree.kind
+    if fits(kind, column):
+        return tree
+    of = str(kind) if kind in (TIMESTAMP, TIMESTAMPTZ) else describe_kind(kind)
+    hint = f"only {_KINDS.get(family(column), 'a column of that type')} can be its value"
     if castable(kind, column):
-        return f"; convert it with CAST(… AS {column})"
-    return f"; only {_KINDS.get(family(column), 'a column of that type')} can be its value"
+        hint = f"convert it with CAST(… AS {column})"
+    raise InvalidRequest.at(path, f"it is {of}, but the column is {column}; {hint}")

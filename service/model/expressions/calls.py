@@ -1,9 +1,10 @@
-"""Check the calls of functions, and convert their arguments to what each function takes."""
+"""Check the calls of functions, and convert their arguments to the types that each function needs."""
 
 from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
 
 from service.errors import did_you_mean
-from service.model.expressions.checks import Checks
+from service.model.expressions.checks import Checks, cast_hint
 from service.model.expressions.functions import UNITS, Function, Takes
 from service.model.expressions.kinds import (
     BINARY,
@@ -20,72 +21,68 @@ from service.model.expressions.kinds import (
     describe_kind,
     family,
     is_plain,
-    is_whole,
     quotient_kind,
 )
 from service.model.expressions.tree import Cast, Constant, Node
 from service.model.schema.types import Array, ColumnType, Map
 
 MAX_FIXED = 1_000
-_NEEDED: dict[Takes, Family] = {
-    **dict.fromkeys(("number", "whole", "long", "fixed whole"), "number"),
-    **dict.fromkeys(("text", "fixed text", "unit"), "text"),
-    **dict.fromkeys(("day", "moment", "time"), "time"),
-    "boolean": "boolean",
-    "list": "list",
-    "map": "map",
+
+
+class _Rule(NamedTuple):
+    """What an argument must be, in words and by family, and the type that Spark gets: for a value and for a null.
+
+    Without a type Spark gets the value as it is, and a null is refused.
+    """
+
+    words: str
+    families: tuple[Family, ...]
+    becomes: ColumnType | None = None
+    null: ColumnType | None = STRING
+
+
+_TIME = "a date or a time"
+_RULES: dict[Takes, _Rule] = {
+    "number": _Rule("a number", ("number",), null=INTEGER),
+    "whole": _Rule("a whole number", ("number",), INTEGER, INTEGER),
+    "long": _Rule("a whole number", ("number",), LONG, LONG),
+    "text": _Rule("text", ("text",)),
+    "boolean": _Rule("a condition", ("boolean",), null=BOOLEAN),
+    "day": _Rule(_TIME, ("time",), DATE, DATE),
+    "moment": _Rule(_TIME, ("time",), TIMESTAMPTZ, TIMESTAMPTZ),
+    "time": _Rule(_TIME, ("time",), null=DATE),
+    "list": _Rule("an array", ("list",), null=None),
+    "map": _Rule("a map", ("map",), null=None),
+    "collection": _Rule("an array or a map", ("list", "map"), null=None),
+    "plain": _Rule("a plain value", ("number", "text", "boolean", "time", "binary")),
+    "shown": _Rule("a plain value other than binary", ("number", "text", "boolean", "time"), STRING),
+    "written": _Rule("text, a date or a time", ("time", "text")),
+    "bytes": _Rule("text or binary", ("text", "binary")),
 }
-_ONE_OF: dict[Takes, tuple[Family, ...]] = {
-    "plain": ("number", "text", "boolean", "time", "binary"),
-    "shown": ("number", "text", "boolean", "time"),
-    "written": ("text", "time"),
-    "bytes": ("text", "binary"),
-    "collection": ("list", "map"),
-}
-_CALLED: dict[Takes, str] = {
-    "number": "a number",
-    "whole": "a whole number",
-    "long": "a whole number",
-    "text": "text",
-    "boolean": "a condition",
-    "list": "an array",
-    "map": "a map",
-    "plain": "a plain value",
-    "shown": "a plain value other than binary",
-    "written": "text, a date or a time",
-    "bytes": "text or binary",
-    "collection": "an array or a map",
+_FIXED: dict[Takes, str] = {
     "fixed text": "a text in quotes",
     "fixed whole": "a whole number in digits",
     "unit": "a unit such as 'month'",
 }
-# The type that Spark gets. Arguments that may be any number, text or time keep their own.
-_BECOMES: dict[Takes, ColumnType] = {
-    "whole": INTEGER,
-    "long": LONG,
-    "day": DATE,
-    "moment": TIMESTAMPTZ,
-}
-_IF_NULL: dict[Takes, ColumnType] = {**_BECOMES, "boolean": BOOLEAN, "number": INTEGER, "text": STRING, "time": DATE}
 
 
-def check_call(checks: Checks, function: Function, given: Sequence[Node], place: int) -> Node:
+def check_call(checks: Checks, function: Function, given: Sequence[Node], position: int) -> Node:
     """The call; refused if it has too many or too few arguments, or arguments of the wrong kind."""
     name = function.name
     if len(given) < function.least or (function.most is not None and len(given) > function.most):
-        checks.refuse(place, f"{name} takes {function.count}, not {len(given)}: {function.signature}")
-    arguments = [_Argument(checks, function, i, given, place).taken() for i in range(len(given))]
+        checks.refuse(position, f"{name} takes {function.count}, not {len(given)}: {function.signature}")
+    arguments = [_Argument(checks, function, i, given, position).converted() for i in range(len(given))]
     alike = [i for i in range(len(given)) if function.taken(i) == "alike"]
-    for i, value in zip(alike, checks.alike(name, [arguments[i] for i in alike], place), strict=True):
+    for i, value in zip(alike, checks.alike(name, [arguments[i] for i in alike], position), strict=True):
         arguments[i] = value
-    kind = _given(function, arguments, alike)
+    kind = _result_kind(function, arguments, alike)
     if name == "date_trunc" and isinstance(kind, ColumnType):
         # Spark's function returns a timestamptz for any argument.
-        return checks.made(Cast(checks.operation(name, arguments, TIMESTAMPTZ, place), kind), place)
-    return checks.operation(name, arguments, kind, place)
+        return checks.made(Cast(checks.operation(name, arguments, TIMESTAMPTZ, position), kind), position)
+    return checks.operation(name, arguments, kind, position)
 
 
-def _given(function: Function, arguments: Sequence[Node], alike: Sequence[int]) -> Kind:
+def _result_kind(function: Function, arguments: Sequence[Node], alike: Sequence[int]) -> Kind:
     """The kind of the result."""
     kinds = [argument.kind for argument in arguments]
     match function.gives:
@@ -107,15 +104,15 @@ def _given(function: Function, arguments: Sequence[Node], alike: Sequence[int]) 
 class _Argument:
     """One argument of a call, with the kind that its function takes."""
 
-    def __init__(self, checks: Checks, function: Function, at: int, given: Sequence[Node], place: int) -> None:
+    def __init__(self, checks: Checks, function: Function, at: int, given: Sequence[Node], position: int) -> None:
         self.checks = checks
         self.value = given[at]
         self.first = given[0]
         self.takes = function.taken(at)
-        self.which = f"argument {at + 1} of {function.name}" if len(given) > 1 else f"the argument of {function.name}"
-        self.place = place
+        self.label = f"argument {at + 1} of {function.name}" if len(given) > 1 else f"the argument of {function.name}"
+        self.position = position
 
-    def taken(self) -> Node:
+    def converted(self) -> Node:
         """The value, converted to what the function takes."""
         match self.takes:
             case "any" | "alike":
@@ -128,59 +125,52 @@ class _Argument:
                 # A position in an array.
                 self.takes = "whole"
             case "fixed text" | "fixed whole" | "unit":
-                return self._fixed()
-        return self._one_of() if self.takes in _ONE_OF else self._needed(_NEEDED[self.takes])
+                return self._fixed(_FIXED[self.takes])
+        return self._by_rule(_RULES[self.takes])
 
-    def refuse(self, problem: str) -> None:
-        self.checks.refuse(self.place, f"{self.which} {problem}")
+    def refuse(self, problem: str) -> NoReturn:
+        self.checks.refuse(self.position, f"{self.label} {problem}")
 
     def cast(self, to: ColumnType) -> Node:
-        return self.value if self.value.kind == to else self.checks.made(Cast(self.value, to), self.place)
+        return self.value if self.value.kind == to else self.checks.made(Cast(self.value, to), self.position)
 
-    def _needed(self, needed: Family) -> Node:
-        if needed == "time":
-            self.value = self.checks.read(self.value, DATE if self.takes == "day" else TIMESTAMP, self.place)
+    def _by_rule(self, rule: _Rule) -> Node:
+        if rule.families == ("time",):
+            self.value = self.checks.read(self.value, DATE if self.takes == "day" else TIMESTAMP, self.position)
         kind = self.value.kind
-        called = _CALLED.get(self.takes, "a date or a time")
-        if kind is None and needed in ("list", "map"):
-            self.refuse(f"must be {called}, not null")
-        self.checks.need(f"{self.which} must be {called}", self.value, needed, self.place)
-        if self.takes in ("whole", "long") and kind is not None and not is_whole(kind):
+        of = family(kind)
+        if kind is None and rule.null is not None:
+            return self.cast(rule.null)
+        if of not in rule.families:
+            hint = cast_hint(self.value, rule.families[0])
+            self.refuse(f"must be {rule.words}, not {describe_kind(kind)}{hint}")
+        if self.takes in ("whole", "long") and kind not in (INTEGER, LONG):
             self.refuse("must be a whole number; round it or CAST(… AS integer)")
-        to = (_IF_NULL if kind is None else _BECOMES).get(self.takes)
-        return self.value if to is None else self.cast(to)
+        if of == "text" and self.takes in ("bytes", "shown"):
+            return self.cast(BINARY) if self.takes == "bytes" else self.value
+        return self.value if rule.becomes is None else self.cast(rule.becomes)
 
-    def _one_of(self) -> Node:
-        of = family(self.value.kind)
-        if of == "null" and self.takes != "collection":
-            return self.cast(STRING)
-        if of not in _ONE_OF[self.takes]:
-            self.refuse(f"must be {_CALLED[self.takes]}, not {describe_kind(self.value.kind)}")
-        if of == "text" and self.takes == "bytes":
-            return self.cast(BINARY)
-        return self.cast(STRING) if self.takes == "shown" and of != "text" else self.value
-
-    def _fixed(self) -> Node:
+    def _fixed(self, words: str) -> Node:
         value = self.value.value if isinstance(self.value, Constant) else None
         if type(value) is not (int if self.takes == "fixed whole" else str):
-            self.refuse(f"must be {_CALLED[self.takes]}, not computed")
+            self.refuse(f"must be {words}, not computed")
         if isinstance(value, int) and abs(value) > MAX_FIXED:
             self.refuse(f"must be from -{MAX_FIXED} to {MAX_FIXED}")
         if self.takes != "unit":
             return self.value
         unit = str(value).lower()
         if unit not in UNITS:
-            near, words = did_you_mean(unit, UNITS)
-            self.checks.refuse(self.place, f"{unit[:40]!r} is not a unit of time; {words}", near)
-        return self.checks.made(Constant(STRING, unit), self.place)
+            near, hint = did_you_mean(unit, UNITS)
+            self.checks.refuse(self.position, f"{unit[:40]!r} is not a unit of time; {hint}", near)
+        return self.checks.made(Constant(STRING, unit), self.position)
 
     def _like_element(self, element: Kind) -> Node:
         if not is_plain(element):
-            self.refuse(f"cannot be searched for: the elements are not plain values but {describe_kind(element)}")
+            self.refuse(f"cannot be searched for, because an element is {describe_kind(element)}, not a plain value")
         if self.value.kind is None and element is not None:
             return self.cast(element)
-        kind = self.checks.shared(self.which, (Constant(element, None), self.value), self.place)
-        return self.checks.read(self.value, kind, self.place)
+        kind = self.checks.shared(self.label, (Constant(element, None), self.value), self.position)
+        return self.checks.read(self.value, kind, self.position)
 
 
 def _element(kind: Kind) -> Kind:

@@ -1,5 +1,5 @@
-"""The functions of expressions. Each depends on its arguments alone, without a clock or randomness, and none can make a
-huge value of a small one.
+"""The functions of expressions. Each depends only on its arguments, not on a clock or randomness, and none can make a
+huge value from small ones.
 
 The table is complete: docs/expressions.md is generated from it, and the engine calls no other function.
 """
@@ -7,16 +7,7 @@ The table is complete: docs/expressions.md is generated from it, and the engine 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from service.model.expressions.kinds import (
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    INTEGER,
-    LONG,
-    STRING,
-    TIMESTAMPTZ,
-    Kind,
-)
+from service.model.expressions.kinds import BOOLEAN, DATE, DOUBLE, INTEGER, LONG, STRING, TIMESTAMPTZ, Kind
 
 Takes = Literal[
     "number", "whole", "long", "text", "shown", "bytes", "boolean", "day", "moment", "time", "written",
@@ -28,20 +19,11 @@ Gives = Literal["first", "second", "alike", "quotient", "element", "keys"]
 
 UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _SHOWN: dict[str, str] = {
-    "long": "whole",
-    "shown": "plain",
-    "bytes": "text or binary",
-    "day": "date or time",
-    "moment": "date or time",
-    "time": "date or time",
-    "written": "text, date or time",
-    "any": "value",
-    "alike": "value",
-    "list": "array",
-    "collection": "array or map",
-    "fixed text": "'text'",
-    "fixed whole": "123",
-    "unit": "'unit'",
+    **dict.fromkeys(("day", "moment", "time"), "date or time"),
+    **dict.fromkeys(("any", "alike"), "value"),
+    **{"long": "whole", "shown": "plain", "bytes": "text or binary", "written": "text, date or time"},
+    **{"list": "array", "collection": "array or map"},
+    **{"fixed text": "'text'", "fixed whole": "123", "unit": "'unit'"},
 }
 
 
@@ -81,7 +63,7 @@ class Function:
         return self.takes[min(place, len(self.takes) - 1)]
 
 
-def _function(name: str, takes: str, gives: Kind | Gives, says: str, example: str, shows: str) -> Function:
+def _f(name: str, takes: str, gives: Kind | Gives, says: str, example: str, shows: str) -> Function:
     """`takes` lists kinds; `?` marks an optional argument, and `+` one that may be repeated."""
     listed = [part.strip() for part in takes.split(",") if part.strip()]
     least = sum(1 for part in listed if not part.endswith("?"))
@@ -92,7 +74,6 @@ def _function(name: str, takes: str, gives: Kind | Gives, says: str, example: st
     return Function(name, tuple(kinds), gives, says, example, shows, least, most)
 
 
-_f = _function
 TABLE: dict[str, tuple[Function, ...]] = {
     "Numbers": (
         _f("abs", "number", "first", "absolute value", "abs(-2.5)", "2.5"),

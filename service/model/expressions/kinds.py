@@ -1,6 +1,6 @@
-"""The kinds of values in an expression, by which it is checked before Spark sees it.
+"""The kinds of values in an expression, by which it is checked before Spark receives it.
 
-A kind is a column type. For computed numbers it is not exact: it only tells whole, decimal and floating numbers apart.
+A kind is a column type. For computed numbers it only distinguishes whole, decimal and floating-point numbers.
 """
 
 from collections.abc import Iterable
@@ -31,6 +31,7 @@ _FAMILIES: dict[str, Family] = {
     "boolean": "boolean",
     "binary": "binary",
 }
+_BY_CLASS: dict[type, Family] = {type(None): "null", DecimalType: "number", Array: "list", Map: "map", Struct: "struct"}
 _WORDS: dict[Family, str] = {
     "number": "a number",
     "text": "text",
@@ -49,24 +50,10 @@ class NoCommonKind(Exception):
 
     def __init__(self, one: Kind, other: Kind) -> None:
         super().__init__(f"{describe_kind(one)} and {describe_kind(other)}")
-        self.one = one
-        self.other = other
 
 
 def family(kind: Kind) -> Family:
-    match kind:
-        case None:
-            return "null"
-        case DecimalType():
-            return "number"
-        case Array():
-            return "list"
-        case Map():
-            return "map"
-        case Struct():
-            return "struct"
-        case Primitive(name):
-            return _FAMILIES[name]
+    return _FAMILIES[kind.name] if isinstance(kind, Primitive) else _BY_CLASS[type(kind)]
 
 
 def describe_kind(kind: Kind) -> str:
@@ -77,10 +64,6 @@ def describe_kind(kind: Kind) -> str:
 def is_plain(kind: Kind) -> bool:
     """Whether its values are single values, which can be compared."""
     return isinstance(kind, Primitive | DecimalType)
-
-
-def is_whole(kind: Kind) -> bool:
-    return kind in (INTEGER, LONG)
 
 
 def common_kind(kinds: Iterable[Kind]) -> Kind:
@@ -107,7 +90,7 @@ def quotient_kind(one: Kind, other: Kind) -> Kind:
 
 
 def fits(kind: Kind, column: ColumnType) -> bool:
-    """Whether a column takes such values without a CAST: the conversion may only lose digits."""
+    """Whether such values fit a column without a CAST: the conversion may only lose digits."""
     if kind is None or kind == column:
         return True
     if isinstance(kind, Array) and isinstance(column, Array):
@@ -128,9 +111,6 @@ def castable(kind: Kind, to: ColumnType) -> bool:
 
 
 def _wider(one: Kind, other: Kind) -> Kind:
-    for kind in (one, other):
-        if isinstance(kind, Primitive) and kind.name in FLOATING:
-            return DOUBLE
-    if isinstance(one, DecimalType) or isinstance(other, DecimalType):
-        return DECIMAL
-    return LONG
+    if str(one) in FLOATING or str(other) in FLOATING:
+        return DOUBLE
+    return DECIMAL if isinstance(one, DecimalType) or isinstance(other, DecimalType) else LONG

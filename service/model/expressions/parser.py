@@ -7,12 +7,10 @@ from service.model.expressions.calls import check_call
 from service.model.expressions.checks import Checks
 from service.model.expressions.functions import FUNCTIONS
 from service.model.expressions.kinds import BOOLEAN, DATE, STRING, TIMESTAMP
-from service.model.expressions.numbers import read_number
 from service.model.expressions.tokens import Token, UnexpectedText, tokens
 from service.model.expressions.tree import ColumnValue, Constant, Expression, Node
-from service.model.records import InvalidValue
-from service.model.schema.columns import Column, Resolver
-from service.model.schema.definition import parse_schema
+from service.model.schema.columns import Resolver
+from service.model.schema.definition import parse_leaf
 from service.model.schema.types import ColumnType
 
 MAX_LENGTH = 10_000
@@ -23,15 +21,16 @@ _RESERVED = (
 )
 # How tightly each operator binds; the predicates (IS, IN, BETWEEN, LIKE) are between NOT and the comparisons.
 _OR, _AND, _NOT, _PREDICATE, _COMPARISON, _SUM, _PRODUCT, _SIGN = range(1, 9)
-_BINDS = {
+_BINDING = {
     **{"or": _OR, "and": _AND},
     **dict.fromkeys(("is", "not", "in", "between", "like", "ilike", "rlike"), _PREDICATE),
     **dict.fromkeys(("=", "==", "!=", "<>", "<", "<=", ">", ">=", "<=>"), _COMPARISON),
     **dict.fromkeys(("+", "-", "||"), _SUM),
     **dict.fromkeys(("*", "/", "%", "div"), _PRODUCT),
 }
-_SAME = {"==": "=", "!=": "<>"}
-_MOMENTS: dict[str, ColumnType] = {"date": DATE, "timestamp": TIMESTAMP}
+_SYNONYMS = {"==": "=", "!=": "<>"}
+_CONSTANTS = {"true": Constant(BOOLEAN, True), "false": Constant(BOOLEAN, False), "null": Constant(None, None)}
+_TIME_LITERALS: dict[str, ColumnType] = {"date": DATE, "timestamp": TIMESTAMP}
 
 
 def parse_expression(text: object, resolve: Resolver, path: str, error: type[FirnError]) -> Expression:
@@ -40,30 +39,30 @@ def parse_expression(text: object, resolve: Resolver, path: str, error: type[Fir
     Raises UnknownField for an unknown column, and `error` for anything else.
     """
     if not isinstance(text, str) or not text.strip():
-        raise error(f"{path} must be text such as 'price * 1.1'", field=path)
+        raise error.at(path, "expected text such as 'price * 1.1'")
     if len(text) > MAX_LENGTH:
-        raise error(f"{path} has {len(text)} characters; an expression has at most {MAX_LENGTH}", field=path)
+        raise error.at(path, f"the expression has {len(text)} characters; use at most {MAX_LENGTH}")
     checks = Checks(path, error)
     try:
-        return Expression(_Parser(tokens(text), resolve, checks).whole(), text, path)
+        return Expression(_Parser(tokens(text), resolve, checks).parse(), text, path)
     except UnexpectedText as e:
-        checks.refuse(e.place, e.problem)
+        checks.refuse(e.position, e.problem)
 
 
 class _Parser:
-    def __init__(self, found: list[Token], resolve: Resolver, checks: Checks) -> None:
-        self.found = found
-        self.at = 0
+    def __init__(self, all_tokens: list[Token], resolve: Resolver, checks: Checks) -> None:
+        self.tokens = all_tokens
+        self.index = 0
         self.depth = 0
         self.resolve = resolve
         self.checks = checks
 
     @property
     def next(self) -> Token:
-        return self.found[self.at]
+        return self.tokens[self.index]
 
-    def whole(self) -> Node:
-        tree = self.any()
+    def parse(self) -> Node:
+        tree = self.expression()
         if self.next.sort != "end":
             self.expected("an operator or the end")
         return tree
@@ -73,63 +72,63 @@ class _Parser:
 
     def take(self) -> Token:
         token = self.next
-        self.at += token.sort != "end"
+        self.index += token.sort != "end"
         return token
 
     def word(self, ahead: int = 0) -> str:
         """The next word or sign, in lower case; empty if the next token is neither."""
-        token = self.found[min(self.at + ahead, len(self.found) - 1)]
+        token = self.tokens[min(self.index + ahead, len(self.tokens) - 1)]
         return token.value.lower() if token.sort in ("word", "sign") else ""
 
     def skip(self, *words: str) -> bool:
         """Skip the next word if it is one of these, and return whether it was."""
         found = self.word() in words
-        self.at += found
+        self.index += found
         return found
 
     def need(self, word: str, after: str) -> None:
         if not self.skip(word):
             self.expected(f"{word.upper()!r} {after}")
 
-    def any(self, binding: int = _OR) -> Node:
+    def expression(self, binding: int = _OR) -> Node:
         """Everything from here on that binds at least as tightly."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.checks.refuse(self.next.start, f"the expression is nested more than {MAX_DEPTH} deep; flatten it")
-        value = self.first(binding)
+        value = self.signed(binding)
         loosest = _SIGN
         while True:
             operator = self.word()
-            binds = _BINDS.get(operator, 0)
+            binds = _BINDING.get(operator, 0)
             if not binding <= binds <= loosest or not binds:
                 break
-            place = self.take().start
+            position = self.take().start
             if binds == _PREDICATE:
-                value = self.predicate(value, operator, place)
+                value = self.predicate(value, operator, position)
                 # SQL allows one predicate after a value; after that, only AND and OR can follow.
                 loosest = _AND
             elif operator in ("and", "or"):
-                value = self.chained(value, operator, place)
+                value = self.chain(value, operator, position)
             else:
-                value = self.joined(value, operator, self.any(binds + 1), place)
+                value = self.binary(value, operator, self.expression(binds + 1), position)
         self.depth -= 1
         return value
 
-    def chained(self, first: Node, operator: str, place: int) -> Node:
-        """All conditions joined by the same word, as one operation."""
-        parts = [first, self.any(_BINDS[operator] + 1)]
+    def chain(self, first: Node, operator: str, position: int) -> Node:
+        """All conditions joined by the same operator, as one operation."""
+        parts = [first, self.expression(_BINDING[operator] + 1)]
         while self.skip(operator):
-            parts.append(self.any(_BINDS[operator] + 1))
-        return self.checks.logic(operator, parts, place)
+            parts.append(self.expression(_BINDING[operator] + 1))
+        return self.checks.logic(operator, parts, position)
 
-    def joined(self, left: Node, operator: str, right: Node, place: int) -> Node:
+    def binary(self, left: Node, operator: str, right: Node, position: int) -> Node:
         if operator == "||":
-            return check_call(self.checks, FUNCTIONS["concat"], (left, right), place)
-        if _BINDS[operator] == _COMPARISON:
-            return self.checks.comparison(_SAME.get(operator, operator), left, right, place)
-        return self.checks.arithmetic(operator, left, right, place)
+            return check_call(self.checks, FUNCTIONS["concat"], (left, right), position)
+        if _BINDING[operator] == _COMPARISON:
+            return self.checks.comparison(_SYNONYMS.get(operator, operator), left, right, position)
+        return self.checks.arithmetic(operator, left, right, position)
 
-    def predicate(self, value: Node, operator: str, place: int) -> Node:
+    def predicate(self, value: Node, operator: str, position: int) -> Node:
         negated = operator == "not"
         if negated:
             operator = self.word()
@@ -139,96 +138,93 @@ class _Parser:
         if operator == "is":
             negated = self.skip("not")
             self.need("null", "after IS")
-            found = self.checks.is_null(value, place)
+            found = self.checks.is_null(value, position)
         elif operator == "in":
             self.need("(", "after IN")
-            found = self.checks.among(value, self.listed("a list of values"), place)
+            found = self.checks.among(value, self.list_items("a list of values"), position)
         elif operator == "between":
-            low = self.any(_COMPARISON)
+            low = self.expression(_COMPARISON)
             self.need("and", "between the two values of BETWEEN")
-            found = self.checks.between(value, low, self.any(_COMPARISON), place)
+            found = self.checks.between(value, low, self.expression(_COMPARISON), position)
         else:
-            found = self.checks.like(operator, value, self.any(_COMPARISON), place)
-        return self.checks.logic("not", (found,), place) if negated else found
+            found = self.checks.like(operator, value, self.expression(_COMPARISON), position)
+        return self.checks.logic("not", (found,), position) if negated else found
 
-    def first(self, binding: int) -> Node:
+    def signed(self, binding: int) -> Node:
         """A value with the signs or the NOT before it."""
         token = self.next
         word = self.word()
         if word == "not":
             if binding > _NOT:
-                self.checks.refuse(token.start, "NOT binds less tightly than what stands before it; use parentheses")
+                self.checks.refuse(token.start, "NOT binds less tightly than the operator before it; use parentheses")
             self.take()
-            return self.checks.logic("not", (self.any(_NOT),), token.start)
+            return self.checks.logic("not", (self.expression(_NOT),), token.start)
         if word in ("-", "+"):
             self.take()
             if word == "-" and self.next.sort == "number":
-                return self.number(self.take(), "-")
-            value = self.any(_SIGN)
+                number = self.take()
+                return self.checks.number(f"-{number.value}", number.start)
+            value = self.expression(_SIGN)
             return self.checks.negated(value, token.start) if word == "-" else value
-        return self.single()
+        return self.operand()
 
-    def single(self) -> Node:
+    def operand(self) -> Node:
         token = self.next
         match token.sort:
             case "number":
-                return self.number(self.take(), "")
+                return self.checks.number(self.take().value, token.start)
             case "text":
-                return self.text(self.take())
+                return self.checks.literal(STRING, self.take().value, token.start)
             case "quoted":
                 return self.column()
             case "word":
-                return self.worded(self.word(), token)
+                return self.word_operand(self.word(), token)
         if self.skip("("):
-            value = self.any()
+            value = self.expression()
             self.need(")", "to close the parenthesis")
             return value
         self.expected("a value")
 
-    def worded(self, word: str, token: Token) -> Node:
-        if word in ("true", "false"):
+    def word_operand(self, word: str, token: Token) -> Node:
+        if word in _CONSTANTS:
             self.take()
-            return self.checks.made(Constant(BOOLEAN, word == "true"), token.start)
-        if word == "null":
-            self.take()
-            return self.checks.made(Constant(None, None), token.start)
+            return self.checks.made(_CONSTANTS[word], token.start)
         if word == "case":
             self.take()
             return self.case(token.start)
         if word in _RESERVED:
-            self.checks.refuse(
-                token.start, f"expected a value, found {token.value!r}; a column of that name is `{token.value}`"
-            )
+            problem = f"expected a value, found {token.value!r}; write a column of that name as `{token.value}`"
+            self.checks.refuse(token.start, problem)
         if self.word(1) == "(":
-            return self.called(word, token)
-        if word in _MOMENTS and self.found[self.at + 1].sort == "text":
+            return self.call(word, token)
+        if word in _TIME_LITERALS and self.tokens[self.index + 1].sort == "text":
             self.take()
-            return self.checks.literal(_MOMENTS[word], self.take().value, token.start)
+            return self.checks.literal(_TIME_LITERALS[word], self.take().value, token.start)
         return self.column()
 
-    def called(self, word: str, token: Token) -> Node:
-        self.at += 2
+    def call(self, word: str, token: Token) -> Node:
+        self.index += 2
         if word in ("cast", "try_cast"):
             return self.cast(word == "try_cast", token.start)
         if word not in FUNCTIONS:
-            near, words = did_you_mean(word, FUNCTIONS, "docs/expressions.md lists them all")
-            self.checks.refuse(token.start, f"{token.value[:80]!r} is not a function here; {words}", near)
-        return check_call(self.checks, FUNCTIONS[word], self.listed(f"the arguments of {word}"), token.start)
+            near, hint = did_you_mean(word, FUNCTIONS, "docs/expressions.md lists them all")
+            self.checks.refuse(token.start, f"{token.value[:80]!r} is not a function here; {hint}", near)
+        return check_call(self.checks, FUNCTIONS[word], self.list_items(f"the arguments of {word}"), token.start)
 
-    def listed(self, what: str) -> list[Node]:
+    def list_items(self, what: str) -> list[Node]:
         """Values separated by commas, up to the closing parenthesis."""
         values: list[Node] = []
         if self.skip(")"):
             return values
         while True:
-            values.append(self.any())
+            values.append(self.expression())
             if self.skip(")"):
                 return values
             if not self.skip(","):
                 self.expected(f"',' or ')' in {what}")
 
-    def cast(self, safe: bool, place: int) -> Node:
-        value = self.any()
+    def cast(self, safe: bool, position: int) -> Node:
+        value = self.expression()
         self.need("as", "in CAST(value AS type)")
         at = self.next.start
         text = ""
@@ -241,56 +237,41 @@ class _Parser:
                 break
         kind = self.type(text, at)
         self.need(")", "after the type of CAST")
-        return self.checks.cast(value, kind, safe, place)
+        return self.checks.cast(value, kind, safe, position)
 
-    def type(self, text: str, place: int) -> ColumnType:
+    def type(self, text: str, position: int) -> ColumnType:
         if not text:
             self.expected("a type")
         try:
-            return parse_schema({"fields": {"value": {"type": text.lower()}}}).fields[0].type
+            return parse_leaf(text.lower(), "type")
         except InvalidSchema as e:
-            problem = e.message.partition(": ")[2] or f"nothing can be cast to {text[:40]}, only to plain types"
-            self.checks.refuse(place, problem, e.suggestion)
+            self.checks.refuse(position, e.message.removeprefix("type: "), e.suggestion)
 
-    def case(self, place: int) -> Node:
-        of = None if self.word() == "when" else self.any()
+    def case(self, position: int) -> Node:
+        of = None if self.word() == "when" else self.expression()
         branches = []
         while self.skip("when"):
-            condition = self.any()
+            condition = self.expression()
             self.need("then", "after the condition of WHEN")
-            branches.append((condition, self.any()))
+            branches.append((condition, self.expression()))
         if not branches:
             self.expected("WHEN")
-        otherwise = self.any() if self.skip("else") else None
+        otherwise = self.expression() if self.skip("else") else None
         self.need("end", "to close CASE")
-        return self.checks.case(of, branches, otherwise, place)
-
-    def text(self, token: Token) -> Node:
-        return self.checks.literal(STRING, token.value, token.start)
+        return self.checks.case(of, branches, otherwise, position)
 
     def column(self) -> Node:
         token = self.take()
-        parts, place = [token.value], token.start
+        parts, position = [token.value], token.start
         while self.skip("."):
             if self.next.sort not in ("word", "quoted"):
                 self.expected("a name after the dot")
             parts.append(self.take().value)
         if self.word() == "(":
-            self.checks.refuse(place, f"{'.'.join(parts)[:80]!r} cannot be called; functions have plain names")
-        return self.checks.made(ColumnValue(self.found_column(".".join(parts), place)), place)
-
-    def found_column(self, name: str, place: int) -> Column:
+            self.checks.refuse(position, f"{'.'.join(parts)[:80]!r} is not a function; functions have plain names")
         try:
-            return self.resolve(name, self.checks.path)
+            column = self.resolve(".".join(parts), self.checks.path)
         except UnknownField as e:
-            raise UnknownField(
-                f"{e.message} (at character {place + 1}; write texts in single quotes, unusual names in backquotes)",
-                field=e.field,
-                suggestion=e.suggestion,
-            ) from e
-
-    def number(self, token: Token, sign: str) -> Node:
-        try:
-            return self.checks.made(read_number(sign + token.value), token.start)
-        except InvalidValue as e:
-            self.checks.refuse(token.start, e.problem)
+            where = f"at character {position + 1}; write texts in single quotes, unusual names in backquotes"
+            raise UnknownField(f"{e.message} ({where})", field=e.field, suggestion=e.suggestion) from e
+        return self.checks.made(ColumnValue(column), position)

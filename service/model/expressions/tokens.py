@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 Sort = Literal["word", "quoted", "number", "text", "sign", "end"]
 
@@ -18,7 +18,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SPACE = re.compile(r"\s*")
-_OPENED = {
+_PROBLEMS = {
     "'": "the text that begins here does not end; write texts in single quotes, with '' for a quote inside",
     '"': "double quotes are not supported; write texts in single quotes, names in backquotes",
     "`": "the name that begins here does not end, or is empty; write names in backquotes",
@@ -44,49 +44,41 @@ class Token:
 
 
 class UnexpectedText(Exception):
-    """The text has something at `place` that cannot be part of an expression."""
+    """The text cannot be part of an expression from `position` on."""
 
-    def __init__(self, problem: str, place: int) -> None:
+    def __init__(self, problem: str, position: int) -> None:
         super().__init__(problem)
         self.problem = problem
-        self.place = place
+        self.position = position
 
 
 def tokens(text: str) -> list[Token]:
     """The tokens in order, with an end token last; raises UnexpectedText."""
     found: list[Token] = []
-    place = _space(text, 0)
-    while place < len(text):
-        found.append(_token(text, place))
-        place = _space(text, found[-1].end)
+    position = _space(text, 0)
+    while position < len(text):
+        found.append(_token(text, position))
+        position = _space(text, found[-1].end)
     return [*found, Token("end", "", len(text), len(text))]
 
 
-def _token(text: str, place: int) -> Token:
-    found = _TOKEN.match(text, place)
+def _token(text: str, position: int) -> Token:
+    found = _TOKEN.match(text, position)
     if found is None:
-        raise UnexpectedText(_OPENED.get(text[place], f"{text[place]!r} is not part of an expression"), place)
-    value, end = found[0], found.end()
-    match found.lastgroup:
-        case "comment":
-            raise UnexpectedText("comments are not supported; put a space between two minus signs", place)
-        case "number":
-            if end < len(text) and (text[end].isalnum() or text[end] == "_"):
-                raise UnexpectedText(
-                    f"{text[place : end + 1][:40]!r} is neither a number nor a name; "
-                    "write a name that begins with a digit in backquotes",
-                    place,
-                )
-            return Token("number", value, place, end)
-        case "text":
-            return Token("text", value[1:-1].replace("''", "'"), place, end)
-        case "quoted":
-            return Token("quoted", value[1:-1].replace("``", "`"), place, end)
-        case "word":
-            return Token("word", value, place, end)
-    return Token("sign", value, place, end)
+        problem = _PROBLEMS.get(text[position], f"{text[position]!r} is not part of an expression")
+        raise UnexpectedText(problem, position)
+    sort, value, end = found.lastgroup, found[0], found.end()
+    if sort == "comment":
+        raise UnexpectedText("comments are not supported; put a space between two minus signs", position)
+    if sort == "number" and end < len(text) and (text[end].isalnum() or text[end] == "_"):
+        problem = f"{text[position : end + 1][:40]!r} is neither a number nor a name; write such a name in backquotes"
+        raise UnexpectedText(problem, position)
+    if sort in ("text", "quoted"):
+        quote = value[0]
+        value = value[1:-1].replace(quote * 2, quote)
+    return Token(cast(Sort, sort), value, position, end)
 
 
-def _space(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    return found.end() if found else place
+def _space(text: str, position: int) -> int:
+    found = _SPACE.match(text, position)
+    return found.end() if found else position

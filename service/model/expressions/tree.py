@@ -99,12 +99,8 @@ def rebind(tree: Node, found: Callable[[Column], Column]) -> Node:
             return Cast(rebind(value, found), kind, safe)
         case Case(of, branches, otherwise, kind):
             moved = tuple((rebind(condition, found), rebind(value, found)) for condition, value in branches)
-            return Case(
-                None if of is None else rebind(of, found),
-                moved,
-                None if otherwise is None else rebind(otherwise, found),
-                kind,
-            )
+            of, otherwise = (None if part is None else rebind(part, found) for part in (of, otherwise))
+            return Case(of, moved, otherwise, kind)
     return tree
 
 

@@ -1,17 +1,19 @@
-"""Read one condition, of a column, an operator and a value; check it against the column's type and make it exact.
+"""Read one condition: a column, an operator and a value, which is checked against the column's type and made exact.
 
-A number that the column's type cannot hold is not an error: `age > 28.5` on an integer column means `age > 28`, and
-`age = 28.5` is false for every age. So no comparison needs a wider type than the column's own.
+A number that the column's type cannot represent is not an error: `age > 28.5` on an integer column means `age > 28`,
+and `age = 28.5` is false for every age. So no comparison needs a wider type than the column's.
 """
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from math import isnan
+from math import inf, isnan
 from typing import Any, cast
 
 from service.errors import InvalidFilter
-from service.model.expressions.kinds import family
+from service.model.expressions.checks import has_bad_escape
+from service.model.expressions.kinds import BOOLEAN, STRING, family, is_plain
 from service.model.filters.predicates import (
     NO_ROW,
     Always,
@@ -37,46 +39,43 @@ FLIPPED: dict[Order, Order] = {"eq": "eq", "ne": "ne", "gt": "lt", "gte": "lte",
 _WHOLE = {"integer": 31, "long": 63}
 _LARGEST = {"float": float.fromhex("0x1.fffffep+127"), "double": float.fromhex("0x1.fffffffffffffp+1023")}
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,6})?")
-_BAD_ESCAPE = re.compile(r"(?s)(?:[^\\]|\\[%_\\])*\\(?![%_\\])")
 _EXACT = Context(prec=2_000)
-
-
-def condition(column: Column, operator: str, value: Any, path: str) -> Predicate:
-    """The predicate of a condition. The value, or each value of a list, may be a Column."""
-    return OPERATORS[operator](column, operator, value, path)
 
 
 def compare(column: Column, operator: Order, value: Any, path: str) -> Predicate:
     if isinstance(value, Column):
-        _check_kin(column, operator, value, path)
+        check_join(column, operator, value, path)
         return Compare(column, operator, value)
     if value is None:
         instead = "is_not_null" if operator == "ne" else "is_null"
-        raise InvalidFilter(f"{path}: nothing compares with null, not even null; use {instead}", field=path)
+        raise InvalidFilter.at(path, f"a comparison with null is never true; use {instead}")
     _check_ordered(column, operator, path)
-    if isinstance(column.type, Primitive) and column.type.name in FLOATING:
-        return _compare_floating(column, column.type.name, operator, value, path)
+    if str(column.type) in FLOATING:
+        return _compare_floating(column, operator, value, path)
     grid = _grid(column.type)
     if grid is None:
         return Compare(column, operator, _literal(column.type, value, path))
-    low, high = _neighbours(_number(column.type, value, path), *grid)
+    low, high = (_typed(column.type, n) for n in _neighbours(_number(column.type, value, path), *grid))
     if low is not None and low == high:
-        return Compare(column, operator, _typed(column.type, low))
+        return Compare(column, operator, low)
     return _between_neighbours(column, operator, low, high)
 
 
 def check_join(left: Column, operator: Order, right: Column, path: str) -> None:
     """Refuse to compare columns whose types have nothing in common."""
-    _check_kin(left, operator, right, path)
+    for side in (left, right):
+        _check_ordered(side, operator, path)
+    if family(left.type) != family(right.type):
+        problem = f"{left.name!r} is {left.type} and {right.name!r} is {right.type}; use columns of similar types"
+        raise InvalidFilter.at(path, problem)
 
 
-def _between_neighbours(column: Column, operator: Order, low: Decimal | None, high: Decimal | None) -> Predicate:
-    # The value is between two that the type can hold; None stands for one beyond the type's range.
+def _between_neighbours(column: Column, operator: Order, low: Value | None, high: Value | None) -> Predicate:
+    """Compare with a value between two that the column's type can represent; None is beyond the type's range."""
     if operator in ("eq", "ne"):
         return Always(column, operator == "ne")
-    if operator in ("gt", "gte"):
-        return Always(column, True) if low is None else Compare(column, "gt", _typed(column.type, low))
-    return Always(column, True) if high is None else Compare(column, "lt", _typed(column.type, high))
+    side, neighbour = ("gt", low) if operator in ("gt", "gte") else ("lt", high)
+    return Always(column, True) if neighbour is None else Compare(column, cast(Order, side), neighbour)
 
 
 def _grid(kind: ColumnType) -> tuple[Decimal, int] | None:
@@ -96,7 +95,7 @@ def _neighbours(number: Decimal, largest: Decimal, scale: int) -> tuple[Decimal 
     if number < smallest:
         return None, smallest
     step = Decimal(1).scaleb(-scale)
-    # A few characters can mean a number of a billion digits, which must not be written out.
+    # A few characters can mean a number of a billion digits, which must not be converted.
     if number and number.adjusted() < -scale:
         return (step * 0, step) if number > 0 else (-step, step * 0)
     return number.quantize(step, ROUND_FLOOR, _EXACT), number.quantize(step, ROUND_CEILING, _EXACT)
@@ -112,17 +111,15 @@ def _number(kind: ColumnType, value: Any, path: str) -> Decimal:
     return Decimal(_literal(kind, value, path))
 
 
-def _typed(kind: ColumnType, number: Decimal) -> Value:
-    return number if isinstance(kind, DecimalType) else int(number)
+def _typed(kind: ColumnType, number: Decimal | None) -> Value | None:
+    return number if number is None or isinstance(kind, DecimalType) else int(number)
 
 
-def _compare_floating(column: Column, kind: str, operator: Order, value: Any, path: str) -> Predicate:
-    largest = _LARGEST[kind]
+def _compare_floating(column: Column, operator: Order, value: Any, path: str) -> Predicate:
+    largest = _LARGEST[str(column.type)]
     if type(value) in (int, Decimal) and Decimal(value).copy_abs() > largest:
-        low, high = (largest, float("inf")) if value > 0 else (-float("inf"), -largest)
-        if operator in ("eq", "ne"):
-            return Always(column, operator == "ne")
-        return Compare(column, "gt", low) if operator in ("gt", "gte") else Compare(column, "lt", high)
+        low, high = (largest, inf) if value > 0 else (-inf, -largest)
+        return _between_neighbours(column, operator, low, high)
     number = _literal(column.type, value, path)
     if isnan(number) and operator not in ("eq", "ne"):
         # NaN equals itself and is greater than any other number, as in Spark.
@@ -132,16 +129,12 @@ def _compare_floating(column: Column, kind: str, operator: Order, value: Any, pa
     return Compare(column, operator, number)
 
 
-def _compare(column: Column, operator: str, value: Any, path: str) -> Predicate:
-    return compare(column, cast(Order, operator), value, path)
-
-
 def _in(column: Column, operator: str, value: Any, path: str) -> Predicate:
     if not isinstance(value, list):
-        raise InvalidFilter(f"{path} must be a list of values; for a single one use eq", field=path)
+        raise InvalidFilter.at(path, "expected a list of values; for a single value use eq")
     if len(value) > MAX_VALUES:
-        raise InvalidFilter(f"{path} has {len(value)} values; send at most {MAX_VALUES} in one request", field=path)
-    _check_plain(column, operator, path)
+        raise InvalidFilter.at(path, f"there are {len(value)} values; send at most {MAX_VALUES} in one request")
+    _require(is_plain(column.type), column, operator, path)
     found = _among(column, value, path)
     return Not(found) if operator == "not_in" else found
 
@@ -166,66 +159,58 @@ def _among(column: Column, values: list[Any], path: str) -> Predicate:
 
 def _between(column: Column, operator: str, value: Any, path: str) -> Predicate:
     if not isinstance(value, list) or len(value) != 2:
-        raise InvalidFilter(f"{path} must be a list of two values, the lower one first", field=path)
+        raise InvalidFilter.at(path, "expected a list of two values, the lower one first")
     low, high = value
     return And((compare(column, "gte", low, f"{path}[0]"), compare(column, "lte", high, f"{path}[1]")))
 
 
-def _like(column: Column, operator: str, value: Any, path: str) -> Predicate:
-    any_element = column.type == Array(Primitive("string"), getattr(column.type, "items_required", False))
+def _like(column: Column, operator: TextTest, value: Any, path: str) -> Predicate:
+    any_element = column.type == Array(STRING, getattr(column.type, "items_required", False))
     if not any_element:
-        _check_text(column, operator, path)
+        _require(column.type == STRING, column, operator, path)
     if not isinstance(value, str):
-        raise InvalidFilter(f"{path} must be text such as 'A%'; % stands for any text, _ for one character", field=path)
-    if _BAD_ESCAPE.match(value):
-        raise InvalidFilter(
-            f"{path}: a backslash escapes only %, _ or another backslash; write two for a plain one", field=path
-        )
-    return Matches(column, cast(TextTest, operator), _literal(Primitive("string"), value, path), any_element)
+        raise InvalidFilter.at(path, "expected text such as 'A%'; % stands for any text, _ for one character")
+    if has_bad_escape(value):
+        raise InvalidFilter.at(path, "a backslash escapes only %, _ or another backslash; write two for a plain one")
+    return Matches(column, operator, _literal(STRING, value, path), any_element)
 
 
 def _regex(column: Column, operator: str, value: Any, path: str) -> Predicate:
-    _check_text(column, operator, path)
+    _require(column.type == STRING, column, operator, path)
     if not isinstance(value, str):
-        raise InvalidFilter(f"{path} must be text: a regular expression in Java's syntax", field=path)
-    return Matches(column, "regex", _literal(Primitive("string"), value, path))
+        raise InvalidFilter.at(path, "expected text: a regular expression in Java's syntax")
+    return Matches(column, "regex", _literal(STRING, value, path))
 
 
-def _part(column: Column, operator: str, value: Any, path: str) -> Predicate:
+def _part(column: Column, operator: TextTest, value: Any, path: str) -> Predicate:
     if isinstance(column.type, Array) and operator == "contains":
-        raise InvalidFilter(
-            f"{path}: {column.name!r} is {column.type}; for an element of a list use array_contains",
-            field=path,
-            suggestion="array_contains",
-        )
-    _check_text(column, operator, path)
+        problem = f"{column.name!r} is {column.type}; for an element of a list use array_contains"
+        raise InvalidFilter.at(path, problem, "array_contains")
+    _require(column.type == STRING, column, operator, path)
     if isinstance(value, Column):
-        _check_text(value, operator, path)
-        return Matches(column, cast(TextTest, operator), value)
+        _require(value.type == STRING, value, operator, path)
+        return Matches(column, operator, value)
     if value is None:
-        raise InvalidFilter(f"{path}: no text contains null; use is_null", field=path)
-    return Matches(column, cast(TextTest, operator), _literal(Primitive("string"), value, path))
+        raise InvalidFilter.at(path, "no text contains null; use is_null")
+    return Matches(column, operator, _literal(STRING, value, path))
 
 
 def _null(column: Column, operator: str, value: Any, path: str) -> Predicate:
     if value is not None and not isinstance(value, bool):
-        raise InvalidFilter(f"{path} must be true or false", field=path)
+        raise InvalidFilter.at(path, "expected true or false")
     wants_null = (operator == "is_null") == (value is not False)
     return IsNull(column) if wants_null else Not(IsNull(column))
 
 
 def _array_contains(column: Column, operator: str, value: Any, path: str) -> Predicate:
     if not isinstance(column.type, Array):
-        raise InvalidFilter(
-            f"{path}: array_contains needs a list, but {column.name!r} is {column.type}; use eq or in", field=path
-        )
+        raise InvalidFilter.at(path, f"array_contains needs a list, but {column.name!r} is {column.type}; use eq or in")
     kind = column.type.items
-    if not isinstance(kind, Primitive | DecimalType):
-        raise InvalidFilter(f"{path}: array_contains compares plain values, not {kind}", field=path)
+    if not is_plain(kind):
+        raise InvalidFilter.at(path, f"array_contains needs a list of plain values, but an element is {kind}")
     if value is None or isinstance(value, Column):
-        raise InvalidFilter(f"{path} must be a value of type {kind}", field=path)
-    as_column = Column(column.name, column.steps, kind, column.qualifier)
-    one = compare(as_column, "eq", value, path)
+        raise InvalidFilter.at(path, f"expected a value of type {kind}")
+    one = compare(replace(column, type=kind), "eq", value, path)
     if isinstance(one, Compare) and not isinstance(one.operand, Column):
         return HasElement(column, one.operand)
     return Always(column, False)
@@ -233,51 +218,32 @@ def _array_contains(column: Column, operator: str, value: Any, path: str) -> Pre
 
 def _literal(kind: ColumnType, value: Any, path: str) -> Any:
     if isinstance(value, Column):
-        raise InvalidFilter(f"{path} cannot be another column; send a value", field=path)
+        raise InvalidFilter.at(path, "it cannot be another column; send a value")
     return read_literal(kind, value, path, InvalidFilter)
 
 
-def _check_kin(column: Column, operator: str, other: Column, path: str) -> None:
-    for side in (column, other):
-        _check_ordered(side, operator, path)
-    if family(column.type) != family(other.type):
-        raise InvalidFilter(
-            f"{path}: {column.name!r} is {column.type} and {other.name!r} is {other.type}; these cannot be compared",
-            field=path,
-        )
-
-
-def _check_plain(column: Column, operator: str, path: str) -> None:
-    if not isinstance(column.type, Primitive | DecimalType):
-        raise _misused(column, operator, path)
-
-
 def _check_ordered(column: Column, operator: str, path: str) -> None:
-    _check_plain(column, operator, path)
-    if column.type == Primitive("boolean") and operator not in ("eq", "ne"):
-        raise _misused(column, operator, path)
+    unordered = column.type == BOOLEAN and operator not in ("eq", "ne")
+    _require(is_plain(column.type) and not unordered, column, operator, path)
 
 
-def _check_text(column: Column, operator: str, path: str) -> None:
-    if column.type != Primitive("string"):
-        raise _misused(column, operator, path)
-
-
-def _misused(column: Column, operator: str, path: str) -> InvalidFilter:
+def _require(fits: bool, column: Column, operator: str, path: str) -> None:
+    if fits:
+        return
     fitting = "eq, ne, gt, gte, lt, lte, in and between"
-    if column.type == Primitive("boolean"):
+    if column.type == BOOLEAN:
         fitting = "eq, ne and in"
     elif isinstance(column.type, Array):
         fitting = "array_contains, is_null and is_not_null"
-    elif not isinstance(column.type, Primitive | DecimalType):
+    elif not is_plain(column.type):
         fitting = "is_null and is_not_null, or name a field inside it"
-    return InvalidFilter(
-        f"{path}: {operator} does not work on {column.name!r}, which is {column.type}; use {fitting}", field=path
-    )
+    problem = f"{operator} does not work on {column.name!r}, which is {column.type}; use {fitting}"
+    raise InvalidFilter.at(path, problem)
 
 
-OPERATORS: dict[str, Callable[[Column, str, Any, str], Predicate]] = {
-    **dict.fromkeys(("eq", "ne", "gt", "gte", "lt", "lte"), _compare),
+# The predicate of a column, an operator, a value and its place. The value, or each value of a list, may be a Column.
+OPERATORS: dict[str, Callable[[Column, Any, Any, str], Predicate]] = {
+    **dict.fromkeys(("eq", "ne", "gt", "gte", "lt", "lte"), compare),
     **dict.fromkeys(("in", "not_in"), _in),
     "between": _between,
     **dict.fromkeys(("like", "ilike"), _like),

@@ -29,7 +29,7 @@ class ProjectionItem(_Item):
 
 
 class AggregationItem(_Item):
-    """One value of each group."""
+    """One value for each group."""
 
     op: AggregateKind | None = None
     function: AggregateKind | None = Field(default=None, description="the same as `op`")

@@ -1,4 +1,4 @@
-"""What a query asks, as values: which tables, which outputs, which rows, in which order."""
+"""A query as values: its tables, outputs, rows and order."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,7 +14,7 @@ AggregateKind = Literal["count", "count_distinct", "sum", "avg", "min", "max", "
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """A table as a query reads it: under an alias, and at a snapshot where one is given."""
+    """A table as a query reads it: under an alias, and at a snapshot if one is given."""
 
     spark_name: str
     alias: str

@@ -1,19 +1,19 @@
-"""The names in a query: columns of its tables, after the table's alias, or alone if only one table has the column."""
+"""The names in a query: columns of its tables, qualified by the table's alias if several tables have such a column."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from service.errors import InvalidFilter, InvalidQuery, UnknownField, did_you_mean
+from service.errors import InvalidFilter, InvalidQuery, UnknownField
 from service.model.filters.conditions import FLIPPED, check_join
 from service.model.filters.predicates import Order
 from service.model.query.model import Join, JoinCondition, JoinKind, TableSource
-from service.model.schema.columns import Column, find_column, known_names, unknown_column
+from service.model.schema.columns import Column, find_column, known_names
 
-_CONDITION = ("left", "right", "operator")
+_CONDITION_FIELDS = ("left", "right", "operator")
 
 
 class Scope:
-    """The tables read so far."""
+    """The tables that a query has read so far."""
 
     def __init__(self, sources: Sequence[TableSource]) -> None:
         self.sources = tuple(sources)
@@ -30,11 +30,9 @@ class Scope:
                     found[source.alias, column.steps] = Column(name, column.steps, column.type, source.alias)
         if len(found) > 1:
             choices = [f"{alias}.{'.'.join(str(s) for s in steps)}" for alias, steps in found]
-            raise InvalidQuery(
-                f"{path}: {name!r} could mean {' or '.join(choices)}; say which", field=path, suggestion=choices[0]
-            )
+            raise InvalidQuery.at(path, f"{name!r} is ambiguous; write {' or '.join(choices)}", choices[0])
         if not found:
-            raise unknown_column(name, self.names(), path)
+            raise UnknownField.unknown(path, name, "a column here", self.names())
         return next(iter(found.values()))
 
     def names(self) -> list[str]:
@@ -46,18 +44,16 @@ class Scope:
 
     def add(self, source: TableSource, path: str) -> "Scope":
         if source.alias.casefold() in (s.alias.casefold() for s in self.sources):
-            raise InvalidQuery(
-                f"{path}: two tables of this query are called {source.alias!r}; give one an alias", field=path
-            )
+            raise InvalidQuery.at(path, f"two tables of this query are called {source.alias!r}; give one an alias")
         return Scope((*self.sources, source))
 
 
 def read_join(before: Scope, source: TableSource, kind: JoinKind, on: Any, path: str) -> Join:
     """Read the join of a table to those before it."""
     where = f"{path}.on"
-    conditions = _Conditions(before, source).all(on, where)
+    conditions = _Conditions(before, source).parse(on, where)
     if not conditions:
-        raise InvalidQuery(f"{where} has no condition; name a column that both tables have", field=where)
+        raise InvalidQuery.at(where, "there is no condition; name a column that both tables have")
     return Join(source, kind, tuple(conditions))
 
 
@@ -66,53 +62,40 @@ class _Conditions:
         self.before = before
         self.joined = Scope([source])
 
-    def all(self, on: Any, path: str) -> list[JoinCondition]:
+    def parse(self, on: Any, path: str) -> list[JoinCondition]:
         if isinstance(on, list):
-            return [c for i, item in enumerate(on) for c in self.all(item, f"{path}[{i}]")]
+            return [c for i, item in enumerate(on) for c in self.parse(item, f"{path}[{i}]")]
         if isinstance(on, str):
             return [self.condition(on, "eq", on, path)]
         if not isinstance(on, dict):
-            raise InvalidQuery(
-                f'{path} must be a column\'s name, {{"left": …, "right": …}}, a list of such, or a map of left to '
-                "right columns",
-                field=path,
-            )
+            problem = 'expected the name of a column, {"left": …, "right": …}, a list of these, or {left: right}'
+            raise InvalidQuery.at(path, problem)
         if isinstance(on.get("left"), str) and isinstance(on.get("right"), str):
-            return [self.listed(on, path)]
+            return [self.from_object(on, path)]
         if not all(isinstance(right, str) for right in on.values()):
-            raise InvalidQuery(f"{path} must map each left column to the name of a right column", field=path)
+            raise InvalidQuery.at(path, "expected the name of a right column for each left column")
         return [self.condition(left, "eq", right, f"{path}.{left}") for left, right in on.items()]
 
-    def listed(self, on: dict[str, Any], path: str) -> JoinCondition:
+    def from_object(self, on: dict[str, Any], path: str) -> JoinCondition:
         for key in on:
-            if key not in _CONDITION:
-                near, words = did_you_mean(key, _CONDITION)
-                where = f"{path}.{key}"
-                raise UnknownField(f"{where} is not a field of a join condition; {words}", field=where, suggestion=near)
+            if key not in _CONDITION_FIELDS:
+                raise UnknownField.unknown(f"{path}.{key}", key, "a field of a join condition", _CONDITION_FIELDS)
         operator = on.get("operator", "eq")
         if operator not in FLIPPED:
-            near, words = did_you_mean(str(operator), FLIPPED)
-            where = f"{path}.operator"
-            raise InvalidQuery(f"{where}: {operator!r} is not an operator of a join; {words}", field=where)
+            raise InvalidQuery.unknown(f"{path}.operator", operator, "an operator of a join", FLIPPED)
         return self.condition(on["left"], operator, on["right"], path)
 
     def condition(self, left: str, operator: Order, right: str, path: str) -> JoinCondition:
         try:
             found = JoinCondition(self.before.resolve(left, path), operator, self.joined.resolve(right, path))
-        except UnknownField:
-            # The sides may be the other way round.
-            swapped = self.swapped(left, operator, right, path)
-            if swapped is None:
-                raise
-            found = swapped
+        except UnknownField as unknown:
+            try:  # the sides may be swapped
+                sides = self.before.resolve(right, path), self.joined.resolve(left, path)
+            except UnknownField:
+                raise unknown from None
+            found = JoinCondition(sides[0], FLIPPED[operator], sides[1])
         try:
             check_join(found.left, operator, found.right, path)
         except InvalidFilter as e:
             raise InvalidQuery(e.message, field=path) from e
         return found
-
-    def swapped(self, left: str, operator: Order, right: str, path: str) -> JoinCondition | None:
-        try:
-            return JoinCondition(self.before.resolve(right, path), FLIPPED[operator], self.joined.resolve(left, path))
-        except UnknownField:
-            return None

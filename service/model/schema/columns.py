@@ -1,25 +1,25 @@
-"""Find the column that a request names; dots reach into structs, and into a map's value by its key."""
+"""Find the column that a request names. Dots address the fields of structs and the values of maps."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.errors import UnknownField, did_you_mean
-from service.model.schema.types import ColumnType, Field, Map, Primitive, Struct, TableSchema
+from service.errors import UnknownField
+from service.model.schema.types import ColumnType, Map, Primitive, Struct, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
 class MapKey:
-    """A step to a map's value under this key."""
+    """A step to the value that a map has under this key."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column or nested value: `name` as in the request, and the steps that lead there.
+    """A column or nested value: its name in the request, and the steps that lead there.
 
     The first step is a column's name, the others are fields of structs or keys of maps. `qualifier` is the table's
-    alias in a query that reads several tables.
+    alias in a query of several tables.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Column:
 
 
 Resolver = Callable[[str, str], Column]
-"""Finds the column of a name, given the name's place in the request; raises UnknownField."""
+"""Finds a column by its name, given the place of the name in the request; raises UnknownField."""
 
 
 def columns_of(schema: TableSchema, qualifier: str | None = None) -> Resolver:
@@ -38,14 +38,14 @@ def columns_of(schema: TableSchema, qualifier: str | None = None) -> Resolver:
     def resolve(name: str, path: str) -> Column:
         found = find_column(schema, name, qualifier)
         if found is None:
-            raise unknown_column(name, known_names(schema), path)
+            raise UnknownField.unknown(path, name, "a column here", known_names(schema))
         return found
 
     return resolve
 
 
 def find_column(schema: TableSchema, name: str, qualifier: str | None = None) -> Column | None:
-    """The column that a dotted name leads to, if there is one."""
+    """The column of a dotted name, if there is one."""
     # Other engines allow dots in a column's own name.
     whole = next((f for f in schema.fields if f.name == name), None)
     if whole:
@@ -69,18 +69,11 @@ def find_column(schema: TableSchema, name: str, qualifier: str | None = None) ->
     return Column(name, tuple(steps), kind, qualifier)
 
 
-def known_names(schema: TableSchema) -> list[str]:
-    """Every name that dots can reach, without the keys of maps."""
-    return list(_names(schema.fields, ""))
-
-
-def unknown_column(name: str, known: list[str], path: str) -> UnknownField:
-    near, words = did_you_mean(name, known)
-    return UnknownField(f"{path}: {name[:80]!r} is not a column here; {words}", field=path, suggestion=near)
-
-
-def _names(fields: tuple[Field, ...], parent: str) -> Iterator[str]:
-    for field in fields:
-        yield parent + field.name
+def known_names(of: TableSchema | Struct, parent: str = "") -> list[str]:
+    """The names of all columns and nested fields, without the keys of maps."""
+    names = []
+    for field in of.fields:
+        names.append(parent + field.name)
         if isinstance(field.type, Struct):
-            yield from _names(field.type.fields, f"{parent}{field.name}.")
+            names += known_names(field.type, f"{parent}{field.name}.")
+    return names

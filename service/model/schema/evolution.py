@@ -1,16 +1,16 @@
-"""Changes of a table's columns: read from a request, checked, and applied to a schema."""
+"""Changes of a table's columns: parse them from a request, check them, and apply them to a schema."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from service.errors import InvalidSchema, UnknownField
-from service.model.schema.definition import check_column_name, check_key, parse_field, parse_leaf
+from service.model.schema.definition import check_column_name, check_key, parse_field, parse_leaf, refuse_same_names
 from service.model.schema.partition import PartitionField
 from service.model.schema.types import ColumnType, DecimalType, Field, Struct, TableSchema, fold_case, resolve_field
 
-Place = Literal["first", "before", "after"]
 _WIDER = {("integer", "long"), ("float", "double")}
+_AFTERWARDS = "a column after the change"
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ColumnMove:
     """Moves a column among its siblings; all names are those after the change."""
 
     column: str
-    place: Place
+    place: Literal["first", "before", "after"]
     other: str | None
     path: str
 
@@ -42,23 +42,17 @@ class SchemaChanges:
 
 
 def parse_added_columns(value: Mapping[str, Any], path: str = "add_columns") -> dict[str, Field]:
-    """New columns, defined as in `fields`; dots in a name reach into structs."""
-    found = {}
+    """New columns, defined as in `fields`; dots in a name address fields of structs."""
+    added = {}
     for name, definition in value.items():
-        *above, last = name.split(".")
+        *parents, last = name.split(".")
         at = f"{path}.{name[:80]}"
-        if "" in above:
-            raise InvalidSchema(
-                f"{at}: there is no name before a dot; write `column`, or `struct.field` for a field of a struct",
-                field=at,
-            )
-        made = parse_field(last, definition, path, at, nested=bool(above))
-        if made.required:
-            raise InvalidSchema(
-                f"{at} is required, but existing rows have no value for it; leave required out", field=at
-            )
-        found[name] = made
-    return found
+        if "" in parents:
+            raise InvalidSchema.at(at, "a name before a dot is empty; write `column` or `struct.field`")
+        added[name] = parse_field(last, definition, path, at, nested=bool(parents))
+        if added[name].required:
+            raise InvalidSchema.at(at, "a new column cannot be required, as existing rows have no value; omit required")
+    return added
 
 
 def parse_type_changes(value: Mapping[str, str], path: str = "change_types") -> dict[str, ColumnType]:
@@ -78,7 +72,7 @@ def evolve(schema: TableSchema, changes: SchemaChanges, partition: Sequence[Part
         _check_nullable(schema, changes, name, nullable)
     fields = _rebuilt(schema.fields, "", changes, schema)
     if not fields:
-        raise InvalidSchema("drop_columns names every column; a table needs at least one", field="drop_columns")
+        raise InvalidSchema.at("drop_columns", "a table needs at least one column; keep one")
     _check_partition_names(fields, schema, changes, partition)
     key = tuple(name_after(name, changes) for name in schema.primary_key)
     if changes.key is not None:
@@ -91,93 +85,79 @@ def evolve(schema: TableSchema, changes: SchemaChanges, partition: Sequence[Part
 
 
 def name_after(name: str, changes: SchemaChanges) -> str:
-    """A column's dotted name after the changes, by its name before."""
-    return _after(f"{name}.", changes)[:-1]
+    """A column's dotted name after the changes, given its name before."""
+    steps = name.split(".")
+    return ".".join(changes.rename.get(".".join(steps[: n + 1]), step) for n, step in enumerate(steps))
 
 
 def _check_named(schema: TableSchema, changes: SchemaChanges) -> None:
     """Refuse changes of unknown columns, and changes that contradict each other."""
-    for path, names in (
-        ("rename_columns", changes.rename),
-        ("drop_columns", changes.drop),
-        ("set_nullable", changes.nullable),
-    ):
+    by_path = {"rename_columns": changes.rename, "change_types": changes.types, "set_nullable": changes.nullable}
+    for path, names in by_path.items():
         for name in names:
-            resolve_field(
-                schema, name, error=UnknownField, path=f"{path}.{name[:80]}" if path != "drop_columns" else path
-            )
+            resolve_field(schema, name, error=UnknownField, path=f"{path}.{name[:80]}")
+            if _is_dropped(name, changes):
+                raise InvalidSchema.at(f"{path}.{name[:80]}", "drop_columns drops it; either change it or drop it")
     for name, new in changes.rename.items():
         at = f"rename_columns.{name[:80]}"
         check_column_name(new, at, nested=name not in schema.names)
         if new == name.rpartition(".")[2]:
-            raise InvalidSchema(f"{at}: {new!r} is already its name; choose another", field=at)
-    dropped = set(changes.drop)
-    if len(dropped) < len(changes.drop):
-        raise InvalidSchema("drop_columns names a column twice; name each once", field="drop_columns")
-    both = next((name for name in changes.drop if name in changes.add), None)
-    if both is not None and changes.moves:
-        raise InvalidSchema(
-            f"move_columns: {both!r} is dropped and added again; move it in a second request", field="move_columns"
-        )
-    for name in changes.drop:
-        above = next((other for other in dropped if name.startswith(f"{other}.")), None)
-        if above is not None:
-            raise InvalidSchema(f"drop_columns: {name!r} goes with {above!r}; name only that", field="drop_columns")
-    for path, others in (
-        ("rename_columns", changes.rename),
-        ("change_types", changes.types),
-        ("set_nullable", changes.nullable),
-    ):
-        for name in others:
-            if any(name == gone or name.startswith(f"{gone}.") for gone in dropped):
-                at = f"{path}.{name[:80]}"
-                raise InvalidSchema(f"{at}: drop_columns drops it; change it or drop it", field=at)
+            raise InvalidSchema.at(at, f"{new!r} is already its name; choose another")
 
 
 def _check_dropped(schema: TableSchema, changes: SchemaChanges, partition: Sequence[PartitionField]) -> None:
+    path = "drop_columns"
+    if len(set(changes.drop)) < len(changes.drop):
+        raise InvalidSchema.at(path, "a column is named twice; name each column once")
     for name in changes.drop:
+        resolve_field(schema, name, error=UnknownField, path=path)
+        if name in changes.add and changes.moves:
+            raise InvalidSchema.at("move_columns", f"{name!r} is dropped and added; move it in a second request")
+        parent = next((other for other in changes.drop if name.startswith(f"{other}.")), None)
+        if parent is not None:
+            raise InvalidSchema.at(path, f"{name!r} is dropped with {parent!r}; name only that")
         used = next((p for p in partition if p.field == name or p.field.startswith(f"{name}.")), None)
         if used is not None:
-            raise InvalidSchema(
-                f"drop_columns: {name!r} cannot be dropped, because the table is or was partitioned by {used.name!r}, "
-                "which is made from it; copy the table by REPARTITION with target_table, and drop the column there",
-                field="drop_columns",
+            raise InvalidSchema.at(
+                path,
+                f"{name!r} cannot be dropped, because the table is or was partitioned by {used.name!r}, which is "
+                "computed from it; copy the table by REPARTITION with target_table, and drop the column there",
             )
         if name in schema.primary_key and changes.key is None:
-            raise InvalidSchema(
-                f"drop_columns: {name!r} belongs to the primary key; send primary_key without it too",
-                field="drop_columns",
-            )
+            raise InvalidSchema.at(path, f"{name!r} belongs to the primary key; send primary_key without it too")
+
+
+def _is_dropped(name: str, changes: SchemaChanges) -> bool:
+    return any(name == dropped or name.startswith(f"{dropped}.") for dropped in changes.drop)
 
 
 def _check_wider(name: str, old: ColumnType, new: ColumnType) -> None:
     if old == new or (str(old), str(new)) in _WIDER:
         return
+    problem = f"{old} cannot become {new}"
     at = f"change_types.{name[:80]}"
     if isinstance(old, DecimalType) and isinstance(new, DecimalType):
         if old.scale == new.scale and new.precision > old.precision:
             return
-        raise InvalidSchema(
-            f"{at}: {old} cannot become {new}; a decimal's precision can grow, and its scale stays", field=at
-        )
-    raise InvalidSchema(
-        f"{at}: {old} cannot become {new}, because existing values would have to be rewritten; types can only grow: "
-        "integer to long, float to double, decimal(p,s) to a larger p. Add a column and UPDATE it instead",
-        field=at,
+        raise InvalidSchema.at(at, f"{problem}; only the precision of a decimal can grow, its scale cannot change")
+    raise InvalidSchema.at(
+        at,
+        f"{problem}, because existing values would have to be rewritten; types can only grow: integer to long, float "
+        "to double, decimal(p,s) to a larger p. Add a column and UPDATE it instead",
     )
 
 
 def _check_nullable(schema: TableSchema, changes: SchemaChanges, name: str, nullable: bool) -> None:
     at = f"set_nullable.{name[:80]}"
-    required = _own_field(schema.fields, name).required
+    parent, _, last = ("", "", name) if name in schema.names else name.rpartition(".")
+    struct = resolve_field(schema, parent).type if parent else Struct(schema.fields)
+    required = isinstance(struct, Struct) and any(f.name == last and f.required for f in struct.fields)
     if not nullable and not required:
-        raise InvalidSchema(
-            f"{at}: it is nullable, and existing rows may hold nulls, so it cannot become required", field=at
-        )
+        raise InvalidSchema.at(at, "existing rows may contain nulls, so a nullable column cannot become required")
     key = [name_after(k, changes) for k in schema.primary_key] if changes.key is None else changes.key
     if nullable and name_after(name, changes) in key:
-        raise InvalidSchema(
-            f"{at}: it belongs to the primary key, which is never null; send primary_key without it too", field=at
+        raise InvalidSchema.at(
+            at, "it belongs to the primary key, which is never null; send primary_key without it too"
         )
 
 
@@ -192,61 +172,47 @@ def _rebuilt(fields: tuple[Field, ...], parent: str, changes: SchemaChanges, sch
         if isinstance(kind, Struct):
             kind = Struct(_rebuilt(kind.fields, f"{path}.", changes, schema))
             if not kind.fields:
-                raise InvalidSchema(f"drop_columns leaves {path!r} without fields; drop it whole", field="drop_columns")
+                raise InvalidSchema.at("drop_columns", f"{path!r} would have no fields left; drop it as a whole")
         required = one.required and not changes.nullable.get(path, False)
         made.append(Field(changes.rename.get(path, one.name), kind, required))
     for path, new in changes.add.items():
         above, dot, _ = path.rpartition(".")
         if above + dot == parent:
             if new.name in (one.name for one in fields) and path not in changes.drop:
-                at = f"add_columns.{path[:80]}"
-                raise InvalidSchema(
-                    f"{at}: the column already exists; choose another name, or send two requests",
-                    field=at,
-                )
+                problem = "the column already exists; choose another name, or send two requests"
+                raise InvalidSchema.at(f"add_columns.{path[:80]}", problem)
             made.append(new)
     if not parent:
         _check_parents(changes, schema)
-    _check_distinct(made, parent)
-    return tuple(_moved(made, parent, changes))
+    refuse_same_names((one.name for one in made), parent)
+    return tuple(_moved(made, name_after(parent, changes), changes))
 
 
 def _check_parents(changes: SchemaChanges, schema: TableSchema) -> None:
     for path in changes.add:
-        above = path.rpartition(".")[0]
-        if not above:
+        parent = path.rpartition(".")[0]
+        if not parent:
             continue
         at = f"add_columns.{path[:80]}"
-        kind = resolve_field(schema, above, error=UnknownField, path=at).type
+        kind = resolve_field(schema, parent, error=UnknownField, path=at).type
         if not isinstance(kind, Struct):
-            raise InvalidSchema(f"{at}: {above!r} is {kind}, and only a struct has fields", field=at)
-        if any(above == gone or above.startswith(f"{gone}.") for gone in changes.drop):
-            raise InvalidSchema(f"{at}: drop_columns drops {above!r}; add to it or drop it", field=at)
-
-
-def _check_distinct(fields: Sequence[Field], parent: str) -> None:
-    seen: dict[str, str] = {}
-    for one in fields:
-        other = seen.get(fold_case(one.name))
-        if other is not None:
-            raise InvalidSchema(
-                f"two columns would be called {parent + other!r} and {parent + one.name!r}, and Spark does not tell "
-                "names apart that differ only in case; choose other names",
-                field=parent + one.name,
-            )
-        seen[fold_case(one.name)] = one.name
+            raise InvalidSchema.at(at, f"{parent!r} is {kind}, but only a struct has fields; name a struct")
+        if _is_dropped(parent, changes):
+            raise InvalidSchema.at(at, f"drop_columns drops {parent!r}; either add to it or drop it")
 
 
 def _moved(fields: list[Field], parent: str, changes: SchemaChanges) -> list[Field]:
+    """The fields of a struct in their new order; `parent` is its name after the changes, with a dot at the end."""
     for move in changes.moves:
-        above, dot, last = _split(move.column)
-        if above + dot != _after(parent, changes):
+        above, dot, last = move.column.rpartition(".")
+        if above + dot != parent:
             continue
         one = next((f for f in fields if f.name == last), None)
         if one is None:
-            raise _no_column(move.path, move.column, fields)
+            raise UnknownField.unknown(move.path, move.column, _AFTERWARDS, [f.name for f in fields])
         rest = [f for f in fields if f is not one]
-        fields = [*rest[: (at := _index(move, rest, above + dot))], one, *rest[at:]]
+        index = _index(move, [f.name for f in rest], parent)
+        fields = [*rest[:index], one, *rest[index:]]
     return fields
 
 
@@ -255,67 +221,35 @@ def _check_not_new(move: ColumnMove, changes: SchemaChanges) -> None:
     for path in changes.add:
         struct = name_after(path, changes)
         if move.column.startswith(f"{struct}."):
-            raise InvalidSchema(
-                f"{move.path}: {move.column!r} is inside {struct!r}, which add_columns adds; list its fields there in "
-                "the order you want",
-                field=move.path,
+            raise InvalidSchema.at(
+                move.path,
+                f"{move.column!r} is inside {struct!r}, which add_columns adds; list its fields there in the order you "
+                "want",
             )
 
 
-def _index(move: ColumnMove, rest: list[Field], parent: str) -> int:
+def _index(move: ColumnMove, names: list[str], parent: str) -> int:
+    """The new index of the moved column among its siblings."""
     if move.place == "first":
         return 0
+    if move.other == move.column:
+        raise InvalidSchema.at(move.path, f"{move.column!r} cannot move beside itself; name another column")
     other = move.other or ""
-    above, dot, last = _split(other)
-    names = [f.name for f in rest]
+    above, dot, last = other.rpartition(".")
     if above + dot != parent or last not in names:
-        if move.other == move.column:
-            raise InvalidSchema(f"{move.path}: {move.column!r} cannot move beside itself", field=move.path)
-        raise _no_column(f"{move.path}.{move.place}", other, rest)
+        raise UnknownField.unknown(f"{move.path}.{move.place}", other, _AFTERWARDS, names)
     return names.index(last) + (move.place == "after")
-
-
-def _no_column(path: str, name: str, fields: Sequence[Field]) -> UnknownField:
-    return UnknownField(
-        f"{path}: {name[:80]!r} does not exist after the change; known are {', '.join(f.name for f in fields[:20])}",
-        field=path,
-    )
-
-
-def _split(name: str) -> tuple[str, str, str]:
-    return name.rpartition(".")
-
-
-def _after(parent: str, changes: SchemaChanges) -> str:
-    """A struct's dotted name after the changes, by its name before; both end with a dot."""
-    steps, seen = [], ""
-    for step in parent.split(".")[:-1]:
-        seen += step
-        steps.append(changes.rename.get(seen, step))
-        seen += "."
-    return "".join(f"{step}." for step in steps)
-
-
-def _own_field(fields: tuple[Field, ...], name: str) -> Field:
-    whole = next((f for f in fields if f.name == name), None)
-    if whole is not None:
-        return whole
-    first, _, rest = name.partition(".")
-    found = next(f for f in fields if f.name == first)
-    assert isinstance(found.type, Struct)
-    return _own_field(found.type.fields, rest)
 
 
 def _check_partition_names(
     fields: tuple[Field, ...], schema: TableSchema, changes: SchemaChanges, partition: Sequence[PartitionField]
 ) -> None:
-    """Refuse a column with the name of a partition, unless that is the column's own identity."""
-    own = {p.name: replace(p, field=changes.rename.get(p.field, p.field)) for p in partition}
-    before = set(schema.names)
+    """Refuse a new column name that is the name of a partition, unless it is the partition by the column itself."""
+    kept = set(schema.names) - set(changes.drop)
     for one in fields:
-        for name, part in own.items():
-            is_its = part.transform == "identity" and part.field == one.name == name
-            if fold_case(name) == fold_case(one.name) and not is_its and one.name not in before - set(changes.drop):
-                raise InvalidSchema(
-                    f"{one.name!r} is the name of a partition of the table; choose another name", field=one.name
-                )
+        for part in partition:
+            source = changes.rename.get(part.field, part.field)
+            is_own = part.transform == "identity" and source == one.name == part.name
+            if fold_case(part.name) == fold_case(one.name) and not is_own and one.name not in kept:
+                problem = f"{one.name!r} is the name of a partition of the table; choose another name"
+                raise InvalidSchema(problem, field=one.name)

@@ -1,10 +1,10 @@
-"""Partitioning: the transforms of columns by which rows are sorted into files."""
+"""Partitioning: the transforms of columns by which rows are distributed to files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.errors import InvalidSchema, did_you_mean
+from service.errors import InvalidSchema
 from service.model.schema.definition import check_column_name, read_object
 from service.model.schema.types import ColumnType, DecimalType, Primitive, TableSchema, fold_case, resolve_field
 
@@ -46,7 +46,7 @@ def parse_partition(value: Any, schema: TableSchema, path: str = "partition") ->
     listed = read_object(value, path, ("partitions",)).get("partitions")
     path = f"{path}.partitions"
     if not isinstance(listed, list):
-        raise InvalidSchema(f'{path} must be a list, such as [{{"field": "day", "transform": "identity"}}]', field=path)
+        raise InvalidSchema.at(path, 'expected a list, such as [{"field": "day", "transform": "identity"}]')
     fields: list[PartitionField] = []
     for i, item in enumerate(listed):
         field = _field(item, schema, f"{path}[{i}]")
@@ -67,7 +67,7 @@ def describe_partition(fields: tuple[PartitionField, ...]) -> dict[str, Any]:
 
 
 def check_source(one: PartitionField, schema: TableSchema, path: str) -> None:
-    """Refuse a partition field whose column is missing or has an unfitting type."""
+    """Refuse a partition field whose column is missing, or has a type that the transform does not accept."""
     kind = resolve_field(schema, one.field, error=InvalidSchema, path=path).type
     if one.transform in _SOURCES:  # other engines may have more transforms
         _check_source(one.transform, one.field, kind, schema, path)
@@ -77,21 +77,16 @@ def _field(item: Any, schema: TableSchema, path: str) -> PartitionField:
     keys = read_object(item, path, _KEYS)
     source = keys.get("field")
     if not isinstance(source, str):
-        raise InvalidSchema(f"{path}.field must name a column", field=f"{path}.field")
+        raise InvalidSchema.at(f"{path}.field", "expected the name of a column")
     kind = resolve_field(schema, source, error=InvalidSchema, path=f"{path}.field").type
     transform = keys.get("transform", "identity")
     if transform not in TRANSFORMS:
-        near, words = did_you_mean(str(transform), TRANSFORMS)
-        raise InvalidSchema(
-            f"{path}.transform: {str(transform)[:80]!r} is not a transform; {words}",
-            field=f"{path}.transform",
-            suggestion=near,
-        )
+        raise InvalidSchema.unknown(f"{path}.transform", transform, "a transform", TRANSFORMS)
     _check_source(transform, source, kind, schema, f"{path}.transform")
     param = _param(keys, transform, path)
     name = keys.get("name")
     if name is None:
-        # Dots would make the name look nested to engines that read the partition as a struct.
+        # Engines that read the partition as a struct would take a dot for a nested field.
         name = source.replace(".", "_") + _SUFFIX.get(transform, f"_{transform}")
     return PartitionField(source, transform, _name(name, source, transform, schema, f"{path}.name"), param)
 
@@ -99,43 +94,36 @@ def _field(item: Any, schema: TableSchema, path: str) -> PartitionField:
 def _check_source(transform: str, source: str, kind: ColumnType, schema: TableSchema, path: str) -> None:
     name = kind.name if isinstance(kind, Primitive) else "decimal" if isinstance(kind, DecimalType) else None
     if name not in _SOURCES[transform]:
-        raise InvalidSchema(
-            f"{path}: {transform} cannot take {source!r}, which is {kind}; it takes {', '.join(_SOURCES[transform])}",
-            field=path,
-        )
+        accepted = ", ".join(_SOURCES[transform])
+        raise InvalidSchema.at(path, f"{transform} cannot use {source!r}, which is {kind}; it accepts {accepted}")
     if transform == "identity":
         _refuse_nullable_parent(source, schema, path)
 
 
 def _refuse_nullable_parent(source: str, schema: TableSchema, path: str) -> None:
-    # Iceberg's Spark reader takes an identity partition's value from metadata. If it reads nothing else of a struct,
-    # that struct is never null: `SELECT s.v … WHERE s IS NULL` finds no row.
-    if source in schema.names:
-        return
-    steps = source.split(".")
+    # Iceberg's Spark reader reads the value of an identity partition from metadata. If it reads nothing else of a
+    # struct, it never returns null for the struct: `SELECT s.v … WHERE s IS NULL` finds no row.
+    steps = [source] if source in schema.names else source.split(".")
     for n in range(1, len(steps)):
         parent = ".".join(steps[:n])
         if not resolve_field(schema, parent).required:
-            raise InvalidSchema(
-                f"{path}: identity cannot take {source!r}, because {parent!r} may be null and would read as if it were "
-                "not; make that struct required, or use bucket or truncate",
-                field=path,
+            raise InvalidSchema.at(
+                path,
+                f"identity cannot use {source!r}, because a null {parent!r} would be read as not null; make that "
+                "struct required, or use bucket or truncate",
             )
 
 
 def _param(keys: Mapping[str, Any], transform: str, path: str) -> int | None:
     for other, key in PARAMS.items():
         if key in keys and other != transform:
-            raise InvalidSchema(f"{path}.{key} belongs to {other}, not {transform}; remove it", field=f"{path}.{key}")
+            raise InvalidSchema.at(f"{path}.{key}", f"it belongs to {other}, not {transform}; remove it")
     if transform not in PARAMS:
         return None
     key = PARAMS[transform]
     param = keys.get(key)
     if not isinstance(param, int) or isinstance(param, bool) or not 1 <= param <= MAX_PARAM:
-        given = "is missing" if param is None else "does not fit"
-        raise InvalidSchema(
-            f"{path}.{key} {given}; {transform} needs a whole number from 1 to {MAX_PARAM}", field=f"{path}.{key}"
-        )
+        raise InvalidSchema.at(f"{path}.{key}", f"{transform} needs a whole number from 1 to {MAX_PARAM}")
     return param
 
 
@@ -143,9 +131,8 @@ def _name(name: Any, source: str, transform: str, schema: TableSchema, path: str
     check_column_name(name, path)
     column = next((f for f in schema.fields if fold_case(f.name) == fold_case(name)), None)
     if column and not (transform == "identity" and column.name == source == name):
-        raise InvalidSchema(
-            f"{path}: {name!r} is the name of column {column.name!r}; send another 'name' for this partition",
-            field=path,
+        raise InvalidSchema.at(
+            path, f"{name!r} is the name of column {column.name!r}; send another 'name' for this partition"
         )
     return str(name)
 
@@ -153,18 +140,11 @@ def _name(name: Any, source: str, transform: str, schema: TableSchema, path: str
 def _refuse_repeats(field: PartitionField, before: list[PartitionField], path: str) -> None:
     for other in before:
         if fold_case(other.name) == fold_case(field.name):
-            raise InvalidSchema(
-                f"{path}.name: {field.name!r} names two partitions; send another 'name' for one of them",
-                field=f"{path}.name",
-            )
-        if other.field != field.field:
-            continue
-        if other.transform in _TIMES and field.transform in _TIMES:
-            raise InvalidSchema(
-                f"{path}.transform: {field.field!r} is already partitioned by {other.transform}; keep the finer one",
-                field=f"{path}.transform",
-            )
-        if (other.transform, other.param) == (field.transform, field.param):
-            raise InvalidSchema(
-                f"{path} repeats {field.transform} of {field.field!r}; remove one of them", field=f"{path}.transform"
-            )
+            problem = f"{field.name!r} is the name of two partitions; send another 'name' for one of them"
+            raise InvalidSchema.at(f"{path}.name", problem)
+        if other.field == field.field and other.transform in _TIMES and field.transform in _TIMES:
+            problem = f"{field.field!r} is already partitioned by {other.transform}; keep the finer one"
+            raise InvalidSchema.at(f"{path}.transform", problem)
+        if (other.field, other.transform, other.param) == (field.field, field.transform, field.param):
+            problem = f"{field.transform} of {field.field!r} is given twice; remove one of them"
+            raise InvalidSchema.at(f"{path}.transform", problem)

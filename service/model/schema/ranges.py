@@ -1,4 +1,4 @@
-"""Tables that are split by ranges of their first key column: the split points, and the internal range column."""
+"""Tables that are split by ranges of their first key column: the split points and the internal range column."""
 
 import base64
 import binascii
@@ -18,18 +18,18 @@ from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 RANGES_PROPERTY = "firn.ranges"
 RANGE_FIELD = Field("_firn_range", Primitive("integer"))
 RANGE_PARTITION = PartitionField(RANGE_FIELD.name, "identity", RANGE_FIELD.name)
-# Each range is a partition, and each WRITE creates a file in every partition that it has rows for.
+# Each range is a partition, and a WRITE creates a file in every partition that it has rows for.
 MAX_RANGES = 1000
 _ORDERED = ("string", "integer", "long", "date", "timestamp", "timestamptz", "uuid")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
-# The line lengths at which tools wrap the base64 of one long value.
-_WRAPPED = (64, 76)
+# The line lengths at which tools wrap base64.
+_WRAPPED_LENGTHS = (64, 76)
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Split points of a column, in the JSON form of its values. A row's range is the number of points that are not
-    greater than its key."""
+    """Split points of a column, in the JSON form of its values. The number of points up to and including a row's key
+    is the row's range."""
 
     column: str
     type: ColumnType
@@ -70,30 +70,25 @@ def parse_split_points(value: Any, schema: TableSchema, *, encoded: bool, path: 
     """The split points of a request: a list, or text with one point per line. If `encoded`, each point, or the text as
     a whole, is base64."""
     if not schema.primary_key:
-        raise InvalidRequest(
-            f"{path} split the first column of the primary key, but the table has no primary key; send a schema with a "
-            "primary_key",
-            field=path,
+        raise InvalidRequest.at(
+            path, "they split the first column of the primary key; send a schema with a primary_key"
         )
     key = schema.field(schema.primary_key[0])
     if not isinstance(key.type, DecimalType) and str(key.type) not in _ORDERED:
-        raise InvalidRequest(
-            f"{path}: the first key {key.name!r} is {key.type}, which cannot be split; use "
-            f"{', '.join(_ORDERED)} or decimal(p,s)",
-            field=path,
-        )
+        fitting = f"{', '.join(_ORDERED)} or decimal(p,s)"
+        raise InvalidRequest.at(path, f"the key {key.name!r} is {key.type}, which cannot be split; use {fitting}")
     items = _items(value, path, encoded=encoded)
     if not 1 <= len(items) <= MAX_RANGES:
-        raise InvalidRequest(f"{path} has {len(items)} points; send 1 to {MAX_RANGES:,}", field=path)
+        raise InvalidRequest.at(path, f"there are {len(items)} points; send 1 to {MAX_RANGES:,}")
     points = tuple(_point(item, key.type, f"{path}[{i}]") for i, item in enumerate(items))
     found = Ranges(key.name, key.type, points)
-    orders = [_order(one) for one in found.values]
+    orders = [v.encode() if isinstance(v, str) else v for v in found.values]  # Spark compares text byte by byte
     for i in range(1, len(orders)):
         if orders[i] <= orders[i - 1]:
-            raise InvalidRequest(
-                f"{path}[{i}]: {str(points[i])[:80]!r} is not greater than the one before it, "
-                f"{str(points[i - 1])[:80]!r}; send them in order, each once",
-                field=f"{path}[{i}]",
+            raise InvalidRequest.at(
+                f"{path}[{i}]",
+                f"{str(points[i])[:80]!r} is not greater than the point before it, {str(points[i - 1])[:80]!r}; send "
+                "the points in increasing order",
             )
     return found
 
@@ -101,24 +96,23 @@ def parse_split_points(value: Any, schema: TableSchema, *, encoded: bool, path: 
 def _items(value: Any, path: str, *, encoded: bool) -> Sequence[Any]:
     """The points, decoded from base64."""
     if isinstance(value, str):
-        whole = _whole(value) if encoded else value
+        whole = _decode_lines(value) if encoded else value
         if whole is not None:
-            return _lines(whole)
-        value = _lines(value)
+            return _non_blank_lines(whole)
+        value = _non_blank_lines(value)
     if not isinstance(value, list):
-        raise InvalidRequest(f"{path} must be a list, or text with one point per line", field=path)
-    return [_decoded(item, f"{path}[{i}]") for i, item in enumerate(value)] if encoded else value
+        raise InvalidRequest.at(path, "expected a list, or text with one point per line")
+    return [_decode(item, f"{path}[{i}]") for i, item in enumerate(value)] if encoded else value
 
 
-def _lines(text: str) -> list[str]:
-    """The lines of a text without blank ones."""
+def _non_blank_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
 
 
-def _whole(text: str) -> str | None:
+def _decode_lines(text: str) -> str | None:
     """The decoded text if `text` is the base64 of several lines; None if it is not."""
-    lines = [line.strip() for line in _lines(text)]
-    if any(len(line) not in _WRAPPED for line in lines[:-1]):
+    lines = [line.strip() for line in _non_blank_lines(text)]
+    if any(len(line) not in _WRAPPED_LENGTHS for line in lines[:-1]):
         return None
     try:
         found = base64.b64decode("".join(lines), validate=True).decode()
@@ -127,28 +121,21 @@ def _whole(text: str) -> str | None:
     return found if "\n" in found else None
 
 
-def _decoded(item: Any, path: str) -> str:
+def _decode(item: Any, path: str) -> str:
     if not isinstance(item, str):
-        raise InvalidRequest(f"{path} must be base64 text", field=path)
+        raise InvalidRequest.at(path, "expected base64 text")
     try:
         return base64.b64decode(item.strip(), validate=True).decode()
     except (binascii.Error, ValueError) as e:
-        raise InvalidRequest(f"{path}: {item[:80]!r} is not base64 of UTF-8 text", field=path) from e
+        raise InvalidRequest.at(path, f"{item[:80]!r} is not base64 of UTF-8 text") from e
 
 
 def _point(item: Any, kind: ColumnType, path: str) -> Any:
     if item is None:
-        raise InvalidRequest(f"{path} must be a value", field=path)
+        raise InvalidRequest.at(path, "expected a value, not null")
     if isinstance(item, str) and str(kind) != "string":
         item = item.strip()
         if str(kind) in ("integer", "long") and _WHOLE.fullmatch(item):
             item = int(item)
-    read = read_literal(kind, item, path)
-    if isinstance(read, int | str):
-        return read
-    return str(item)
-
-
-def _order(value: Any) -> Any:
-    """A key to sort by. Spark compares text byte by byte."""
-    return value.encode() if isinstance(value, str) else value
+    value = read_literal(kind, item, path)
+    return value if isinstance(value, int | str) else str(item)

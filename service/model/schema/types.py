@@ -77,7 +77,7 @@ class TableSchema:
     fields: tuple[Field, ...]
     primary_key: tuple[str, ...] = ()
     hidden: bool = dataclass_field(default=False, compare=False)
-    """Whether the table also has internal columns, which Firn adds."""
+    """Whether the table also has internal columns of Firn, which are not in `fields`."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,18 +90,16 @@ class TableSchema:
 
 def without_hidden_columns(schema: TableSchema) -> TableSchema:
     """The columns without Firn's internal ones, which no request names and no response shows."""
-    if not any(field.name.lower().startswith(RESERVED_COLUMN_PREFIX) for field in schema.fields):
-        return schema
-    shown = (field for field in schema.fields if not field.name.lower().startswith(RESERVED_COLUMN_PREFIX))
-    return TableSchema(tuple(shown), schema.primary_key, hidden=True)
+    shown = tuple(field for field in schema.fields if not field.name.lower().startswith(RESERVED_COLUMN_PREFIX))
+    return schema if len(shown) == len(schema.fields) else TableSchema(shown, schema.primary_key, hidden=True)
 
 
 def resolve_field(
     schema: TableSchema, name: str, *, error: type[FirnError] = UnknownField, path: str | None = None
 ) -> Field:
-    """The column or nested field that a dotted name means; it is required only if all its parents are.
+    """The column or nested field of a dotted name; it is required only if all its parents are.
 
-    `path` is where the name stands in the request; an unknown name raises `error`.
+    `path` is the place of the name in the request; an unknown name raises `error`.
     """
     # Other engines allow dots in a column's own name.
     whole = next((f for f in schema.fields if f.name == name), None)
@@ -114,12 +112,8 @@ def resolve_field(
         seen += f"{part}."
         required = required and parent.required
         if not isinstance(parent.type, Struct):
-            raise error(
-                f"{_at(path)}{name[:80]!r} looks inside {seen[:-1]!r}, which is {parent.type} and has no fields; "
-                "dots reach into structs only",
-                field=path or name,
-                suggestion=seen[:-1],
-            )
+            problem = f"{name[:80]!r} is not a column: {seen[:-1]!r} is {parent.type}, and only a struct has fields"
+            raise error.at(path or name, problem, seen[:-1])
         fields = parent.type.fields
     found = _find(fields, last, seen, error, path)
     return Field(name, found.type, required and found.required)
@@ -138,22 +132,15 @@ def holds_uuid(kind: ColumnType) -> bool:
 
 
 def fold_case(name: str) -> str:
-    """Spark takes names with the same folded form for one name: it compares as Java's equalsIgnoreCase does."""
+    """Names with the same folded form are the same name to Spark, which compares like Java's equalsIgnoreCase."""
     upper = (c.upper() if len(c.upper()) == 1 else c for c in name)
     return "".join(c.lower()[0] for c in upper)
-
-
-def _at(path: str | None) -> str:
-    return f"{path}: " if path else ""
 
 
 def _find(fields: tuple[Field, ...], name: str, parent: str, error: type[FirnError], path: str | None) -> Field:
     for field in fields:
         if field.name == name:
             return field
-    near, words = did_you_mean(name, [f.name for f in fields])
-    raise error(
-        f"{_at(path)}{parent + name[:80]!r} is not a column of this table; {words}",
-        field=path or parent + name,
-        suggestion=parent + near if near else None,
-    )
+    near, hint = did_you_mean(name, [f.name for f in fields])
+    problem = f"{parent + name[:80]!r} is not a column of this table; {hint}"
+    raise error.at(path or parent + name, problem, parent + near if near else None)

@@ -222,8 +222,8 @@ def test_an_object_is_a_literal_for_a_map_and_for_a_struct_with_such_a_field() -
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("id", None, "updates.id is null, but the column is required"),
-        ("id", {"expression": "NULL"}, "updates.id.expression is always null, but the column is required"),
+        ("id", None, "updates.id: the column is required; send a value"),
+        ("id", {"expression": "NULL"}, "updates.id.expression: it is always null, but the column is required"),
         ("id", {"expression": "name"}, "is text, but the column is long; convert it with CAST(… AS long)"),
         ("price", {"expression": "'5'"}, "is text, but the column is decimal(6,2); convert it with CAST"),
         ("name", {"expression": "id"}, "is a number, but the column is string; convert it with CAST(… AS string)"),
@@ -234,7 +234,7 @@ def test_an_object_is_a_literal_for_a_map_and_for_a_struct_with_such_a_field() -
         ("tags", {"expression": "name"}, "is text, but the column is array<string>; only a column of that type can"),
         ("t", {"expression": "s"}, "is a struct, but the column is struct<city:string>; only a column"),
         ("id", {"expression": "day"}, "is a date or a time, but the column is long; only numbers"),
-        ("id", {"expression": 5}, "must be text such as"),
+        ("id", {"expression": 5}, "expected text such as"),
         ("id", {"expression": "id", "x": 1}, "an object is not a long"),
         ("id", {}, "an object is not a long"),
     ],

@@ -65,7 +65,7 @@ def test_a_key_that_holds_line_ends_is_one_of_a_list() -> None:
 @pytest.mark.parametrize("text", ["", "\n \n"])
 def test_a_text_without_a_point_is_refused(text: str) -> None:
     for encoded in (False, True):
-        with pytest.raises(InvalidRequest, match="has 0 points"):
+        with pytest.raises(InvalidRequest, match="there are 0 points"):
             parse_split_points(text, TEXTS, encoded=encoded)
 
 

@@ -264,5 +264,5 @@ def test_what_cannot_be_asked_is_refused_where_it_stands(parts: Any, error: type
 
 
 def test_an_ambiguous_name_is_answered_with_the_choices() -> None:
-    with pytest.raises(InvalidQuery, match=r"could mean people\.id or o\.id"):
+    with pytest.raises(InvalidQuery, match=r"is ambiguous; write people\.id or o\.id"):
         planned(projection=["id"], join={"table": "orders", "on": "id"})

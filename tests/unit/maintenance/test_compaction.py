@@ -609,7 +609,7 @@ def test_progress_tells_files_and_bytes_done_of_all(house: House) -> None:
     progress = CompactionProgress()
     seen: list[tuple[int, int]] = []
     house.spark.rewriting = lambda _: seen.append((progress.files_done, progress.files_total))
-    house.compactions.compact(house.table, CompactionOptions(), Call("r1", progress=progress))
+    house.compactions.compact(house.table, CompactionOptions(), Call("r1", current_progress=progress))
     assert seen[0] == (0, 6)
     assert (progress.phase, progress.files_done, progress.bytes_done, progress.bytes_total) == ("done", 6, 6000, 6000)
 

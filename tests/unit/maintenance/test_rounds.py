@@ -123,7 +123,7 @@ def rounds(world: World, *, every: bool = True, rows: int | None = None, validat
         folder="f",
         tag="t",
         every=every,
-        call=Call(progress=RepartitionProgress()),
+        call=Call(current_progress=RepartitionProgress()),
     )
     return RewriteRounds(cast(Any, world), cast(Any, world), SnapshotHolds(), cast(Any, world.load("t")), order)
 

@@ -44,7 +44,7 @@ def layout(*fields: dict[str, Any], present: Any = (), past: Any = ()) -> tuple[
             0,
             "ts",
         ),
-        (["xyzzy"], "Partition columns not found: xyzzy; known are id, product_id, ts, where, where.city", 0, None),
+        (["xyzzy"], "Partition columns not found: xyzzy; use one of id, product_id, ts, where, where.city", 0, None),
         (["where.citty"], "Partition columns not found: where.citty; did you mean 'where.city'?", 0, "where.city"),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_name_that_meant_something_else_is_refused_where_it_was_asked_for() ->
 
 
 def test_what_cannot_be_partitioned_by_is_refused_as_when_a_table_is_made() -> None:
-    with pytest.raises(InvalidSchema, match="hour cannot take 'id'"):
+    with pytest.raises(InvalidSchema, match="hour cannot use 'id'"):
         layout({"field": "id", "transform": "hour"})
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from service.errors import FirnError, InvalidFilter, InvalidQuery, InvalidRequest, UnknownField
 from service.model.expressions import Expression, parse_expression
+from service.model.expressions.checks import MAX_HEIGHT, MAX_NODES
 from service.model.expressions.functions import FUNCTIONS, TABLE
 from service.model.expressions.kinds import (
     BOOLEAN,
@@ -23,7 +24,6 @@ from service.model.expressions.kinds import (
     UUID,
     Kind,
 )
-from service.model.expressions.node_maker import MAX_HEIGHT, MAX_NODES
 from service.model.expressions.parser import MAX_DEPTH, MAX_LENGTH
 from service.model.expressions.tree import Cast, Constant, all_nodes
 from service.model.query.model import TableSource
@@ -188,24 +188,24 @@ def test_a_column_of_a_joined_table_is_found_by_its_alias() -> None:
     scope = Scope([TableSource("lake.a", "l", SCHEMA), TableSource("lake.b", "r", SCHEMA)])
     found = parse_expression("l.a < r.a", scope.resolve, "filter.expression", InvalidFilter)
     assert {column.qualifier for column in found.references} == {"l", "r"}
-    with pytest.raises(InvalidQuery, match=r"'a' could mean l\.a or r\.a"):
+    with pytest.raises(InvalidQuery, match=r"'a' is ambiguous; write l\.a or r\.a"):
         parse_expression("a < r.a", scope.resolve, "filter.expression", InvalidFilter)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "must be text such as"),
-        (" \n", "must be text such as"),
-        (None, "must be text such as"),
-        (7, "must be text such as"),
+        ("", "expected text such as"),
+        (" \n", "expected text such as"),
+        (None, "expected text such as"),
+        (7, "expected text such as"),
         ("a +", "at character 4: expected a value, found the end"),
         ("a b", "at character 3: expected an operator or the end, found 'b'"),
         ("(a", "at character 3: expected ')' to close the parenthesis, found the end"),
         ("a)", "at character 2: expected an operator or the end, found ')'"),
         ("a 'x'", "at character 3: expected an operator or the end, found the text 'x'"),
         ("a..b", "expected a name after the dot, found '.'"),
-        ("a AND AND b", "expected a value, found 'AND'; a column of that name is `AND`"),
+        ("a AND AND b", "expected a value, found 'AND'; write a column of that name as `AND`"),
         ("a NOT 1", "expected IN, BETWEEN, LIKE, ILIKE or RLIKE after NOT, found '1'"),
         ("a = NOT ok", "NOT binds less tightly"),
         ("a IS 1", "expected 'NULL' after IS, found '1'"),
@@ -221,7 +221,7 @@ def test_a_column_of_a_joined_table_is_found_by_its_alias() -> None:
         ("CAST(a AS )", "expected a type, found ')'"),
         ("CAST(a AS string", "expected ')' after the type of CAST"),
         ("CAST(a AS decimal)", "needs a precision and a scale"),
-        ("CAST(a AS decimal(50,2))", "the precision is 1 to 38"),
+        ("CAST(a AS decimal(50,2))", "use a precision from 1 to 38"),
         ("upper(name", "expected ',' or ')' in the arguments of upper"),
         ("upper(name,)", "expected a value, found ')'"),
         ("home.upper(name)", "UNKNOWN"),
@@ -246,7 +246,7 @@ def test_a_column_of_a_joined_table_is_found_by_its_alias() -> None:
         ("1e", "'1e' is neither a number nor a name"),
         ("9" * 39, "a number has at most 38 digits"),
         ("0." + "0" * 39, "a number has at most 38 digits"),
-        ("1e999", "beyond what a double can hold"),
+        ("1e999", "larger than any double"),
         ("'\ud800'", "half of a surrogate pair"),
         ("DATE '2024-02-30'", "at character 1: '2024-02-30' is not in the calendar"),
         ("TIMESTAMP 'soon'", "'soon' is not a timestamp"),
@@ -286,18 +286,18 @@ def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: Any, words: 
         ("tags = tags", "= compares plain values, not an array"),
         ("home = home", "= compares plain values, not a struct"),
         ("m IN (m)", "IN compares plain values, not a map"),
-        ("a = NULL", "nothing compares with null, not even null; use IS NULL"),
+        ("a = NULL", "a comparison with null is never true; use IS NULL"),
         ("NULL <> a", "use IS NULL"),
         ("a IN (1, 'x')", "IN: a number and text do not go together"),
         ("a BETWEEN 'a' AND 'b'", "BETWEEN: a number and text do not go together"),
         ("a LIKE '1%'", "LIKE takes text, not a number; CAST(a AS string) makes text of it"),
-        (r"name LIKE 'a\b'", "a backslash escapes only"),
+        (r"name LIKE 'a\b'", "a backslash in a pattern escapes only"),
         ("CASE WHEN a THEN 1 END", "WHEN takes a condition, not a number"),
         ("CASE WHEN ok THEN 1 ELSE 'x' END", "the branches of CASE: a number and text do not go together"),
         ("CASE a WHEN 'x' THEN 1 END", "CASE: a number and text do not go together"),
         ("CAST(day AS integer)", "a date or a time cannot be cast to integer"),
         ("CAST(tags AS string)", "an array cannot be cast to string"),
-        ("CAST(a AS array)", "nothing can be cast to array, only to plain types"),
+        ("CAST(a AS array)", "array cannot be used here; use a plain type"),
         ("a || bin", "argument 2 of concat must be a plain value other than binary, not binary"),
         ("upper(a)", "the argument of upper must be text, not a number; CAST(a AS string) makes text of it"),
         ("substring(name, x)", "argument 2 of substring must be a whole number; round it or CAST(… AS integer)"),
@@ -310,7 +310,7 @@ def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: Any, words: 
         ("round(x, 1001)", "argument 2 of round must be from -1000 to 1000"),
         ("round(x, -999999999)", "argument 2 of round must be from -1000 to 1000"),
         ("date_add(day, 1.5)", "argument 2 of date_add must be a whole number"),
-        ("date_trunc('fortnight', ts)", "'fortnight' is not a unit of time; known are year"),
+        ("date_trunc('fortnight', ts)", "'fortnight' is not a unit of time; use one of year"),
         ("date_trunc(name, ts)", "argument 1 of date_trunc must be a unit such as 'month', not computed"),
         ("size(name)", "the argument of size must be an array or a map, not text"),
         ("size(NULL)", "the argument of size must be an array or a map, not null"),
@@ -395,7 +395,7 @@ def test_what_is_within_the_bounds_is_read(text: str) -> None:
         ("+".join(["a"] * 2_000), "more than 200 operations build on each other"),
         ("||".join(["name"] * 500), "more than 200 operations build on each other"),
         ("a IN (" + ",".join(["1"] * MAX_NODES) + ")", "more than 2000 parts"),
-        ("a" * (MAX_LENGTH + 1), "an expression has at most 10000"),
+        ("a" * (MAX_LENGTH + 1), "use at most 10000"),
         (f"replace(replace(name, 'a', '{'b' * 200}'), 'b', '{'c' * 200}')", "a text could become huge"),
         ("regexp_replace(" * 16 + "name" + ", '', 'ab')" * 16, "a text could become huge"),
     ],

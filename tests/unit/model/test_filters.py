@@ -300,11 +300,11 @@ def test_an_expression_stands_beside_other_conditions() -> None:
 @pytest.mark.parametrize(
     ("value", "field", "words"),
     [
-        ({"expression": "age"}, "filter.expression", "must be a condition, true or false of a row, such as 'a < b'"),
-        ({"expression": "NULL"}, "filter.expression", "must be a condition"),
+        ({"expression": "age"}, "filter.expression", "expected a condition such as 'a < b', not a number"),
+        ({"expression": "NULL"}, "filter.expression", "expected a condition"),
         ({"expression": "age >"}, "filter.expression", "at character 6: expected a value, found the end"),
-        ({"expression": {"gt": 1}}, "filter.expression", "must be text such as"),
-        ({"expression": None}, "filter.expression", "must be text such as"),
+        ({"expression": {"gt": 1}}, "filter.expression", "expected text such as"),
+        ({"expression": None}, "filter.expression", "expected text such as"),
         ({"or": [{"age": 1}, {"expression": "agee > 1"}]}, "filter.or[1].expression", "did you mean 'age'?"),
     ],
 )

@@ -257,7 +257,7 @@ def test_a_record_is_an_object(row: Any) -> None:
 
 @pytest.mark.parametrize("rows", [None, {}, "x", 5])
 def test_records_are_a_list(rows: Any) -> None:
-    with pytest.raises(InvalidRecord, match="records must be a list"):
+    with pytest.raises(InvalidRecord, match="records: expected a list"):
         read_records(table(c="long"), rows)
 
 

@@ -85,8 +85,8 @@ def test_what_has_no_form_is_a_defect_and_not_a_guess() -> None:
         (b'{"a": -Infinity}', "-Infinity is not a JSON number"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 100_000, "nested too deeply"),
-        (b"9" * 5000, "a number too long"),
-        (b"1e9999999999999999999", "a number too long"),
+        (b"9" * 5000, "a number that is too long"),
+        (b"1e9999999999999999999", "a number that is too long"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(body: bytes, says: str) -> None:

@@ -165,7 +165,7 @@ def test_ndjson_skips_empty_lines_and_counts_them() -> None:
         ('{"id": 3.0000000000000000000000000001}', "line 3: id: 3.0000000000000000000000000001 is not a long"),
         ('{"id": 9223372036854775808}', "line 3: id: 9223372036854775808 is out of range"),
         ('{"id": 1, "score": 1e999}', "line 3: score: 1E+999 is out of range"),
-        ('{"id": 1, "name": "\\ud800"}', "line 3: name holds half of a surrogate pair"),
+        ('{"id": 1, "name": "\\ud800"}', "line 3: name contains half of a surrogate pair"),
         ('{"id": 1, "paid": 1.234}', "line 3: paid: 1.234 does not fit decimal(6,2) without loss"),
     ],
 )
