@@ -4,10 +4,11 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from cachetools import LRUCache
+
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.commits.small_files import NOT_CHECKED, SmallFileChecks
-from service.engine.iceberg.swap import TableChanged
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, FirnError, ShuttingDown
 from service.ledger.ledger import Batch
@@ -15,12 +16,12 @@ from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.names import TableName
 from service.settings import Settings
-from service.writes.batch import CommittedWrites, PartlyMoved, WriteBatches, refuse
+from service.writes.batch import CommittedWrites, WriteBatches, refuse
 from service.writes.entry import SMALL, PendingWrite, Reply, WriteOutcome
 from service.writes.queue import Queue
-from service.writes.table_cache import TableCache
 
 _QUEUES = 10_000  # idle queues are kept, too: they know how many clients to expect
+_TABLES = 1000  # as last seen, so that a small WRITE is checked without reading metadata
 _RECHECKS = 3
 
 
@@ -33,17 +34,17 @@ class Writes:
         engine: Engine,
         catalog: Catalog,
         commits: Commits,
-        upkeep: SmallFileChecks,
+        small_files: SmallFileChecks,
         metrics: Metrics | None = None,
     ) -> None:
         self._settings = settings.writes
-        self._engine = engine
         self._catalog = catalog
         self._commits = commits
-        self._tables = TableCache(catalog)
         metrics = metrics or Metrics()
-        self._batches = WriteBatches(engine, commits, upkeep, metrics, settings.iceberg.edits)
+        self._batches = WriteBatches(engine, commits, small_files, metrics, settings.iceberg.edits)
         self._lock = threading.Lock()
+        # A table may have changed since: whatever is done with it checks that again.
+        self._seen: LRUCache[TableName, Table] = LRUCache(_TABLES)
         # By name, too: some WRITEs still name a table as it was called before it was renamed.
         self._queues: dict[tuple[str, TableName], Queue] = {}
         self._checking = ThreadPoolExecutor(4, thread_name_prefix="firn-intake")
@@ -58,7 +59,8 @@ class Writes:
         call's key before the future has it. The future may also end in a FirnError.
         """
         entry = PendingWrite(name, call, records, size, reply)
-        seen = self._tables.get(name)
+        with self._lock:
+            seen = self._seen.get(name)
         if seen is None or call.earlier or not 0 < len(records) <= SMALL:
             self._check_later(entry)
             return entry.answer
@@ -95,7 +97,7 @@ class Writes:
         """Check an entry against the table as it is now."""
         if earlier := self._commits.earlier_batch(entry.call):
             return self._answer_again(entry, earlier)
-        table = self._tables.load(entry.name)
+        table = self._load(entry.name)
         if entry.table is None or not _same(table, entry.table):
             if not entry.count or entry.records:
                 entry.fit(table)
@@ -107,6 +109,21 @@ class Writes:
             entry.answer.set_result(self._commits.store_answer(entry.call, body))
         else:
             self._queue(entry)
+
+    def _load(self, name: TableName) -> Table:
+        """The table as it is now."""
+        try:
+            table = self._catalog.load(name)
+        except Exception:
+            self._forget(name)
+            raise
+        with self._lock:
+            self._seen[name] = table
+        return table
+
+    def _forget(self, name: TableName) -> None:
+        with self._lock:
+            self._seen.pop(name, None)
 
     def _answer_again(self, entry: PendingWrite, earlier: Batch) -> None:
         """Answer an entry whose records were committed by an earlier attempt with its key, which was not answered."""
@@ -145,30 +162,26 @@ class Writes:
             queue.done(0)
 
     def _commit_next(self, key: tuple[str, TableName]) -> None:
-        """Commit one batch, holding the table's lock, which is released before the answers."""
+        """Commit one batch, holding the table's lock, which is released before the responses."""
         queue = self._queues[key]
         entries: list[PendingWrite] = []
-        made: list[CommittedWrites] = []
+        committed: list[CommittedWrites] = []
         unwritten: list[PendingWrite] = []
         try:
             try:
                 entries = queue.take()
                 if entries:
-                    made = self._batches.commit(entries)
-            except TableChanged:
-                unwritten = entries
-            except PartlyMoved as e:
-                made, unwritten = e.made, e.left
+                    committed, unwritten = self._batches.commit(entries)
             finally:
                 self._commits.locks.release(key[0])
-            for done in made:
-                self._batches.answer(done)
+            for done in committed:
+                self._batches.respond(done)
         except Exception as e:
             refuse([entry for entry in entries if not entry.answer.done()], e)
         finally:
             queue.done(len(entries))
-        if entries and not made:
-            self._tables.forget(entries[0].name)  # whatever was wrong may be wrong in the cache
+        if entries and not committed:
+            self._forget(entries[0].name)  # whatever was wrong may be wrong in the cache
         for entry in unwritten:
             entry.rechecks += 1
             if entry.rechecks > _RECHECKS:

@@ -55,13 +55,12 @@ class Body:
         """The next `count` bytes, fewer only at the end."""
         if count <= 0:
             return memoryview(b"")
-        first = self._next(count)
-        if len(first) == count or not first:
-            return first
+        piece = self._next(count)
+        if len(piece) == count or not piece:
+            return piece
         # Filled in place, because joining would hold a large piece twice.
         whole = bytearray(count)
         filled = 0
-        piece = first
         while piece:
             whole[filled : filled + len(piece)] = piece
             filled += len(piece)

@@ -1,5 +1,6 @@
 """Read CSV (RFC 4180) with a header as checked batches; an error names the line where the record begins."""
 
+import contextlib
 import csv
 import re
 from collections.abc import Iterator
@@ -27,14 +28,14 @@ def read_csv(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     reader: _Reader | None = None
     for block in blocks(body, _after_last_record):
         if reader is None:
-            found = next(_records(block), None)
-            if found is None:
+            first = next(_records(block), None)
+            if first is None:
                 continue
-            line, header, end = found
-            reader = _Reader(schema, _header(header, line))
+            line, header, end = first
+            reader = _Reader(schema, _column_names(header, line), line)
             block = Block(block.text[end:], block.line + block.text.count(b"\n", 0, end))
         if block.text.strip(b"\r\n"):
-            yield from reader.read(block)
+            yield reader.read(block)
     if reader is None:
         raise InvalidRecord("the CSV has no header; send the columns' names in its first line")
 
@@ -42,8 +43,7 @@ def read_csv(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
 class _Reader:
     """Reads the blocks after the header."""
 
-    def __init__(self, schema: TableSchema, header: tuple[list[str], int]) -> None:
-        names, line = header
+    def __init__(self, schema: TableSchema, names: list[str], line: int) -> None:
         try:
             places = match_names(names, [(f.name, f.required) for f in schema.fields])
             for field, place in zip(schema.fields, places, strict=True):
@@ -60,8 +60,10 @@ class _Reader:
         self._names = [str(i) for i in range(len(names))]
         self._done = 0
 
-    def read(self, block: Block) -> list[pa.RecordBatch]:
-        self._refuse_stray_quotes(block)
+    def read(self, block: Block) -> pa.RecordBatch:
+        unquoted = _QUOTED.sub(b"", block.text) if b'"' in block.text else block.text
+        if b'"' in unquoted or _LONE_RETURN.search(unquoted):
+            self._refuse_malformed(block)
         texts = self._texts(block)
         columns: list[pa.Array] = []
         refusals: list[tuple[int, Field, InvalidValue]] = []
@@ -73,7 +75,7 @@ class _Reader:
         if refusals:
             self._refuse(block, *min(refusals, key=lambda r: r[0]))
         self._done += texts.num_rows
-        return [pa.RecordBatch.from_arrays(columns, schema=self._target)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._target)
 
     def _texts(self, block: Block) -> pa.Table:
         # Without a line break at the end, Arrow reads an empty last field as the empty text.
@@ -91,17 +93,10 @@ class _Reader:
                 ),
             )
         except pa.ArrowInvalid as e:
-            self._refuse_form(block)
+            self._refuse_malformed(block)
             raise InvalidRecord(f"line {block.line} or one after it cannot be read: {str(e)[:200]}") from e
 
-    def _refuse_stray_quotes(self, block: Block) -> None:
-        quotes, returns = block.text.count(b'"'), block.text.count(b"\r") - block.text.count(b"\r\n")
-        if quotes and sum(field.count(b'"') for field in _QUOTED.findall(block.text)) != quotes:
-            self._refuse_form(block)
-        if returns and _LONE_RETURN.search(_QUOTED.sub(b"", block.text)):
-            self._refuse_form(block)
-
-    def _refuse_form(self, block: Block) -> None:
+    def _refuse_malformed(self, block: Block) -> None:
         """Raise InvalidRecord for the first malformed record, if there is one."""
         decoded(block.text, block.line)
         for line, record, _ in _records(block):
@@ -133,13 +128,12 @@ def _column(field: Field, texts: pa.Table, place: int | None, target: pa.DataTyp
     return values
 
 
-def _header(record: bytes, line: int) -> tuple[list[str], int]:
+def _column_names(record: bytes, line: int) -> list[str]:
     text = decoded(record, line)
-    try:
+    # csv.Error comes from a name that is longer than any column's.
+    with contextlib.suppress(csv.Error):
         if _count_fields(record)[1]:
-            return next(csv.reader([text])), line
-    except csv.Error:  # a name longer than any column's
-        pass
+            return next(csv.reader([text]))
     raise InvalidRecord(f"line {line}: the header is not CSV; {_HINT}", details={"line": line})
 
 

@@ -14,7 +14,6 @@ from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
 from service.commits.commit import TRIES
-from service.engine.iceberg.swap import TableChanged
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -31,7 +30,7 @@ from service.errors import (
 )
 from service.model.call import Call, IdempotencyKey
 from service.model.schema.definition import parse_schema
-from service.writes.batch import CommittedWrites, PartlyMoved, WriteBatches
+from service.writes.batch import CommittedWrites, WriteBatches
 from service.writes.entry import PendingWrite, WriteOutcome, together
 from tests.fakes import FakeCatalog, FakeOwners, FakeUpkeep, Rows
 from tests.harness import wait_until
@@ -78,9 +77,9 @@ class Bench(Desk):
         return [self.entry(i) for i in range(count)]
 
     def commit(self, entries: list[PendingWrite]) -> list[CommittedWrites]:
-        made = self.batches.commit(entries)
+        made, self.sent_back = self.batches.commit(entries)
         for done in made:
-            self.batches.answer(done)
+            self.batches.respond(done)
         wait(self.noting.given, 10)
         return made
 
@@ -437,8 +436,8 @@ class TestMoved:
     def test_a_changed_schema_sends_all_back_and_nothing_is_written(self, bench: Bench) -> None:
         entries = bench.entries(3)
         bench.catalog.evolve(ORDERS, WIDER)
-        with pytest.raises(TableChanged):
-            bench.commit(entries)
+        assert bench.commit(entries) == []
+        assert bench.sent_back == entries
         assert not any(e.answer.done() for e in entries)
         assert (bench.ids, bench.notes()) == ([], [("void", None)])
 
@@ -446,19 +445,16 @@ class TestMoved:
         entries = bench.entries(3)
         bench.catalog.drop(bench.catalog.load(ORDERS), purge=False)
         bench.catalog.create(ORDERS, SCHEMA, (), {})
-        with pytest.raises(TableChanged):
-            bench.commit(entries)
-        assert bench.history() == 0
+        assert bench.commit(entries) == []
+        assert (bench.sent_back, bench.history()) == (entries, 0)
 
     def test_what_was_committed_before_the_change_is_not_sent_back(self, bench: Bench) -> None:
         """4 fail together, the first half is committed, then the table changes."""
         bench.engine.writing = raising(StorageUnavailable("full"))
         bench.engine.committed = lambda rows: bench.catalog.evolve(ORDERS, WIDER)
         entries = bench.entries(4)
-        with pytest.raises(PartlyMoved) as moved:
-            bench.commit(entries)
-        assert [done.entries for done in moved.value.made] == [entries[:2]]
-        assert moved.value.left == entries[2:]
+        assert [done.entries for done in bench.commit(entries)] == [entries[:2]]
+        assert bench.sent_back == entries[2:]
         assert bench.ids == [0, 1]
 
     def test_what_was_refused_before_the_change_is_not_sent_back(self, bench: Bench) -> None:
@@ -471,19 +467,17 @@ class TestMoved:
 
         bench.engine.writing = writing
         entries = bench.entries(4)
-        with pytest.raises(PartlyMoved) as moved:
-            bench.commit(entries)
+        assert bench.commit(entries) == []
         assert isinstance(failure(entries[0]), InvalidQuery)
-        assert (moved.value.made, moved.value.left) == ([], entries[1:])
+        assert bench.sent_back == entries[1:]
 
     def test_entries_checked_against_different_schemas_do_not_mix(self, bench: Bench) -> None:
         """Those of the present schema are committed, the others sent back."""
         old = bench.entries(2)
         bench.catalog.evolve(ORDERS, WIDER)
         new = [bench.entry(7), bench.entry(8)]
-        with pytest.raises(PartlyMoved) as moved:
-            bench.commit([*new, *old])
-        assert (bench.ids, moved.value.left) == ([7, 8], old)
+        bench.commit([*new, *old])
+        assert (bench.ids, bench.sent_back) == ([7, 8], old)
 
 
 class TestKeysElsewhere:
@@ -625,9 +619,9 @@ class TestClosed:
 
     def test_what_was_committed_is_answered_though_its_end_is_not_noted(self, bench: Bench) -> None:
         entries = bench.entries(2)
-        [made] = bench.batches.commit(entries)
+        [made], _ = bench.batches.commit(entries)
         bench.commits.close()
-        bench.batches.answer(made)
+        bench.batches.respond(made)
         assert [told(e)[1] for e in entries] == [made.snapshot_id] * 2
         assert bench.restarted().commits.recover() == 1
         assert bench.notes() == [("done", made.snapshot_id)]
