@@ -23,8 +23,7 @@ from service.catalog.tables import Catalog
 from service.commits.backups import Backups
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds, awaited_snapshots
-from service.commits.small_files import SmallFileChecks
-from service.commits.write_counts import WriteCounts
+from service.commits.small_files import SmallFileChecks, WriteCounts
 from service.edits.edits import Edits
 from service.edits.restore import Restores
 from service.edits.retention import UndoStates

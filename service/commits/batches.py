@@ -1,4 +1,4 @@
-"""Batches: noted in the ledger before they are committed, looked up in the table if they fail, and ended."""
+"""Batches: recorded in the ledger before they are committed, looked up in the table if they fail, and ended."""
 
 import logging
 import time
@@ -21,7 +21,7 @@ from service.errors import (
 )
 from service.ledger.ledger import TAKEN, UNFINISHED, Batch, Ledger, NewBatch
 from service.ledger.places import STEPS
-from service.model.call import Call
+from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, TableName
 from service.model.row_marks import RowShares
 
@@ -233,16 +233,27 @@ class Batches:
         if noted.operation in STEPS:  # if no step is in progress its end is noted: both are in one transaction
             self._locator.settle_step(noted.table_uuid, noted.batch)
             return
-        table: Table | None = None
+        made: int | None = None
         with suppress(TableNotFound):
-            making = noted.operation == MAKE
-            table = self._catalog.load(noted.table) if making else self._locator.find(noted.table, noted.table_uuid)
-        if noted.operation == MAKE:
-            made = table is not None and table.properties.get(BATCH_PROPERTY) == noted.batch
-            self._ledger.end(noted.batch, NO_SNAPSHOT if made else None)
-        else:
-            snapshot = table.committed_by(noted.batch) if table else None
-            effect = snapshot.snapshot_id if snapshot else None
-            if effect is None and table is not None and altered_by(table, noted.batch):
-                effect = NO_SNAPSHOT
-            self._ledger.end(noted.batch, effect)
+            if noted.operation == MAKE:
+                if self._catalog.load(noted.table).properties.get(BATCH_PROPERTY) == noted.batch:
+                    made = NO_SNAPSHOT
+            else:
+                table = self._locator.find(noted.table, noted.table_uuid)
+                if snapshot := table.committed_by(noted.batch):
+                    made = snapshot.snapshot_id
+                elif altered_by(table, noted.batch):
+                    made = NO_SNAPSHOT
+        self._ledger.end(noted.batch, made)
+
+
+def store_answer(ledger: Ledger, key: IdempotencyKey, answer: bytes) -> bytes:
+    """Store the response of a success under its key; returns the stored one: another instance may have been first.
+
+    KeyBusy if another instance has the key. A success is sent even if it could not be stored: it has happened.
+    """
+    try:
+        return ledger.answer(key.id, key.fingerprint, answer)
+    except LedgerUnavailable as e:
+        log.error("the response under a key of %s could not be stored: %s", key.table, e.message)
+        return answer

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
+from service.catalog.refusals import table_replaced
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.commits.answers import store_answer
-from service.commits.batches import MAKE, NO_SNAPSHOT, Batches
+from service.commits.batches import MAKE, NO_SNAPSHOT, Batches, store_answer
 from service.commits.locator import TableLocator
 from service.commits.locks import TableLocks
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableExists, TableNotFound
@@ -234,10 +234,7 @@ class Commits:
         """The table as it is now; TableNotFound if another table has its name."""
         current = self._catalog.load(table.name)
         if current.uuid != table.uuid:
-            raise TableNotFound(
-                f"table {table.name.table!r} was dropped and created anew meanwhile; send the request again",
-                field="table",
-            )
+            raise table_replaced(table.name)
         return current
 
     def earlier_batch(self, call: Call) -> Batch | None:

@@ -16,7 +16,7 @@ from service.app import App
 from service.commits.commit import TRIES
 from service.commits.holds import SnapshotHolds
 from service.commits.small_files import SmallFileChecks
-from service.commits.write_counts import WriteCounts
+from service.commits.small_files import WriteCounts
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, StorageUnavailable, TableNotFound
 from service.jobs.background import Background
