@@ -35,7 +35,7 @@ _NOTE_THREADS = 4
 
 
 class Batches:
-    """A batch is one attempt to change one table, for one call or several. The ledger notes if it is done or void."""
+    """A batch is one attempt to change one table, for one call or several. In the ledger it ends as done or void."""
 
     def __init__(self, catalog: Catalog, ledger: Ledger, locator: TableLocator, pauses_s: tuple[float, ...]) -> None:
         """`pauses_s` are the pauses between attempts to read a table from the catalog."""
@@ -49,7 +49,7 @@ class Batches:
 
     @property
     def unresolved(self) -> int:
-        """How many batches of ours have no noted end although they ended."""
+        """How many batches of ours are over, but have not ended in the ledger."""
         return len(self._unresolved)
 
     def mark_unresolved(self, batch: str) -> None:
@@ -57,7 +57,7 @@ class Batches:
         self._unresolved.add(batch)
 
     def close(self) -> None:
-        """Start no more notes in the background; those in progress end."""
+        """Start no more writes to the ledger in the background; those in progress finish."""
         self._notes.shutdown(wait=False)
 
     def begin(
@@ -70,36 +70,36 @@ class Batches:
         shares: RowShares | None = None,
         undoes: str | None = None,
     ) -> None:
-        """Note a batch, its calls and their keys; nothing of it may be committed before. A name is of a table to be."""
+        """Record a batch, its calls and their keys; nothing of it may be committed before. A name is of a new table."""
         name, table_uuid = (table, "") if isinstance(table, TableName) else (table.name, table.uuid)
-        keys = {call.key.id: call.key.fingerprint for call in calls if call.key}
         ids = [call.id[:200] for call in calls]
+        keys = {call.key.id: call.key.fingerprint for call in calls if call.key}
         whose = {call.key.id: request_id for call, request_id in zip(calls, ids, strict=True) if call.key}
         self._ledger.begin(NewBatch(batch, name, table_uuid, operation, ids, records, keys, whose, shares, undoes))
 
     def in_background(self, note: Callable[[], None]) -> "Future[None]":
-        """Write a note on another thread; ShuttingDown after `close`."""
+        """Write to the ledger on another thread; ShuttingDown after `close`."""
         try:
             return self._notes.submit(note)
         except RuntimeError as e:
             raise ShuttingDown("the service is stopping; send this request to it again once it is back") from e
 
     def must_be_ours(self, batch: str) -> None:
-        """Raise what kept a batch from being noted, or CommitConflict if another instance has taken it over."""
+        """Raise what kept a batch from being recorded, or CommitConflict if another instance has taken it over."""
         if note := self._notes_in_progress.get(batch):
             note.result()
         if self._ledger.owners.shared and not self._ledger.is_ours(batch):
             raise CommitConflict("another instance took this change over, as it could not see us; send it again")
 
     def run_noted(self, batch: str, note: Callable[[], None], table: Table, change: Callable[[str], int]) -> int:
-        """Run a change while its note is written; the snapshot it made, also if it failed after its commit."""
+        """Run a change while it is recorded; returns its snapshot, also if it failed after its commit."""
         written = self._notes_in_progress[batch] = self.in_background(note)
         try:
             return change(batch)
         except Exception as e:
             if written.exception() is not None:
                 raise  # nothing was committed
-            if isinstance(e, TableChanged):  # this says so, too
+            if isinstance(e, TableChanged):  # nothing was committed either
                 self.end(batch, None)
                 raise
             made = self.committed_despite(e, batch, table).committed_by(batch)
@@ -111,7 +111,7 @@ class Batches:
     def committed_despite(self, failure: Exception, batch: str, table: Table) -> Table:
         """The table, if a batch whose change failed was committed all the same; else the failure is raised.
 
-        OutcomeUnknown if the catalog does not say; the batch stays unresolved then.
+        OutcomeUnknown if the catalog cannot be read; then the batch stays unresolved.
         """
         after = self.look_up(batch, table.name, table.uuid, failure)
         if after.committed_by(batch) is None:
@@ -120,7 +120,7 @@ class Batches:
             else:
                 self.end(batch, None)
             raise failure
-        log.warning("batch %s on %s committed although its job failed", batch, table.name, exc_info=failure)
+        log.warning("batch %s on %s was committed although its job failed", batch, table.name, exc_info=failure)
         return after
 
     def look_up(self, batch: str, name: TableName, table_uuid: str = "", failure: Exception | None = None) -> Table:
@@ -135,8 +135,8 @@ class Batches:
                 if pause is None:
                     self._unresolved.add(batch)
                     raise OutcomeUnknown(
-                        f"whether the change happened could not be found out ({e}); sent again with its idempotency "
-                        "key it happens once, without one look before sending it again",
+                        f"it is unknown whether the change happened ({e}); send it again with its idempotency key, and "
+                        "it happens once; without a key, check before you send it again",
                         details={"batch": batch},
                     ) from (failure or e)
                 time.sleep(pause)
@@ -149,8 +149,8 @@ class Batches:
         answers: dict[str, bytes] | None = None,
         writes: tuple[str, int] | None = None,
     ) -> None:
-        """Note the snapshot of a batch or that it made none, its responses by key id, and of which table it was how
-        many WRITEs.
+        """Record the end of a batch: its snapshot, if it made one; its responses, by key id; and the UUID of its table
+        with the number of WRITEs.
 
         It does not fail if the ledger does: whether a change happened depends on the commit alone.
         """
@@ -158,16 +158,16 @@ class Batches:
             self._ledger.end(batch, snapshot_id, answers, writes)
         except LedgerUnavailable as e:
             self._unresolved.add(batch)
-            log.error("the end of batch %s could not be noted; it will be: %s", batch, e.message)
+            log.error("the end of batch %s could not be recorded yet: %s", batch, e.message)
 
     def end_in_background(self, batch: str, snapshot_id: int, writes: tuple[str, int]) -> None:
-        """Note the end of a batch that nobody waits for."""
-        # Without it, as after `close`, the next start looks the batch up in the table.
+        """Record the end of a batch that nobody waits for."""
+        # If it cannot be recorded, as after `close`, the next start looks the batch up in the table.
         with suppress(ShuttingDown):
             self.in_background(lambda: self.end(batch, snapshot_id, None, writes))
 
     def committed(self, batch: str) -> Batch | None:
-        """A batch, if it was committed. If its end is not noted, it is looked up in the table first.
+        """A batch, if it was committed. If it has not ended in the ledger, it is looked up in the table first.
 
         KeyBusy while another instance works on it.
         """
@@ -188,7 +188,7 @@ class Batches:
                 self._unresolved.discard(batch)
 
     def recover(self) -> int:
-        """Look up what instances that are gone left unfinished; how many batches that were."""
+        """Look up the batches that instances which are gone left unfinished; returns how many there were."""
         left = [noted for noted in self._ledger.unfinished() if self._ledger.owners.gone(noted.owner)]
         for noted in left:
             try:
@@ -196,11 +196,11 @@ class Batches:
             except KeyBusy:
                 log.info("another instance works on batch %s of %s", noted.batch, noted.table)
             except Exception as e:  # one unreadable table must not keep the others from being served
-                log.error("whether batch %s of %s was committed cannot be read: %s", noted.batch, noted.table, e)
+                log.error("it cannot be read whether batch %s of %s was committed: %s", noted.batch, noted.table, e)
         return len(left)
 
     def _resolve(self, noted: Batch) -> None:
-        """Note the end of a batch."""
+        """Find out how a batch ended, and record it."""
         owners = self._ledger.owners
         if noted.owner != owners.me and not owners.gone(noted.owner):
             raise KeyBusy
@@ -210,7 +210,7 @@ class Batches:
             self._settle(noted)
 
     def _take_over(self, noted: Batch) -> None:
-        """Note the end of a batch whose owner we cannot see, though its JVM may still be about to commit.
+        """Resolve a batch whose owner we cannot see, though its JVM may still be about to commit.
 
         The owner checks that the batch is its own after it has built its commit on the newest snapshot. So we first
         make the batch ours, then give the table a snapshot of ours. A commit that the owner built before is refused
@@ -229,8 +229,8 @@ class Batches:
         log.warning("took over batch %s of %s from an instance that is gone", noted.batch, noted.table)
 
     def _settle(self, noted: Batch) -> None:
-        """Look a batch up in its table, and note its end."""
-        if noted.operation in STEPS:  # if no step is in progress its end is noted: both are in one transaction
+        """Look a batch up in its table, and record its end."""
+        if noted.operation in STEPS:  # if no step is in progress, it has ended: both are in one transaction
             self._locator.settle_step(noted.table_uuid, noted.batch)
             return
         made: int | None = None

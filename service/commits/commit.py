@@ -1,10 +1,10 @@
-"""How every change of a table is made: locked, noted in the ledger, stamped with a batch id, looked up if it fails."""
+"""Every change of a table: locked, recorded in the ledger, stamped with a batch id, looked up if it fails."""
 
 import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -38,7 +38,7 @@ class CommitResult:
 
     @property
     def snapshot_id(self) -> int | None:
-        """The snapshot that holds the effect; without one, the table's current."""
+        """The snapshot that the change made; without one, the table's current."""
         return self.snapshot.snapshot_id if self.snapshot else self.after.current_snapshot_id
 
 
@@ -98,8 +98,8 @@ class Commits:
 
         `table` is the one that the request was checked against. If an earlier attempt with the same key was committed,
         its result is returned and nothing is run. `in_order=False` is for long work that yields to other changes: it
-        does not wait for the table's lock. `records` (how many rows come) and `undoes` (what an UNDO takes back) are
-        noted.
+        does not wait for the table's lock. The ledger keeps `records`, the number of rows added, and `undoes`, what an
+        UNDO takes back.
         """
         with self.locked(table, call) if in_order else nullcontext():
             if earlier := self.earlier_result(table, call):
@@ -136,8 +136,8 @@ class Commits:
         """Make a change that several calls share; returns its batch and its snapshot.
 
         The caller holds the table's lock, and ends the batch with the responses. `change(batch)` returns the snapshot.
-        The note is written while it runs, so it must call `must_be_ours` directly before its commit, which waits for
-        the note. `shares` computes which rows are whose.
+        The batch is recorded while it runs, so it must call `must_be_ours` directly before its commit, which waits for
+        that. `shares` computes which rows belong to which call.
         """
 
         def attempt() -> tuple[str, int]:
@@ -153,10 +153,10 @@ class Commits:
         return self._retried(table, operation, calls, attempt)
 
     def alter(self, table: Table, operation: str, call: Call, change: Callable[[Table, str], Table]) -> Table:
-        """Make a change of a table's metadata that makes no snapshot: `change(table, batch)`, given the table as it is
-        now, returns it as it is afterwards.
+        """Make a change of a table's metadata that makes no snapshot. `change(table, batch)` is given the table as it
+        is now, and returns it as it is afterwards.
 
-        The change names the batch in the table's properties, or comes to the same when it is made twice.
+        The change stores the batch in the table's properties, or has the same result when it is made twice.
         """
         if self.earlier_batch(call):
             return self.find(table.name, table.uuid)
@@ -187,7 +187,7 @@ class Commits:
     def create_with_rows(self, name: TableName, call: Call, change: Callable[[str], None]) -> Table:
         """Make a table by a job, `change(batch)`, that gives it the property `firn-batch`; TableExists if there is one.
 
-        If the job fails, it is found out at once whether the table was made, because then the job's files must stay.
+        If the job fails, it is looked up at once whether the table was made, because then the job's files must stay.
         """
         batch = _new_batch()
         self.batches.begin(batch, name, MAKE, [call])
@@ -197,7 +197,12 @@ class Commits:
             self.batches.end(batch, None)
             raise
         except Exception as e:
-            if not self._was_made(batch, name, e):
+            made = False
+            with suppress(TableNotFound):  # then `look_up` has ended the batch
+                made = self.batches.look_up(batch, name, failure=e).properties.get(BATCH_PROPERTY) == batch
+                if not made:
+                    self.batches.end(batch, None)
+            if not made:
                 raise
             log.warning("%s %s was made although its job failed", call.id, name, exc_info=e)
         self.batches.end(batch, NO_SNAPSHOT)
@@ -206,12 +211,12 @@ class Commits:
     def must_be_ours(self, batch: str) -> None:
         """Call it directly before a commit: CommitConflict if another instance has taken the batch over.
 
-        In a shared commit it waits for the note, and raises what kept the batch from being noted.
+        In a shared commit it waits until the batch is recorded, and raises what kept it from that.
         """
         self.batches.must_be_ours(batch)
 
     def commit_gate(self, batch: str, call: Call) -> Callable[[], None]:
-        """What to call directly before a commit: it raises if the batch or the request is not ours any more."""
+        """A function to call directly before a commit: it raises if the batch or the request is no longer ours."""
 
         def gate() -> None:
             self.must_be_ours(batch)
@@ -221,13 +226,14 @@ class Commits:
         return gate
 
     def table_lock(self, table: Table) -> AbstractContextManager[None]:
-        """Hold the table's lock in this process: no change of it is made, or looked up, in the meantime."""
+        """Hold the table's lock in this process: in the meantime no change of it is made or looked up."""
         return self.locks.hold(table.uuid)
 
     @contextmanager
     def locked(self, table: Table, call: Call | None = None) -> Iterator[None]:
         """Hold the table's lock, here and among instances. A call that is cancelled stops waiting for it."""
-        with self.locks.hold(table.uuid, call.check if call else _nothing), self._ledger.owners.table(table.uuid):
+        hold = self.locks.hold(table.uuid, call.check) if call else self.locks.hold(table.uuid)
+        with hold, self._ledger.owners.table(table.uuid):
             yield
 
     def current(self, table: Table) -> Table:
@@ -242,7 +248,7 @@ class Commits:
 
         KeyBusy while another instance works on it.
         """
-        return self.committed_batch(call.earlier) if call.earlier else None
+        return self.batches.committed(call.earlier) if call.earlier else None
 
     def earlier_result(self, table: Table, call: Call) -> CommitResult | None:
         """The result of an earlier attempt with the same key, if it made a snapshot."""
@@ -252,12 +258,8 @@ class Commits:
         current = self.current(table)
         return CommitResult(current, current.snapshot(batch.snapshot_id))
 
-    def committed_batch(self, batch: str) -> Batch | None:
-        """A batch that has ended, if it was committed. If that is not noted, it is looked up in the table."""
-        return self.batches.committed(batch)
-
     def table(self, name: TableName, call: Call) -> Table:
-        """The table of a request: that of its name, or the one that an earlier attempt with the same key changed,
+        """The table of a request: the one of this name, or the one that an earlier attempt with the same key changed,
         whatever its name is now."""
         batch = self.earlier_batch(call)
         return self.find(batch.table, batch.table_uuid) if batch else self._catalog.load(name)
@@ -267,19 +269,15 @@ class Commits:
         return self._locator.find(name, table_uuid)
 
     def resolve(self) -> None:
-        """Look up the batches of ours of which it is unknown whether they were committed."""
+        """Look up those of our batches of which it is unknown whether they were committed."""
         self.batches.resolve()
 
-    def mark_unresolved(self, batch: str) -> None:
-        """Have `resolve` look a batch of ours up."""
-        self.batches.mark_unresolved(batch)
-
     def recover(self) -> int:
-        """Finish the notes of instances that are gone; how many there were."""
+        """Look up the batches that instances which are gone left unfinished; returns how many there were."""
         return self.batches.recover()
 
     def store_answer(self, call: Call, answer: bytes) -> bytes:
-        """Store the response to a request that needed no change, if it has a key; returns what to answer."""
+        """Store the response to a request that needed no change, if it has a key; returns the response to send."""
         return answer if call.key is None else store_answer(self._ledger, call.key, answer)
 
     def _retried(self, table: Table, operation: str, calls: Sequence[Call], attempt: Callable[[], T]) -> T:
@@ -295,12 +293,12 @@ class Commits:
                     raise
                 self._metrics.retried(operation)
                 ids = ", ".join(call.id for call in calls[:3])
-                log.info("%s on %s met another commit, trying again (%s): %s", operation, table.name, ids, e)
+                log.info("%s on %s conflicted with a commit, trying again (%s): %s", operation, table.name, ids, e)
         raise AssertionError("unreachable")
 
     @contextmanager
     def _ended(self, batch: str, *refusals: type[FirnError]) -> Iterator[None]:
-        """Note that the block made its change, or refused it; after any other failure it is looked up later."""
+        """Record that the block made its change or refused it; after any other failure it is looked up later."""
         try:
             yield
         except refusals:
@@ -311,19 +309,6 @@ class Commits:
             raise
         self.batches.end(batch, NO_SNAPSHOT)
 
-    def _was_made(self, batch: str, name: TableName, failure: Exception) -> bool:
-        try:
-            table = self.batches.look_up(batch, name, failure=failure)
-        except TableNotFound:
-            return False
-        made = table.properties.get(BATCH_PROPERTY) == batch
-        if not made:
-            self.batches.end(batch, None)
-        return made
-
 
 def _new_batch() -> str:
     return uuid.uuid4().hex
-
-
-def _nothing() -> None: ...

@@ -135,7 +135,7 @@ class Undos:
         found = self.notes.by_request(table.uuid, request_id, lately) or self.notes.by_request(table.uuid, request_id)
         unfinished = [noted.batch for noted in found if noted.state in UNFINISHED]
         for batch in unfinished:
-            self.commits.committed_batch(batch)
+            self.commits.batches.committed(batch)
         if unfinished:
             found = self.notes.by_request(table.uuid, request_id, found[0].begun_ms)
         done = [b for b in found if b.state == "done" and b.snapshot_id not in (None, NO_SNAPSHOT)]

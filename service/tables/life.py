@@ -165,7 +165,7 @@ class TableLife:
         try:
             happened = self._whereabouts.happened(life)
         except FirnError:
-            self._commits.mark_unresolved(batch)
+            self._commits.batches.mark_unresolved(batch)
             return False
         self._note(life, batch, happened)
         return happened
@@ -174,7 +174,7 @@ class TableLife:
         try:
             self._whereabouts.note(life, happened)
         except FirnError as e:  # what the catalog says has happened, not the note
-            self._commits.mark_unresolved(batch)
+            self._commits.batches.mark_unresolved(batch)
             log.error("the end of batch %s could not be noted; it will be: %s", batch, e.message)
 
     def _must_be_free(self, name: TableName) -> None:

@@ -69,7 +69,7 @@ def _as_json(name: str, text: str) -> Any:
 
 
 def _parse(name: str, texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    """The values by Arrow's own parser; None if it may read some text by other rules, ArrowInvalid if it refuses one."""
+    """The values by Arrow's parser; None if it may read a text by other rules, ArrowInvalid if it refuses one."""
     if name == "string":
         return texts.cast(target)
     if name == "uuid":

@@ -15,8 +15,7 @@ from service.api import events, http
 from service.app import App
 from service.commits.commit import TRIES
 from service.commits.holds import SnapshotHolds
-from service.commits.small_files import SmallFileChecks
-from service.commits.small_files import WriteCounts
+from service.commits.small_files import SmallFileChecks, WriteCounts
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, StorageUnavailable, TableNotFound
 from service.jobs.background import Background
