@@ -26,7 +26,6 @@ from service.commits.holds import SnapshotHolds, awaited_snapshots
 from service.commits.small_files import SmallFileChecks, WriteCounts
 from service.edits.edits import Edits
 from service.edits.restore import Restores
-from service.edits.retention import UndoStates
 from service.edits.rollback import Rollbacks
 from service.edits.undo import Undos
 from service.engine.session.conf import spark_conf, spool
@@ -242,7 +241,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     writes = Writes(settings, engine, catalog, commits, small_files, metrics)
     bulk = Bulk(settings.limits, engine, catalog, commits, small_files, jobs)
     keepers = (holds.keeps, partial(awaited_snapshots, ledger), partial(built_on_elsewhere, jobs))
-    expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, UndoStates(iceberg.edits).keeps)
+    undos = Undos(iceberg.edits, engine, commits, UndoNotes(ledger), holds)
+    expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, undos.keeps)
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
     adviser = Adviser(iceberg, catalog, jobs.records, query_log, metrics)
@@ -257,8 +257,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
         *(jobs, Background(jobs, settings.limits.upkeep_threads), _schedules(settings, catalog, ledger, jobs, metrics)),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
-        *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds)),
-        Undos(iceberg.edits, engine, commits, UndoNotes(ledger), holds),
+        *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds), undos),
         TableLife(iceberg.dropped, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),

@@ -13,6 +13,7 @@ from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.batches import MAKE, NO_SNAPSHOT, Batches, store_answer
 from service.commits.locator import TableLocator
 from service.commits.locks import TableLocks
+from service.engine.iceberg.swap import TableChanged
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableExists, TableNotFound
 from service.ledger.ledger import Batch, Ledger
 from service.ledger.places import TableRecords
@@ -312,3 +313,12 @@ class Commits:
 
 def _new_batch() -> str:
     return uuid.uuid4().hex
+
+
+@contextmanager
+def retried_if_changed() -> Iterator[None]:
+    """A block, or a decorator, by which `commit` attempts a change again that met another writer's."""
+    try:
+        yield
+    except TableChanged as e:
+        raise CommitConflict(f"{e}; send the request again") from e

@@ -1,25 +1,25 @@
-"""UNDO: take one earlier change's rows back, and keep whatever came later."""
+"""UNDO: reverse one earlier change of rows, and keep the changes that came later."""
 
+import itertools
 import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from service.catalog.lineage import oldest_ancestor
+from service.catalog.lineage import edit_states, oldest_ancestor
 from service.catalog.tables import Table
 from service.commits.backups import backup_of
 from service.commits.batches import NO_SNAPSHOT
-from service.commits.commit import CommitResult, Commits
+from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.holds import SnapshotHolds
-from service.edits.edits import SHOWN
-from service.edits.lacking import refuse_missing_required
+from service.edits.edits import SHOWN, refuse_missing_required
 from service.edits.plans import UndoPlan, UndoPlanner, UndoTarget, standing_undos
 from service.edits.trace import UndoneChange
-from service.engine.iceberg.swap import TableChanged, Tag
+from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edit import RowSample
 from service.engine.jobs.undo import UndoFigures, find_undo
 from service.engine.session.engine import Engine
-from service.errors import CommitConflict, InvalidRequest, RequestNotFound, UndoConflict, UndoTooLate
+from service.errors import InvalidRequest, RequestNotFound, UndoConflict, UndoTooLate
 from service.ledger.ledger import UNFINISHED, Batch
 from service.ledger.undos import UndoNotes
 from service.model.call import Call
@@ -30,6 +30,9 @@ from service.settings import EditSettings
 OPERATION = "UNDO"
 _HOUR_MS = 3_600_000
 _NAMED = 20
+REASON = "UNDO may need it"
+# Every commit pays for the snapshots that there are.
+_MOST_STATES = 100
 # Changes that leave every row as it is.
 _OF_LAYOUT = ("COMPACT", "REPARTITION")
 
@@ -87,25 +90,29 @@ class Undos:
             undoes = UndoneChange(target.batch.batch, request_id).text
         made = UndoCounts()
 
+        @retried_if_changed()
         def change(current: Table, batch: str) -> None:
             nonlocal made
             assert target is not None  # what happened before is not done again
             self._refuse_undone(current, target)
             backup = tag(current)
-            try:
-                with self.engine.lend(call) as session:
-                    planner = UndoPlanner(current, self.notes, session)
-                    plan = planner.plan(target)
-                    with find_undo(session, plan.reversal) as found:
-                        self._check(planner, target, plan, found.figures)
-                        made = _counts(target, found.figures)
-                        if found.figures.changes_rows:
-                            summary = {EDIT_PROPERTY: json.dumps(asdict(made))}
-                            found.publish(batch, summary, self.commits.commit_gate(batch, call), backup)
-            except TableChanged as e:
-                raise CommitConflict(f"{e}; send the request again") from e
+            with self.engine.lend(call) as session:
+                planner = UndoPlanner(current, self.notes, session)
+                plan = planner.plan(target)
+                with find_undo(session, plan.reversal) as found:
+                    self._check(planner, target, plan, found.figures)
+                    made = _counts(target, found.figures)
+                    if found.figures.changes_rows:
+                        summary = {EDIT_PROPERTY: json.dumps(asdict(made))}
+                        found.publish(batch, summary, self.commits.commit_gate(batch, call), backup)
 
         return _outcome(self.commits.commit(table, OPERATION, call, change, undoes=undoes), made)
+
+    def keeps(self, table: Table) -> dict[int, str]:
+        """The states before and after the newest changes that can be undone, each with the reason why it stays."""
+        hours = edit_policy(table.properties, self.settings).undo_retention_hours
+        states = dict.fromkeys(edit_states(table, _now_ms() - hours * _HOUR_MS) if hours else (), REASON)
+        return dict(itertools.islice(states.items(), _MOST_STATES))
 
     def _target(self, table: Table, request_id: str, snapshot_id: int | None) -> UndoTarget:
         """The change that is meant; raises if it cannot be undone."""
@@ -116,7 +123,7 @@ class Undos:
                 field="request_id",
             )
         hours = edit_policy(table.properties, self.settings).undo_retention_hours
-        age_h = (time.time_ns() // 1_000_000 - batch.begun_ms) / _HOUR_MS
+        age_h = (_now_ms() - batch.begun_ms) / _HOUR_MS
         if age_h >= hours:
             raise UndoTooLate(
                 f"request {request_id!r} was made {age_h:.1f} hours ago, and changes of this table can be undone for "
@@ -131,7 +138,7 @@ class Undos:
     def _batch(self, table: Table, request_id: str, snapshot_id: int | None) -> Batch:
         hours = edit_policy(table.properties, self.settings).undo_retention_hours
         # A month's changes take a while to look through.
-        lately = time.time_ns() // 1_000_000 - hours * _HOUR_MS
+        lately = _now_ms() - hours * _HOUR_MS
         found = self.notes.by_request(table.uuid, request_id, lately) or self.notes.by_request(table.uuid, request_id)
         unfinished = [noted.batch for noted in found if noted.state in UNFINISHED]
         for batch in unfinished:
@@ -195,6 +202,10 @@ class Undos:
             field="request_id",
             details={"request_ids": named, "rows_missing": missing},
         )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _counts(target: UndoTarget, found: UndoFigures) -> UndoCounts:

@@ -189,7 +189,7 @@ class TableLife:
         elif others:
             hint = f"did you mean {near!r}?" if near else f"these can: {', '.join(others[:10])}"
         else:
-            hint = "no table of this namespace can"
+            hint = "none of this namespace can"
         which = f"{name.table!r}" if table_id is None else f"{name.table!r} with the id {table_id[:80]!r}"
         raise TableNotFound(
             f"no dropped table {which} of namespace {name.namespace!r} can be restored; {hint}",
