@@ -159,12 +159,12 @@ class App:
             if self._stopping.wait(_LOOK_EVERY_S):
                 return
             try:
-                self.parts[Commits].resolve()
+                self.parts[Commits].batches.resolve()
                 self.parts[Jobs].look()
                 if look % _TIDY_EVERY:
                     continue
                 tidy(self.parts[Ledger], self.settings)
-                self.parts[Commits].recover()
+                self.parts[Commits].batches.recover()
                 self.parts[Jobs].recover()
                 self.parts[TableLife].remove_overdue()
             except Exception as e:  # it is tried again: without an end, nothing would be looked after any more
@@ -172,7 +172,7 @@ class App:
 
     def look_back(self) -> None:
         """Finish and remove what earlier processes left; only before Spark is there, so that nothing of ours is met."""
-        left = self.parts[Commits].recover()
+        left = self.parts[Commits].batches.recover()
         if left:
             log.warning("looked up %d changes that an earlier stop left unfinished", left)
         if self.settings.catalog.type == "sqlite":  # a shared catalog may hold another instance's
@@ -218,7 +218,7 @@ class App:
             self.parts[Background].close(1)
             scheduler.close(2)
             self.parts[Writes].close()
-            self.parts[Commits].close()
+            self.parts[Commits].batches.close()
             self.parts[Expiry].close()
         finally:
             self.engine.stop(2)

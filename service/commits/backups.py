@@ -11,7 +11,7 @@ from service.catalog.history import history
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.commit import Commits
 from service.engine.iceberg.swap import Tag
-from service.errors import BackupNotFound, InvalidRequest, nearest
+from service.errors import BackupNotFound, InvalidRequest, did_you_mean
 from service.model.call import Call
 from service.model.names import BACKUP_PROPERTY
 from service.model.properties import edit_policy
@@ -75,12 +75,14 @@ class Backups:
 
     def delete(self, table: Table, name: str, call: Call) -> None:
         """Delete a backup. An expiry deletes its files once nothing else needs them."""
-        if all(backup.name != name for backup in backups_of(table)):
+        try:
+            find(table, name)
+        except BackupNotFound:
             if call.earlier is None:
-                raise _missing(table, name)
-            self.commits.earlier_batch(call)  # it deleted the backup
-            return
-        self.commits.alter(table, DELETE, call, lambda current, batch: self.catalog.remove_tag(current, name))
+                raise
+            self.commits.earlier_batch(call)  # an earlier attempt with the same key found it
+        else:
+            self.commits.alter(table, DELETE, call, lambda current, batch: self.catalog.remove_tag(current, name))
 
 
 def backups_of(table: Table) -> list[Backup]:
@@ -97,10 +99,14 @@ def backups_of(table: Table) -> list[Backup]:
 
 def find(table: Table, name: str) -> Backup:
     """A table's backup of this name; BackupNotFound lists those that it has."""
-    found = next((backup for backup in backups_of(table) if backup.name == name), None)
-    if found is None:
-        raise _missing(table, name)
-    return found
+    known = {backup.name: backup for backup in backups_of(table)}
+    if name in known:
+        return known[name]
+    newest = f"its newest are {', '.join(list(known)[:_SHOWN])}" if known else "it has none"
+    near, hint = did_you_mean(name, known, newest)
+    raise BackupNotFound(
+        f"table {table.name.table!r} has no backup {name[:80]!r}; {hint}", field="name", suggestion=near
+    )
 
 
 def figures(table: Table, backup: Backup) -> BackupFigures:
@@ -145,14 +151,3 @@ def _end(made_ms: int, max_age_ms: int | None) -> datetime | None:
 
 def _moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
-
-
-def _missing(table: Table, name: str) -> BackupNotFound:
-    known = [backup.name for backup in backups_of(table)]
-    near = nearest(name, known)
-    hint = f"did you mean {near!r}?" if near else f"its newest are {', '.join(known[:_SHOWN])}"
-    return BackupNotFound(
-        f"table {table.name.table!r} has no backup {name[:80]!r}; {hint if known else 'it has none'}",
-        field="name",
-        suggestion=near,
-    )

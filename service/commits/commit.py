@@ -4,7 +4,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -70,10 +70,6 @@ class Commits:
         self._listeners: list[Callable[[TableName, str], None]] = []
         self._metrics = metrics or Metrics()
         self._metrics.read("firn_unsettled_changes", lambda: self.batches.unresolved)
-
-    def close(self) -> None:
-        """Refuse further shared commits; those in progress end."""
-        self.batches.close()
 
     def when_committed(self, listener: Callable[[TableName, str], None]) -> None:
         """Call a listener with a table's name and UUID after each commit; it must be quick and never fail."""
@@ -226,13 +222,9 @@ class Commits:
 
         return gate
 
-    def table_lock(self, table: Table) -> AbstractContextManager[None]:
-        """Hold the table's lock in this process: in the meantime no change of it is made or looked up."""
-        return self.locks.hold(table.uuid)
-
     @contextmanager
     def locked(self, table: Table, call: Call | None = None) -> Iterator[None]:
-        """Hold the table's lock, here and among instances. A call that is cancelled stops waiting for it."""
+        """Hold the table's lock, in this process and among instances. A call that is cancelled stops waiting for it."""
         hold = self.locks.hold(table.uuid, call.check) if call else self.locks.hold(table.uuid)
         with hold, self._ledger.owners.table(table.uuid):
             yield
@@ -268,14 +260,6 @@ class Commits:
     def find(self, name: TableName, table_uuid: str) -> Table:
         """The table of this UUID, also if it was renamed, or dropped and kept."""
         return self._locator.find(name, table_uuid)
-
-    def resolve(self) -> None:
-        """Look up those of our batches of which it is unknown whether they were committed."""
-        self.batches.resolve()
-
-    def recover(self) -> int:
-        """Look up the batches that instances which are gone left unfinished; returns how many there were."""
-        return self.batches.recover()
 
     def store_answer(self, call: Call, answer: bytes) -> bytes:
         """Store the response to a request that needed no change, if it has a key; returns the response to send."""

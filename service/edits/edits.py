@@ -98,8 +98,8 @@ class Edits:
         @retried_if_changed()
         def change(current: Table, batch: str) -> None:
             nonlocal made, seen, edit
-            if not _alike(current, seen):
-                seen, edit = current, plan(current)
+            if (current.schema_id, current.spec_id, current.derived) != (seen.schema_id, seen.spec_id, seen.derived):
+                seen, edit = current, plan(current)  # the request may mean something else now
             base, tag = base_of(current, options.partition_filter), options.tag(current)
             with self.engine.lend(call) as session, find(session, base, edit, digest=bool(options.token)) as found:
                 _check(edit, found.rows, check, options)
@@ -133,11 +133,6 @@ def _check(edit: Edit, found: FoundRows, check: CheckEdit, options: EditOptions)
         )
     if options.token:
         options.token.check(found.digest)
-
-
-def _alike(one: Table, other: Table) -> bool:
-    """Whether a request means the same for one state of a table as for another."""
-    return (one.schema_id, one.spec_id, one.derived) == (other.schema_id, other.spec_id, other.derived)
 
 
 def base_of(current: Table, partition_filter: Any = None) -> EditBase:

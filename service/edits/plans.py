@@ -1,4 +1,4 @@
-"""What an UNDO must look at, from metadata and the ledger: files, later changes, keys; and who made them."""
+"""What an UNDO must look at, from metadata and the ledger: files, keys, and later changes with their requests."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from service.ledger.ledger import Batch
 from service.ledger.undos import UndoNotes
 from service.model.row_marks import RowShares, assign_rows, row_marks
 
-# Of more derived columns, a row is read with all of them as they are, or with none.
+# With more derived columns, a row is read with all of them as they are, or with none.
 _FEW = 4
 _ONCE = "DEDUPLICATE"
 
@@ -47,18 +47,13 @@ class UndoTarget:
 
 @dataclass(frozen=True)
 class UndoPlan:
-    """What Spark is to do, and which commits stand behind it."""
+    """What Spark is to do, and the commits that it concerns."""
 
     reversal: UndoReversal
     suspects: tuple[Commit, ...]
-    """Those that `reversal.suspects` are."""
+    """The commits of `reversal.suspects`."""
     later: tuple[Commit, ...]
     """All commits after the change that changed rows and were not undone."""
-
-    @property
-    def deleting(self) -> list[Commit]:
-        """Those that deleted rows with delete files."""
-        return [commit for commit in self.later if commit.adds_deletes]
 
 
 @dataclass(frozen=True)
@@ -90,9 +85,10 @@ class UndoPlanner:
         came = self._rows_that_came(target, files)
         alone = traced.files == files.paths and not suspects
         untouched = came is files and not moves.removed and alone and not base.has_deletes
-        went = SnapshotFiles(self._before(target), frozenset(moves.removed)) if moves.removed else None
+        changes = [c for c in self.commits if c.snapshot_id == target.batch.snapshot_id]  # none if it has expired
+        went = self._went(target, changes[0], "the state before it") if changes else None
         keys = self._keys(target, effective) if moves.removed else ()
-        fresh, stale = self._since(files.snapshot_id, base) if keys else (frozenset(), frozenset())
+        added, removed = self._since(files.snapshot_id, base) if keys else (frozenset(), frozenset())
         reversal = UndoReversal(
             base,
             self.table.schema,
@@ -101,8 +97,8 @@ class UndoPlanner:
             untouched,
             tuple(self._did(target, commit) for commit in suspects),
             keys,
-            SnapshotFiles(base.snapshot_id or 0, fresh),
-            SnapshotFiles(files.snapshot_id, stale),
+            SnapshotFiles(base.snapshot_id or 0, added),
+            SnapshotFiles(files.snapshot_id, removed),
             derived_since(self.table, files.snapshot_id),
             required_since(self.table),
         )
@@ -112,7 +108,7 @@ class UndoPlanner:
         """The later commits to compare with what the change did: they removed files that its rows were in, or concern
         equal rows in any file."""
         met = {step.snapshot_id for step in traced.suspects}
-        # Which of equal rows a DEDUPLICATE leaves is chance; what a restore brings back lies in files of its own.
+        # It is chance which of equal rows a DEDUPLICATE leaves; what a restore brings back lies in files of its own.
         once = self.notes.among(_ONCE, [c.batch for c in later if c.batch and c.removes]) if moves.added else set()
         return tuple(c for c in later if c.snapshot_id in met or c.batch in once or (c.restores and moves.removed))
 
@@ -224,21 +220,18 @@ class UndoPlanner:
 
     def _did(self, target: UndoTarget, commit: Commit) -> ChangedRows:
         """What a later commit did, to be read; raises UndoTooLate if the state before it is gone."""
-        moves = self._moved(commit)
-        went = None
-        if moves.removed:
-            parent = commit.parent_id
-            if parent is None or all(c.snapshot_id != parent for c in self.commits):
-                raise self._too_late(target, "the state before a later change")
-            went = SnapshotFiles(parent, frozenset(moves.removed))
-        came = SnapshotFiles(commit.snapshot_id, frozenset(moves.added)) if moves.added else None
-        return ChangedRows(came, went, commit.restores)
+        added = frozenset(self._moved(commit).added)
+        came = SnapshotFiles(commit.snapshot_id, added) if added else None
+        return ChangedRows(came, self._went(target, commit, "the state before a later change"), commit.restores)
 
-    def _before(self, target: UndoTarget) -> int:
-        commit = next(c for c in self.commits if c.snapshot_id == target.batch.snapshot_id)
-        if all(c.snapshot_id != commit.parent_id for c in self.commits) or commit.parent_id is None:
-            raise self._too_late(target, "the state before it")
-        return commit.parent_id
+    def _went(self, target: UndoTarget, commit: Commit, before: str) -> SnapshotFiles | None:
+        """The files that a commit removed, in the state before it; UndoTooLate if that is gone."""
+        removed, parent = frozenset(self._moved(commit).removed), commit.parent_id
+        if not removed:
+            return None
+        if parent is None or all(c.snapshot_id != parent for c in self.commits):
+            raise self._too_late(target, before)
+        return SnapshotFiles(parent, removed)
 
     def _steps(self, after: Sequence[Commit]) -> Iterator[TracedCommit]:
         """The commits that may have moved rows, or have brought back what another of them deleted."""
@@ -258,9 +251,8 @@ class UndoPlanner:
 
     def _too_late(self, target: UndoTarget, what: str) -> UndoTooLate:
         return UndoTooLate(
-            f"request {target.request_id!r} cannot be undone any more: {what} has been let go of, by an expiry that "
-            "was asked for, by more changes than are kept for undo, or by another program. Restore a backup, or change "
-            "the rows again",
+            f"request {target.request_id!r} can no longer be undone: {what} is gone, because of a requested expiry, of "
+            "more changes than are kept for UNDO, or of another program. Restore a backup, or change the rows again",
             field="request_id",
         )
 

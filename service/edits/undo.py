@@ -106,7 +106,11 @@ class Undos:
                         summary = {EDIT_PROPERTY: json.dumps(asdict(made))}
                         found.publish(batch, summary, self.commits.commit_gate(batch, call), backup)
 
-        return _outcome(self.commits.commit(table, OPERATION, call, change, undoes=undoes), made)
+        commit = self.commits.commit(table, OPERATION, call, change, undoes=undoes)
+        if commit.snapshot is None:
+            return UndoOutcome(commit, made)
+        made = UndoCounts(**json.loads(commit.snapshot.summary[EDIT_PROPERTY]))
+        return UndoOutcome(commit, made, backup_of(commit.snapshot))
 
     def keeps(self, table: Table) -> dict[int, str]:
         """The states before and after the newest changes that can be undone, each with the reason why it stays."""
@@ -184,7 +188,7 @@ class Undos:
         ids: list[str] = [name for n in found.touched for name in planner.names(plan.suspects[n])]
         missing = found.came - found.removed
         if missing and not ids:
-            ids = [name for commit in plan.deleting for name in planner.names(commit)]
+            ids = [name for commit in plan.later if commit.adds_deletes for name in planner.names(commit)]
         what = []
         if ids or missing:
             what.append("later changes touched its rows")
@@ -210,11 +214,3 @@ def _now_ms() -> int:
 
 def _counts(target: UndoTarget, found: UndoFigures) -> UndoCounts:
     return UndoCounts(found.removed, found.restored, len(found.files), target.batch.operation)
-
-
-def _outcome(commit: CommitResult, made: UndoCounts) -> UndoOutcome:
-    if commit.snapshot is None:
-        return UndoOutcome(commit, made)
-    return UndoOutcome(
-        commit, UndoCounts(**json.loads(commit.snapshot.summary[EDIT_PROPERTY])), backup_of(commit.snapshot)
-    )

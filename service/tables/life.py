@@ -12,7 +12,7 @@ from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.commits.file_removal import owns_its_files
 from service.commits.locator import TableLocator
-from service.errors import FirnError, InvalidRequest, TableExists, TableNotFound, nearest
+from service.errors import FirnError, InvalidRequest, TableExists, TableNotFound, did_you_mean
 from service.ledger.ledger import NewBatch
 from service.ledger.places import DROP, HERE, RENAME, RESTORE, STEPS, TableRecord, TableRecords, TableStep
 from service.metrics.metrics import Metrics
@@ -183,13 +183,9 @@ class TableLife:
             if record.name == name and (table_id is None or record.uuid == table_id.lower()):
                 return record
         others = sorted({record.name.table for record in dropped})
-        near = nearest(name.table, others)
+        near, hint = did_you_mean(name.table, others, None if others else "none of this namespace can be restored")
         if name.table in others:
             hint = "LIST_TABLES with include_dropped: true lists the ids of those that can"
-        elif others:
-            hint = f"did you mean {near!r}?" if near else f"these can: {', '.join(others[:10])}"
-        else:
-            hint = "none of this namespace can"
         which = f"{name.table!r}" if table_id is None else f"{name.table!r} with the id {table_id[:80]!r}"
         raise TableNotFound(
             f"no dropped table {which} of namespace {name.namespace!r} can be restored; {hint}",

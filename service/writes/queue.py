@@ -41,14 +41,12 @@ class Queue:
             self._linger()
             batch: list[PendingWrite] = []
             records = size = 0
-            has_large = False
-            while self._waiting and self._fits(batch, records + self._waiting[0].count, size + self._waiting[0].size):
-                if has_large and not self._waiting[0].small:
-                    break  # the note of which rows are whose leaves out one request of a batch
-                entry = self._waiting.popleft()
-                batch.append(entry)
-                has_large = has_large or not entry.small
+            while self._waiting:
+                entry = self._waiting[0]
                 records, size = records + entry.count, size + entry.size
+                if batch and not self._fits(entry, batch, records, size):
+                    break
+                batch.append(self._waiting.popleft())
             return batch
 
     def done(self, answered: int) -> None:
@@ -81,14 +79,13 @@ class Queue:
                 return
             self._changed.wait(left)
 
-    def _fits(self, batch: list[PendingWrite], records: int, size: int) -> bool:
+    def _fits(self, entry: PendingWrite, batch: list[PendingWrite], records: int, size: int) -> bool:
         settings = self._settings
-        if not batch:
-            return True  # a single entry may be of any size
-        if not settings.group_commit:
-            return False
         return (
-            len(batch) < settings.batch_requests
+            settings.group_commit
+            and len(batch) < settings.batch_requests
             and records <= settings.batch_records
             and size <= settings.batch_mb * MIB
+            # One request of a batch is left out of the record of which rows belong to which.
+            and (entry.small or all(other.small for other in batch))
         )

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from cachetools import LRUCache
@@ -98,7 +99,8 @@ class Writes:
         if earlier := self._commits.earlier_batch(entry.call):
             return self._answer_again(entry, earlier)
         table = self._load(entry.name)
-        if entry.table is None or not _same(table, entry.table):
+        seen = entry.table
+        if seen is None or (table.uuid, table.schema_id) != (seen.uuid, seen.schema_id):
             if not entry.count or entry.records:
                 entry.fit(table)
             elif not entry.follow(table):
@@ -141,15 +143,15 @@ class Writes:
             if queue is None:
                 if len(self._queues) >= _QUEUES:
                     self._queues = {u: q for u, q in self._queues.items() if not q.idle}
-                queue = self._queues[key] = Queue(self._settings, lambda: self._request_lock(key))
+                on_locked = partial(self._on_locked, key)
+                queue = self._queues[key] = Queue(
+                    self._settings, partial(self._commits.locks.request, key[0], on_locked)
+                )
             queue.add(entry)
 
     def _every_queue(self) -> list[Queue]:
         with self._lock:
             return list(self._queues.values())
-
-    def _request_lock(self, key: tuple[str, TableName]) -> None:
-        self._commits.locks.request(key[0], lambda: self._on_locked(key))
 
     def _on_locked(self, key: tuple[str, TableName]) -> None:
         try:
@@ -188,10 +190,6 @@ class Writes:
                 refuse([entry], _changed(entry))
             else:
                 self._check_later(entry)
-
-
-def _same(one: Table, other: Table) -> bool:
-    return one.uuid == other.uuid and one.schema_id == other.schema_id
 
 
 def _changed(entry: PendingWrite) -> CommitConflict:

@@ -110,12 +110,17 @@ def _cast(source: pa.DataType, kind: ColumnType) -> Callable[[pa.DataType, pa.Ar
             return _plain
         case "integer" | "long" if number or kinds.is_decimal(source):
             return _plain
-        case "decimal" if whole or kinds.is_decimal(source):
-            return _whole_to_decimal if whole else _plain
+        case "decimal" if whole:
+            # Through a type that is wide enough for any integer: Arrow checks the type's digits, not the values'.
+            return lambda target, array: array.cast(pa.decimal128(20, 0)).cast(target)
+        case "decimal" if kinds.is_decimal(source):
+            return _plain
         case "float" if kinds.is_float64(source):
             return _narrowed
+        case "float" | "double" if kinds.is_float16(source):
+            return lambda target, array: array.cast(pa.float32()).cast(target)
         case "float" | "double" if number:
-            return _half_to_double if kinds.is_float16(source) else _plain
+            return _plain
         case "date" if kinds.is_date(source):
             return lambda target, array: check_years(array.cast(target))
         case "timestamp" | "timestamptz" if kinds.is_timestamp(source):
@@ -139,11 +144,10 @@ def _plain(target: pa.DataType, array: pa.Array) -> pa.Array:
 def _emptied(array: pa.Array) -> pa.Array:
     """The same array with empty views for nulls: these have not been validated, but Arrow's cast follows them."""
     _, views, *shown_bytes = array.buffers()
-    nulls = array.is_null()
+    valid = array.is_valid()
     changed = bytearray(memoryview(views).cast("B")[16 * array.offset : 16 * (array.offset + len(array))])
-    for place in pc.indices_nonzero(nulls).to_pylist():
+    for place in pc.indices_nonzero(pc.invert(valid)).to_pylist():
         changed[16 * place : 16 * (place + 1)] = bytes(16)
-    valid = pc.invert(nulls)
     buffers = [valid.buffers()[1], pa.py_buffer(changed), *shown_bytes]
     return pa.Array.from_buffers(array.type, len(array), buffers)
 
@@ -157,20 +161,11 @@ def _view_bytes(array: pa.Array) -> int:
     return sum(words[::4].tolist())
 
 
-def _whole_to_decimal(target: pa.DataType, array: pa.Array) -> pa.Array:
-    # Through a type that is wide enough for any integer: Arrow checks the type's digits, not the values'.
-    return array.cast(pa.decimal128(20, 0)).cast(target)
-
-
 def _narrowed(target: pa.DataType, array: pa.Array) -> pa.Array:
     narrowed = array.cast(target)
     if pc.any(pc.and_(pc.not_equal(narrowed.cast(array.type), array), pc.is_finite(array))).as_py():
         raise pa.ArrowInvalid("rounded")
     return narrowed
-
-
-def _half_to_double(target: pa.DataType, array: pa.Array) -> pa.Array:
-    return array.cast(pa.float32()).cast(target)
 
 
 def _moment(target: pa.DataType, array: pa.Array) -> pa.Array:
@@ -273,20 +268,18 @@ def _struct(source: pa.DataType, kind: Struct, target: pa.DataType) -> Convert:
     names = [source.field(i).name for i in range(source.num_fields)]
     places = match_names(names, [(f.name, f.required) for f in kind.fields])
     inner = [
-        None if place is None else _within(f".{f.name}", source.field(place).type, f.type, to.type)
+        _within(f".{f.name}", pa.null() if place is None else source.field(place).type, f.type, to.type)
         for f, place, to in zip(kind.fields, places, target, strict=True)
     ]
 
     def fit(array: pa.Array) -> pa.Array:
         columns = []
         children = array.flatten()  # values under null structs become null
-        for f, place, fit_one, to in zip(kind.fields, places, inner, target, strict=True):
-            if place is None or fit_one is None:
-                columns.append(_nulls(len(array), to.type))
-                continue
-            if f.required and children[place].null_count > array.null_count:
+        for f, place, fit_one in zip(kind.fields, places, inner, strict=True):
+            child = pa.nulls(len(array)) if place is None else children[place]
+            if f.required and child.null_count > array.null_count:
                 raise InvalidValue(f"a value is required here; send a value of type {str(f.type)[:80]}", f".{f.name}")
-            columns.append(fit_one(children[place]))
+            columns.append(fit_one(child))
         return pa.StructArray.from_arrays(columns, fields=list(target), mask=array.is_null())
 
     return fit
@@ -316,18 +309,19 @@ def _within(
     """A converter for a part of a column, whose errors name the part."""
 
     def fit(array: pa.Array) -> pa.Array:
-        with _naming(step):
+        with naming(step):
             if required and array.null_count:
                 raise InvalidValue(f"a value is required here; send a value of type {str(kind)[:80]}")
             return inner(array)
 
-    with _naming(step):
+    with naming(step):
         inner = converter(source, kind, target)
     return fit
 
 
 @contextmanager
-def _naming(step: str) -> Iterator[None]:
+def naming(step: str) -> Iterator[None]:
+    """Have an InvalidValue of the block name this part of its column."""
     try:
         yield
     except InvalidValue as e:

@@ -12,7 +12,7 @@ from service.errors import InvalidRecord, InvalidRequest
 from service.model.records import InvalidValue
 from service.model.schema.types import TableSchema
 from service.writes.bulk.body import Body
-from service.writes.bulk.fit import Convert, TooLarge, converter, first_failure, match_names
+from service.writes.bulk.fit import Convert, TooLarge, converter, first_failure, match_names, naming
 from service.writes.bulk.ipc import Messages
 from service.writes.bulk.target import target_schema
 
@@ -70,18 +70,16 @@ def _arrow(do: Callable[[], T], problem: str = "the body is not a whole Arrow IP
 
 
 def _columns(sent: pa.Schema, schema: TableSchema, target: pa.Schema) -> list[_Column]:
+    columns = []
     try:
         places = match_names(sent.names, [(f.name, f.required) for f in schema.fields])
+        for field, place, to in zip(schema.fields, places, target, strict=True):
+            with naming(f".{field.name}"):
+                convert = converter(pa.null() if place is None else sent.field(place).type, field.type, to.type)
+            columns.append(_Column(field.name, field.required, place, convert))
     except InvalidValue as e:
-        raise InvalidRecord(f"{e.path[1:]}: {e.problem}", field=e.path[1:], suggestion=e.suggestion) from e
-    columns = []
-    for field, place, to in zip(schema.fields, places, target, strict=True):
-        source = pa.null() if place is None else sent.field(place).type
-        try:
-            columns.append(_Column(field.name, field.required, place, converter(source, field.type, to.type)))
-        except InvalidValue as e:
-            path = field.name + e.path
-            raise InvalidRecord(f"{path}: {e.problem}", field=path, suggestion=e.suggestion) from e
+        path = e.path[1:]
+        raise InvalidRecord(f"{path}: {e.problem}", field=path, suggestion=e.suggestion) from e
     return columns
 
 

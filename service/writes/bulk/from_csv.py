@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -20,6 +21,9 @@ from service.writes.bulk.target import target_schema
 _QUOTED = re.compile(rb'(?<![^,\n])"[^"]*+(?:""[^"]*+)*+"(?=[,\r\n]|\Z)')
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)(?=,|\Z)')
+_LINE = rb'[^"\n]*+(?:"[^"]*+"[^"\n]*+)*+'
+_WHOLE_RECORDS = re.compile(rb"(?:%b\n)*+" % _LINE)
+_RECORD = re.compile(rb'%b(?:\n|\Z|"[^"]*+\Z)' % _LINE)
 _HINT = "put a field that holds a quote, a comma or a line break in quotes, double the quotes in it, and close it"
 
 
@@ -108,7 +112,7 @@ class _Reader:
                 raise InvalidRecord(f"line {line}: {problem}", details={"line": line})
 
     def _refuse(self, block: Block, place: int, field: Field, misfit: InvalidValue) -> None:
-        line = next(line for i, (line, _, _) in enumerate(_records(block)) if i == place)
+        line = next(itertools.islice(_records(block), place, None))[0]
         raise InvalidRecord(
             f"line {line}: {field.name}: {misfit.problem}",
             field=field.name,
@@ -149,32 +153,18 @@ def _count_fields(record: bytes) -> tuple[int, bool]:
 
 def _records(block: Block) -> Iterator[tuple[int, bytes, int]]:
     """Each record with the number of its first line and its end; slow, only for the header and for errors."""
-    line, first_line, start, text = block.line, block.line, 0, block.text
-    place, quotes = 0, 0
-    while place < len(text):
-        end = text.find(b"\n", place)
-        end = len(text) if end < 0 else end
-        quotes += text.count(b'"', place, end)
-        place = end + 1
-        line += 1
-        if quotes % 2 == 0 or place >= len(text):
-            record = text[start:end].removesuffix(b"\r")
-            if record:
-                yield first_line, record, min(place, len(text))
-            start, first_line, quotes = place, line, 0
+    line = block.line
+    for found in _RECORD.finditer(block.text):
+        record = found[0].removesuffix(b"\n").removesuffix(b"\r")
+        if record:
+            yield line, record, found.end()
+        line += found[0].count(b"\n")
 
 
 def _after_last_record(text: bytes) -> int:
     """The position after the last line break outside of quotes, that is, with an even number of quotes before it."""
-    end = text.rfind(b"\n")
-    if end < 0 or text.count(b'"', 0, end) % 2 == 0:
-        return end + 1
-    # Every quote toggles this, so look only between every second pair, from the end.
-    last = text.rfind(b'"', 0, end)
-    while last > 0:
-        before = text.rfind(b'"', 0, last)
-        end = text.rfind(b"\n", before + 1, last)
-        if end >= 0 or before < 0:
-            return end + 1
-        last = text.rfind(b'"', 0, before)
-    return 0
+    end = text.rfind(b"\n") + 1
+    if text.count(b'"', 0, end) % 2 == 0:
+        return end
+    whole = _WHOLE_RECORDS.match(text)
+    return whole.end() if whole else 0

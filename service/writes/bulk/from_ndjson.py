@@ -13,7 +13,7 @@ from service.model import wire
 from service.model.records import read_records
 from service.model.schema.types import Primitive, TableSchema
 from service.writes.bulk.body import Body
-from service.writes.bulk.lines import Block, after_last_line, blocks, decoded
+from service.writes.bulk.lines import Block, blocks, decoded
 from service.writes.bulk.target import target_schema
 
 
@@ -21,7 +21,7 @@ def read_ndjson(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     """Every record, in order; an error names the line. Empty lines are skipped."""
     reader = _Reader(schema)
     done = 0
-    for block in blocks(body, after_last_line):
+    for block in blocks(body, lambda text: text.rfind(b"\n") + 1):
         batch = reader.read(block, done)
         done += batch.num_rows
         yield batch

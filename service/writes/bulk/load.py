@@ -159,15 +159,8 @@ class Bulk:
         return Loaded(staging.rows, committed.snapshot_id, self._small_files.check_after_write(committed.after))
 
     def start(self, load: Load, work: Callable[[], None]) -> None:
-        """Do the work of a job with a load on a thread of ours, then close the load. Returns at once."""
-
-        def run() -> None:
-            try:
-                work()
-            finally:
-                load.close()
-
-        self._threads.submit(run)
+        """Do a job's work with a load on a thread of ours, then close the load. Returns at once."""
+        self._threads.submit(work).add_done_callback(lambda _: load.close())
         load.handed_over = True
 
     def close(self) -> None:

@@ -182,7 +182,7 @@ class TestKeys:
         monkeypatch.undo()
         house.backups.delete(house.table, name, house.retry(key))
         assert backups_of(house.table) == []
-        house.commits.recover()
+        house.commits.batches.recover()
         assert house.ledger.unfinished() == []
 
     def test_one_that_was_beaten_for_good_is_known_not_to_have_happened(

@@ -152,7 +152,7 @@ class TestCommits:
         shop.run(shop.append)
         assert value(shop.metrics, "firn_unsettled_changes") == 1
         shop.ledger.mute = frozenset()
-        shop.commits.resolve()
+        shop.commits.batches.resolve()
         assert value(shop.metrics, "firn_unsettled_changes") == 0
 
     @pytest.mark.parametrize("key", [None, IdempotencyKey("DROP_TABLE", ORDERS, "k", "print")])

@@ -304,7 +304,7 @@ class TestGuilt:
         assert [entry for done in made for entry in done.entries] == [e for e in entries if failure(e) is None]
         found = len([i for i in bad if i < count])
         assert len(bench.engine.tries) <= 1 + 2 * found * math.ceil(math.log2(count) if count > 1 else 0)
-        bench.commits.close()
+        bench.commits.batches.close()
 
 
 class TestSharedFailure:
@@ -417,8 +417,8 @@ class TestAfterTheCommit:
             assert isinstance(unknown, OutcomeUnknown)
             assert unknown.details == {"batch": left.batch}
         assert len(bench.engine.tries) == 1
-        assert bench.commits.recover() == 0, "it may still be committed by whoever was asked to"
-        assert bench.restarted().commits.recover() == 1
+        assert bench.commits.batches.recover() == 0, "it may still be committed by whoever was asked to"
+        assert bench.restarted().commits.batches.recover() == 1
         assert bench.notes() == [("done", bench.catalog.tables[ORDERS].current_snapshot_id) if came else ("void", None)]
 
     def test_a_table_that_was_dropped_meanwhile_is_not_found(self, bench: Bench) -> None:
@@ -568,7 +568,7 @@ class TestKeysElsewhere:
             here.ledger.owners.close()
             [noted] = here.ledger.unfinished()
             taken.append(noted.batch)
-            assert there.commits.recover() == 1
+            assert there.commits.batches.recover() == 1
 
         entries = [here.entry(1, key="k1"), here.entry(2)]
         if when == "writing":
@@ -620,14 +620,14 @@ class TestClosed:
     def test_what_was_committed_is_answered_though_its_end_is_not_noted(self, bench: Bench) -> None:
         entries = bench.entries(2)
         [made], _ = bench.batches.commit(entries)
-        bench.commits.close()
+        bench.commits.batches.close()
         bench.batches.respond(made)
         assert [told(e)[1] for e in entries] == [made.snapshot_id] * 2
-        assert bench.restarted().commits.recover() == 1
+        assert bench.restarted().commits.batches.recover() == 1
         assert bench.notes() == [("done", made.snapshot_id)]
 
     def test_what_cannot_be_noted_any_more_is_refused_at_once_and_not_committed(self, bench: Bench) -> None:
-        bench.commits.close()
+        bench.commits.batches.close()
         entries = bench.entries(8)
         assert bench.commit(entries) == []
         assert all(isinstance(failure(e), ShuttingDown) for e in entries)
@@ -636,7 +636,7 @@ class TestClosed:
 
 def test_no_thread_is_left_of_a_closed_one(bench: Bench) -> None:
     bench.commit(bench.entries(1))
-    bench.commits.close()
+    bench.commits.batches.close()
     wait_until(
         lambda: not [t for t in threading.enumerate() if t in bench.commits.batches._notes._threads], 5, every=0.01
     )
