@@ -43,18 +43,10 @@ class Batches:
         self._ledger = ledger
         self._locator = locator
         self._pauses_s = pauses_s
-        self._unresolved: set[str] = set()
+        self.unresolved: set[str] = set()
+        """Batches of ours that are over, but have not ended in the ledger; `resolve` looks them up."""
         self._notes = ThreadPoolExecutor(_NOTE_THREADS, thread_name_prefix="firn-notes")
         self._notes_in_progress: dict[str, Future[None]] = {}
-
-    @property
-    def unresolved(self) -> int:
-        """How many batches of ours are over, but have not ended in the ledger."""
-        return len(self._unresolved)
-
-    def mark_unresolved(self, batch: str) -> None:
-        """Have `resolve` look a batch of ours up."""
-        self._unresolved.add(batch)
 
     def close(self) -> None:
         """Start no more writes to the ledger in the background; those in progress finish."""
@@ -116,7 +108,7 @@ class Batches:
         after = self.look_up(batch, table.name, table.uuid, failure)
         if after.committed_by(batch) is None:
             if isinstance(failure, OutcomeUnknown):  # it may still be committed
-                self._unresolved.add(batch)
+                self.unresolved.add(batch)
             else:
                 self.end(batch, None)
             raise failure
@@ -133,7 +125,7 @@ class Batches:
                 raise
             except Exception as e:
                 if pause is None:
-                    self._unresolved.add(batch)
+                    self.unresolved.add(batch)
                     raise OutcomeUnknown(
                         f"it is unknown whether the change happened ({e}); send it again with its idempotency key, and "
                         "it happens once; without a key, check before you send it again",
@@ -157,7 +149,7 @@ class Batches:
         try:
             self._ledger.end(batch, snapshot_id, answers, writes)
         except LedgerUnavailable as e:
-            self._unresolved.add(batch)
+            self.unresolved.add(batch)
             log.error("the end of batch %s could not be recorded yet: %s", batch, e.message)
 
     def end_in_background(self, batch: str, snapshot_id: int, writes: tuple[str, int]) -> None:
@@ -178,14 +170,14 @@ class Batches:
         return noted if noted is not None and noted.state == "done" else None
 
     def resolve(self) -> None:
-        """Look up the batches of ours that are unresolved."""
-        for batch in list(self._unresolved):
+        """Look up our unresolved batches."""
+        for batch in list(self.unresolved):
             try:
                 self.committed(batch)
             except FirnError as e:
                 log.info("it is still unknown whether batch %s was committed: %s", batch, e.message)
             else:
-                self._unresolved.discard(batch)
+                self.unresolved.discard(batch)
 
     def recover(self) -> int:
         """Look up the batches that instances which are gone left unfinished; returns how many there were."""
@@ -220,12 +212,12 @@ class Batches:
         with self._ledger.owners.table(noted.table_uuid):
             if not self._ledger.take_over(noted):
                 raise KeyBusy("another instance works on a request with this key")
-            self._unresolved.add(noted.batch)
+            self.unresolved.add(noted.batch)
             if noted.operation not in _UNFENCED:
                 with suppress(TableNotFound):
                     self._catalog.fence(self._locator.find(noted.table, noted.table_uuid), noted.batch)
             self._settle(noted)
-        self._unresolved.discard(noted.batch)
+        self.unresolved.discard(noted.batch)
         log.warning("took over batch %s of %s from an instance that is gone", noted.batch, noted.table)
 
     def _settle(self, noted: Batch) -> None:

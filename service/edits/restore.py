@@ -100,7 +100,19 @@ class Restores:
         if commit.snapshot is None:
             assert found is not None  # without a commit it was looked for
             return _not_done(commit.after, found, target.not_done, target)
-        return _done(commit.snapshot)
+        # The outcome is what the snapshot says: a lost response is made again from that.
+        snapshot = commit.snapshot
+        return RestoreOutcome(
+            True,
+            None,
+            snapshot.counted(_BEFORE),
+            snapshot.counted(_AFTER),
+            snapshot.counted("deleted-data-files"),
+            snapshot.counted("added-data-files"),
+            backup_of(snapshot),
+            snapshot.snapshot_id,
+            snapshot,
+        )
 
     def differing(self, table: Table, backup_id: int) -> RestoreDifference:
         """How the table differs from an earlier state of it; not at all if no rows have changed since."""
@@ -138,19 +150,4 @@ def _not_done(table: Table, found: RestoreDifference, reason: str, target: Resto
         len(found.back),
         None,
         table.current_snapshot_id,
-    )
-
-
-def _done(snapshot: Snapshot) -> RestoreOutcome:
-    """The outcome as the restore's snapshot has it: a lost response is made again from that."""
-    return RestoreOutcome(
-        True,
-        None,
-        snapshot.counted(_BEFORE),
-        snapshot.counted(_AFTER),
-        snapshot.counted("deleted-data-files"),
-        snapshot.counted("added-data-files"),
-        backup_of(snapshot),
-        snapshot.snapshot_id,
-        snapshot,
     )

@@ -44,7 +44,6 @@ class TableLife:
         commits: Commits,
         records: TableRecords,
         metrics: Metrics | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
@@ -52,7 +51,7 @@ class TableLife:
         self._records = records
         self._locator = TableLocator(catalog, records)
         self._metrics = metrics or Metrics()
-        self._now_ms = now_ms
+        self._now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         self._lock = threading.Lock()
         self._removing: set[str] = set()
 
@@ -151,7 +150,7 @@ class TableLife:
                 try:
                     happened = self._locator.happened(record)
                 except FirnError:
-                    self._commits.batches.mark_unresolved(batch)
+                    self._commits.batches.unresolved.add(batch)
                     happened = False
                 else:
                     self._end(record, batch, happened)
@@ -165,7 +164,7 @@ class TableLife:
         try:
             self._locator.note(record, happened)
         except FirnError as e:  # the catalog says what happened, not the ledger
-            self._commits.batches.mark_unresolved(batch)
+            self._commits.batches.unresolved.add(batch)
             log.error("the end of batch %s could not be recorded yet: %s", batch, e.message)
 
     def _must_be_free(self, name: TableName) -> None:

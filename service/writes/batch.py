@@ -29,6 +29,11 @@ from service.writes.entry import PendingWrite, WriteOutcome, together
 
 _HOUR_MS = 3_600_000
 
+# Failures that are never the fault of one entry.
+_NOT_OF_ONE_ENTRY = (
+    *(OutcomeUnknown, CommitConflict, TableNotFound, TooManyRequests),
+    *(EngineUnavailable, CatalogUnavailable, LedgerUnavailable, ShuttingDown),
+)
 # If this many entries in a row fail alone because something is unavailable, the others would fail, too.
 _MOST_UNAVAILABLE = 3
 # If this many fail for another reason, the reason is not theirs, or there are too many of them to search for.
@@ -42,10 +47,6 @@ class CommittedWrites:
     batch: str
     entries: list[PendingWrite]
     snapshot_id: int
-
-    @property
-    def records(self) -> int:
-        return sum(entry.count for entry in self.entries)
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class WriteBatches:
                     waiting.append([entry for entry in part if entry not in busy])
             except Exception as e:
                 most_alone = _MOST_UNAVAILABLE if isinstance(e, Unavailable) else _MOST_REFUSED
-                if len(part) > 1 and _divisible(e) and failed_alone.count(type(e)) < most_alone:
+                if len(part) > 1 and not isinstance(e, _NOT_OF_ONE_ENTRY) and failed_alone.count(type(e)) < most_alone:
                     half = len(part) // 2
                     waiting += [part[half:], part[:half]]
                 else:
@@ -92,7 +93,7 @@ class WriteBatches:
 
     def respond(self, done: CommittedWrites) -> None:
         """Store the responses of the entries that have keys, then send all of them."""
-        table, count, records = done.entries[0].table, len(done.entries), done.records
+        table, count, records = done.entries[0].table, len(done.entries), sum(entry.count for entry in done.entries)
         assert table is not None
         checks = self.small_files.check_batch(table, count)
         bodies = [
@@ -142,9 +143,3 @@ def refuse(entries: Sequence[PendingWrite], failure: Exception) -> None:
     """End entries with a failure."""
     for entry in entries:
         entry.answer.set_exception(failure)
-
-
-def _divisible(failure: Exception) -> bool:
-    """Whether a batch may fail because of one of its entries."""
-    shared = OutcomeUnknown | CommitConflict | TableNotFound | TooManyRequests
-    return not isinstance(failure, shared | EngineUnavailable | CatalogUnavailable | LedgerUnavailable | ShuttingDown)

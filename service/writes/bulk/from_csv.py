@@ -77,7 +77,14 @@ class _Reader:
             except InvalidText as e:
                 refusals.append((e.place, field, e.misfit))
         if refusals:
-            self._refuse(block, *min(refusals, key=lambda r: r[0]))
+            place, field, misfit = min(refusals, key=lambda r: r[0])
+            line = next(itertools.islice(_records(block), place, None))[0]
+            raise InvalidRecord(
+                f"line {line}: {field.name}: {misfit.problem}",
+                field=field.name,
+                suggestion=misfit.suggestion,
+                details={"line": line, "record": self._done + place, "field": field.name},
+            ) from misfit
         self._done += texts.num_rows
         return pa.RecordBatch.from_arrays(columns, schema=self._target)
 
@@ -110,15 +117,6 @@ class _Reader:
             if count != len(self._names):
                 problem = f"it has {count} field(s), the header has {len(self._names)}"
                 raise InvalidRecord(f"line {line}: {problem}", details={"line": line})
-
-    def _refuse(self, block: Block, place: int, field: Field, misfit: InvalidValue) -> None:
-        line = next(itertools.islice(_records(block), place, None))[0]
-        raise InvalidRecord(
-            f"line {line}: {field.name}: {misfit.problem}",
-            field=field.name,
-            suggestion=misfit.suggestion,
-            details={"line": line, "record": self._done + place, "field": field.name},
-        ) from misfit
 
 
 def _column(field: Field, texts: pa.Table, place: int | None, target: pa.DataType) -> pa.Array:

@@ -10,6 +10,7 @@ _MOST_METADATA = 16 << 20
 _CONTINUES = b"\xff\xff\xff\xff"
 _FILE = b"ARROW1"
 _SMALLER = "send smaller record batches, of some ten thousand rows"
+_UNREADABLE = "the body is not an Arrow IPC stream: a message cannot be read"
 # Indices of fields in the format's flatbuffer tables.
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
 _DICTIONARY, _BATCH = 2, 3
@@ -83,23 +84,16 @@ class Messages:
 
 
 def _body_length(metadata: memoryview) -> int:
-    try:
-        table = _Table(metadata, _unpack("<I", metadata))
-        place = table.place(_BODY_LENGTH)
-        length = _unpack("<q", metadata, place) if place else 0
-    except (struct.error, ValueError):
-        length = -1
+    place = _Table(metadata, _unpack("<I", metadata)).place(_BODY_LENGTH)
+    length = _unpack("<q", metadata, place) if place else 0
     if length < 0:
-        raise InvalidRequest("the body is not an Arrow IPC stream: a message cannot be read")
+        raise InvalidRequest(_UNREADABLE)
     return length
 
 
 def _refuse_inflated(metadata: memoryview, body: memoryview) -> None:
     """Refuse a message that unpacks to too much. Each compressed buffer begins with its unpacked length."""
-    try:
-        unpacked = sum(_unpacked(metadata, body))
-    except (struct.error, ValueError) as e:
-        raise InvalidRequest("the body is not an Arrow IPC stream: a message cannot be read") from e
+    unpacked = sum(_unpacked(metadata, body))
     if unpacked > MOST_BYTES:
         raise InvalidRequest(
             f"a record batch unpacks to {unpacked >> 20} MiB, more than the {MOST_BYTES >> 20} MiB that one may have; "
@@ -120,7 +114,7 @@ def _unpacked(metadata: memoryview, body: memoryview) -> list[int]:
     vector = start + _unpack("<I", metadata, start)
     sizes = []
     for i in range(_unpack("<I", metadata, vector)):
-        offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * i)
+        offset, length = (_unpack("<q", metadata, vector + at + 16 * i) for at in (4, 12))
         if length >= 8 and offset >= 0:
             # -1 means that this buffer is not compressed.
             size = _unpack("<q", body, offset)
@@ -136,7 +130,7 @@ class _Table:
         self._start = start
         self._offsets = start - _unpack("<i", data, start)
         if self._offsets < 0:
-            raise ValueError("an offset before the beginning")
+            raise InvalidRequest(_UNREADABLE)
 
     def place(self, field: int) -> int | None:
         """The position of a field's value; None if it is omitted."""
@@ -144,7 +138,7 @@ class _Table:
             return None
         offset = _unpack("<H", self._data, self._offsets + 4 + 2 * field)
         if self._start + offset >= len(self._data):
-            raise ValueError("an offset after the end")
+            raise InvalidRequest(_UNREADABLE)
         return self._start + offset if offset else None
 
     def table(self, field: int) -> "_Table | None":
@@ -153,5 +147,8 @@ class _Table:
 
 
 def _unpack(form: str, data: memoryview, place: int = 0) -> int:
-    number: int = struct.unpack_from(form, data, place)[0]
+    try:
+        number: int = struct.unpack_from(form, data, place)[0]
+    except struct.error as e:
+        raise InvalidRequest(_UNREADABLE) from e
     return number
