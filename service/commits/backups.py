@@ -21,7 +21,7 @@ DELETE = "DELETE_BACKUP"
 _HOUR_MS = 3_600_000
 _NAME = re.compile(r"backup-(\d{8}T\d{9})Z-([a-z_]+)-[0-9a-f]{8}")
 _TIME = "%Y%m%dT%H%M%S%f"
-_SHOWN = 5
+_MOST_SHOWN = 5
 # The end of the year 9999; a backup that is kept for longer has no end.
 _LAST_MS = 253_402_300_799_999
 
@@ -102,7 +102,7 @@ def find(table: Table, name: str) -> Backup:
     known = {backup.name: backup for backup in backups_of(table)}
     if name in known:
         return known[name]
-    newest = f"its newest are {', '.join(list(known)[:_SHOWN])}" if known else "it has none"
+    newest = f"its newest are {', '.join(list(known)[:_MOST_SHOWN])}" if known else "it has none"
     near, hint = did_you_mean(name, known, newest)
     raise BackupNotFound(
         f"table {table.name.table!r} has no backup {name[:80]!r}; {hint}", field="name", suggestion=near

@@ -31,7 +31,7 @@ MAKE = "CREATE_TABLE"
 # Changes that are not built on a snapshot, so that another snapshot does not stop them.
 _UNFENCED = frozenset({MAKE, *STEPS})
 NO_SNAPSHOT = 0
-_NOTE_THREADS = 4
+_RECORDING_THREADS = 4
 
 
 class Batches:
@@ -45,12 +45,12 @@ class Batches:
         self._pauses_s = pauses_s
         self.unresolved: set[str] = set()
         """Batches of ours that are over, but have not ended in the ledger; `resolve` looks them up."""
-        self._notes = ThreadPoolExecutor(_NOTE_THREADS, thread_name_prefix="firn-notes")
-        self._notes_in_progress: dict[str, Future[None]] = {}
+        self._recording = ThreadPoolExecutor(_RECORDING_THREADS, thread_name_prefix="firn-recording")
+        self._being_recorded: dict[str, Future[None]] = {}
 
     def close(self) -> None:
         """Start no more writes to the ledger in the background; those in progress finish."""
-        self._notes.shutdown(wait=False)
+        self._recording.shutdown(wait=False)
 
     def begin(
         self,
@@ -69,27 +69,29 @@ class Batches:
         whose = {call.key.id: request_id for call, request_id in zip(calls, ids, strict=True) if call.key}
         self._ledger.begin(NewBatch(batch, name, table_uuid, operation, ids, records, keys, whose, shares, undoes))
 
-    def in_background(self, note: Callable[[], None]) -> "Future[None]":
+    def in_background(self, record: Callable[[], None]) -> "Future[None]":
         """Write to the ledger on another thread; ShuttingDown after `close`."""
         try:
-            return self._notes.submit(note)
+            return self._recording.submit(record)
         except RuntimeError as e:
             raise ShuttingDown("the service is stopping; send this request to it again once it is back") from e
 
     def must_be_ours(self, batch: str) -> None:
         """Raise what kept a batch from being recorded, or CommitConflict if another instance has taken it over."""
-        if note := self._notes_in_progress.get(batch):
-            note.result()
+        if recording := self._being_recorded.get(batch):
+            recording.result()
         if self._ledger.owners.shared and not self._ledger.is_ours(batch):
             raise CommitConflict("another instance took this change over, as it could not see us; send it again")
 
-    def run_noted(self, batch: str, note: Callable[[], None], table: Table, change: Callable[[str], int]) -> int:
+    def run_while_recorded(
+        self, batch: str, record: Callable[[], None], table: Table, change: Callable[[str], int]
+    ) -> int:
         """Run a change while it is recorded; returns its snapshot, also if it failed after its commit."""
-        written = self._notes_in_progress[batch] = self.in_background(note)
+        recorded = self._being_recorded[batch] = self.in_background(record)
         try:
             return change(batch)
         except Exception as e:
-            if written.exception() is not None:
+            if recorded.exception() is not None:
                 raise  # nothing was committed
             if isinstance(e, TableChanged):  # nothing was committed either
                 self.end(batch, None)
@@ -98,7 +100,7 @@ class Batches:
             assert made is not None
             return made.snapshot_id
         finally:
-            del self._notes_in_progress[batch]
+            del self._being_recorded[batch]
 
     def committed_despite(self, failure: Exception, batch: str, table: Table) -> Table:
         """The table, if a batch whose change failed was committed all the same; else the failure is raised.
@@ -163,11 +165,11 @@ class Batches:
 
         KeyBusy while another instance works on it.
         """
-        noted = self._ledger.find(batch)
-        if noted is not None and noted.state in UNFINISHED:
-            self._resolve(noted)
-            noted = self._ledger.find(batch)
-        return noted if noted is not None and noted.state == "done" else None
+        found = self._ledger.find(batch)
+        if found is not None and found.state in UNFINISHED:
+            self._resolve(found)
+            found = self._ledger.find(batch)
+        return found if found is not None and found.state == "done" else None
 
     def resolve(self) -> None:
         """Look up our unresolved batches."""
@@ -181,27 +183,27 @@ class Batches:
 
     def recover(self) -> int:
         """Look up the batches that instances which are gone left unfinished; returns how many there were."""
-        left = [noted for noted in self._ledger.unfinished() if self._ledger.owners.gone(noted.owner)]
-        for noted in left:
+        left = [batch for batch in self._ledger.unfinished() if self._ledger.owners.gone(batch.owner)]
+        for batch in left:
             try:
-                self._resolve(noted)
+                self._resolve(batch)
             except KeyBusy:
-                log.info("another instance works on batch %s of %s", noted.batch, noted.table)
+                log.info("another instance works on batch %s of %s", batch.batch, batch.table)
             except Exception as e:  # one unreadable table must not keep the others from being served
-                log.error("it cannot be read whether batch %s of %s was committed: %s", noted.batch, noted.table, e)
+                log.error("it cannot be read whether batch %s of %s was committed: %s", batch.batch, batch.table, e)
         return len(left)
 
-    def _resolve(self, noted: Batch) -> None:
+    def _resolve(self, batch: Batch) -> None:
         """Find out how a batch ended, and record it."""
         owners = self._ledger.owners
-        if noted.owner != owners.me and not owners.gone(noted.owner):
+        if batch.owner != owners.me and not owners.gone(batch.owner):
             raise KeyBusy
-        if owners.shared and (noted.owner != owners.me or noted.state == TAKEN):
-            self._take_over(noted)
+        if owners.shared and (batch.owner != owners.me or batch.state == TAKEN):
+            self._take_over(batch)
         else:
-            self._settle(noted)
+            self._settle(batch)
 
-    def _take_over(self, noted: Batch) -> None:
+    def _take_over(self, batch: Batch) -> None:
         """Resolve a batch whose owner we cannot see, though its JVM may still be about to commit.
 
         The owner checks that the batch is its own after it has built its commit on the newest snapshot. So we first
@@ -209,34 +211,34 @@ class Batches:
         because it is not built on that snapshot, and one that it builds later fails its check. Only then is the
         table's history final.
         """
-        with self._ledger.owners.table(noted.table_uuid):
-            if not self._ledger.take_over(noted):
+        with self._ledger.owners.table(batch.table_uuid):
+            if not self._ledger.take_over(batch):
                 raise KeyBusy("another instance works on a request with this key")
-            self.unresolved.add(noted.batch)
-            if noted.operation not in _UNFENCED:
+            self.unresolved.add(batch.batch)
+            if batch.operation not in _UNFENCED:
                 with suppress(TableNotFound):
-                    self._catalog.fence(self._locator.find(noted.table, noted.table_uuid), noted.batch)
-            self._settle(noted)
-        self.unresolved.discard(noted.batch)
-        log.warning("took over batch %s of %s from an instance that is gone", noted.batch, noted.table)
+                    self._catalog.fence(self._locator.find(batch.table, batch.table_uuid), batch.batch)
+            self._settle(batch)
+        self.unresolved.discard(batch.batch)
+        log.warning("took over batch %s of %s from an instance that is gone", batch.batch, batch.table)
 
-    def _settle(self, noted: Batch) -> None:
+    def _settle(self, batch: Batch) -> None:
         """Look a batch up in its table, and record its end."""
-        if noted.operation in STEPS:  # if no step is in progress, it has ended: both are in one transaction
-            self._locator.settle_step(noted.table_uuid, noted.batch)
+        if batch.operation in STEPS:  # if no step is in progress, it has ended: both are in one transaction
+            self._locator.settle_step(batch.table_uuid, batch.batch)
             return
         made: int | None = None
         with suppress(TableNotFound):
-            if noted.operation == MAKE:
-                if self._catalog.load(noted.table).properties.get(BATCH_PROPERTY) == noted.batch:
+            if batch.operation == MAKE:
+                if self._catalog.load(batch.table).properties.get(BATCH_PROPERTY) == batch.batch:
                     made = NO_SNAPSHOT
             else:
-                table = self._locator.find(noted.table, noted.table_uuid)
-                if snapshot := table.committed_by(noted.batch):
+                table = self._locator.find(batch.table, batch.table_uuid)
+                if snapshot := table.committed_by(batch.batch):
                     made = snapshot.snapshot_id
-                elif altered_by(table, noted.batch):
+                elif altered_by(table, batch.batch):
                     made = NO_SNAPSHOT
-        self._ledger.end(noted.batch, made)
+        self._ledger.end(batch.batch, made)
 
 
 def store_answer(ledger: Ledger, key: IdempotencyKey, answer: bytes) -> bytes:

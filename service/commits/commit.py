@@ -76,7 +76,7 @@ class Commits:
         self._listeners.append(listener)
 
     def notify(self, table: Table) -> None:
-        """Call the listeners: a commit of this table was made and answered."""
+        """Call the listeners: a commit of this table was made, and its responses sent."""
         for listener in self._listeners:
             listener(table.name, table.uuid)
 
@@ -140,10 +140,10 @@ class Commits:
         def attempt() -> tuple[str, int]:
             batch, started = _new_batch(), time.monotonic()
 
-            def note() -> None:
+            def record() -> None:
                 self.batches.begin(batch, table, operation, calls, records, shares())
 
-            snapshot_id = self.batches.run_noted(batch, note, table, change)
+            snapshot_id = self.batches.run_while_recorded(batch, record, table, change)
             self._metrics.committed(operation, time.monotonic() - started)
             return batch, snapshot_id
 

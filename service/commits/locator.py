@@ -32,7 +32,7 @@ class TableLocator:
 
     def settle(self, record: TableRecord) -> None:
         """Record in the ledger whether the table's step in progress happened."""
-        self.note(record, self.happened(record))
+        self.record_end(record, self.happened(record))
 
     def settle_step(self, table_uuid: str, batch: str) -> None:
         """Settle the step of a batch, if it is still in progress."""
@@ -45,7 +45,7 @@ class TableLocator:
         is_drop = record.step is not None and record.step.kind == DROP
         return self._uuid_at(dropped_table_name(record.uuid) if is_drop else record.to) == record.uuid
 
-    def note(self, record: TableRecord, happened: bool) -> None:
+    def record_end(self, record: TableRecord, happened: bool) -> None:
         """Record the end of a step. A restored table's schedules follow it unless another table has its old name."""
         restored = record.step is not None and record.step.kind == RESTORE
         follow = not restored or record.to == record.name or self._uuid_at(record.name) is None

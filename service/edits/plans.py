@@ -33,8 +33,8 @@ from service.ledger.undos import UndoNotes
 from service.model.row_marks import RowShares, assign_rows, row_marks
 
 # With more derived columns, a row is read with all of them as they are, or with none.
-_FEW = 4
-_ONCE = "DEDUPLICATE"
+_MOST_COMBINED = 4
+_DEDUPLICATE = "DEDUPLICATE"
 
 
 @dataclass(frozen=True)
@@ -69,33 +69,30 @@ class UndoPlanner:
     def commits(self) -> list[Commit]:
         return lineage(self.table)
 
-    def undos(self) -> dict[str, UndoneChange]:
-        """The table's UNDOs that were not undone themselves, by batch."""
-        return standing_undos(self.table, self.notes)
-
     def plan(self, target: UndoTarget) -> UndoPlan:
         """What to look at to undo a change; raises UndoTooLate if some of it is gone."""
         files, moves, after = self._files_of_change(target)
-        effective = self._effective(target, after)
-        traced = trace(files.paths, self._steps(after))
+        effective = self._later_changes(target, after)
+        traced = trace(files.paths, self._traced_commits(after))
         suspects = self._suspects(moves, traced, effective)
         base = base_of(self.table)
         if not traced.files <= base.rows.keys():
             raise self._too_late(target, "a later state of the table")
         came = self._rows_that_came(target, files)
-        alone = traced.files == files.paths and not suspects
-        untouched = came is files and not moves.removed and alone and not base.has_deletes
+        untouched = (came is files and traced.files == files.paths) and not (
+            moves.removed or suspects or base.has_deletes
+        )
         changes = [c for c in self.commits if c.snapshot_id == target.batch.snapshot_id]  # none if it has expired
-        went = self._went(target, changes[0], "the state before it") if changes else None
-        keys = self._keys(target, effective) if moves.removed else ()
-        added, removed = self._since(files.snapshot_id, base) if keys else (frozenset(), frozenset())
+        went = self._removed_files(target, changes[0], "the state before it") if changes else None
+        keys = self._keys([*changes, *effective]) if moves.removed else ()
+        added, removed = self._differing_files(files.snapshot_id, base) if keys else (frozenset(), frozenset())
         reversal = UndoReversal(
             base,
             self.table.schema,
             ChangedRows(came if isinstance(came, pa.Table) or came.paths else None, went),
             traced.files,
             untouched,
-            tuple(self._did(target, commit) for commit in suspects),
+            tuple(self._changed_rows(target, commit) for commit in suspects),
             keys,
             SnapshotFiles(base.snapshot_id or 0, added),
             SnapshotFiles(files.snapshot_id, removed),
@@ -105,45 +102,43 @@ class UndoPlanner:
         return UndoPlan(reversal, suspects, effective)
 
     def _suspects(self, moves: FileChanges, traced: Traced, later: Sequence[Commit]) -> tuple[Commit, ...]:
-        """The later commits to compare with what the change did: they removed files that its rows were in, or concern
+        """The later commits to compare with the change, because they removed files that its rows were in, or concern
         equal rows in any file."""
         met = {step.snapshot_id for step in traced.suspects}
         # It is chance which of equal rows a DEDUPLICATE leaves; what a restore brings back lies in files of its own.
-        once = self.notes.among(_ONCE, [c.batch for c in later if c.batch and c.removes]) if moves.added else set()
+        removing = [c.batch for c in later if c.batch and c.removes] if moves.added else []
+        once = self.notes.among(_DEDUPLICATE, removing)
         return tuple(c for c in later if c.snapshot_id in met or c.batch in once or (c.restores and moves.removed))
 
     def names(self, commit: Commit) -> list[str]:
         """The request ids behind a commit."""
         return (self.notes.ids_of(commit.batch) if commit.batch else []) or [f"snapshot {commit.snapshot_id}"]
 
-    def bringers(self, target: UndoTarget, plan: UndoPlan, met: pa.Table) -> list[str]:
+    def adding_requests(self, target: UndoTarget, plan: UndoPlan, met: pa.Table) -> list[str]:
         """The ids of the requests that brought rows, as far as they are known."""
         rows, paths = met.drop_columns([met.column_names[-1]]), frozenset(met.column(met.num_columns - 1).to_pylist())
-        added_by_id = files_by_snapshot(self.table, paths)
-        known = {commit.snapshot_id for commit in self.commits}
-        found: list[str] = []
-        expired = set(added_by_id.values()) - known
-        for batch in self.notes.by_snapshots(self.table.uuid, expired).values():
-            found += batch.request_ids
+        expired = set(files_by_snapshot(self.table, paths).values()) - {commit.snapshot_id for commit in self.commits}
+        batches = self.notes.by_snapshots(self.table.uuid, expired).values()
+        found = [request_id for batch in batches for request_id in batch.request_ids]
         laters = [c for c in plan.later if not c.leaves_rows]
-        dids = [self._did(target, commit) for commit in laters]
-        for n in who_brought(self.session, plan.reversal, rows, dids):
-            found += self._bringers_of(laters[n], dids[n], rows)
+        changed = [self._changed_rows(target, commit) for commit in laters]
+        for n in who_brought(self.session, plan.reversal, rows, changed):
+            found += self._adding_requests_of(laters[n], changed[n], rows)
         return found
 
-    def _bringers_of(self, commit: Commit, did: ChangedRows, rows: pa.Table) -> list[str]:
+    def _adding_requests_of(self, commit: Commit, changes: ChangedRows, rows: pa.Table) -> list[str]:
         """Of the requests that share a commit, those that brought some of the rows."""
         names = self.names(commit)
         shared = self.notes.shares(commit.batch) if commit.batch and len(names) > 1 else None
         columns = current_names(self.table, shared.schema_id) if shared else None
-        if shared is None or columns is None or not isinstance(did.came, SnapshotFiles):
+        if shared is None or columns is None or not isinstance(changes.came, SnapshotFiles):
             return names
         # A column that was added since may be computed in some of them and null in others.
         both = [name for name in columns.values() if name is not None]
-        owner = self._owners(shared, did.came, columns)
+        owner = self._requests_of_rows(shared, changes.came, columns)
         if owner is None or not both:
             return names
-        brought, wanted = row_marks(self._read(did.came).select(both)), set(row_marks(rows.select(both)))
+        brought, wanted = row_marks(self._read(changes.came).select(both)), set(row_marks(rows.select(both)))
         return [names[n] for n in sorted({o for o, mark in zip(owner, brought, strict=True) if mark in wanted})]
 
     def _files_of_change(self, target: UndoTarget) -> tuple[SnapshotFiles, FileChanges, list[Commit]]:
@@ -170,7 +165,7 @@ class UndoPlanner:
         columns = current_names(self.table, shared.schema_id) if shared else None
         if shared is None or columns is None:
             raise self._too_late(target, "what says which rows of its batch were its own")
-        owner = self._owners(shared, files, columns)
+        owner = self._requests_of_rows(shared, files, columns)
         if owner is None:
             raise self._too_late(target, "the rows of its batch as they were written")
         mine = [request_id == target.request_id for request_id in batch.request_ids]
@@ -181,7 +176,9 @@ class UndoPlanner:
         schema_id, names = self.table.schema_id, list(self.table.schema.names)
         return read_files(self.session, self.table.spark_name, files, schema_id, names)
 
-    def _owners(self, shared: RowShares, files: SnapshotFiles, columns: Mapping[str, str | None]) -> list[int] | None:
+    def _requests_of_rows(
+        self, shared: RowShares, files: SnapshotFiles, columns: Mapping[str, str | None]
+    ) -> list[int] | None:
         """For each row of a shared batch, which request brought it. Derived columns may have been null.
 
         `columns` maps those that the batch was written under, and its marks made of, to their names now.
@@ -190,27 +187,26 @@ class UndoPlanner:
         now = {d.column for d in self.table.derived}
         derived = [name for name, called in columns.items() if called in now]
         empty: Iterable[tuple[str, ...]] = [(), tuple(derived)]
-        if len(derived) <= _FEW:
+        if len(derived) <= _MOST_COMBINED:
             empty = itertools.chain.from_iterable(itertools.combinations(derived, n) for n in range(len(derived) + 1))
         return assign_rows(shared, (row_marks(_without(written, names)) for names in empty))
 
-    def _effective(self, target: UndoTarget, after: Sequence[Commit]) -> tuple[Commit, ...]:
+    def _later_changes(self, target: UndoTarget, after: Sequence[Commit]) -> tuple[Commit, ...]:
         """The later commits that changed rows and were not undone."""
         batches = [commit.batch for commit in after if commit.batch]
-        undos = self.undos()
+        undos = standing_undos(self.table, self.notes)
         taken_back = {undone.batch for undone in undos.values()}
         requests = {b: len(self.notes.ids_of(b)) for b in taken_back if b in batches}
         idle = without_effect([*batches, target.batch.batch], undos, requests)
         return tuple(c for c in after if not c.leaves_rows and c.batch not in idle)
 
-    def _keys(self, target: UndoTarget, later: Sequence[Commit]) -> tuple[tuple[str, ...], ...]:
+    def _keys(self, commits: Sequence[Commit]) -> tuple[tuple[str, ...], ...]:
         """The keys by which rows that come back must equal no other: the primary key, and keys of UPSERTs."""
-        own = [c for c in self.commits if c.snapshot_id == target.batch.snapshot_id]
-        found = [self.table.schema.primary_key, *(upsert_keys(self.table, commit) for commit in [*own, *later])]
+        found = [self.table.schema.primary_key, *(upsert_keys(self.table, commit) for commit in commits)]
         names = set(self.table.schema.names)
         return tuple(dict.fromkeys(keys for keys in found if keys and names.issuperset(keys)))
 
-    def _since(self, snapshot_id: int, base: EditBase) -> tuple[frozenset[str], frozenset[str]]:
+    def _differing_files(self, snapshot_id: int, base: EditBase) -> tuple[frozenset[str], frozenset[str]]:
         """The files that only the table has, and those that only an earlier state had; all of them if there may be
         delete files."""
         then, now = frozenset(f.path for f in list_files(self.table, snapshot_id).data), frozenset(base.rows)
@@ -218,13 +214,14 @@ class UndoPlanner:
             return now, then
         return now - then, then - now
 
-    def _did(self, target: UndoTarget, commit: Commit) -> ChangedRows:
-        """What a later commit did, to be read; raises UndoTooLate if the state before it is gone."""
+    def _changed_rows(self, target: UndoTarget, commit: Commit) -> ChangedRows:
+        """What a later commit changed, to be read; raises UndoTooLate if the state before it is gone."""
         added = frozenset(self._moved(commit).added)
         came = SnapshotFiles(commit.snapshot_id, added) if added else None
-        return ChangedRows(came, self._went(target, commit, "the state before a later change"), commit.restores)
+        went = self._removed_files(target, commit, "the state before a later change")
+        return ChangedRows(came, went, commit.restores)
 
-    def _went(self, target: UndoTarget, commit: Commit, before: str) -> SnapshotFiles | None:
+    def _removed_files(self, target: UndoTarget, commit: Commit, before: str) -> SnapshotFiles | None:
         """The files that a commit removed, in the state before it; UndoTooLate if that is gone."""
         removed, parent = frozenset(self._moved(commit).removed), commit.parent_id
         if not removed:
@@ -233,10 +230,10 @@ class UndoPlanner:
             raise self._too_late(target, before)
         return SnapshotFiles(parent, removed)
 
-    def _steps(self, after: Sequence[Commit]) -> Iterator[TracedCommit]:
+    def _traced_commits(self, after: Sequence[Commit]) -> Iterator[TracedCommit]:
         """The commits that may have moved rows, or have brought back what another of them deleted."""
         batches = {commit.batch for commit in after}
-        undos = {batch for batch, undone in self.undos().items() if undone.batch in batches}
+        undos = {batch for batch, undone in standing_undos(self.table, self.notes).items() if undone.batch in batches}
         for commit in after:
             brings_back = commit.restores or commit.batch in undos
             if commit.removes or brings_back:

@@ -29,12 +29,12 @@ from service.settings import EditSettings
 
 OPERATION = "UNDO"
 _HOUR_MS = 3_600_000
-_NAMED = 20
+_MOST_NAMED = 20
 REASON = "UNDO may need it"
 # Every commit pays for the snapshots that there are.
 _MOST_STATES = 100
 # Changes that leave every row as it is.
-_OF_LAYOUT = ("COMPACT", "REPARTITION")
+_LAYOUT_ONLY = ("COMPACT", "REPARTITION")
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Undos:
     def _target(self, table: Table, request_id: str, snapshot_id: int | None) -> UndoTarget:
         """The change that is meant; raises if it cannot be undone."""
         batch = self._batch(table, request_id, snapshot_id)
-        if batch.operation in _OF_LAYOUT:
+        if batch.operation in _LAYOUT_ONLY:
             raise InvalidRequest(
                 f"request {request_id!r} was a {batch.operation}, which changed no row; there is nothing to undo",
                 field="request_id",
@@ -152,15 +152,15 @@ class Undos:
         done = [b for b in found if b.state == "done" and b.snapshot_id not in (None, NO_SNAPSHOT)]
         if snapshot_id is not None:
             done = [b for b in done if b.snapshot_id == snapshot_id]
-        if len(done) == 1 or (done and all(b.operation in _OF_LAYOUT for b in done)):
+        if len(done) == 1 or (done and all(b.operation in _LAYOUT_ONLY for b in done)):
             return done[0]
         if done:
             ids = [b.snapshot_id for b in done]
             raise InvalidRequest(
                 f"request id {request_id!r} was given to {len(done)} changes of table {table.name.table!r}; say which "
-                f"by snapshot_id: {', '.join(map(str, ids[-_NAMED:]))}",
+                f"by snapshot_id: {', '.join(map(str, ids[-_MOST_NAMED:]))}",
                 field="snapshot_id",
-                details={"snapshot_ids": ids[-_NAMED:]},
+                details={"snapshot_ids": ids[-_MOST_NAMED:]},
             )
         if found and snapshot_id is None:
             what = f"was a {found[-1].operation} that changed no row of table {table.name.table!r}"
@@ -168,7 +168,7 @@ class Undos:
         made = "" if snapshot_id is None else f" that made snapshot {snapshot_id}"
         raise RequestNotFound(
             f"no change of table {table.name.table!r}{made} has the request id {request_id[:200]!r}; it is the "
-            "metadata.request_id of the change's answer, and HISTORY lists those there are",
+            "metadata.request_id of the change's response, and HISTORY lists them",
             field="request_id",
         )
 
@@ -193,13 +193,13 @@ class Undos:
         if ids or missing:
             what.append("later changes touched its rows")
         if found.met is not None:
-            ids += planner.bringers(target, plan, found.met)
+            ids += planner.adding_requests(target, plan, found.met)
             what.append("rows that would come back meet later rows with the same key")
         if not what:
             refuse_missing_required(planner.table, OPERATION, found.lacking)
             return
         named = list(dict.fromkeys(ids))
-        who = ", ".join(named[:_NAMED]) or "which is no longer known"
+        who = ", ".join(named[:_MOST_NAMED]) or "which is no longer known"
         raise UndoConflict(
             f"request {target.request_id!r} cannot be undone: {' and '.join(what)} ({who}); undo those first, newest "
             "first, or change the rows by UPDATE or DELETE",

@@ -162,7 +162,7 @@ class TableLife:
 
     def _end(self, record: TableRecord, batch: str, happened: bool) -> None:
         try:
-            self._locator.note(record, happened)
+            self._locator.record_end(record, happened)
         except FirnError as e:  # the catalog says what happened, not the ledger
             self._commits.batches.unresolved.add(batch)
             log.error("the end of batch %s could not be recorded yet: %s", batch, e.message)

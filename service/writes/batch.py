@@ -104,7 +104,7 @@ class WriteBatches:
         if stored:
             self.commits.batches.end(done.batch, done.snapshot_id, stored, (table.uuid, count))
         for entry, body in zip(done.entries, bodies, strict=True):
-            entry.answer.set_result(body)
+            entry.response.set_result(body)
         if not stored:
             self.commits.batches.end_in_background(done.batch, done.snapshot_id, (table.uuid, count))
         self.commits.notify(table)
@@ -142,4 +142,4 @@ class WriteBatches:
 def refuse(entries: Sequence[PendingWrite], failure: Exception) -> None:
     """End entries with a failure."""
     for entry in entries:
-        entry.answer.set_exception(failure)
+        entry.response.set_exception(failure)

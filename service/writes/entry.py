@@ -36,14 +36,14 @@ SMALL = 1000
 
 @dataclass(eq=False)
 class PendingWrite:
-    """A WRITE, checked against `table`, which is as it was last seen. `answer` becomes the body or a FirnError."""
+    """A WRITE, checked against `table`, which is as it was last seen. `response` becomes the body or a FirnError."""
 
     name: TableName
     call: Call
     records: list[Any]
     size: int
     reply: Reply
-    answer: "Future[bytes]" = field(default_factory=Future)
+    response: "Future[bytes]" = field(default_factory=Future)
     count: int = 0
     table: Table | None = None
     columns: dict[str, list[Any]] | pa.Table | None = None

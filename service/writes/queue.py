@@ -23,20 +23,20 @@ class Queue:
         self._changed = threading.Condition()
         self._waiting: deque[PendingWrite] = deque()
         self._requested = False
-        self._last = 0
-        self._last_answered = 0.0
+        self._last_count = 0
+        self._last_done_at = 0.0
 
     def add(self, entry: PendingWrite) -> None:
         with self._changed:
             self._waiting.append(entry)
             first, self._requested = not self._requested, True
-            if not first and len(self._waiting) >= self._last:
+            if not first and len(self._waiting) >= self._last_count:
                 self._changed.notify_all()
         if first:
             self._request_lock()
 
     def take(self) -> list[PendingWrite]:
-        """The next batch, once the lock is held; it may wait some milliseconds for clients that were just answered."""
+        """The next batch, once the lock is held; it may wait some milliseconds for clients that just got a response."""
         with self._changed:
             self._linger()
             batch: list[PendingWrite] = []
@@ -49,10 +49,10 @@ class Queue:
                 batch.append(self._waiting.popleft())
             return batch
 
-    def done(self, answered: int) -> None:
-        """A batch was answered. If others wait, request the lock for them."""
+    def done(self, count: int) -> None:
+        """A batch of this many has its responses. If others wait, request the lock for them."""
         with self._changed:
-            self._last, self._last_answered = answered, time.monotonic()
+            self._last_count, self._last_done_at = count, time.monotonic()
             again = self._requested = bool(self._waiting)
         if again:
             self._request_lock()
@@ -68,11 +68,11 @@ class Queue:
             return not self._requested
 
     def _linger(self) -> None:
-        """Wait for clients that were answered together: they come back one shortly after the other."""
-        expected = min(self._last, self._settings.batch_requests)
+        """Wait for clients that got their responses together: they come back one shortly after the other."""
+        expected = min(self._last_count, self._settings.batch_requests)
         if expected < 2 or not self._settings.group_commit:
             return
-        until = self._last_answered + self._settings.linger_ms / 1000
+        until = self._last_done_at + self._settings.linger_ms / 1000
         while len(self._waiting) < expected:
             left = until - time.monotonic()
             if left <= 0:

@@ -64,14 +64,14 @@ class Writes:
             seen = self._seen.get(name)
         if seen is None or call.earlier or not 0 < len(records) <= SMALL:
             self._check_later(entry)
-            return entry.answer
+            return entry.response
         try:
             entry.fit(seen)
         except FirnError:  # the table may have changed since
             self._check_later(entry)
         else:
             self._queue(entry)
-        return entry.answer
+        return entry.response
 
     @property
     def waiting(self) -> int:
@@ -97,7 +97,7 @@ class Writes:
     def _check(self, entry: PendingWrite) -> None:
         """Check an entry against the table as it is now."""
         if earlier := self._commits.earlier_batch(entry.call):
-            return self._answer_again(entry, earlier)
+            return self._respond_again(entry, earlier)
         table = self._load(entry.name)
         seen = entry.table
         if seen is None or (table.uuid, table.schema_id) != (seen.uuid, seen.schema_id):
@@ -108,7 +108,7 @@ class Writes:
         entry.table = table
         if not entry.count:
             body = entry.reply(WriteOutcome(0, table.current_snapshot_id, 0, 0, NOT_CHECKED))
-            entry.answer.set_result(self._commits.store_answer(entry.call, body))
+            entry.response.set_result(self._commits.store_answer(entry.call, body))
         else:
             self._queue(entry)
 
@@ -127,13 +127,13 @@ class Writes:
         with self._lock:
             self._seen.pop(name, None)
 
-    def _answer_again(self, entry: PendingWrite, earlier: Batch) -> None:
-        """Answer an entry whose records were committed by an earlier attempt with its key, which was not answered."""
+    def _respond_again(self, entry: PendingWrite, earlier: Batch) -> None:
+        """Respond to an entry that an earlier attempt with its key committed, which got no response."""
         written = WriteOutcome(len(entry.records), earlier.snapshot_id, earlier.requests, earlier.records, NOT_CHECKED)
         body = entry.reply(written)
         if entry.call.key:
             self._commits.batches.end(earlier.batch, earlier.snapshot_id, {entry.call.key.id: body})
-        entry.answer.set_result(body)
+        entry.response.set_result(body)
 
     def _queue(self, entry: PendingWrite) -> None:
         assert entry.table is not None
@@ -179,7 +179,7 @@ class Writes:
             for done in committed:
                 self._batches.respond(done)
         except Exception as e:
-            refuse([entry for entry in entries if not entry.answer.done()], e)
+            refuse([entry for entry in entries if not entry.response.done()], e)
         finally:
             queue.done(len(entries))
         if entries and not committed:

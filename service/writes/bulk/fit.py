@@ -53,7 +53,7 @@ def converter(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Con
     cast = _cast(source, kind)
     if cast is None:
         raise _lossy(source, kind)
-    return _exactly(partial(cast, target), kind)
+    return partial(_exactly, partial(cast, target), kind)
 
 
 def first_failure(array: pa.Array, works: Callable[[pa.Array], Any]) -> int:
@@ -75,17 +75,12 @@ def _lossy(source: pa.DataType, kind: ColumnType) -> InvalidValue:
     )
 
 
-def _exactly(cast: Convert, kind: ColumnType) -> Convert:
-    def fit(array: pa.Array) -> pa.Array:
-        try:
-            return cast(array)
-        except pa.ArrowInvalid:
-            value = array[first_failure(array, cast)]
-            raise InvalidValue(
-                f"{_show_value(value)} does not fit {kind} without loss; send a value that does"
-            ) from None
-
-    return fit
+def _exactly(cast: Convert, kind: ColumnType, array: pa.Array) -> pa.Array:
+    try:
+        return cast(array)
+    except pa.ArrowInvalid:
+        value = array[first_failure(array, cast)]
+        raise InvalidValue(f"{_show_value(value)} does not fit {kind} without loss; send a value that does") from None
 
 
 def _show_value(value: pa.Scalar) -> str:

@@ -37,9 +37,9 @@ from service.writes.bulk.target import target_schema
 log = logging.getLogger("firn.bulk")
 
 # How many times the files may be written, if the table changes in the meantime.
-_MOVES = 3
+_MOST_ATTEMPTS = 3
 # How many times larger than its limit a body may become when it is unpacked, as packed numbers and short texts do.
-_UNPACKED = 8
+_MOST_INFLATION = 8
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Bulk:
             return Loaded(staging.rows, earlier.snapshot_id, NOT_CHECKED)
         call.check()
         with self._jobs.begin(BULK, table, load.progress, call) as job:
-            for _ in range(_MOVES):
+            for _ in range(_MOST_ATTEMPTS):
                 try:
                     load.progress.phase = "writing"
                     files = self._move(table, staging, call)
@@ -152,7 +152,7 @@ class Bulk:
                     committed = self._commit(table, files, call, job)
                     break
                 except _TableAltered:
-                    table = self._followed(table)
+                    table = self._current(table)
             else:
                 raise _TableAltered(table)
         load.progress.phase = "done"
@@ -167,7 +167,7 @@ class Bulk:
         self._threads.shutdown(wait=False)
 
     def _stage(self, load: Load, decode: Decoder) -> None:
-        schema, most = load.table.schema, self.most_bytes * _UNPACKED
+        schema, most = load.table.schema, self.most_bytes * _MOST_INFLATION
         try:
             for batch in decode(load.body, schema):
                 if load.staging is None:
@@ -186,7 +186,7 @@ class Bulk:
         load.progress.bytes = load.body.size
         load.progress.phase = "staged"
 
-    def _followed(self, table: Table) -> Table:
+    def _current(self, table: Table) -> Table:
         """The table as it is now, if it has only gained derived columns; otherwise the load is refused."""
         now = self._catalog.load(table.name)
         if now.uuid != table.uuid or not only_derived_since(now.schema, table.schema, now.derived):

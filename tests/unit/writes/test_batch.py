@@ -65,7 +65,7 @@ class Bench(Desk):
     ) -> None:
         super().__init__(ledger_file, catalog=catalog, **parts)
         self.batches = WriteBatches(self.engine.as_engine, self.commits, FakeUpkeep(check_every).as_upkeep)
-        self.commits.batches._notes = self.noting = Notes()
+        self.commits.batches._recording = self.noting = Notes()
 
     def entry(self, *ids: int, key: str | None = None) -> PendingWrite:
         call = Call(f"r{ids}", IdempotencyKey("WRITE", ORDERS, key, f"print of {ids}") if key else None)
@@ -95,12 +95,12 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def told(entry: PendingWrite) -> list[Any]:
-    said: list[Any] = json.loads(entry.answer.result(0))
+    said: list[Any] = json.loads(entry.response.result(0))
     return said
 
 
 def failure(entry: PendingWrite) -> BaseException | None:
-    return entry.answer.exception(0)
+    return entry.response.exception(0)
 
 
 def guilty(*ids: int, kind: Callable[[str], Exception] = InvalidQuery) -> Callable[[Rows], None]:
@@ -156,7 +156,7 @@ def test_the_writes_of_a_batch_are_counted_and_the_one_that_is_due_is_told_of_sm
 def test_who_listens_is_told_of_each_commit_when_its_writes_are_answered(bench: Bench) -> None:
     told_of: list[int] = []
     entries = bench.entries(4)
-    bench.commits.when_committed(lambda name, uuid: told_of.append(sum(e.answer.done() for e in entries)))
+    bench.commits.when_committed(lambda name, uuid: told_of.append(sum(e.response.done() for e in entries)))
     bench.engine.writing = guilty(3)
     bench.commit(entries)
     assert told_of == [3, 4]
@@ -214,7 +214,7 @@ class TestTheNote:
                 known = bench.ledger.key(key.id) if key else None
                 stored.append((known.answer if known else None, done.result()))
 
-            entry.answer.add_done_callback(look)
+            entry.response.add_done_callback(look)
         bench.commit(entries)
         assert [kept for kept, _ in stored] == [stored[0][1], None, stored[2][1]]
         assert bench.notes()[0][0] == "done"
@@ -243,7 +243,7 @@ class TestTheNote:
                 assert known.answer is None
                 assert bench.commits.earlier_batch(bench.retry(entry.call.key)) is None
             else:
-                assert (known.batch, known.answer) == (made[entry.call.id], entry.answer.result(0))
+                assert (known.batch, known.answer) == (made[entry.call.id], entry.response.result(0))
 
 
 class TestGuilt:
@@ -438,7 +438,7 @@ class TestMoved:
         bench.catalog.evolve(ORDERS, WIDER)
         assert bench.commit(entries) == []
         assert bench.sent_back == entries
-        assert not any(e.answer.done() for e in entries)
+        assert not any(e.response.done() for e in entries)
         assert (bench.ids, bench.notes()) == ([], [("void", None)])
 
     def test_a_table_made_anew_sends_all_back(self, bench: Bench) -> None:
@@ -638,5 +638,5 @@ def test_no_thread_is_left_of_a_closed_one(bench: Bench) -> None:
     bench.commit(bench.entries(1))
     bench.commits.batches.close()
     wait_until(
-        lambda: not [t for t in threading.enumerate() if t in bench.commits.batches._notes._threads], 5, every=0.01
+        lambda: not [t for t in threading.enumerate() if t in bench.commits.batches._recording._threads], 5, every=0.01
     )
