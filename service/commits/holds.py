@@ -46,7 +46,7 @@ class SnapshotHolds:
     def keeps(self, table: Table) -> dict[int, str]:
         """All of a table's snapshots that must stay because of a hold, each with the reason."""
         with self._lock:
-            # Reads come last: of several reasons to keep a snapshot, a read is the one to give.
+            # Reads come last, so that a read is the reason to give if there are several.
             holds = sorted(self._tables.get(table.uuid, ()), key=lambda hold: not hold.and_later)
         in_order = [version.snapshot_id for version in history(table).versions] if holds else []
         kept: dict[int, str] = {}

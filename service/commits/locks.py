@@ -9,7 +9,7 @@ _CHECK_EVERY_S = 1.0
 
 
 class TableLocks:
-    """Locks by table UUID. Each has a queue, whose first holds the lock; it exists only while somebody is in it."""
+    """Locks by table UUID. Each has a queue, whose first holds the lock; it exists only while it is not empty."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

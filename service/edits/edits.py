@@ -20,7 +20,7 @@ from service.model.edits import ByFilter, ByKey, Edit
 from service.model.filters.pruning import uuid_expression
 from service.model.names import EDIT_PROPERTY
 
-# Rows that a dry run shows.
+# The most rows that a dry run shows.
 SHOWN = 20
 
 
@@ -63,9 +63,9 @@ class EditOutcome:
 
 
 PlanEdit = Callable[[Table], Edit]
-"""What a request means for a table as it is; raises if it cannot be done."""
+"""Returns what a request means for a table as it is now; raises if it cannot be done."""
 CheckEdit = Callable[[Edit, FoundRows], None]
-"""Raises if what was found must not be done."""
+"""Raises if an edit must not change the rows that were found."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Edits:
             options.token.check_table(table.uuid)
         if options.dry_run:
             return self._previewed(table, plan(table), options, call, check)
-        # If it has happened, it does not matter what the request would mean for the table now.
+        # If it has happened already, it does not matter what the request would mean for the table now.
         if earlier := self.commits.earlier_result(table, call):
             return _outcome(earlier, EditCounts())
         made, seen, edit = EditCounts(), table, plan(table)
@@ -121,7 +121,7 @@ class Edits:
 
 
 def _check(edit: Edit, found: FoundRows, check: CheckEdit, options: EditOptions) -> None:
-    """Raise if what was found must not be done."""
+    """Raise if the edit must not change the rows that were found."""
     check(edit, found)
     if found.outside is not None:
         raise InvalidRecord(
@@ -136,7 +136,7 @@ def _check(edit: Edit, found: FoundRows, check: CheckEdit, options: EditOptions)
 
 
 def base_of(current: Table, partition_filter: Any = None) -> EditBase:
-    """The state an edit is made on."""
+    """The state of the table that an edit builds on."""
     files = list_files(current).data
     return EditBase(
         current.spark_name,

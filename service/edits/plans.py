@@ -39,7 +39,7 @@ _DEDUPLICATE = "DEDUPLICATE"
 
 @dataclass(frozen=True)
 class UndoTarget:
-    """The change to be undone: one request of a batch."""
+    """The change to undo: one request of a batch."""
 
     batch: Batch
     request_id: str
@@ -58,7 +58,7 @@ class UndoPlan:
 
 @dataclass(frozen=True)
 class UndoPlanner:
-    """Plans for one table as it is, on a lent session."""
+    """Plans the UNDO of changes of one table, given as it is now, on a lent session."""
 
     table: Table
     notes: UndoNotes
@@ -70,7 +70,7 @@ class UndoPlanner:
         return lineage(self.table)
 
     def plan(self, target: UndoTarget) -> UndoPlan:
-        """What to look at to undo a change; raises UndoTooLate if some of it is gone."""
+        """What to read and compare to undo a change; raises UndoTooLate if some of it is gone."""
         files, moves, after = self._files_of_change(target)
         effective = self._later_changes(target, after)
         traced = trace(files.paths, self._traced_commits(after))
@@ -111,11 +111,11 @@ class UndoPlanner:
         return tuple(c for c in later if c.snapshot_id in met or c.batch in once or (c.restores and moves.removed))
 
     def names(self, commit: Commit) -> list[str]:
-        """The request ids behind a commit."""
+        """The ids of the requests that made a commit."""
         return (self.notes.ids_of(commit.batch) if commit.batch else []) or [f"snapshot {commit.snapshot_id}"]
 
     def adding_requests(self, target: UndoTarget, plan: UndoPlan, met: pa.Table) -> list[str]:
-        """The ids of the requests that brought rows, as far as they are known."""
+        """The ids of the requests that added rows, as far as they are known."""
         rows, paths = met.drop_columns([met.column_names[-1]]), frozenset(met.column(met.num_columns - 1).to_pylist())
         expired = set(files_by_snapshot(self.table, paths).values()) - {commit.snapshot_id for commit in self.commits}
         batches = self.notes.by_snapshots(self.table.uuid, expired).values()
@@ -127,7 +127,7 @@ class UndoPlanner:
         return found
 
     def _adding_requests_of(self, commit: Commit, changes: ChangedRows, rows: pa.Table) -> list[str]:
-        """Of the requests that share a commit, those that brought some of the rows."""
+        """The requests of a commit that added some of the rows."""
         names = self.names(commit)
         shared = self.notes.shares(commit.batch) if commit.batch and len(names) > 1 else None
         columns = current_names(self.table, shared.schema_id) if shared else None
@@ -142,7 +142,7 @@ class UndoPlanner:
         return [names[n] for n in sorted({o for o, mark in zip(owner, brought, strict=True) if mark in wanted})]
 
     def _files_of_change(self, target: UndoTarget) -> tuple[SnapshotFiles, FileChanges, list[Commit]]:
-        """The files that the change added, where they can be read; all it moved; and the commits after it."""
+        """The files that the change added, in a state that has them; all that it added or removed; the later commits."""
         snapshot_id = target.batch.snapshot_id
         assert snapshot_id is not None
         at = next((i for i, c in enumerate(self.commits) if c.snapshot_id == snapshot_id), None)
@@ -157,14 +157,14 @@ class UndoPlanner:
         return SnapshotFiles(reader, frozenset(added)), FileChanges(added), self.commits[at:]
 
     def _rows_that_came(self, target: UndoTarget, files: SnapshotFiles) -> SnapshotFiles | pa.Table:
-        """The rows that the change brought: all of its files, or of a shared batch its own."""
+        """The rows that the change added: all those of its files, or its own rows of a shared batch."""
         batch = target.batch
         if len(batch.request_ids) == 1:
             return files
         shared = self.notes.shares(batch.batch)
         columns = current_names(self.table, shared.schema_id) if shared else None
         if shared is None or columns is None:
-            raise self._too_late(target, "what says which rows of its batch were its own")
+            raise self._too_late(target, "the record of which rows of its batch were its own")
         owner = self._requests_of_rows(shared, files, columns)
         if owner is None:
             raise self._too_late(target, "the rows of its batch as they were written")
@@ -172,16 +172,16 @@ class UndoPlanner:
         return self._read(files).filter(pa.array([mine[n] for n in owner]))
 
     def _read(self, files: SnapshotFiles) -> pa.Table:
-        """The rows of some files as they are read now."""
+        """The rows of some files, with the columns that the table has now."""
         schema_id, names = self.table.schema_id, list(self.table.schema.names)
         return read_files(self.session, self.table.spark_name, files, schema_id, names)
 
     def _requests_of_rows(
         self, shared: RowShares, files: SnapshotFiles, columns: Mapping[str, str | None]
     ) -> list[int] | None:
-        """For each row of a shared batch, which request brought it. Derived columns may have been null.
+        """For each row of a shared batch, which request added it. Derived columns may have been null.
 
-        `columns` maps those that the batch was written under, and its marks made of, to their names now.
+        `columns` maps the names that the batch's columns had, from which its marks were made, to their names now.
         """
         written = read_files(self.session, self.table.spark_name, files, shared.schema_id, list(columns))
         now = {d.column for d in self.table.derived}
@@ -201,7 +201,7 @@ class UndoPlanner:
         return tuple(c for c in after if not c.leaves_rows and c.batch not in idle)
 
     def _keys(self, commits: Sequence[Commit]) -> tuple[tuple[str, ...], ...]:
-        """The keys by which rows that come back must equal no other: the primary key, and keys of UPSERTs."""
+        """The keys that must stay unique when rows come back: the primary key, and the keys of UPSERTs."""
         found = [self.table.schema.primary_key, *(upsert_keys(self.table, commit) for commit in commits)]
         names = set(self.table.schema.names)
         return tuple(dict.fromkeys(keys for keys in found if keys and names.issuperset(keys)))

@@ -51,7 +51,7 @@ class RestoreTarget:
     summary: Callable[[Table], Mapping[str, str]] = lambda current: {}
     """Entries of the new snapshot's summary besides the counts."""
     not_done: str = NOT_DONE
-    """Why nothing is done if the rows are the same."""
+    """The reason to give if the rows are the same already."""
 
 
 @dataclass(frozen=True)

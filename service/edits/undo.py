@@ -31,7 +31,7 @@ OPERATION = "UNDO"
 _HOUR_MS = 3_600_000
 _MOST_NAMED = 20
 REASON = "UNDO may need it"
-# Every commit pays for the snapshots that there are.
+# Every commit takes longer the more snapshots there are.
 _MOST_STATES = 100
 # Changes that leave every row as it is.
 _LAYOUT_ONLY = ("COMPACT", "REPARTITION")
@@ -39,15 +39,15 @@ _LAYOUT_ONLY = ("COMPACT", "REPARTITION")
 
 @dataclass(frozen=True)
 class UndoCounts:
-    """The figures of an UNDO."""
+    """The numbers of rows and files of an UNDO."""
 
     removed: int = 0
-    """Rows that the change had brought."""
+    """Rows that the change had added."""
     restored: int = 0
-    """Rows that it had taken away."""
+    """Rows that it had removed."""
     files: int = 0
     operation: str = ""
-    """What kind of change was undone."""
+    """The operation that was undone."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class UndoOutcome:
 
 @dataclass(frozen=True)
 class Undos:
-    """Undoes changes."""
+    """Undoes changes of tables."""
 
     settings: EditSettings
     engine: Engine
@@ -113,13 +113,13 @@ class Undos:
         return UndoOutcome(commit, made, backup_of(commit.snapshot))
 
     def keeps(self, table: Table) -> dict[int, str]:
-        """The states before and after the newest changes that can be undone, each with the reason why it stays."""
+        """The snapshots before and after the newest changes that can be undone, each with the reason why it stays."""
         hours = edit_policy(table.properties, self.settings).undo_retention_hours
         states = dict.fromkeys(edit_states(table, _now_ms() - hours * _HOUR_MS) if hours else (), REASON)
         return dict(itertools.islice(states.items(), _MOST_STATES))
 
     def _target(self, table: Table, request_id: str, snapshot_id: int | None) -> UndoTarget:
-        """The change that is meant; raises if it cannot be undone."""
+        """The change to undo; raises if it cannot be undone."""
         batch = self._batch(table, request_id, snapshot_id)
         if batch.operation in _LAYOUT_ONLY:
             raise InvalidRequest(
@@ -141,7 +141,7 @@ class Undos:
 
     def _batch(self, table: Table, request_id: str, snapshot_id: int | None) -> Batch:
         hours = edit_policy(table.properties, self.settings).undo_retention_hours
-        # A month's changes take a while to look through.
+        # Searching the changes of a month takes a while.
         lately = _now_ms() - hours * _HOUR_MS
         found = self.notes.by_request(table.uuid, request_id, lately) or self.notes.by_request(table.uuid, request_id)
         unfinished = [noted.batch for noted in found if noted.state in UNFINISHED]
@@ -184,7 +184,7 @@ class Undos:
                 )
 
     def _check(self, planner: UndoPlanner, target: UndoTarget, plan: UndoPlan, found: UndoFigures) -> None:
-        """Raise if what was found must not be undone."""
+        """Raise if the change must not be undone."""
         ids: list[str] = [name for n in found.touched for name in planner.names(plan.suspects[n])]
         missing = found.came - found.removed
         if missing and not ids:

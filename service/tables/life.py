@@ -222,7 +222,7 @@ class TableLife:
         return True
 
     def _adopt(self) -> None:
-        """Record tables as dropped that lie where dropped ones are kept: their step happened after it timed out."""
+        """Record tables as dropped that are where dropped ones are kept: their step happened after it had timed out."""
         for kept in self._catalog.list_tables(*DROPPED_PLACE):
             with suppress(ValueError):
                 record = self._records.find(str(uuid.UUID(kept)))

@@ -12,7 +12,7 @@ MIB = 1024 * 1024
 
 
 class Queue:
-    """Gathers entries while a commit runs, and hands out batches. It knows no thread, table or commit.
+    """Gathers entries while a commit runs, and returns them in batches. It knows no thread, table or commit.
 
     `request_lock` is called if there is something to commit and the table's lock is not requested or held.
     """
@@ -59,7 +59,7 @@ class Queue:
 
     @property
     def waiting(self) -> int:
-        """How many wait, without those that are being committed."""
+        """How many entries wait, without those that are being committed."""
         return len(self._waiting)
 
     @property
@@ -68,7 +68,7 @@ class Queue:
             return not self._requested
 
     def _linger(self) -> None:
-        """Wait for clients that got their responses together: they come back one shortly after the other."""
+        """Wait for clients that got their responses together: they send their next requests at about the same time."""
         expected = min(self._last_count, self._settings.batch_requests)
         if expected < 2 or not self._settings.group_commit:
             return
@@ -86,6 +86,6 @@ class Queue:
             and len(batch) < settings.batch_requests
             and records <= settings.batch_records
             and size <= settings.batch_mb * MIB
-            # One request of a batch is left out of the record of which rows belong to which.
+            # The record of which rows belong to which request leaves out the largest one.
             and (entry.small or all(other.small for other in batch))
         )
