@@ -142,7 +142,7 @@ class UndoPlanner:
         return [names[n] for n in sorted({o for o, mark in zip(owner, brought, strict=True) if mark in wanted})]
 
     def _files_of_change(self, target: UndoTarget) -> tuple[SnapshotFiles, FileChanges, list[Commit]]:
-        """The files that the change added, in a state that has them; all that it added or removed; the later commits."""
+        """The files that the change added, in a state that has them; all it added or removed; the later commits."""
         snapshot_id = target.batch.snapshot_id
         assert snapshot_id is not None
         at = next((i for i, c in enumerate(self.commits) if c.snapshot_id == snapshot_id), None)
