@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
-from service.edits.restore import RestoreOutcome, Restores
+from service.edits.restore import RestoreOutcome, Restores, of_backup
 from service.model.call import Call
 from service.operations.edit_requests import OMITTED, BackedUpRequest
 from service.operations.operation import Confirmable, Example, Metadata, Result, operation
@@ -86,8 +86,8 @@ def restore_backup(
     table = catalog.load(request.table_name)
     tag = request.backup(backups, table)
     if request.dry_run:
-        return _result(restores.preview(table, request.name))
-    return _result(restores.run(table, request.name, tag, call))
+        return _result(restores.preview(table, of_backup(request.name)))
+    return _result(restores.run(table, of_backup(request.name), tag, call))
 
 
 def _result(made: RestoreOutcome) -> RestoreBackupResult:

@@ -23,11 +23,9 @@ from service.catalog.tables import Catalog
 from service.commits.backups import Backups
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds, awaited_snapshots
-from service.commits.small_files import SmallFileChecks
-from service.commits.write_counts import WriteCounts
+from service.commits.small_files import SmallFileChecks, WriteCounts
 from service.edits.edits import Edits
 from service.edits.restore import Restores
-from service.edits.retention import UndoStates
 from service.edits.rollback import Rollbacks
 from service.edits.undo import Undos
 from service.engine.session.conf import spark_conf, spool
@@ -161,12 +159,12 @@ class App:
             if self._stopping.wait(_LOOK_EVERY_S):
                 return
             try:
-                self.parts[Commits].resolve()
+                self.parts[Commits].batches.resolve()
                 self.parts[Jobs].look()
                 if look % _TIDY_EVERY:
                     continue
                 tidy(self.parts[Ledger], self.settings)
-                self.parts[Commits].recover()
+                self.parts[Commits].batches.recover()
                 self.parts[Jobs].recover()
                 self.parts[TableLife].remove_overdue()
             except Exception as e:  # it is tried again: without an end, nothing would be looked after any more
@@ -174,7 +172,7 @@ class App:
 
     def look_back(self) -> None:
         """Finish and remove what earlier processes left; only before Spark is there, so that nothing of ours is met."""
-        left = self.parts[Commits].recover()
+        left = self.parts[Commits].batches.recover()
         if left:
             log.warning("looked up %d changes that an earlier stop left unfinished", left)
         if self.settings.catalog.type == "sqlite":  # a shared catalog may hold another instance's
@@ -220,7 +218,7 @@ class App:
             self.parts[Background].close(1)
             scheduler.close(2)
             self.parts[Writes].close()
-            self.parts[Commits].close()
+            self.parts[Commits].batches.close()
             self.parts[Expiry].close()
         finally:
             self.engine.stop(2)
@@ -243,7 +241,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     writes = Writes(settings, engine, catalog, commits, small_files, metrics)
     bulk = Bulk(settings.limits, engine, catalog, commits, small_files, jobs)
     keepers = (holds.keeps, partial(awaited_snapshots, ledger), partial(built_on_elsewhere, jobs))
-    expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, UndoStates(iceberg.edits).keeps)
+    undos = Undos(iceberg.edits, engine, commits, UndoNotes(ledger), holds)
+    expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, undos.keeps)
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
     adviser = Adviser(iceberg, catalog, jobs.records, query_log, metrics)
@@ -258,8 +257,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
         *(jobs, Background(jobs, settings.limits.upkeep_threads), _schedules(settings, catalog, ledger, jobs, metrics)),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
-        *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds)),
-        Undos(iceberg.edits, engine, commits, UndoNotes(ledger), holds),
+        *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds), undos),
         TableLife(iceberg.dropped, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),

@@ -1,4 +1,4 @@
-"""Batches: noted in the ledger before they are committed, looked up in the table if they fail, and ended."""
+"""Batches: recorded in the ledger before they are committed, looked up in the table if they fail, and ended."""
 
 import logging
 import time
@@ -21,7 +21,7 @@ from service.errors import (
 )
 from service.ledger.ledger import TAKEN, UNFINISHED, Batch, Ledger, NewBatch
 from service.ledger.places import STEPS
-from service.model.call import Call
+from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, TableName
 from service.model.row_marks import RowShares
 
@@ -31,11 +31,11 @@ MAKE = "CREATE_TABLE"
 # Changes that are not built on a snapshot, so that another snapshot does not stop them.
 _UNFENCED = frozenset({MAKE, *STEPS})
 NO_SNAPSHOT = 0
-_NOTE_THREADS = 4
+_RECORDING_THREADS = 4
 
 
 class Batches:
-    """A batch is one attempt to change one table, for one call or several. The ledger notes if it is done or void."""
+    """A batch is one attempt to change one table, for one call or several. In the ledger it ends as done or void."""
 
     def __init__(self, catalog: Catalog, ledger: Ledger, locator: TableLocator, pauses_s: tuple[float, ...]) -> None:
         """`pauses_s` are the pauses between attempts to read a table from the catalog."""
@@ -43,22 +43,14 @@ class Batches:
         self._ledger = ledger
         self._locator = locator
         self._pauses_s = pauses_s
-        self._unresolved: set[str] = set()
-        self._notes = ThreadPoolExecutor(_NOTE_THREADS, thread_name_prefix="firn-notes")
-        self._notes_in_progress: dict[str, Future[None]] = {}
-
-    @property
-    def unresolved(self) -> int:
-        """How many batches of ours have no noted end although they ended."""
-        return len(self._unresolved)
-
-    def mark_unresolved(self, batch: str) -> None:
-        """Have `resolve` look a batch of ours up."""
-        self._unresolved.add(batch)
+        self.unresolved: set[str] = set()
+        """Batches of ours that are over, but have not ended in the ledger; `resolve` looks them up."""
+        self._recording = ThreadPoolExecutor(_RECORDING_THREADS, thread_name_prefix="firn-recording")
+        self._being_recorded: dict[str, Future[None]] = {}
 
     def close(self) -> None:
-        """Start no more notes in the background; those in progress end."""
-        self._notes.shutdown(wait=False)
+        """Start no more writes to the ledger in the background; those in progress finish."""
+        self._recording.shutdown(wait=False)
 
     def begin(
         self,
@@ -70,57 +62,59 @@ class Batches:
         shares: RowShares | None = None,
         undoes: str | None = None,
     ) -> None:
-        """Note a batch, its calls and their keys; nothing of it may be committed before. A name is of a table to be."""
+        """Record a batch, its calls and their keys; nothing of it may be committed before. A name is of a new table."""
         name, table_uuid = (table, "") if isinstance(table, TableName) else (table.name, table.uuid)
-        keys = {call.key.id: call.key.fingerprint for call in calls if call.key}
         ids = [call.id[:200] for call in calls]
+        keys = {call.key.id: call.key.fingerprint for call in calls if call.key}
         whose = {call.key.id: request_id for call, request_id in zip(calls, ids, strict=True) if call.key}
         self._ledger.begin(NewBatch(batch, name, table_uuid, operation, ids, records, keys, whose, shares, undoes))
 
-    def in_background(self, note: Callable[[], None]) -> "Future[None]":
-        """Write a note on another thread; ShuttingDown after `close`."""
+    def in_background(self, record: Callable[[], None]) -> "Future[None]":
+        """Write to the ledger on another thread; ShuttingDown after `close`."""
         try:
-            return self._notes.submit(note)
+            return self._recording.submit(record)
         except RuntimeError as e:
             raise ShuttingDown("the service is stopping; send this request to it again once it is back") from e
 
     def must_be_ours(self, batch: str) -> None:
-        """Raise what kept a batch from being noted, or CommitConflict if another instance has taken it over."""
-        if note := self._notes_in_progress.get(batch):
-            note.result()
+        """Raise what kept a batch from being recorded, or CommitConflict if another instance has taken it over."""
+        if recording := self._being_recorded.get(batch):
+            recording.result()
         if self._ledger.owners.shared and not self._ledger.is_ours(batch):
             raise CommitConflict("another instance took this change over, as it could not see us; send it again")
 
-    def run_noted(self, batch: str, note: Callable[[], None], table: Table, change: Callable[[str], int]) -> int:
-        """Run a change while its note is written; the snapshot it made, also if it failed after its commit."""
-        written = self._notes_in_progress[batch] = self.in_background(note)
+    def run_while_recorded(
+        self, batch: str, record: Callable[[], None], table: Table, change: Callable[[str], int]
+    ) -> int:
+        """Run a change while it is recorded; returns its snapshot, also if it failed after its commit."""
+        recorded = self._being_recorded[batch] = self.in_background(record)
         try:
             return change(batch)
         except Exception as e:
-            if written.exception() is not None:
+            if recorded.exception() is not None:
                 raise  # nothing was committed
-            if isinstance(e, TableChanged):  # this says so, too
+            if isinstance(e, TableChanged):  # nothing was committed either
                 self.end(batch, None)
                 raise
             made = self.committed_despite(e, batch, table).committed_by(batch)
             assert made is not None
             return made.snapshot_id
         finally:
-            del self._notes_in_progress[batch]
+            del self._being_recorded[batch]
 
     def committed_despite(self, failure: Exception, batch: str, table: Table) -> Table:
         """The table, if a batch whose change failed was committed all the same; else the failure is raised.
 
-        OutcomeUnknown if the catalog does not say; the batch stays unresolved then.
+        OutcomeUnknown if the catalog cannot be read; then the batch stays unresolved.
         """
         after = self.look_up(batch, table.name, table.uuid, failure)
         if after.committed_by(batch) is None:
             if isinstance(failure, OutcomeUnknown):  # it may still be committed
-                self._unresolved.add(batch)
+                self.unresolved.add(batch)
             else:
                 self.end(batch, None)
             raise failure
-        log.warning("batch %s on %s committed although its job failed", batch, table.name, exc_info=failure)
+        log.warning("batch %s on %s was committed although its job failed", batch, table.name, exc_info=failure)
         return after
 
     def look_up(self, batch: str, name: TableName, table_uuid: str = "", failure: Exception | None = None) -> Table:
@@ -133,10 +127,10 @@ class Batches:
                 raise
             except Exception as e:
                 if pause is None:
-                    self._unresolved.add(batch)
+                    self.unresolved.add(batch)
                     raise OutcomeUnknown(
-                        f"whether the change happened could not be found out ({e}); sent again with its idempotency "
-                        "key it happens once, without one look before sending it again",
+                        f"it is unknown whether the change happened ({e}); send it again with its idempotency key, and "
+                        "it happens once; without a key, check before you send it again",
                         details={"batch": batch},
                     ) from (failure or e)
                 time.sleep(pause)
@@ -149,100 +143,111 @@ class Batches:
         answers: dict[str, bytes] | None = None,
         writes: tuple[str, int] | None = None,
     ) -> None:
-        """Note the snapshot of a batch or that it made none, its responses by key id, and of which table it was how
-        many WRITEs.
+        """Record the end of a batch: its snapshot, if it made one; its responses, by key id; and the UUID of its table
+        with the number of WRITEs.
 
         It does not fail if the ledger does: whether a change happened depends on the commit alone.
         """
         try:
             self._ledger.end(batch, snapshot_id, answers, writes)
         except LedgerUnavailable as e:
-            self._unresolved.add(batch)
-            log.error("the end of batch %s could not be noted; it will be: %s", batch, e.message)
+            self.unresolved.add(batch)
+            log.error("the end of batch %s could not be recorded yet: %s", batch, e.message)
 
     def end_in_background(self, batch: str, snapshot_id: int, writes: tuple[str, int]) -> None:
-        """Note the end of a batch that nobody waits for."""
-        # Without it, as after `close`, the next start looks the batch up in the table.
+        """Record the end of a batch that nobody waits for."""
+        # If it cannot be recorded, as after `close`, the next start looks the batch up in the table.
         with suppress(ShuttingDown):
             self.in_background(lambda: self.end(batch, snapshot_id, None, writes))
 
     def committed(self, batch: str) -> Batch | None:
-        """A batch, if it was committed. If its end is not noted, it is looked up in the table first.
+        """A batch, if it was committed. If it has not ended in the ledger, it is looked up in the table first.
 
         KeyBusy while another instance works on it.
         """
-        noted = self._ledger.find(batch)
-        if noted is not None and noted.state in UNFINISHED:
-            self._resolve(noted)
-            noted = self._ledger.find(batch)
-        return noted if noted is not None and noted.state == "done" else None
+        found = self._ledger.find(batch)
+        if found is not None and found.state in UNFINISHED:
+            self._resolve(found)
+            found = self._ledger.find(batch)
+        return found if found is not None and found.state == "done" else None
 
     def resolve(self) -> None:
-        """Look up the batches of ours that are unresolved."""
-        for batch in list(self._unresolved):
+        """Look up our unresolved batches."""
+        for batch in list(self.unresolved):
             try:
                 self.committed(batch)
             except FirnError as e:
                 log.info("it is still unknown whether batch %s was committed: %s", batch, e.message)
             else:
-                self._unresolved.discard(batch)
+                self.unresolved.discard(batch)
 
     def recover(self) -> int:
-        """Look up what instances that are gone left unfinished; how many batches that were."""
-        left = [noted for noted in self._ledger.unfinished() if self._ledger.owners.gone(noted.owner)]
-        for noted in left:
+        """Look up the batches that instances which are gone left unfinished; returns how many there were."""
+        left = [batch for batch in self._ledger.unfinished() if self._ledger.owners.gone(batch.owner)]
+        for batch in left:
             try:
-                self._resolve(noted)
+                self._resolve(batch)
             except KeyBusy:
-                log.info("another instance works on batch %s of %s", noted.batch, noted.table)
+                log.info("another instance works on batch %s of %s", batch.batch, batch.table)
             except Exception as e:  # one unreadable table must not keep the others from being served
-                log.error("whether batch %s of %s was committed cannot be read: %s", noted.batch, noted.table, e)
+                log.error("it cannot be read whether batch %s of %s was committed: %s", batch.batch, batch.table, e)
         return len(left)
 
-    def _resolve(self, noted: Batch) -> None:
-        """Note the end of a batch."""
+    def _resolve(self, batch: Batch) -> None:
+        """Find out how a batch ended, and record it."""
         owners = self._ledger.owners
-        if noted.owner != owners.me and not owners.gone(noted.owner):
+        if batch.owner != owners.me and not owners.gone(batch.owner):
             raise KeyBusy
-        if owners.shared and (noted.owner != owners.me or noted.state == TAKEN):
-            self._take_over(noted)
+        if owners.shared and (batch.owner != owners.me or batch.state == TAKEN):
+            self._take_over(batch)
         else:
-            self._settle(noted)
+            self._settle(batch)
 
-    def _take_over(self, noted: Batch) -> None:
-        """Note the end of a batch whose owner we cannot see, though its JVM may still be about to commit.
+    def _take_over(self, batch: Batch) -> None:
+        """Resolve a batch whose owner we cannot see, though its JVM may still be about to commit.
 
         The owner checks that the batch is its own after it has built its commit on the newest snapshot. So we first
         make the batch ours, then give the table a snapshot of ours. A commit that the owner built before is refused
         because it is not built on that snapshot, and one that it builds later fails its check. Only then is the
         table's history final.
         """
-        with self._ledger.owners.table(noted.table_uuid):
-            if not self._ledger.take_over(noted):
+        with self._ledger.owners.table(batch.table_uuid):
+            if not self._ledger.take_over(batch):
                 raise KeyBusy("another instance works on a request with this key")
-            self._unresolved.add(noted.batch)
-            if noted.operation not in _UNFENCED:
+            self.unresolved.add(batch.batch)
+            if batch.operation not in _UNFENCED:
                 with suppress(TableNotFound):
-                    self._catalog.fence(self._locator.find(noted.table, noted.table_uuid), noted.batch)
-            self._settle(noted)
-        self._unresolved.discard(noted.batch)
-        log.warning("took over batch %s of %s from an instance that is gone", noted.batch, noted.table)
+                    self._catalog.fence(self._locator.find(batch.table, batch.table_uuid), batch.batch)
+            self._settle(batch)
+        self.unresolved.discard(batch.batch)
+        log.warning("took over batch %s of %s from an instance that is gone", batch.batch, batch.table)
 
-    def _settle(self, noted: Batch) -> None:
-        """Look a batch up in its table, and note its end."""
-        if noted.operation in STEPS:  # if no step is in progress its end is noted: both are in one transaction
-            self._locator.settle_step(noted.table_uuid, noted.batch)
+    def _settle(self, batch: Batch) -> None:
+        """Look a batch up in its table, and record its end."""
+        if batch.operation in STEPS:  # if no step is in progress, it has ended: both are in one transaction
+            self._locator.settle_step(batch.table_uuid, batch.batch)
             return
-        table: Table | None = None
+        made: int | None = None
         with suppress(TableNotFound):
-            making = noted.operation == MAKE
-            table = self._catalog.load(noted.table) if making else self._locator.find(noted.table, noted.table_uuid)
-        if noted.operation == MAKE:
-            made = table is not None and table.properties.get(BATCH_PROPERTY) == noted.batch
-            self._ledger.end(noted.batch, NO_SNAPSHOT if made else None)
-        else:
-            snapshot = table.committed_by(noted.batch) if table else None
-            effect = snapshot.snapshot_id if snapshot else None
-            if effect is None and table is not None and altered_by(table, noted.batch):
-                effect = NO_SNAPSHOT
-            self._ledger.end(noted.batch, effect)
+            if batch.operation == MAKE:
+                if self._catalog.load(batch.table).properties.get(BATCH_PROPERTY) == batch.batch:
+                    made = NO_SNAPSHOT
+            else:
+                table = self._locator.find(batch.table, batch.table_uuid)
+                if snapshot := table.committed_by(batch.batch):
+                    made = snapshot.snapshot_id
+                elif altered_by(table, batch.batch):
+                    made = NO_SNAPSHOT
+        self._ledger.end(batch.batch, made)
+
+
+def store_answer(ledger: Ledger, key: IdempotencyKey, answer: bytes) -> bytes:
+    """Store the response of a success under its key; returns the stored one: another instance may have been first.
+
+    KeyBusy if another instance has the key. A success is sent even if it could not be stored: it has happened.
+    """
+    try:
+        return ledger.answer(key.id, key.fingerprint, answer)
+    except LedgerUnavailable as e:
+        log.error("the response under a key of %s could not be stored: %s", key.table, e.message)
+        return answer

@@ -1,18 +1,19 @@
-"""How every change of a table is made: locked, noted in the ledger, stamped with a batch id, looked up if it fails."""
+"""Every change of a table: locked, recorded in the ledger, stamped with a batch id, looked up if it fails."""
 
 import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from service.catalog.refusals import table_replaced
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.commits.answers import store_answer
-from service.commits.batches import MAKE, NO_SNAPSHOT, Batches
+from service.commits.batches import MAKE, NO_SNAPSHOT, Batches, store_answer
 from service.commits.locator import TableLocator
 from service.commits.locks import TableLocks
+from service.engine.iceberg.swap import TableChanged
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableExists, TableNotFound
 from service.ledger.ledger import Batch, Ledger
 from service.ledger.places import TableRecords
@@ -38,7 +39,7 @@ class CommitResult:
 
     @property
     def snapshot_id(self) -> int | None:
-        """The snapshot that holds the effect; without one, the table's current."""
+        """The snapshot that the change made; without one, the table's current."""
         return self.snapshot.snapshot_id if self.snapshot else self.after.current_snapshot_id
 
 
@@ -68,18 +69,14 @@ class Commits:
         self.locks = TableLocks()
         self._listeners: list[Callable[[TableName, str], None]] = []
         self._metrics = metrics or Metrics()
-        self._metrics.read("firn_unsettled_changes", lambda: self.batches.unresolved)
-
-    def close(self) -> None:
-        """Refuse further shared commits; those in progress end."""
-        self.batches.close()
+        self._metrics.read("firn_unsettled_changes", lambda: len(self.batches.unresolved))
 
     def when_committed(self, listener: Callable[[TableName, str], None]) -> None:
         """Call a listener with a table's name and UUID after each commit; it must be quick and never fail."""
         self._listeners.append(listener)
 
     def notify(self, table: Table) -> None:
-        """Call the listeners: a commit of this table was made and answered."""
+        """Call the listeners: a commit of this table was made, and its responses sent."""
         for listener in self._listeners:
             listener(table.name, table.uuid)
 
@@ -98,8 +95,8 @@ class Commits:
 
         `table` is the one that the request was checked against. If an earlier attempt with the same key was committed,
         its result is returned and nothing is run. `in_order=False` is for long work that yields to other changes: it
-        does not wait for the table's lock. `records` (how many rows come) and `undoes` (what an UNDO takes back) are
-        noted.
+        does not wait for the table's lock. The ledger keeps `records`, the number of rows added, and `undoes`, what an
+        UNDO takes back.
         """
         with self.locked(table, call) if in_order else nullcontext():
             if earlier := self.earlier_result(table, call):
@@ -136,27 +133,27 @@ class Commits:
         """Make a change that several calls share; returns its batch and its snapshot.
 
         The caller holds the table's lock, and ends the batch with the responses. `change(batch)` returns the snapshot.
-        The note is written while it runs, so it must call `must_be_ours` directly before its commit, which waits for
-        the note. `shares` computes which rows are whose.
+        The batch is recorded while it runs, so it must call `must_be_ours` directly before its commit, which waits for
+        that. `shares` computes which rows belong to which call.
         """
 
         def attempt() -> tuple[str, int]:
             batch, started = _new_batch(), time.monotonic()
 
-            def note() -> None:
+            def record() -> None:
                 self.batches.begin(batch, table, operation, calls, records, shares())
 
-            snapshot_id = self.batches.run_noted(batch, note, table, change)
+            snapshot_id = self.batches.run_while_recorded(batch, record, table, change)
             self._metrics.committed(operation, time.monotonic() - started)
             return batch, snapshot_id
 
         return self._retried(table, operation, calls, attempt)
 
     def alter(self, table: Table, operation: str, call: Call, change: Callable[[Table, str], Table]) -> Table:
-        """Make a change of a table's metadata that makes no snapshot: `change(table, batch)`, given the table as it is
-        now, returns it as it is afterwards.
+        """Make a change of a table's metadata that makes no snapshot. `change(table, batch)` is given the table as it
+        is now, and returns it as it is afterwards.
 
-        The change names the batch in the table's properties, or comes to the same when it is made twice.
+        The change stores the batch in the table's properties, or has the same result when it is made twice.
         """
         if self.earlier_batch(call):
             return self.find(table.name, table.uuid)
@@ -187,7 +184,7 @@ class Commits:
     def create_with_rows(self, name: TableName, call: Call, change: Callable[[str], None]) -> Table:
         """Make a table by a job, `change(batch)`, that gives it the property `firn-batch`; TableExists if there is one.
 
-        If the job fails, it is found out at once whether the table was made, because then the job's files must stay.
+        If the job fails, it is looked up at once whether the table was made, because then the job's files must stay.
         """
         batch = _new_batch()
         self.batches.begin(batch, name, MAKE, [call])
@@ -197,7 +194,12 @@ class Commits:
             self.batches.end(batch, None)
             raise
         except Exception as e:
-            if not self._was_made(batch, name, e):
+            made = False
+            with suppress(TableNotFound):  # then `look_up` has ended the batch
+                made = self.batches.look_up(batch, name, failure=e).properties.get(BATCH_PROPERTY) == batch
+                if not made:
+                    self.batches.end(batch, None)
+            if not made:
                 raise
             log.warning("%s %s was made although its job failed", call.id, name, exc_info=e)
         self.batches.end(batch, NO_SNAPSHOT)
@@ -206,12 +208,12 @@ class Commits:
     def must_be_ours(self, batch: str) -> None:
         """Call it directly before a commit: CommitConflict if another instance has taken the batch over.
 
-        In a shared commit it waits for the note, and raises what kept the batch from being noted.
+        In a shared commit it waits until the batch is recorded, and raises what kept it from that.
         """
         self.batches.must_be_ours(batch)
 
     def commit_gate(self, batch: str, call: Call) -> Callable[[], None]:
-        """What to call directly before a commit: it raises if the batch or the request is not ours any more."""
+        """A function to call directly before a commit: it raises if the batch or the request is no longer ours."""
 
         def gate() -> None:
             self.must_be_ours(batch)
@@ -220,24 +222,18 @@ class Commits:
 
         return gate
 
-    def table_lock(self, table: Table) -> AbstractContextManager[None]:
-        """Hold the table's lock in this process: no change of it is made, or looked up, in the meantime."""
-        return self.locks.hold(table.uuid)
-
     @contextmanager
     def locked(self, table: Table, call: Call | None = None) -> Iterator[None]:
-        """Hold the table's lock, here and among instances. A call that is cancelled stops waiting for it."""
-        with self.locks.hold(table.uuid, call.check if call else _nothing), self._ledger.owners.table(table.uuid):
+        """Hold the table's lock, in this process and among instances. A call that is cancelled stops waiting for it."""
+        hold = self.locks.hold(table.uuid, call.check) if call else self.locks.hold(table.uuid)
+        with hold, self._ledger.owners.table(table.uuid):
             yield
 
     def current(self, table: Table) -> Table:
         """The table as it is now; TableNotFound if another table has its name."""
         current = self._catalog.load(table.name)
         if current.uuid != table.uuid:
-            raise TableNotFound(
-                f"table {table.name.table!r} was dropped and created anew meanwhile; send the request again",
-                field="table",
-            )
+            raise table_replaced(table.name)
         return current
 
     def earlier_batch(self, call: Call) -> Batch | None:
@@ -245,7 +241,7 @@ class Commits:
 
         KeyBusy while another instance works on it.
         """
-        return self.committed_batch(call.earlier) if call.earlier else None
+        return self.batches.committed(call.earlier) if call.earlier else None
 
     def earlier_result(self, table: Table, call: Call) -> CommitResult | None:
         """The result of an earlier attempt with the same key, if it made a snapshot."""
@@ -255,12 +251,8 @@ class Commits:
         current = self.current(table)
         return CommitResult(current, current.snapshot(batch.snapshot_id))
 
-    def committed_batch(self, batch: str) -> Batch | None:
-        """A batch that has ended, if it was committed. If that is not noted, it is looked up in the table."""
-        return self.batches.committed(batch)
-
     def table(self, name: TableName, call: Call) -> Table:
-        """The table of a request: that of its name, or the one that an earlier attempt with the same key changed,
+        """The table of a request: the one of this name, or the one that an earlier attempt with the same key changed,
         whatever its name is now."""
         batch = self.earlier_batch(call)
         return self.find(batch.table, batch.table_uuid) if batch else self._catalog.load(name)
@@ -269,20 +261,8 @@ class Commits:
         """The table of this UUID, also if it was renamed, or dropped and kept."""
         return self._locator.find(name, table_uuid)
 
-    def resolve(self) -> None:
-        """Look up the batches of ours of which it is unknown whether they were committed."""
-        self.batches.resolve()
-
-    def mark_unresolved(self, batch: str) -> None:
-        """Have `resolve` look a batch of ours up."""
-        self.batches.mark_unresolved(batch)
-
-    def recover(self) -> int:
-        """Finish the notes of instances that are gone; how many there were."""
-        return self.batches.recover()
-
     def store_answer(self, call: Call, answer: bytes) -> bytes:
-        """Store the response to a request that needed no change, if it has a key; returns what to answer."""
+        """Store the response to a request that needed no change, if it has a key; returns the response to send."""
         return answer if call.key is None else store_answer(self._ledger, call.key, answer)
 
     def _retried(self, table: Table, operation: str, calls: Sequence[Call], attempt: Callable[[], T]) -> T:
@@ -298,35 +278,31 @@ class Commits:
                     raise
                 self._metrics.retried(operation)
                 ids = ", ".join(call.id for call in calls[:3])
-                log.info("%s on %s met another commit, trying again (%s): %s", operation, table.name, ids, e)
+                log.info("%s on %s conflicted with a commit, trying again (%s): %s", operation, table.name, ids, e)
         raise AssertionError("unreachable")
 
     @contextmanager
     def _ended(self, batch: str, *refusals: type[FirnError]) -> Iterator[None]:
-        """Note that the block made its change, or refused it; after any other failure it is looked up later."""
+        """Record that the block made its change or refused it; after any other failure it is looked up later."""
         try:
             yield
         except refusals:
             self.batches.end(batch, None)
             raise
         except BaseException:
-            self.batches.mark_unresolved(batch)
+            self.batches.unresolved.add(batch)
             raise
         self.batches.end(batch, NO_SNAPSHOT)
-
-    def _was_made(self, batch: str, name: TableName, failure: Exception) -> bool:
-        try:
-            table = self.batches.look_up(batch, name, failure=failure)
-        except TableNotFound:
-            return False
-        made = table.properties.get(BATCH_PROPERTY) == batch
-        if not made:
-            self.batches.end(batch, None)
-        return made
 
 
 def _new_batch() -> str:
     return uuid.uuid4().hex
 
 
-def _nothing() -> None: ...
+@contextmanager
+def retried_if_changed() -> Iterator[None]:
+    """A block, or a decorator, by which `commit` attempts a change again that met another writer's."""
+    try:
+        yield
+    except TableChanged as e:
+        raise CommitConflict(f"{e}; send the request again") from e

@@ -1,4 +1,4 @@
-"""Files deleted, and counted: local ones here, all others through the table's own access to its storage."""
+"""Deletes files: local ones directly, all others through the table's own access to its storage."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from service.engine.session.engine import Engine
 
 
 def owns_its_files(table: Table) -> bool:
-    """Whether nobody but this table needs its files; `gc.enabled` says where that is not so."""
+    """Whether only this table needs its files; if another one does, `gc.enabled` is false."""
     return table.properties.get("gc.enabled", "true").lower() != "false"
 
 
 def delete_files(engine: Engine, table: Table, paths: Sequence[str]) -> int:
-    """Delete files by their full paths; how many there were to delete. One that is gone already is no failure."""
+    """Delete files by their full paths; returns how many existed. A file that does not exist is no failure."""
     local = [path for path in paths if is_local(path)]
     elsewhere = [path for path in paths if not is_local(path)]
     return unlink(local) + (engine.run(delete, table.spark_name, elsewhere) if elsewhere else 0)

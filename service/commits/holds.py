@@ -1,9 +1,8 @@
-"""Snapshots that must not expire while somebody in this process works with them."""
+"""Snapshots that must not expire while this process works with them."""
 
-import itertools
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from service.catalog.history import history
@@ -11,8 +10,8 @@ from service.catalog.tables import Table
 from service.ledger.ledger import Ledger
 
 READ = "a query or a stream reads it"
-BUILT_ON = "a change that is under way builds on it"
-AWAITED = "a change that made it, or was made on it, has no end noted or no answer stored yet"
+BUILT_ON = "a change in progress builds on it"
+AWAITED = "a change that made it, or was made on it, has not ended in the ledger, or has no response stored yet"
 
 
 @dataclass(frozen=True)
@@ -26,75 +25,62 @@ class SnapshotHolds:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._numbers = itertools.count()
-        self._tables: dict[str, dict[int, _Hold]] = {}
+        self._tables: dict[str, list[_Hold]] = {}
 
-    @contextmanager
-    def reading(self, table_uuid: str, snapshot_id: int | None) -> Iterator[None]:
+    def reading(self, table_uuid: str, snapshot_id: int | None) -> AbstractContextManager[None]:
         """Keep a snapshot for the block; None, of a table without one, keeps nothing."""
-        with self._hold(table_uuid, snapshot_id, and_later=False):
-            yield
+        return self._hold(table_uuid, snapshot_id, and_later=False)
 
-    @contextmanager
-    def building_on(self, table_uuid: str, snapshot_id: int | None) -> Iterator[None]:
+    def building_on(self, table_uuid: str, snapshot_id: int | None) -> AbstractContextManager[None]:
         """Keep a snapshot and every later one for the block.
 
         For a long change: its commit looks through all that happened since the snapshot it began with.
         """
-        with self._hold(table_uuid, snapshot_id, and_later=True):
-            yield
+        return self._hold(table_uuid, snapshot_id, and_later=True)
 
     def held(self, table_uuid: str) -> set[int]:
         """The snapshots named by a hold."""
         with self._lock:
-            return {hold.snapshot_id for hold in self._tables.get(table_uuid, {}).values()}
+            return {hold.snapshot_id for hold in self._tables.get(table_uuid, ())}
 
     def keeps(self, table: Table) -> dict[int, str]:
-        """All of a table's snapshots that must stay because of a hold, each with what it is held for."""
+        """All of a table's snapshots that must stay because of a hold, each with the reason."""
         with self._lock:
-            holds = list(self._tables.get(table.uuid, {}).values())
-        if not holds:
-            return {}
-        in_order = [version.snapshot_id for version in history(table).versions]
+            # Reads come last, so that a read is the reason to give if there are several.
+            holds = sorted(self._tables.get(table.uuid, ()), key=lambda hold: not hold.and_later)
+        in_order = [version.snapshot_id for version in history(table).versions] if holds else []
         kept: dict[int, str] = {}
         for hold in holds:
+            kept[hold.snapshot_id] = BUILT_ON if hold.and_later else READ
             if hold.and_later and hold.snapshot_id in in_order:
                 kept |= dict.fromkeys(in_order[in_order.index(hold.snapshot_id) :], BUILT_ON)
-        # A snapshot that is read is held for that, whatever else it is held for.
-        return kept | {
-            hold.snapshot_id: BUILT_ON if hold.and_later else READ for hold in sorted(holds, key=_reads_last)
-        }
+        return kept
 
     @contextmanager
     def _hold(self, table_uuid: str, snapshot_id: int | None, *, and_later: bool) -> Iterator[None]:
         if snapshot_id is None:
             yield
             return
-        number = next(self._numbers)
+        hold = _Hold(snapshot_id, and_later)
         with self._lock:
-            self._tables.setdefault(table_uuid, {})[number] = _Hold(snapshot_id, and_later)
+            self._tables.setdefault(table_uuid, []).append(hold)
         try:
             yield
         finally:
             with self._lock:
-                left = self._tables[table_uuid]
-                del left[number]
-                if not left:
+                self._tables[table_uuid].remove(hold)
+                if not self._tables[table_uuid]:
                     del self._tables[table_uuid]
 
 
-def _reads_last(hold: _Hold) -> bool:
-    return not hold.and_later
-
-
 def awaited_snapshots(ledger: Ledger, table: Table) -> dict[int, str]:
-    """Snapshots whose change has no noted end yet, and those that answers by key are still to be made from.
+    """Snapshots whose change has not ended in the ledger, and those that a stored key's response is still made from.
 
-    Their parents too: rows that a change concerned are counted on what it was made on.
+    Their parents too: the rows that a change concerned are counted on the snapshot it was made on.
     """
     kept = ledger.awaited_snapshots(table.uuid)
-    for begun in ledger.unfinished():
-        made = table.committed_by(begun.batch) if begun.table_uuid == table.uuid else None
+    for batch in ledger.unfinished():
+        made = table.committed_by(batch.batch) if batch.table_uuid == table.uuid else None
         if made:
             kept.add(made.snapshot_id)
     kept |= {s.parent_id for s in table.snapshots() if s.snapshot_id in kept and s.parent_id is not None}

@@ -1,4 +1,4 @@
-"""A lock per table: changes to one table happen one after another, in the order they came."""
+"""A lock for each table: changes of a table happen one after another, in the order they came."""
 
 import threading
 from collections import deque
@@ -9,14 +9,14 @@ _CHECK_EVERY_S = 1.0
 
 
 class TableLocks:
-    """Locks by table UUID. Each has a queue, whose first holds the lock; it exists only while somebody is in it."""
+    """Locks by table UUID. Each has a queue, whose first holds the lock; it exists only while it is not empty."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queues: dict[str, deque[Callable[[], None]]] = {}
 
     def request(self, table_uuid: str, on_locked: Callable[[], None]) -> None:
-        """Have `on_locked` called once the lock is ours, until `release`. No thread waits."""
+        """Have `on_locked` called once the lock is the caller's, until `release`. No thread waits."""
         with self._lock:
             queue = self._queues.setdefault(table_uuid, deque())
             queue.append(on_locked)
@@ -43,20 +43,12 @@ class TableLocks:
         try:
             while not locked.wait(_CHECK_EVERY_S):
                 check()
-        except BaseException:
-            self._withdraw(table_uuid, locked)
-            raise
-        try:
             yield
         finally:
-            self.release(table_uuid)
-
-    def _withdraw(self, table_uuid: str, locked: threading.Event) -> None:
-        """Leave the queue, or release the lock if it has become ours."""
-        with self._lock:
-            queue = self._queues[table_uuid]
-            waits = queue[0] != locked.set
-            if waits:
-                queue.remove(locked.set)
-        if not waits:
-            self.release(table_uuid)
+            with self._lock:
+                queue = self._queues[table_uuid]
+                ours = queue[0] == locked.set
+                if not ours:
+                    queue.remove(locked.set)
+            if ours:
+                self.release(table_uuid)

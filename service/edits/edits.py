@@ -1,32 +1,32 @@
-"""UPDATE, DELETE, UPSERT and every other change of rows in place: previewed, checked, committed at once."""
+"""UPDATE, DELETE, UPSERT and every other change of rows in place: previewed, or checked and committed."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from service.catalog.files.data_files import has_deletes, list_files, matching_files
 from service.catalog.tables import Table
 from service.commits.backups import backup_of
-from service.commits.commit import CommitResult, Commits
+from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.holds import SnapshotHolds
 from service.edits.tokens import PlanToken
-from service.engine.iceberg.swap import TableChanged, Tag
+from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edit import EditBase, FoundRows, RowSample, find, preview, publish
 from service.engine.session.engine import Engine
-from service.errors import CommitConflict, InvalidFilter, InvalidRecord
+from service.errors import InvalidFilter, InvalidRecord, InvalidSchema
 from service.model.call import Call
 from service.model.edits import ByFilter, ByKey, Edit
 from service.model.filters.pruning import uuid_expression
 from service.model.names import EDIT_PROPERTY
 
-# Rows that a dry run shows.
+# The most rows that a dry run shows.
 SHOWN = 20
 
 
 @dataclass(frozen=True)
 class EditOptions:
-    """How an edit is to be made: only previewed, held to a preview, with a backup of the state before it."""
+    """How to make an edit: only preview it, hold it to a preview, keep a backup of the state before it."""
 
     request: str
     """A digest of the parts of the request that describe the edit."""
@@ -34,12 +34,12 @@ class EditOptions:
     token: PlanToken | None = None
     tag: Callable[[Table], Tag | None] = lambda table: None
     partition_filter: Any = None
-    """What the edit is kept to, as the request says it; the edit's predicate includes it."""
+    """The request's partition filter; the edit's predicate includes it."""
 
 
 @dataclass(frozen=True)
 class EditCounts:
-    """The figures of an edit."""
+    """The numbers of rows and files that an edit concerns."""
 
     updated: int = 0
     deleted: int = 0
@@ -63,9 +63,9 @@ class EditOutcome:
 
 
 PlanEdit = Callable[[Table], Edit]
-"""What a request means for a table as it is; raises if it cannot be done."""
+"""Returns what a request means for a table as it is now; raises if it cannot be done."""
 CheckEdit = Callable[[Edit, FoundRows], None]
-"""Raises if what was found must not be done."""
+"""Raises if an edit must not change the rows that were found."""
 
 
 @dataclass(frozen=True)
@@ -85,32 +85,27 @@ class Edits:
         call: Call,
         check: CheckEdit = lambda edit, found: None,
     ) -> EditOutcome:
-        """Make an edit, or see what it would do."""
+        """Make an edit, or preview it."""
         if options.token:
             options.token.check_table(table.uuid)
         if options.dry_run:
             return self._previewed(table, plan(table), options, call, check)
-        # If it has happened, it does not matter what the request would mean for the table now.
+        # If it has happened already, it does not matter what the request would mean for the table now.
         if earlier := self.commits.earlier_result(table, call):
             return _outcome(earlier, EditCounts())
         made, seen, edit = EditCounts(), table, plan(table)
 
+        @retried_if_changed()
         def change(current: Table, batch: str) -> None:
             nonlocal made, seen, edit
-            if not _alike(current, seen):
-                seen, edit = current, plan(current)
+            if (current.schema_id, current.spec_id, current.derived) != (seen.schema_id, seen.spec_id, seen.derived):
+                seen, edit = current, plan(current)  # the request may mean something else now
             base, tag = base_of(current, options.partition_filter), options.tag(current)
-            try:
-                with (
-                    self.engine.lend(call) as session,
-                    find(session, base, edit, digest=options.token is not None) as found,
-                ):
-                    _check(edit, found.rows, check, options)
-                    made = _counts(current, edit, found.rows)
-                    if found.rows.changes_rows:
-                        publish(found, batch, asdict(made), self.commits.commit_gate(batch, call), tag)
-            except TableChanged as e:
-                raise CommitConflict(f"{e}; send the request again") from e
+            with self.engine.lend(call) as session, find(session, base, edit, digest=bool(options.token)) as found:
+                _check(edit, found.rows, check, options)
+                made = _counts(current, edit, found.rows)
+                if found.rows.changes_rows:
+                    publish(found, batch, asdict(made), self.commits.commit_gate(batch, call), tag)
 
         return _outcome(self.commits.commit(table, operation, call, change), made)
 
@@ -126,7 +121,7 @@ class Edits:
 
 
 def _check(edit: Edit, found: FoundRows, check: CheckEdit, options: EditOptions) -> None:
-    """Raise if what was found must not be done."""
+    """Raise if the edit must not change the rows that were found."""
     check(edit, found)
     if found.outside is not None:
         raise InvalidRecord(
@@ -140,13 +135,8 @@ def _check(edit: Edit, found: FoundRows, check: CheckEdit, options: EditOptions)
         options.token.check(found.digest)
 
 
-def _alike(one: Table, other: Table) -> bool:
-    """Whether a request means the same for one state of a table as for another."""
-    return (one.schema_id, one.spec_id, one.derived) == (other.schema_id, other.spec_id, other.derived)
-
-
 def base_of(current: Table, partition_filter: Any = None) -> EditBase:
-    """The state an edit is made on."""
+    """The state of the table that an edit builds on."""
     files = list_files(current).data
     return EditBase(
         current.spark_name,
@@ -162,7 +152,7 @@ def base_of(current: Table, partition_filter: Any = None) -> EditBase:
 
 
 def _only(current: Table, partition_filter: Any) -> frozenset[str] | None:
-    """The files that a filter by uuid leaves; None if Spark finds them as well, or only Spark can."""
+    """The files that a filter by uuid leaves; None if Spark finds them just as well, or only Spark can."""
     try:
         pruning = uuid_expression(partition_filter, current.schema, current.partition)
     except InvalidFilter:  # a value beside the uuid has no JSON
@@ -185,8 +175,24 @@ def _counts(table: Table, edit: Edit, found: FoundRows) -> EditCounts:
 
 
 def _outcome(commit: CommitResult, made: EditCounts) -> EditOutcome:
-    """Of a commit, what its snapshot says: a lost response can be made again from that."""
+    """The counts come from the commit's snapshot, if there is one: a lost response is made again from that."""
     if commit.snapshot is None:
         return EditOutcome(commit, made)
     counts = EditCounts(**json.loads(commit.snapshot.summary[EDIT_PROPERTY]))
     return EditOutcome(commit, counts, backup_of(commit.snapshot))
+
+
+def refuse_missing_required(table: Table, operation: str, lacking: Mapping[str, int]) -> None:
+    """Raise InvalidSchema if rows that would come back have no value for a required column; `lacking` counts them."""
+    if not lacking:
+        return
+    column, rows = next(iter(lacking.items()))
+    listed = ", ".join(f'"{name}": true' for name in lacking)
+    in_key = any(name in table.schema.primary_key for name in lacking)
+    raise InvalidSchema(
+        f"{operation} would bring back rows without a value for {column!r}, which is required now: {rows} of them; "
+        f"nothing was changed. Send ALTER_TABLE with set_nullable {{{listed}}}{', primary_key []' if in_key else ''} "
+        "first, or read them by QUERY with as_of",
+        field=column,
+        details={"rows_lacking": dict(lacking)},
+    )

@@ -1,4 +1,4 @@
-"""What an UNDO must look at, from metadata and the ledger: files, later changes, keys; and who made them."""
+"""What an UNDO must look at, from metadata and the ledger: files, keys, and later changes with their requests."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,14 +32,14 @@ from service.ledger.ledger import Batch
 from service.ledger.undos import UndoNotes
 from service.model.row_marks import RowShares, assign_rows, row_marks
 
-# Of more derived columns, a row is read with all of them as they are, or with none.
-_FEW = 4
-_ONCE = "DEDUPLICATE"
+# With more derived columns, a row is read with all of them as they are, or with none.
+_MOST_COMBINED = 4
+_DEDUPLICATE = "DEDUPLICATE"
 
 
 @dataclass(frozen=True)
 class UndoTarget:
-    """The change to be undone: one request of a batch."""
+    """The change to undo: one request of a batch."""
 
     batch: Batch
     request_id: str
@@ -47,23 +47,18 @@ class UndoTarget:
 
 @dataclass(frozen=True)
 class UndoPlan:
-    """What Spark is to do, and which commits stand behind it."""
+    """What Spark is to do, and the commits that it concerns."""
 
     reversal: UndoReversal
     suspects: tuple[Commit, ...]
-    """Those that `reversal.suspects` are."""
+    """The commits of `reversal.suspects`."""
     later: tuple[Commit, ...]
     """All commits after the change that changed rows and were not undone."""
-
-    @property
-    def deleting(self) -> list[Commit]:
-        """Those that deleted rows with delete files."""
-        return [commit for commit in self.later if commit.adds_deletes]
 
 
 @dataclass(frozen=True)
 class UndoPlanner:
-    """Plans for one table as it is, on a lent session."""
+    """Plans the UNDO of changes of one table, given as it is now, on a lent session."""
 
     table: Table
     notes: UndoNotes
@@ -74,84 +69,80 @@ class UndoPlanner:
     def commits(self) -> list[Commit]:
         return lineage(self.table)
 
-    def undos(self) -> dict[str, UndoneChange]:
-        """The table's UNDOs that were not undone themselves, by batch."""
-        return standing_undos(self.table, self.notes)
-
     def plan(self, target: UndoTarget) -> UndoPlan:
-        """What to look at to undo a change; raises UndoTooLate if some of it is gone."""
+        """What to read and compare to undo a change; raises UndoTooLate if some of it is gone."""
         files, moves, after = self._files_of_change(target)
-        effective = self._effective(target, after)
-        traced = trace(files.paths, self._steps(after))
+        effective = self._later_changes(target, after)
+        traced = trace(files.paths, self._traced_commits(after))
         suspects = self._suspects(moves, traced, effective)
         base = base_of(self.table)
         if not traced.files <= base.rows.keys():
             raise self._too_late(target, "a later state of the table")
         came = self._rows_that_came(target, files)
-        alone = traced.files == files.paths and not suspects
-        untouched = came is files and not moves.removed and alone and not base.has_deletes
-        went = SnapshotFiles(self._before(target), frozenset(moves.removed)) if moves.removed else None
-        keys = self._keys(target, effective) if moves.removed else ()
-        fresh, stale = self._since(files.snapshot_id, base) if keys else (frozenset(), frozenset())
+        untouched = (came is files and traced.files == files.paths) and not (
+            moves.removed or suspects or base.has_deletes
+        )
+        changes = [c for c in self.commits if c.snapshot_id == target.batch.snapshot_id]  # none if it has expired
+        went = self._removed_files(target, changes[0], "the state before it") if changes else None
+        keys = self._keys([*changes, *effective]) if moves.removed else ()
+        added, removed = self._differing_files(files.snapshot_id, base) if keys else (frozenset(), frozenset())
         reversal = UndoReversal(
             base,
             self.table.schema,
             ChangedRows(came if isinstance(came, pa.Table) or came.paths else None, went),
             traced.files,
             untouched,
-            tuple(self._did(target, commit) for commit in suspects),
+            tuple(self._changed_rows(target, commit) for commit in suspects),
             keys,
-            SnapshotFiles(base.snapshot_id or 0, fresh),
-            SnapshotFiles(files.snapshot_id, stale),
+            SnapshotFiles(base.snapshot_id or 0, added),
+            SnapshotFiles(files.snapshot_id, removed),
             derived_since(self.table, files.snapshot_id),
             required_since(self.table),
         )
         return UndoPlan(reversal, suspects, effective)
 
     def _suspects(self, moves: FileChanges, traced: Traced, later: Sequence[Commit]) -> tuple[Commit, ...]:
-        """The later commits to compare with what the change did: they removed files that its rows were in, or concern
+        """The later commits to compare with the change, because they removed files that its rows were in, or concern
         equal rows in any file."""
         met = {step.snapshot_id for step in traced.suspects}
-        # Which of equal rows a DEDUPLICATE leaves is chance; what a restore brings back lies in files of its own.
-        once = self.notes.among(_ONCE, [c.batch for c in later if c.batch and c.removes]) if moves.added else set()
+        # It is chance which of equal rows a DEDUPLICATE leaves; what a restore brings back lies in files of its own.
+        removing = [c.batch for c in later if c.batch and c.removes] if moves.added else []
+        once = self.notes.among(_DEDUPLICATE, removing)
         return tuple(c for c in later if c.snapshot_id in met or c.batch in once or (c.restores and moves.removed))
 
     def names(self, commit: Commit) -> list[str]:
-        """The request ids behind a commit."""
+        """The ids of the requests that made a commit."""
         return (self.notes.ids_of(commit.batch) if commit.batch else []) or [f"snapshot {commit.snapshot_id}"]
 
-    def bringers(self, target: UndoTarget, plan: UndoPlan, met: pa.Table) -> list[str]:
-        """The ids of the requests that brought rows, as far as they are known."""
+    def adding_requests(self, target: UndoTarget, plan: UndoPlan, met: pa.Table) -> list[str]:
+        """The ids of the requests that added rows, as far as they are known."""
         rows, paths = met.drop_columns([met.column_names[-1]]), frozenset(met.column(met.num_columns - 1).to_pylist())
-        added_by_id = files_by_snapshot(self.table, paths)
-        known = {commit.snapshot_id for commit in self.commits}
-        found: list[str] = []
-        expired = set(added_by_id.values()) - known
-        for batch in self.notes.by_snapshots(self.table.uuid, expired).values():
-            found += batch.request_ids
+        expired = set(files_by_snapshot(self.table, paths).values()) - {commit.snapshot_id for commit in self.commits}
+        batches = self.notes.by_snapshots(self.table.uuid, expired).values()
+        found = [request_id for batch in batches for request_id in batch.request_ids]
         laters = [c for c in plan.later if not c.leaves_rows]
-        dids = [self._did(target, commit) for commit in laters]
-        for n in who_brought(self.session, plan.reversal, rows, dids):
-            found += self._bringers_of(laters[n], dids[n], rows)
+        changed = [self._changed_rows(target, commit) for commit in laters]
+        for n in who_brought(self.session, plan.reversal, rows, changed):
+            found += self._adding_requests_of(laters[n], changed[n], rows)
         return found
 
-    def _bringers_of(self, commit: Commit, did: ChangedRows, rows: pa.Table) -> list[str]:
-        """Of the requests that share a commit, those that brought some of the rows."""
+    def _adding_requests_of(self, commit: Commit, changes: ChangedRows, rows: pa.Table) -> list[str]:
+        """The requests of a commit that added some of the rows."""
         names = self.names(commit)
         shared = self.notes.shares(commit.batch) if commit.batch and len(names) > 1 else None
         columns = current_names(self.table, shared.schema_id) if shared else None
-        if shared is None or columns is None or not isinstance(did.came, SnapshotFiles):
+        if shared is None or columns is None or not isinstance(changes.came, SnapshotFiles):
             return names
         # A column that was added since may be computed in some of them and null in others.
         both = [name for name in columns.values() if name is not None]
-        owner = self._owners(shared, did.came, columns)
+        owner = self._requests_of_rows(shared, changes.came, columns)
         if owner is None or not both:
             return names
-        brought, wanted = row_marks(self._read(did.came).select(both)), set(row_marks(rows.select(both)))
+        brought, wanted = row_marks(self._read(changes.came).select(both)), set(row_marks(rows.select(both)))
         return [names[n] for n in sorted({o for o, mark in zip(owner, brought, strict=True) if mark in wanted})]
 
     def _files_of_change(self, target: UndoTarget) -> tuple[SnapshotFiles, FileChanges, list[Commit]]:
-        """The files that the change added, where they can be read; all it moved; and the commits after it."""
+        """The files that the change added, in a state that has them; all it added or removed; the later commits."""
         snapshot_id = target.batch.snapshot_id
         assert snapshot_id is not None
         at = next((i for i, c in enumerate(self.commits) if c.snapshot_id == snapshot_id), None)
@@ -166,55 +157,56 @@ class UndoPlanner:
         return SnapshotFiles(reader, frozenset(added)), FileChanges(added), self.commits[at:]
 
     def _rows_that_came(self, target: UndoTarget, files: SnapshotFiles) -> SnapshotFiles | pa.Table:
-        """The rows that the change brought: all of its files, or of a shared batch its own."""
+        """The rows that the change added: all those of its files, or its own rows of a shared batch."""
         batch = target.batch
         if len(batch.request_ids) == 1:
             return files
         shared = self.notes.shares(batch.batch)
         columns = current_names(self.table, shared.schema_id) if shared else None
         if shared is None or columns is None:
-            raise self._too_late(target, "what says which rows of its batch were its own")
-        owner = self._owners(shared, files, columns)
+            raise self._too_late(target, "the record of which rows of its batch were its own")
+        owner = self._requests_of_rows(shared, files, columns)
         if owner is None:
             raise self._too_late(target, "the rows of its batch as they were written")
         mine = [request_id == target.request_id for request_id in batch.request_ids]
         return self._read(files).filter(pa.array([mine[n] for n in owner]))
 
     def _read(self, files: SnapshotFiles) -> pa.Table:
-        """The rows of some files as they are read now."""
+        """The rows of some files, with the columns that the table has now."""
         schema_id, names = self.table.schema_id, list(self.table.schema.names)
         return read_files(self.session, self.table.spark_name, files, schema_id, names)
 
-    def _owners(self, shared: RowShares, files: SnapshotFiles, columns: Mapping[str, str | None]) -> list[int] | None:
-        """For each row of a shared batch, which request brought it. Derived columns may have been null.
+    def _requests_of_rows(
+        self, shared: RowShares, files: SnapshotFiles, columns: Mapping[str, str | None]
+    ) -> list[int] | None:
+        """For each row of a shared batch, which request added it. Derived columns may have been null.
 
-        `columns` maps those that the batch was written under, and its marks made of, to their names now.
+        `columns` maps the names that the batch's columns had, from which its marks were made, to their names now.
         """
         written = read_files(self.session, self.table.spark_name, files, shared.schema_id, list(columns))
         now = {d.column for d in self.table.derived}
         derived = [name for name, called in columns.items() if called in now]
         empty: Iterable[tuple[str, ...]] = [(), tuple(derived)]
-        if len(derived) <= _FEW:
+        if len(derived) <= _MOST_COMBINED:
             empty = itertools.chain.from_iterable(itertools.combinations(derived, n) for n in range(len(derived) + 1))
         return assign_rows(shared, (row_marks(_without(written, names)) for names in empty))
 
-    def _effective(self, target: UndoTarget, after: Sequence[Commit]) -> tuple[Commit, ...]:
+    def _later_changes(self, target: UndoTarget, after: Sequence[Commit]) -> tuple[Commit, ...]:
         """The later commits that changed rows and were not undone."""
         batches = [commit.batch for commit in after if commit.batch]
-        undos = self.undos()
+        undos = standing_undos(self.table, self.notes)
         taken_back = {undone.batch for undone in undos.values()}
         requests = {b: len(self.notes.ids_of(b)) for b in taken_back if b in batches}
         idle = without_effect([*batches, target.batch.batch], undos, requests)
         return tuple(c for c in after if not c.leaves_rows and c.batch not in idle)
 
-    def _keys(self, target: UndoTarget, later: Sequence[Commit]) -> tuple[tuple[str, ...], ...]:
-        """The keys by which rows that come back must equal no other: the primary key, and keys of UPSERTs."""
-        own = [c for c in self.commits if c.snapshot_id == target.batch.snapshot_id]
-        found = [self.table.schema.primary_key, *(upsert_keys(self.table, commit) for commit in [*own, *later])]
+    def _keys(self, commits: Sequence[Commit]) -> tuple[tuple[str, ...], ...]:
+        """The keys that must stay unique when rows come back: the primary key, and the keys of UPSERTs."""
+        found = [self.table.schema.primary_key, *(upsert_keys(self.table, commit) for commit in commits)]
         names = set(self.table.schema.names)
         return tuple(dict.fromkeys(keys for keys in found if keys and names.issuperset(keys)))
 
-    def _since(self, snapshot_id: int, base: EditBase) -> tuple[frozenset[str], frozenset[str]]:
+    def _differing_files(self, snapshot_id: int, base: EditBase) -> tuple[frozenset[str], frozenset[str]]:
         """The files that only the table has, and those that only an earlier state had; all of them if there may be
         delete files."""
         then, now = frozenset(f.path for f in list_files(self.table, snapshot_id).data), frozenset(base.rows)
@@ -222,28 +214,26 @@ class UndoPlanner:
             return now, then
         return now - then, then - now
 
-    def _did(self, target: UndoTarget, commit: Commit) -> ChangedRows:
-        """What a later commit did, to be read; raises UndoTooLate if the state before it is gone."""
-        moves = self._moved(commit)
-        went = None
-        if moves.removed:
-            parent = commit.parent_id
-            if parent is None or all(c.snapshot_id != parent for c in self.commits):
-                raise self._too_late(target, "the state before a later change")
-            went = SnapshotFiles(parent, frozenset(moves.removed))
-        came = SnapshotFiles(commit.snapshot_id, frozenset(moves.added)) if moves.added else None
+    def _changed_rows(self, target: UndoTarget, commit: Commit) -> ChangedRows:
+        """What a later commit changed, to be read; raises UndoTooLate if the state before it is gone."""
+        added = frozenset(self._moved(commit).added)
+        came = SnapshotFiles(commit.snapshot_id, added) if added else None
+        went = self._removed_files(target, commit, "the state before a later change")
         return ChangedRows(came, went, commit.restores)
 
-    def _before(self, target: UndoTarget) -> int:
-        commit = next(c for c in self.commits if c.snapshot_id == target.batch.snapshot_id)
-        if all(c.snapshot_id != commit.parent_id for c in self.commits) or commit.parent_id is None:
-            raise self._too_late(target, "the state before it")
-        return commit.parent_id
+    def _removed_files(self, target: UndoTarget, commit: Commit, before: str) -> SnapshotFiles | None:
+        """The files that a commit removed, in the state before it; UndoTooLate if that is gone."""
+        removed, parent = frozenset(self._moved(commit).removed), commit.parent_id
+        if not removed:
+            return None
+        if parent is None or all(c.snapshot_id != parent for c in self.commits):
+            raise self._too_late(target, before)
+        return SnapshotFiles(parent, removed)
 
-    def _steps(self, after: Sequence[Commit]) -> Iterator[TracedCommit]:
+    def _traced_commits(self, after: Sequence[Commit]) -> Iterator[TracedCommit]:
         """The commits that may have moved rows, or have brought back what another of them deleted."""
         batches = {commit.batch for commit in after}
-        undos = {batch for batch, undone in self.undos().items() if undone.batch in batches}
+        undos = {batch for batch, undone in standing_undos(self.table, self.notes).items() if undone.batch in batches}
         for commit in after:
             brings_back = commit.restores or commit.batch in undos
             if commit.removes or brings_back:
@@ -258,9 +248,8 @@ class UndoPlanner:
 
     def _too_late(self, target: UndoTarget, what: str) -> UndoTooLate:
         return UndoTooLate(
-            f"request {target.request_id!r} cannot be undone any more: {what} has been let go of, by an expiry that "
-            "was asked for, by more changes than are kept for undo, or by another program. Restore a backup, or change "
-            "the rows again",
+            f"request {target.request_id!r} can no longer be undone: {what} is gone, because of a requested expiry, of "
+            "more changes than are kept for UNDO, or of another program. Restore a backup, or change the rows again",
             field="request_id",
         )
 

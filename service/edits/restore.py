@@ -1,4 +1,4 @@
-"""RESTORE_BACKUP: a table made to hold what a backup, or any earlier snapshot, holds, as one more change of it."""
+"""RESTORE_BACKUP: make a table hold what a backup or any earlier snapshot holds, by one more change of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,15 +7,14 @@ from service.catalog.files.data_files import has_deletes, list_files
 from service.catalog.lineage import derived_since, required_since, row_changes_between
 from service.catalog.tables import Snapshot, Table
 from service.commits.backups import backup_of, find
-from service.commits.commit import Commits
+from service.commits.commit import Commits, retried_if_changed
 from service.commits.holds import SnapshotHolds
-from service.edits.lacking import refuse_missing_required
+from service.edits.edits import refuse_missing_required
 from service.engine.iceberg.scan_tasks import SnapshotFiles
-from service.engine.iceberg.swap import TableChanged, Tag
+from service.engine.iceberg.swap import Tag
 from service.engine.jobs.restore import RestoreDifference, RestoreJob, compare, restore
 from service.engine.session.engine import Engine
 from service.engine.sql.past import nulls_among
-from service.errors import CommitConflict
 from service.model.call import Call
 from service.model.names import RESTORED_PROPERTY
 
@@ -42,47 +41,40 @@ class RestoreOutcome:
 
 @dataclass(frozen=True)
 class RestoreTarget:
-    """Which earlier state a table is to be made to hold, and what is checked and noted of that."""
+    """Which earlier state to restore, and what to check and record."""
 
     operation: str
     state: Callable[[Table], int]
     """The snapshot, given the table as it is once its lock is held."""
     check: Callable[[Table], None] = lambda current: None
-    """Raises if the table, as it is once its lock is held, must not be changed."""
+    """Raises if the table must not be changed, given the table as it is once its lock is held."""
     summary: Callable[[Table], Mapping[str, str]] = lambda current: {}
-    """What the new snapshot's summary is to say besides the counts."""
+    """Entries of the new snapshot's summary besides the counts."""
     not_done: str = NOT_DONE
-    """Why nothing is done if the rows are the same."""
+    """The reason to give if the rows are the same already."""
 
 
 @dataclass(frozen=True)
 class Restores:
-    """Restores tables from their backups."""
+    """Restores tables to earlier states."""
 
     engine: Engine
     commits: Commits
     holds: SnapshotHolds
 
-    def preview(self, table: Table, name: str) -> RestoreOutcome:
-        """What the restore of a backup would do."""
-        return self.would_be(table, of_backup(name))
-
-    def run(self, table: Table, name: str, tag: Tag | None, call: Call) -> RestoreOutcome:
-        """Make the table hold what its backup of this name holds, unless it does."""
-        return self.make(table, of_backup(name), tag, call)
-
-    def would_be(self, table: Table, target: RestoreTarget) -> RestoreOutcome:
-        """What `make` would do."""
+    def preview(self, table: Table, target: RestoreTarget) -> RestoreOutcome:
+        """What `run` would do."""
         target.check(table)
         with self.holds.reading(table.uuid, table.current_snapshot_id):
             found = self.differing(table, target.state(table))
             self._check(table, found, target)
             return _not_done(table, found, "this was a dry run", target)
 
-    def make(self, table: Table, target: RestoreTarget, tag: Tag | None, call: Call) -> RestoreOutcome:
+    def run(self, table: Table, target: RestoreTarget, tag: Tag | None, call: Call) -> RestoreOutcome:
         """Make the table hold an earlier state, unless it does."""
         found: RestoreDifference | None = None
 
+        @retried_if_changed()
         def change(current: Table, batch: str) -> None:
             nonlocal found
             target.check(current)
@@ -102,23 +94,28 @@ class Restores:
                 {**counts, **target.summary(current)},
                 derived_since(current, found.backup_id),
             )
-            try:
-                self.engine.run_for(call, restore, job)
-            except TableChanged as e:
-                raise CommitConflict(f"{e}; send the request again") from e
+            self.engine.run_for(call, restore, job)
 
         commit = self.commits.commit(table, target.operation, call, change)
         if commit.snapshot is None:
             assert found is not None  # without a commit it was looked for
             return _not_done(commit.after, found, target.not_done, target)
-        return _done(commit.snapshot)
-
-    def difference(self, table: Table, name: str) -> RestoreDifference:
-        """How the table differs from what its backup of this name holds."""
-        return self.differing(table, find(table, name).snapshot_id)
+        # The outcome is what the snapshot says: a lost response is made again from that.
+        snapshot = commit.snapshot
+        return RestoreOutcome(
+            True,
+            None,
+            snapshot.counted(_BEFORE),
+            snapshot.counted(_AFTER),
+            snapshot.counted("deleted-data-files"),
+            snapshot.counted("added-data-files"),
+            backup_of(snapshot),
+            snapshot.snapshot_id,
+            snapshot,
+        )
 
     def differing(self, table: Table, backup_id: int) -> RestoreDifference:
-        """How the table differs from an earlier state of it; not at all if no change came since."""
+        """How the table differs from an earlier state of it; not at all if no rows have changed since."""
         current_id = table.current_snapshot_id
         if has_deletes(table, backup_id) or has_deletes(table):
             found = self.engine.run(compare, table.spark_name, backup_id, current_id)
@@ -127,9 +124,7 @@ class Restores:
             now = {file.path: file.rows for file in list_files(table).data}
             back, gone = frozenset(kept.keys() - now.keys()), frozenset(now.keys() - kept.keys())
             found = RestoreDifference(backup_id, current_id, back, gone, sum(now.values()), sum(kept.values()))
-        if row_changes_between(table, backup_id) == 0:
-            return found.without_files()
-        return found
+        return found.without_files() if row_changes_between(table, backup_id) == 0 else found
 
     def _check(self, table: Table, found: RestoreDifference, target: RestoreTarget) -> None:
         """Raise if rows that come back have no value for a required column."""
@@ -155,19 +150,4 @@ def _not_done(table: Table, found: RestoreDifference, reason: str, target: Resto
         len(found.back),
         None,
         table.current_snapshot_id,
-    )
-
-
-def _done(snapshot: Snapshot) -> RestoreOutcome:
-    """What the snapshot says of the restore that made it; a lost response can be made again from that."""
-    return RestoreOutcome(
-        True,
-        None,
-        snapshot.counted(_BEFORE),
-        snapshot.counted(_AFTER),
-        snapshot.counted("deleted-data-files"),
-        snapshot.counted("added-data-files"),
-        backup_of(snapshot),
-        snapshot.snapshot_id,
-        snapshot,
     )

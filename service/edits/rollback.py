@@ -1,4 +1,4 @@
-"""ROLLBACK: a table made to hold what it held at an earlier snapshot, as one more change of it."""
+"""ROLLBACK: make a table hold what it held at an earlier snapshot, by one more change of it."""
 
 from dataclasses import dataclass
 
@@ -18,13 +18,13 @@ _TO, _UNDONE = "firn-rolled-back-to", "firn-rolled-back-changes"
 
 @dataclass(frozen=True)
 class RollbackTarget:
-    """Which state is to be the table's again, and which state the request was made for."""
+    """Which state to go back to, and since which state nothing may have changed."""
 
     state: Moment
     field: str
     """The request's field that names it."""
     expected_id: int | None = None
-    """Since this snapshot no rows must have changed."""
+    """No rows may have changed since this snapshot."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class Rollbacks:
     def run(
         self, table: Table, wanted: RollbackTarget, tag: Tag | None, call: Call, *, dry_run: bool
     ) -> RollbackOutcome:
-        """Make the table hold what it held at a snapshot, unless it does; or see what that would do."""
+        """Make the table hold what it held at a snapshot, unless it does; or preview that."""
         target = rollback_target(wanted)
         # After an earlier attempt with the same key, the snapshot may have expired.
         held = None if call.earlier else target.state(table)
         with self.holds.reading(table.uuid, held):
             if dry_run:
-                return _outcome(table, self.restores.would_be(table, target), target)
-            return _outcome(table, self.restores.make(table, target, tag, call), target)
+                return _outcome(table, self.restores.preview(table, target), target)
+            return _outcome(table, self.restores.run(table, target, tag, call), target)
 
 
 def rollback_target(wanted: RollbackTarget) -> RestoreTarget:
-    """The state that a rollback goes back to, and what is checked before."""
+    """The state that a rollback goes back to, and what is checked before it."""
 
     def state(current: Table) -> int:
         return current.snapshot_as_of(wanted.state, wanted.field).snapshot_id
@@ -84,7 +84,7 @@ def rollback_target(wanted: RollbackTarget) -> RestoreTarget:
 
 
 def _stale(table: Table, expected_id: int, changes: int | None) -> str:
-    """Why a snapshot that was looked at no longer says what a rollback would discard."""
+    """Why the expected snapshot no longer shows what a rollback would discard."""
     if changes is not None:
         return f"rows were changed since snapshot {expected_id}"
     if expected_id in ancestors(table):

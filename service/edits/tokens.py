@@ -1,7 +1,6 @@
-"""Plan tokens: what a dry run saw, to hold the same request to it. They are neither secret nor stored."""
+"""Plan tokens say what a dry run saw, to hold the same request to it. They are neither secret nor stored."""
 
 import base64
-import binascii
 import json
 from dataclasses import dataclass
 
@@ -39,14 +38,15 @@ def read(text: str, request: str) -> PlanToken:
     """The token that a dry run gave for this request."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        version, table_uuid, planned, digest = json.loads(raw)
-    except (ValueError, TypeError, binascii.Error) as e:
+        version, *fields = json.loads(raw)
+        table_uuid, planned, digest = fields
+        if version != _VERSION or not all(isinstance(part, str) for part in fields):
+            raise ValueError(version)
+    except (ValueError, TypeError) as e:
         raise InvalidRequest(f"plan_token is not one that a dry run gave; {_AGAIN}", field="plan_token") from e
-    if version != _VERSION or not all(isinstance(part, str) for part in (table_uuid, planned, digest)):
-        raise InvalidRequest(f"plan_token is not one that a dry run gave; {_AGAIN}", field="plan_token")
     if planned != request:
         raise InvalidRequest(
-            f"plan_token was given for another request; send it with the very request that was planned, or {_AGAIN}",
+            f"plan_token was given for another request; send it with the request that was planned, or {_AGAIN}",
             field="plan_token",
         )
     return PlanToken(table_uuid, planned, digest)

@@ -1,4 +1,4 @@
-"""Where a change's rows may be now, and which later changes may have touched them. Pure."""
+"""Where a change's rows may be now, and which later changes may have changed them. Without I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class TracedCommit:
 @dataclass(frozen=True)
 class Traced:
     files: frozenset[str]
-    """Those that may hold the rows now."""
+    """The files that may hold the rows now."""
     suspects: tuple[TracedCommit, ...]
-    """Commits that removed files in which the rows may have been, and may have changed them."""
+    """Commits that may have changed the rows: they removed files in which these may have been."""
 
 
 def trace(files: Iterable[str], later: Iterable[TracedCommit]) -> Traced:
@@ -56,7 +56,7 @@ def read_undone(text: str) -> UndoneChange:
 
 
 def standing(undos: Sequence[tuple[str, UndoneChange]]) -> dict[str, UndoneChange]:
-    """Of UNDOs, oldest first, by batch: those that were not undone themselves, with what they undid."""
+    """The UNDOs that were not undone themselves, by batch, with what they undid; `undos` has the oldest first."""
     found: dict[str, UndoneChange] = {}
     gone: set[str] = set()
     for batch, undone in reversed(undos):
@@ -67,7 +67,7 @@ def standing(undos: Sequence[tuple[str, UndoneChange]]) -> dict[str, UndoneChang
 
 
 def without_effect(later: Iterable[str], undos: Mapping[str, UndoneChange], requests: Mapping[str, int]) -> set[str]:
-    """Of later batches: changes that were undone completely, and UNDOs of these or of other later changes.
+    """The later batches that have no effect: changes that were undone completely, and UNDOs of later changes.
 
     `undos` are those standing; `requests` says how many requests share a batch.
     """

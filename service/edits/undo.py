@@ -1,25 +1,25 @@
-"""UNDO: take one earlier change's rows back, and keep whatever came later."""
+"""UNDO: reverse one earlier change of rows, and keep the changes that came later."""
 
+import itertools
 import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from service.catalog.lineage import oldest_ancestor
+from service.catalog.lineage import edit_states, oldest_ancestor
 from service.catalog.tables import Table
 from service.commits.backups import backup_of
 from service.commits.batches import NO_SNAPSHOT
-from service.commits.commit import CommitResult, Commits
+from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.holds import SnapshotHolds
-from service.edits.edits import SHOWN
-from service.edits.lacking import refuse_missing_required
+from service.edits.edits import SHOWN, refuse_missing_required
 from service.edits.plans import UndoPlan, UndoPlanner, UndoTarget, standing_undos
 from service.edits.trace import UndoneChange
-from service.engine.iceberg.swap import TableChanged, Tag
+from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edit import RowSample
 from service.engine.jobs.undo import UndoFigures, find_undo
 from service.engine.session.engine import Engine
-from service.errors import CommitConflict, InvalidRequest, RequestNotFound, UndoConflict, UndoTooLate
+from service.errors import InvalidRequest, RequestNotFound, UndoConflict, UndoTooLate
 from service.ledger.ledger import UNFINISHED, Batch
 from service.ledger.undos import UndoNotes
 from service.model.call import Call
@@ -29,22 +29,25 @@ from service.settings import EditSettings
 
 OPERATION = "UNDO"
 _HOUR_MS = 3_600_000
-_NAMED = 20
+_MOST_NAMED = 20
+REASON = "UNDO may need it"
+# Every commit takes longer the more snapshots there are.
+_MOST_STATES = 100
 # Changes that leave every row as it is.
-_OF_LAYOUT = ("COMPACT", "REPARTITION")
+_LAYOUT_ONLY = ("COMPACT", "REPARTITION")
 
 
 @dataclass(frozen=True)
 class UndoCounts:
-    """The figures of an UNDO."""
+    """The numbers of rows and files of an UNDO."""
 
     removed: int = 0
-    """Rows that the change had brought."""
+    """Rows that the change had added."""
     restored: int = 0
-    """Rows that it had taken away."""
+    """Rows that it had removed."""
     files: int = 0
     operation: str = ""
-    """What kind of change was undone."""
+    """The operation that was undone."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class UndoOutcome:
 
 @dataclass(frozen=True)
 class Undos:
-    """Undoes changes."""
+    """Undoes changes of tables."""
 
     settings: EditSettings
     engine: Engine
@@ -87,36 +90,44 @@ class Undos:
             undoes = UndoneChange(target.batch.batch, request_id).text
         made = UndoCounts()
 
+        @retried_if_changed()
         def change(current: Table, batch: str) -> None:
             nonlocal made
             assert target is not None  # what happened before is not done again
             self._refuse_undone(current, target)
             backup = tag(current)
-            try:
-                with self.engine.lend(call) as session:
-                    planner = UndoPlanner(current, self.notes, session)
-                    plan = planner.plan(target)
-                    with find_undo(session, plan.reversal) as found:
-                        self._check(planner, target, plan, found.figures)
-                        made = _counts(target, found.figures)
-                        if found.figures.changes_rows:
-                            summary = {EDIT_PROPERTY: json.dumps(asdict(made))}
-                            found.publish(batch, summary, self.commits.commit_gate(batch, call), backup)
-            except TableChanged as e:
-                raise CommitConflict(f"{e}; send the request again") from e
+            with self.engine.lend(call) as session:
+                planner = UndoPlanner(current, self.notes, session)
+                plan = planner.plan(target)
+                with find_undo(session, plan.reversal) as found:
+                    self._check(planner, target, plan, found.figures)
+                    made = _counts(target, found.figures)
+                    if found.figures.changes_rows:
+                        summary = {EDIT_PROPERTY: json.dumps(asdict(made))}
+                        found.publish(batch, summary, self.commits.commit_gate(batch, call), backup)
 
-        return _outcome(self.commits.commit(table, OPERATION, call, change, undoes=undoes), made)
+        commit = self.commits.commit(table, OPERATION, call, change, undoes=undoes)
+        if commit.snapshot is None:
+            return UndoOutcome(commit, made)
+        made = UndoCounts(**json.loads(commit.snapshot.summary[EDIT_PROPERTY]))
+        return UndoOutcome(commit, made, backup_of(commit.snapshot))
+
+    def keeps(self, table: Table) -> dict[int, str]:
+        """The snapshots before and after the newest changes that can be undone, each with the reason why it stays."""
+        hours = edit_policy(table.properties, self.settings).undo_retention_hours
+        states = dict.fromkeys(edit_states(table, _now_ms() - hours * _HOUR_MS) if hours else (), REASON)
+        return dict(itertools.islice(states.items(), _MOST_STATES))
 
     def _target(self, table: Table, request_id: str, snapshot_id: int | None) -> UndoTarget:
-        """The change that is meant; raises if it cannot be undone."""
+        """The change to undo; raises if it cannot be undone."""
         batch = self._batch(table, request_id, snapshot_id)
-        if batch.operation in _OF_LAYOUT:
+        if batch.operation in _LAYOUT_ONLY:
             raise InvalidRequest(
                 f"request {request_id!r} was a {batch.operation}, which changed no row; there is nothing to undo",
                 field="request_id",
             )
         hours = edit_policy(table.properties, self.settings).undo_retention_hours
-        age_h = (time.time_ns() // 1_000_000 - batch.begun_ms) / _HOUR_MS
+        age_h = (_now_ms() - batch.begun_ms) / _HOUR_MS
         if age_h >= hours:
             raise UndoTooLate(
                 f"request {request_id!r} was made {age_h:.1f} hours ago, and changes of this table can be undone for "
@@ -130,26 +141,26 @@ class Undos:
 
     def _batch(self, table: Table, request_id: str, snapshot_id: int | None) -> Batch:
         hours = edit_policy(table.properties, self.settings).undo_retention_hours
-        # A month's changes take a while to look through.
-        lately = time.time_ns() // 1_000_000 - hours * _HOUR_MS
+        # Searching the changes of a month takes a while.
+        lately = _now_ms() - hours * _HOUR_MS
         found = self.notes.by_request(table.uuid, request_id, lately) or self.notes.by_request(table.uuid, request_id)
         unfinished = [noted.batch for noted in found if noted.state in UNFINISHED]
         for batch in unfinished:
-            self.commits.committed_batch(batch)
+            self.commits.batches.committed(batch)
         if unfinished:
             found = self.notes.by_request(table.uuid, request_id, found[0].begun_ms)
         done = [b for b in found if b.state == "done" and b.snapshot_id not in (None, NO_SNAPSHOT)]
         if snapshot_id is not None:
             done = [b for b in done if b.snapshot_id == snapshot_id]
-        if len(done) == 1 or (done and all(b.operation in _OF_LAYOUT for b in done)):
+        if len(done) == 1 or (done and all(b.operation in _LAYOUT_ONLY for b in done)):
             return done[0]
         if done:
             ids = [b.snapshot_id for b in done]
             raise InvalidRequest(
                 f"request id {request_id!r} was given to {len(done)} changes of table {table.name.table!r}; say which "
-                f"by snapshot_id: {', '.join(map(str, ids[-_NAMED:]))}",
+                f"by snapshot_id: {', '.join(map(str, ids[-_MOST_NAMED:]))}",
                 field="snapshot_id",
-                details={"snapshot_ids": ids[-_NAMED:]},
+                details={"snapshot_ids": ids[-_MOST_NAMED:]},
             )
         if found and snapshot_id is None:
             what = f"was a {found[-1].operation} that changed no row of table {table.name.table!r}"
@@ -157,7 +168,7 @@ class Undos:
         made = "" if snapshot_id is None else f" that made snapshot {snapshot_id}"
         raise RequestNotFound(
             f"no change of table {table.name.table!r}{made} has the request id {request_id[:200]!r}; it is the "
-            "metadata.request_id of the change's answer, and HISTORY lists those there are",
+            "metadata.request_id of the change's response, and HISTORY lists them",
             field="request_id",
         )
 
@@ -173,22 +184,22 @@ class Undos:
                 )
 
     def _check(self, planner: UndoPlanner, target: UndoTarget, plan: UndoPlan, found: UndoFigures) -> None:
-        """Raise if what was found must not be undone."""
+        """Raise if the change must not be undone."""
         ids: list[str] = [name for n in found.touched for name in planner.names(plan.suspects[n])]
         missing = found.came - found.removed
         if missing and not ids:
-            ids = [name for commit in plan.deleting for name in planner.names(commit)]
+            ids = [name for commit in plan.later if commit.adds_deletes for name in planner.names(commit)]
         what = []
         if ids or missing:
             what.append("later changes touched its rows")
         if found.met is not None:
-            ids += planner.bringers(target, plan, found.met)
+            ids += planner.adding_requests(target, plan, found.met)
             what.append("rows that would come back meet later rows with the same key")
         if not what:
             refuse_missing_required(planner.table, OPERATION, found.lacking)
             return
         named = list(dict.fromkeys(ids))
-        who = ", ".join(named[:_NAMED]) or "which is no longer known"
+        who = ", ".join(named[:_MOST_NAMED]) or "which is no longer known"
         raise UndoConflict(
             f"request {target.request_id!r} cannot be undone: {' and '.join(what)} ({who}); undo those first, newest "
             "first, or change the rows by UPDATE or DELETE",
@@ -197,13 +208,9 @@ class Undos:
         )
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def _counts(target: UndoTarget, found: UndoFigures) -> UndoCounts:
     return UndoCounts(found.removed, found.restored, len(found.files), target.batch.operation)
-
-
-def _outcome(commit: CommitResult, made: UndoCounts) -> UndoOutcome:
-    if commit.snapshot is None:
-        return UndoOutcome(commit, made)
-    return UndoOutcome(
-        commit, UndoCounts(**json.loads(commit.snapshot.summary[EDIT_PROPERTY])), backup_of(commit.snapshot)
-    )

@@ -35,17 +35,18 @@ def prepare(
     updatable: frozenset[str],
     on_duplicate: Literal["refuse", "last"] = "refuse",
 ) -> tuple[pa.Table, MergeRule]:
-    """The records as rows, and how they are merged into the table. If not all records have a column, another one says
-    which do.
+    """The records as rows, and how to merge them into the table. If not all records have a column, one more column
+    says which do.
 
-    Of records with the same key, the last one counts, or all are refused.
+    If records have the same key, the last one counts, or all are refused.
     """
     # A record may leave out any column but the keys, so "required" is checked here, not column by column.
     loose = TableSchema(tuple(Field(f.name, f.type, f.name in keys) for f in schema.fields))
     values = read_records(loose, records)
     places = list(range(len(records)))
     if on_duplicate == "last":
-        places = _last_of_each_key(values, keys)
+        last = {key: i for i, key in enumerate(zip(*(values[name] for name in keys), strict=True))}
+        places = sorted(last.values())
         records = [records[i] for i in places]
         values = {name: [column[i] for i in places] for name, column in values.items()}
     else:
@@ -63,12 +64,6 @@ def prepare(
     rows = rows.append_column(RECORD_NUMBER, pa.array(places, pa.int32()))
     update = tuple(name for name in present if name in updatable)
     return rows, MergeRule(keys, schema.names, update, partial, needed)
-
-
-def _last_of_each_key(values: dict[str, list[Any]], keys: tuple[str, ...]) -> list[int]:
-    """The places of the records whose key no later one has, in order."""
-    last = {key: i for i, key in enumerate(zip(*(values[name] for name in keys), strict=True))}
-    return sorted(last.values())
 
 
 def _refuse_repeated_keys(values: dict[str, list[Any]], keys: tuple[str, ...]) -> None:
@@ -101,10 +96,9 @@ def refuse_incomplete(found: FoundRows, records: list[Any], how: MergeRule) -> N
     if found.new is None or not how.needed_to_insert:
         return
     lacks = [found.new.filter(pc.is_null(found.new[name]))[RECORD_NUMBER] for name in how.needed_to_insert]
-    rows = [row for column in lacks for row in column.to_pylist()]
-    if not rows:
+    row = min((row for column in lacks for row in column.to_pylist()), default=None)
+    if row is None:
         return
-    row = min(rows)
     missing = next(name for name in how.needed_to_insert if name not in records[row])
     raise InvalidRecord(
         f"records[{row}].{missing} is missing: its key is new, and a new row needs every required column; send it",

@@ -307,7 +307,7 @@ class Jobs:
 
     def _settle(self, record: JobRecord) -> None:
         """Take a job from an instance that is gone, and note whether it is done or was interrupted."""
-        committed = self._commits.committed_batch(record.batch) if record.batch is not None else None
+        committed = self._commits.batches.committed(record.batch) if record.batch is not None else None
         state, outcome = "interrupted", interrupted(record.kind)
         if committed is not None:
             response = json.loads(record.outcome) or {"metadata": {}}

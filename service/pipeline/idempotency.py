@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from service.commits.answers import store_answer
+from service.commits.batches import store_answer
 from service.errors import Cancelled, DeadlineExceeded, FirnError, InternalError, KeyBusy, KeyReused, LedgerUnavailable
 from service.ledger.ledger import UNFINISHED, Ledger
 from service.model.call import Call, IdempotencyKey

@@ -1,16 +1,16 @@
-"""REINITIALISE_TABLE: a table emptied and made anew, its history kept."""
+"""REINITIALISE_TABLE: empty a table and give it other columns or ranges; its history stays."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.catalog.replaced import check_names, replaced_schema
 from service.catalog.tables import Table
-from service.commits.commit import CommitResult, Commits
+from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.holds import SnapshotHolds
 from service.engine.iceberg.reinitialise import ReinitialisedTable, reinitialise
-from service.engine.iceberg.swap import TableChanged, Tag
+from service.engine.iceberg.swap import Tag
 from service.engine.session.engine import Engine
-from service.errors import CommitConflict, InvalidSchema
+from service.errors import InvalidSchema
 from service.model.call import Call
 from service.model.properties import compaction_policy
 from service.model.schema.derived import DERIVED_PREFIX
@@ -24,13 +24,13 @@ OPERATION = "REINITIALISE_TABLE"
 
 @dataclass(frozen=True)
 class ReinitialiseOptions:
-    """What a table is to be: its columns, its partitioning beside ranges, and the ranges of its first key."""
+    """What a table becomes: its columns, its partitioning besides ranges, and the ranges of its first key."""
 
     schema: TableSchema
     partition: tuple[PartitionField, ...]
     ranges: Ranges | None
     replaces: bool
-    """Whether the columns are not those that there are."""
+    """Whether the columns are other ones."""
 
 
 def reinitialise_options(
@@ -41,7 +41,7 @@ def reinitialise_options(
     delete_partitions: bool,
     settings: CompactionSettings,
 ) -> ReinitialiseOptions:
-    """What a request makes of a table; refusals say what of the table does not go with it."""
+    """What a request makes of a table; refusals say what of the table does not fit that."""
     after = schema or table.schema
     partition = () if delete_partitions else table.partition
     ranges = split(after) if split else None
@@ -68,36 +68,33 @@ class Reinitialisations:
     def run(
         self, table: Table, decide: Callable[[Table], ReinitialiseOptions], tag: Tag | None, call: Call
     ) -> CommitResult:
+        @retried_if_changed()
         def change(current: Table, batch: str) -> None:
-            afresh = _afresh(current, decide(current))
-
-            try:
-                with self.holds.building_on(current.uuid, current.current_snapshot_id):
-                    name, uuid, schema_id = current.spark_name, current.uuid, current.schema_id
-                    leave = self.commits.commit_gate(batch, call)
-                    self.engine.run(reinitialise, name, uuid, schema_id, afresh, batch, leave, tag)
-            except TableChanged as e:
-                raise CommitConflict(f"{e}; send the request again") from e
+            made = _reinitialised(current, decide(current))
+            with self.holds.building_on(current.uuid, current.current_snapshot_id):
+                name, uuid, schema_id = current.spark_name, current.uuid, current.schema_id
+                gate = self.commits.commit_gate(batch, call)
+                self.engine.run(reinitialise, name, uuid, schema_id, made, batch, gate, tag)
 
         return self.commits.commit(table, OPERATION, call, change)
 
 
-def _afresh(table: Table, made: ReinitialiseOptions) -> ReinitialisedTable:
-    fields = (RANGE_FIELD,) if made.ranges else ()
-    properties: dict[str, str | None] = {RANGES_PROPERTY: made.ranges.text if made.ranges else None}
-    if made.replaces:
+def _reinitialised(table: Table, options: ReinitialiseOptions) -> ReinitialisedTable:
+    ranges = options.ranges
+    properties: dict[str, str | None] = {RANGES_PROPERTY: ranges.text if ranges else None}
+    if options.replaces:
         properties |= dict.fromkeys((key for key in table.properties if key.startswith(DERIVED_PREFIX)), None)
-    partition = (*((RANGE_PARTITION,) if made.ranges else ()), *made.partition)
-    kept = {key: value for key, value in properties.items() if value is not None or key in table.properties}
-    return ReinitialisedTable(replaced_schema(table, made.schema, fields), partition, kept)
+    changed = {key: value for key, value in properties.items() if value is not None or key in table.properties}
+    schema = replaced_schema(table, options.schema, (RANGE_FIELD,) if ranges else ())
+    return ReinitialisedTable(schema, (*((RANGE_PARTITION,) if ranges else ()), *options.partition), changed)
 
 
 def _check_key(ranges: Ranges, schema: TableSchema) -> None:
     kind = next((f.type for f in schema.fields if f.name == ranges.column), None)
     if schema.primary_key[:1] != (ranges.column,) or kind != ranges.type:
         raise InvalidSchema(
-            f"schema: the table is split by ranges of {ranges.column!r}, {ranges.type}, which is not its first key any "
-            "more; send split_points, or delete_partitions: true",
+            f"schema: the table is split by ranges of {ranges.column!r}, {ranges.type}, which would no longer be its "
+            "first key; send split_points, or delete_partitions: true",
             field="schema",
         )
 

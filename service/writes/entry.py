@@ -1,5 +1,6 @@
 """One WRITE that waits to be committed with others."""
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -33,16 +34,16 @@ Reply = Callable[[WriteOutcome], bytes]
 SMALL = 1000
 
 
-@dataclass
+@dataclass(eq=False)
 class PendingWrite:
-    """A WRITE, checked against `table`, which is as it was last seen. `answer` is the response body or a FirnError."""
+    """A WRITE, checked against `table`, which is as it was last seen. `response` becomes the body or a FirnError."""
 
     name: TableName
     call: Call
     records: list[Any]
     size: int
     reply: Reply
-    answer: "Future[bytes]" = field(default_factory=Future)
+    response: "Future[bytes]" = field(default_factory=Future)
     count: int = 0
     table: Table | None = None
     columns: dict[str, list[Any]] | pa.Table | None = None
@@ -51,10 +52,6 @@ class PendingWrite:
     @property
     def small(self) -> bool:
         return self.count <= SMALL
-
-    def has_one_of(self, keys: frozenset[str]) -> bool:
-        """Whether its idempotency key is among these, by key id."""
-        return self.call.key is not None and self.call.key.id in keys
 
     def fit(self, table: Table) -> None:
         """Check the records against a table's schema; InvalidRecord says what does not fit."""
@@ -89,20 +86,10 @@ def together(entries: list[PendingWrite]) -> pa.Table:
     assert table is not None
     schema = table.schema
     parts: list[pa.Table] = []
-    small: list[dict[str, list[Any]]] = []
-
-    def flush() -> None:
+    for small, group in itertools.groupby((e.columns for e in entries), lambda columns: isinstance(columns, dict)):
+        columns: list[Any] = list(group)
         if small:
-            joined = {name: [v for columns in small for v in columns[name]] for name in small[0]}
-            parts.append(to_arrow(schema, joined))
-            small.clear()
-
-    for entry in entries:
-        if isinstance(entry.columns, dict):
-            small.append(entry.columns)
-        elif entry.columns is not None:
-            flush()
-            parts.append(entry.columns)
-    flush()
+            columns = [to_arrow(schema, {name: [v for part in columns for v in part[name]] for name in columns[0]})]
+        parts += columns
     # One chunk is one task, and one task writes one file per partition.
     return pa.concat_tables(parts).combine_chunks() if len(parts) > 1 else parts[0].cast(arrow_schema(schema))

@@ -12,7 +12,7 @@ MIB = 1024 * 1024
 
 
 class Queue:
-    """Gathers entries while a commit runs, and hands out batches. It knows no thread, table or commit.
+    """Gathers entries while a commit runs, and returns them in batches. It knows no thread, table or commit.
 
     `request_lock` is called if there is something to commit and the table's lock is not requested or held.
     """
@@ -23,45 +23,43 @@ class Queue:
         self._changed = threading.Condition()
         self._waiting: deque[PendingWrite] = deque()
         self._requested = False
-        self._last = 0
-        self._last_answered = 0.0
+        self._last_count = 0
+        self._last_done_at = 0.0
 
     def add(self, entry: PendingWrite) -> None:
         with self._changed:
             self._waiting.append(entry)
             first, self._requested = not self._requested, True
-            if not first and len(self._waiting) >= self._last:
+            if not first and len(self._waiting) >= self._last_count:
                 self._changed.notify_all()
         if first:
             self._request_lock()
 
     def take(self) -> list[PendingWrite]:
-        """The next batch, once the lock is held; it may wait some milliseconds for clients that were just answered."""
+        """The next batch, once the lock is held; it may wait some milliseconds for clients that just got a response."""
         with self._changed:
             self._linger()
             batch: list[PendingWrite] = []
             records = size = 0
-            has_large = False
-            while self._waiting and self._fits(batch, records + self._waiting[0].count, size + self._waiting[0].size):
-                if has_large and not self._waiting[0].small:
-                    break  # the note of which rows are whose leaves out one request of a batch
-                entry = self._waiting.popleft()
-                batch.append(entry)
-                has_large = has_large or not entry.small
+            while self._waiting:
+                entry = self._waiting[0]
                 records, size = records + entry.count, size + entry.size
+                if batch and not self._fits(entry, batch, records, size):
+                    break
+                batch.append(self._waiting.popleft())
             return batch
 
-    def done(self, answered: int) -> None:
-        """A batch was answered. If others wait, request the lock for them."""
+    def done(self, count: int) -> None:
+        """A batch of this many has its responses. If others wait, request the lock for them."""
         with self._changed:
-            self._last, self._last_answered = answered, time.monotonic()
+            self._last_count, self._last_done_at = count, time.monotonic()
             again = self._requested = bool(self._waiting)
         if again:
             self._request_lock()
 
     @property
     def waiting(self) -> int:
-        """How many wait, without those that are being committed."""
+        """How many entries wait, without those that are being committed."""
         return len(self._waiting)
 
     @property
@@ -70,25 +68,24 @@ class Queue:
             return not self._requested
 
     def _linger(self) -> None:
-        """Wait for clients that were answered together: they come back one shortly after the other."""
-        expected = min(self._last, self._settings.batch_requests)
+        """Wait for clients that got their responses together: they send their next requests at about the same time."""
+        expected = min(self._last_count, self._settings.batch_requests)
         if expected < 2 or not self._settings.group_commit:
             return
-        until = self._last_answered + self._settings.linger_ms / 1000
+        until = self._last_done_at + self._settings.linger_ms / 1000
         while len(self._waiting) < expected:
             left = until - time.monotonic()
             if left <= 0:
                 return
             self._changed.wait(left)
 
-    def _fits(self, batch: list[PendingWrite], records: int, size: int) -> bool:
+    def _fits(self, entry: PendingWrite, batch: list[PendingWrite], records: int, size: int) -> bool:
         settings = self._settings
-        if not batch:
-            return True  # a single entry may be of any size
-        if not settings.group_commit:
-            return False
         return (
-            len(batch) < settings.batch_requests
+            settings.group_commit
+            and len(batch) < settings.batch_requests
             and records <= settings.batch_records
             and size <= settings.batch_mb * MIB
+            # The record of which rows belong to which request leaves out the largest one.
+            and (entry.small or all(other.small for other in batch))
         )

@@ -2,12 +2,14 @@
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
+
+from cachetools import LRUCache
 
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.commits.small_files import NOT_CHECKED, SmallFileChecks
-from service.engine.iceberg.swap import TableChanged
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, FirnError, ShuttingDown
 from service.ledger.ledger import Batch
@@ -15,12 +17,12 @@ from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.names import TableName
 from service.settings import Settings
-from service.writes.batch import CommittedWrites, PartlyMoved, WriteBatches, refuse
+from service.writes.batch import CommittedWrites, WriteBatches, refuse
 from service.writes.entry import SMALL, PendingWrite, Reply, WriteOutcome
 from service.writes.queue import Queue
-from service.writes.table_cache import TableCache
 
 _QUEUES = 10_000  # idle queues are kept, too: they know how many clients to expect
+_TABLES = 1000  # as last seen, so that a small WRITE is checked without reading metadata
 _RECHECKS = 3
 
 
@@ -33,17 +35,17 @@ class Writes:
         engine: Engine,
         catalog: Catalog,
         commits: Commits,
-        upkeep: SmallFileChecks,
+        small_files: SmallFileChecks,
         metrics: Metrics | None = None,
     ) -> None:
         self._settings = settings.writes
-        self._engine = engine
         self._catalog = catalog
         self._commits = commits
-        self._tables = TableCache(catalog)
         metrics = metrics or Metrics()
-        self._batches = WriteBatches(engine, commits, upkeep, metrics, settings.iceberg.edits)
+        self._batches = WriteBatches(engine, commits, small_files, metrics, settings.iceberg.edits)
         self._lock = threading.Lock()
+        # A table may have changed since: whatever is done with it checks that again.
+        self._seen: LRUCache[TableName, Table] = LRUCache(_TABLES)
         # By name, too: some WRITEs still name a table as it was called before it was renamed.
         self._queues: dict[tuple[str, TableName], Queue] = {}
         self._checking = ThreadPoolExecutor(4, thread_name_prefix="firn-intake")
@@ -58,17 +60,18 @@ class Writes:
         call's key before the future has it. The future may also end in a FirnError.
         """
         entry = PendingWrite(name, call, records, size, reply)
-        seen = self._tables.get(name)
+        with self._lock:
+            seen = self._seen.get(name)
         if seen is None or call.earlier or not 0 < len(records) <= SMALL:
             self._check_later(entry)
-            return entry.answer
+            return entry.response
         try:
             entry.fit(seen)
         except FirnError:  # the table may have changed since
             self._check_later(entry)
         else:
             self._queue(entry)
-        return entry.answer
+        return entry.response
 
     @property
     def waiting(self) -> int:
@@ -94,9 +97,10 @@ class Writes:
     def _check(self, entry: PendingWrite) -> None:
         """Check an entry against the table as it is now."""
         if earlier := self._commits.earlier_batch(entry.call):
-            return self._answer_again(entry, earlier)
-        table = self._tables.load(entry.name)
-        if entry.table is None or not _same(table, entry.table):
+            return self._respond_again(entry, earlier)
+        table = self._load(entry.name)
+        seen = entry.table
+        if seen is None or (table.uuid, table.schema_id) != (seen.uuid, seen.schema_id):
             if not entry.count or entry.records:
                 entry.fit(table)
             elif not entry.follow(table):
@@ -104,17 +108,32 @@ class Writes:
         entry.table = table
         if not entry.count:
             body = entry.reply(WriteOutcome(0, table.current_snapshot_id, 0, 0, NOT_CHECKED))
-            entry.answer.set_result(self._commits.store_answer(entry.call, body))
+            entry.response.set_result(self._commits.store_answer(entry.call, body))
         else:
             self._queue(entry)
 
-    def _answer_again(self, entry: PendingWrite, earlier: Batch) -> None:
-        """Answer an entry whose records were committed by an earlier attempt with its key, which was not answered."""
+    def _load(self, name: TableName) -> Table:
+        """The table as it is now."""
+        try:
+            table = self._catalog.load(name)
+        except Exception:
+            self._forget(name)
+            raise
+        with self._lock:
+            self._seen[name] = table
+        return table
+
+    def _forget(self, name: TableName) -> None:
+        with self._lock:
+            self._seen.pop(name, None)
+
+    def _respond_again(self, entry: PendingWrite, earlier: Batch) -> None:
+        """Respond to an entry that an earlier attempt with its key committed, which got no response."""
         written = WriteOutcome(len(entry.records), earlier.snapshot_id, earlier.requests, earlier.records, NOT_CHECKED)
         body = entry.reply(written)
         if entry.call.key:
             self._commits.batches.end(earlier.batch, earlier.snapshot_id, {entry.call.key.id: body})
-        entry.answer.set_result(body)
+        entry.response.set_result(body)
 
     def _queue(self, entry: PendingWrite) -> None:
         assert entry.table is not None
@@ -124,15 +143,15 @@ class Writes:
             if queue is None:
                 if len(self._queues) >= _QUEUES:
                     self._queues = {u: q for u, q in self._queues.items() if not q.idle}
-                queue = self._queues[key] = Queue(self._settings, lambda: self._request_lock(key))
+                on_locked = partial(self._on_locked, key)
+                queue = self._queues[key] = Queue(
+                    self._settings, partial(self._commits.locks.request, key[0], on_locked)
+                )
             queue.add(entry)
 
     def _every_queue(self) -> list[Queue]:
         with self._lock:
             return list(self._queues.values())
-
-    def _request_lock(self, key: tuple[str, TableName]) -> None:
-        self._commits.locks.request(key[0], lambda: self._on_locked(key))
 
     def _on_locked(self, key: tuple[str, TableName]) -> None:
         try:
@@ -145,40 +164,32 @@ class Writes:
             queue.done(0)
 
     def _commit_next(self, key: tuple[str, TableName]) -> None:
-        """Commit one batch, holding the table's lock, which is released before the answers."""
+        """Commit one batch, holding the table's lock, which is released before the responses."""
         queue = self._queues[key]
         entries: list[PendingWrite] = []
-        made: list[CommittedWrites] = []
+        committed: list[CommittedWrites] = []
         unwritten: list[PendingWrite] = []
         try:
             try:
                 entries = queue.take()
                 if entries:
-                    made = self._batches.commit(entries)
-            except TableChanged:
-                unwritten = entries
-            except PartlyMoved as e:
-                made, unwritten = e.made, e.left
+                    committed, unwritten = self._batches.commit(entries)
             finally:
                 self._commits.locks.release(key[0])
-            for done in made:
-                self._batches.answer(done)
+            for done in committed:
+                self._batches.respond(done)
         except Exception as e:
-            refuse([entry for entry in entries if not entry.answer.done()], e)
+            refuse([entry for entry in entries if not entry.response.done()], e)
         finally:
             queue.done(len(entries))
-        if entries and not made:
-            self._tables.forget(entries[0].name)  # whatever was wrong may be wrong in the cache
+        if entries and not committed:
+            self._forget(entries[0].name)  # whatever was wrong may be wrong in the cache
         for entry in unwritten:
             entry.rechecks += 1
             if entry.rechecks > _RECHECKS:
                 refuse([entry], _changed(entry))
             else:
                 self._check_later(entry)
-
-
-def _same(one: Table, other: Table) -> bool:
-    return one.uuid == other.uuid and one.schema_id == other.schema_id
 
 
 def _changed(entry: PendingWrite) -> CommitConflict:

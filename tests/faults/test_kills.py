@@ -213,7 +213,7 @@ def killed_under_load(victim: Victim, point: Point, *, jvm_only: bool) -> None:
         assert lost, "no answer was lost that somebody came back for"
         assert [load.answers[number_of(answer)] for answer in lost] == lost
     if point is UNHEARD and jvm_only:
-        assert f"batch {batch} on {NAME} committed although its job failed" in victim.process.log
+        assert f"batch {batch} on {NAME} was committed although its job failed" in victim.process.log
 
 
 @contextmanager

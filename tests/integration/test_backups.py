@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from service.catalog.history import history
-from service.commits.backups import Backups, backups_of, named
+from service.commits.backups import Backups, backups_of, find, named
 from service.commits.commit import Commits
-from service.edits.restore import Restores
+from service.edits.restore import Restores, of_backup
 from service.engine.iceberg.swap import CommitTarget, Tag, swap
 from service.engine.iceberg.tables import load_table
 from service.engine.jobs.restore import RestoreJob, restore
@@ -266,7 +266,7 @@ class TestOthers:
 
         def order(leave: Callable[[], object]) -> RestoreJob:
             table = shop.loaded
-            found = restores.difference(table, name)
+            found = restores.differing(table, find(table, name).snapshot_id)
             return RestoreJob(table.spark_name, table.uuid, table.schema_id, found, "b", leave)
 
         early = order(lambda: None)
@@ -339,12 +339,12 @@ class TestOthers:
         backups, restores, ledger = parts[Backups], parts[Restores], parts[Ledger]
         key = IdempotencyKey("RESTORE_BACKUP", shop.loaded.name, "k", "print")
         tag = backups.wanted(shop.loaded, True, None, "RESTORE_BACKUP")
-        first = restores.run(shop.loaded, name, tag, Call("one", key))
+        first = restores.run(shop.loaded, of_backup(name), tag, Call("one", key))
         noted = ledger.key(key.id)
         assert noted is not None
         assert (noted.answer, first.restored, first.backup) == (None, True, tag and tag.name)
         other = backups.wanted(shop.loaded, True, None, "RESTORE_BACKUP")
-        assert restores.run(shop.loaded, name, other, Call("two", key, noted.batch)) == first
+        assert restores.run(shop.loaded, of_backup(name), other, Call("two", key, noted.batch)) == first
 
     def test_a_deletion_whose_answer_was_lost_is_none_the_less_one(self, shop: Shop) -> None:
         shop.write(1)

@@ -329,7 +329,7 @@ def test_a_job_whose_table_is_dropped_fails_and_says_so(firn: Firn, tenant: str)
 
 def test_a_job_that_is_cancelled_before_its_commit_leaves_nothing_behind(firn: Firn, tenant: str) -> None:
     create(firn, tenant)
-    with firn.app.parts[Commits].table_lock(kept(firn, tenant)):
+    with firn.app.parts[Commits].locks.hold(kept(firn, tenant).uuid):
         url = firn.parsed(load(firn, tenant, stream(numbers(1000)), ARROW, query="?async=true"))["status_url"]
 
         def job() -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Shop(ServedTable):
         """WRITEs that share one commit; their request ids."""
         writer = self.firn.app.parts[Writes]
         with ThreadPoolExecutor(len(writes)) as pool:
-            with self.firn.app.parts[Commits].table_lock(self.loaded):
+            with self.firn.app.parts[Commits].locks.hold(self.loaded.uuid):
                 before = writer.waiting
                 asked = [pool.submit(self._written, list(rows)) for rows in writes]
                 wait_until(lambda: writer.waiting == before + len(writes), 30, every=0.01)
@@ -547,7 +547,7 @@ def test_whatever_types_rows_have_those_of_a_shared_batch_are_told_apart(
     sent = [json_text({"operation": "WRITE", **table, "records": rows}) for rows in requests]
     parts, name = firn.app.parts, TableName(tenant, "default", table["table"])
     with ThreadPoolExecutor(3) as pool:
-        with parts[Commits].table_lock(parts[Catalog].load(name)):
+        with parts[Commits].locks.hold(parts[Catalog].load(name).uuid):
             answers = []
             for text in sent:  # in this order
                 answers.append(pool.submit(firn.post, text))

@@ -101,7 +101,7 @@ class Expirer:
         self, table: Table, choose: _Choice, still_ours: Callable[[], None]
     ) -> tuple[ExpiryDecision, ExpiredSnapshots | None]:
         # A change looks for the snapshot it made while it has its turn; until then that must not expire.
-        with self.commits.table_lock(table):
+        with self.commits.locks.hold(table.uuid):
             current = self.catalog.load(table.name)
             verdict = self._verdict(current, choose) if current.uuid == table.uuid else ExpiryDecision()
             if not verdict:

@@ -111,7 +111,7 @@ class Orphans:
 
     @contextmanager
     def _alone_with(self, table: Table) -> Iterator[None]:
-        with self.commits.table_lock(table), self.ledger.owners.table(table.uuid):
+        with self.commits.locks.hold(table.uuid), self.ledger.owners.table(table.uuid):
             yield
 
     def _find(self, table: Table, older_than_ms: int, *, nobody_else: bool = False) -> "_Found":
@@ -161,7 +161,7 @@ class Orphans:
 
     def _at_work(self, table: Table) -> list[ActiveWriter]:
         """Who writes files of the table that no snapshot holds yet."""
-        self.commits.resolve()
+        self.commits.batches.resolve()
         owners = self.ledger.owners
         changes = [
             ActiveWriter(f"the change {batch.operation}", batch.begun_ms)

@@ -8,7 +8,7 @@ from collections import deque
 
 from service.errors import BodyTooLarge, InvalidRequest
 
-_HELD = 16 << 20
+_MOST_HELD = 16 << 20
 _SILENCE_S = 60.0
 
 
@@ -35,7 +35,7 @@ class Body:
         """Add the next piece; returns False if the rest will not be read."""
         if not self._put(chunk):
             return False
-        if self._held > _HELD:
+        if self._held > _MOST_HELD:
             await asyncio.to_thread(self._wait_for_room)
         return True
 
@@ -55,13 +55,12 @@ class Body:
         """The next `count` bytes, fewer only at the end."""
         if count <= 0:
             return memoryview(b"")
-        first = self._next(count)
-        if len(first) == count or not first:
-            return first
+        piece = self._next(count)
+        if len(piece) == count or not piece:
+            return piece
         # Filled in place, because joining would hold a large piece twice.
         whole = bytearray(count)
         filled = 0
-        piece = first
         while piece:
             whole[filled : filled + len(piece)] = piece
             filled += len(piece)
@@ -98,7 +97,7 @@ class Body:
 
     def _wait_for_room(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._held <= _HELD // 2 or self._closed or self._failure)
+            self._changed.wait_for(lambda: self._held <= _MOST_HELD // 2 or self._closed or self._failure)
 
     def _next(self, most: int) -> memoryview:
         with self._changed:

@@ -1,6 +1,8 @@
 """Convert Arrow arrays of any type that can hold a column's values to the column's own type, without loss."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -9,17 +11,20 @@ import pyarrow.types as kinds
 
 from service.errors import did_you_mean
 from service.model.records import InvalidValue
-from service.model.schema.types import Array, ColumnType, DecimalType, Map, Primitive, Struct
+from service.model.schema.types import Array, ColumnType, Map, Struct
 
 Convert = Callable[[pa.Array], pa.Array]
 
-UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+UUID_PATTERN = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 # The years 1 to 9999, in days and in microseconds from 1970.
 _DAYS = (-719_162, 2_932_896)
 _MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 # How much one call may unpack of values that its message holds only once.
 _MOST_BYTES = 128 << 20
 _MOST_VALUES = 4 << 20
+_TEXTS = (pa.string(), pa.large_string())
+_BYTES = (pa.binary(), pa.large_binary())
+_VIEWS = (pa.string_view(), pa.binary_view())
 
 
 class TooLarge(Exception):
@@ -31,26 +36,24 @@ def converter(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Con
 
     Raises InvalidValue if no array of that type can be converted; the function raises it for a value that does not fit.
     """
-    if isinstance(source, pa.BaseExtensionType):
-        return _extension(source, kind, target)
+    if isinstance(source, pa.UuidType):
+        inner = converter(source.storage_type, kind, target)
+        return lambda array: inner(array.storage)
     if kinds.is_null(source):
-        return _nulls(target)
+        return lambda array: _nulls(len(array), target)
     if kinds.is_dictionary(source):
         return _dictionary(source, kind, target)
-    match kind:
-        case Array():
-            return _list(source, kind, target)
-        case Map():
-            return _map(source, kind, target)
-        case Struct():
-            return _struct(source, kind, target)
-        case DecimalType():
-            cast = _decimal(source, target)
-        case Primitive(name):
-            cast = _PRIMITIVE[name](source, target)
+    if kinds.is_map(source) and isinstance(kind, Map):
+        return _map(source, kind, target)
+    if kinds.is_struct(source) and isinstance(kind, Struct):
+        return _struct(source, kind, target)
+    lists = kinds.is_list(source) or kinds.is_large_list(source) or kinds.is_fixed_size_list(source)
+    if lists and isinstance(kind, Array):
+        return _list(source, kind, target)
+    cast = _cast(source, kind)
     if cast is None:
-        raise _cannot(source, kind)
-    return _exactly(cast, kind)
+        raise _lossy(source, kind)
+    return partial(_exactly, partial(cast, target), kind)
 
 
 def first_failure(array: pa.Array, works: Callable[[pa.Array], Any]) -> int:
@@ -66,26 +69,21 @@ def first_failure(array: pa.Array, works: Callable[[pa.Array], Any]) -> int:
     return low
 
 
-def _cannot(source: pa.DataType, kind: ColumnType) -> InvalidValue:
+def _lossy(source: pa.DataType, kind: ColumnType) -> InvalidValue:
     return InvalidValue(
         f"Arrow's {str(source)[:80]} cannot become {str(kind)[:80]} without loss; cast it before sending"
     )
 
 
-def _exactly(cast: Convert, kind: ColumnType) -> Convert:
-    def fit(array: pa.Array) -> pa.Array:
-        try:
-            return cast(array)
-        except pa.ArrowInvalid:
-            value = array[first_failure(array, cast)]
-            raise InvalidValue(
-                f"{show_value(value)} does not fit {kind} without loss; send a value that does"
-            ) from None
-
-    return fit
+def _exactly(cast: Convert, kind: ColumnType, array: pa.Array) -> pa.Array:
+    try:
+        return cast(array)
+    except pa.ArrowInvalid:
+        value = array[first_failure(array, cast)]
+        raise InvalidValue(f"{_show_value(value)} does not fit {kind} without loss; send a value that does") from None
 
 
-def show_value(value: pa.Scalar) -> str:
+def _show_value(value: pa.Scalar) -> str:
     try:
         plain = value.as_py()
     except Exception:  # nanoseconds and years that Python cannot hold
@@ -94,45 +92,57 @@ def show_value(value: pa.Scalar) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…{text[0] if isinstance(plain, str) else ''}"
 
 
-def _safe(source: pa.DataType, target: pa.DataType) -> Convert:
-    if source == target:
-        return lambda array: array
-    return lambda array: array.cast(target)
+def _cast(source: pa.DataType, kind: ColumnType) -> Callable[[pa.DataType, pa.Array], pa.Array] | None:
+    """How values without parts are cast; None if some cannot be without loss. ArrowInvalid if one does not fit."""
+    whole, text = kinds.is_integer(source), source in (*_TEXTS, pa.string_view())
+    number = whole or kinds.is_floating(source)
+    match str(kind).partition("(")[0]:
+        case "boolean" if kinds.is_boolean(source):
+            return _plain
+        case "string" if text:
+            return _plain
+        case "binary" if source in (*_BYTES, pa.binary_view()) or kinds.is_fixed_size_binary(source):
+            return _plain
+        case "integer" | "long" if number or kinds.is_decimal(source):
+            return _plain
+        case "decimal" if whole:
+            # Through a type that is wide enough for any integer: Arrow checks the type's digits, not the values'.
+            return lambda target, array: array.cast(pa.decimal128(20, 0)).cast(target)
+        case "decimal" if kinds.is_decimal(source):
+            return _plain
+        case "float" if kinds.is_float64(source):
+            return _narrowed
+        case "float" | "double" if kinds.is_float16(source):
+            return lambda target, array: array.cast(pa.float32()).cast(target)
+        case "float" | "double" if number:
+            return _plain
+        case "date" if kinds.is_date(source):
+            return lambda target, array: check_years(array.cast(target))
+        case "timestamp" | "timestamptz" if kinds.is_timestamp(source):
+            return _moment
+        case "uuid" if text:
+            return _checked_uuid
+        case "uuid" if kinds.is_fixed_size_binary(source) and source.byte_width == 16:
+            return _uuid_text
+    return None
 
 
-def _text(source: pa.DataType, target: pa.DataType) -> Convert | None:
-    if kinds.is_string_view(source):
-        return lambda array: _unviewed(array, target)
-    return _safe(source, target) if kinds.is_string(source) or kinds.is_large_string(source) else None
-
-
-def _bytes(source: pa.DataType, target: pa.DataType) -> Convert | None:
-    if kinds.is_binary_view(source):
-        return lambda array: _unviewed(array, target)
-    return _safe(source, target) if kinds.is_binary(source) or _is_binary(source) else None
-
-
-def _is_binary(source: pa.DataType) -> bool:
-    return bool(kinds.is_large_binary(source) or kinds.is_fixed_size_binary(source))
-
-
-def _unviewed(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The bytes of views as a plain array."""
-    if array.null_count:
-        array = _emptied(array)
-    if _view_bytes(array) > _MOST_BYTES:
-        raise TooLarge
+def _plain(target: pa.DataType, array: pa.Array) -> pa.Array:
+    if array.type in _VIEWS:
+        if array.null_count:
+            array = _emptied(array)
+        if _view_bytes(array) > _MOST_BYTES:
+            raise TooLarge
     return array.cast(target)
 
 
 def _emptied(array: pa.Array) -> pa.Array:
     """The same array with empty views for nulls: these have not been validated, but Arrow's cast follows them."""
     _, views, *shown_bytes = array.buffers()
-    nulls = array.is_null()
+    valid = array.is_valid()
     changed = bytearray(memoryview(views).cast("B")[16 * array.offset : 16 * (array.offset + len(array))])
-    for place in pc.indices_nonzero(nulls).to_pylist():
+    for place in pc.indices_nonzero(pc.invert(valid)).to_pylist():
         changed[16 * place : 16 * (place + 1)] = bytes(16)
-    valid = pc.invert(nulls)
     buffers = [valid.buffers()[1], pa.py_buffer(changed), *shown_bytes]
     return pa.Array.from_buffers(array.type, len(array), buffers)
 
@@ -146,47 +156,17 @@ def _view_bytes(array: pa.Array) -> int:
     return sum(words[::4].tolist())
 
 
-def _whole(source: pa.DataType, target: pa.DataType) -> Convert | None:
-    numbers = kinds.is_integer(source) or kinds.is_floating(source) or kinds.is_decimal(source)
-    return _safe(source, target) if numbers else None
+def _narrowed(target: pa.DataType, array: pa.Array) -> pa.Array:
+    narrowed = array.cast(target)
+    if pc.any(pc.and_(pc.not_equal(narrowed.cast(array.type), array), pc.is_finite(array))).as_py():
+        raise pa.ArrowInvalid("rounded")
+    return narrowed
 
 
-def _single(source: pa.DataType, target: pa.DataType) -> Convert | None:
-    if not kinds.is_float64(source):
-        return _double(source, target)
-
-    def narrow(array: pa.Array) -> pa.Array:
-        narrowed = array.cast(target)
-        back = narrowed.cast(source)
-        if pc.any(pc.and_(pc.not_equal(back, array), pc.is_finite(array))).as_py():
-            raise pa.ArrowInvalid("rounded")
-        return narrowed
-
-    return narrow
-
-
-def _double(source: pa.DataType, target: pa.DataType) -> Convert | None:
-    if kinds.is_float16(source) and kinds.is_float64(target):
-        return lambda array: array.cast(pa.float32()).cast(target)
-    return _safe(source, target) if kinds.is_integer(source) or kinds.is_floating(source) else None
-
-
-def _boolean(source: pa.DataType, target: pa.DataType) -> Convert | None:
-    return _safe(source, target) if kinds.is_boolean(source) else None
-
-
-def _date(source: pa.DataType, target: pa.DataType) -> Convert | None:
-    if not kinds.is_date(source):
-        return None
-    return lambda array: check_years(array.cast(target))
-
-
-def _moment(source: pa.DataType, target: pa.DataType) -> Convert | None:
+def _moment(target: pa.DataType, array: pa.Array) -> pa.Array:
     """With a zone or without, the numbers count from 1970 in UTC, as for a record's text without a zone."""
-    if not kinds.is_timestamp(source):
-        return None
-    exact = pa.timestamp("us", tz=source.tz)
-    return lambda array: check_years(array.cast(exact).cast(pa.int64()).cast(target))
+    exact = pa.timestamp("us", tz=array.type.tz)
+    return check_years(array.cast(exact).cast(pa.int64()).cast(target))
 
 
 def check_years(array: pa.Array) -> pa.Array:
@@ -194,75 +174,36 @@ def check_years(array: pa.Array) -> pa.Array:
     days = kinds.is_date(array.type)
     found = pc.min_max(array.cast(pa.int32() if days else pa.int64()))
     low, high = found["min"].as_py(), found["max"].as_py()
-    first_of_all, last = _DAYS if days else _MICROSECONDS
-    if low is not None and (low < first_of_all or high > last):
+    first, last = _DAYS if days else _MICROSECONDS
+    if low is not None and (low < first or high > last):
         raise pa.ArrowInvalid("outside the years 1 to 9999")
     return array
 
 
-def _uuid(source: pa.DataType, target: pa.DataType) -> Convert | None:
-    as_text = _text(source, target)
-    if as_text:
-
-        def checked(array: pa.Array) -> pa.Array:
-            low = pc.ascii_lower(as_text(array))
-            if pc.all(pc.match_substring_regex(low, f"^{UUID}$")).as_py() is False:
-                raise pa.ArrowInvalid("not a uuid")
-            return low
-
-        return checked
-    return _uuid_text if kinds.is_fixed_size_binary(source) and source.byte_width == 16 else None
+def _checked_uuid(target: pa.DataType, array: pa.Array) -> pa.Array:
+    low = pc.ascii_lower(_plain(target, array))
+    if pc.all(pc.match_substring_regex(low, f"^{UUID_PATTERN}$")).as_py() is False:
+        raise pa.ArrowInvalid("not a uuid")
+    return low
 
 
-def _uuid_text(array: pa.Array) -> pa.Array:
+def _uuid_text(target: pa.DataType, array: pa.Array) -> pa.Array:
     if len(array) > _MOST_VALUES:
         raise TooLarge
-    digits = [None if raw is None else raw.hex() for raw in array.to_pylist()]
-    return pa.array([d and f"{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}" for d in digits], pa.string())
+    digits = [raw and raw.hex() for raw in array.to_pylist()]
+    return pa.array([d and f"{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}" for d in digits], target)
 
 
-def _decimal(source: pa.DataType, target: pa.DataType) -> Convert | None:
-    if kinds.is_integer(source):
-        # Through a type that is wide enough for any integer: Arrow checks the type's digits, not the values'.
-        return lambda array: array.cast(pa.decimal128(20, 0)).cast(target)
-    return _safe(source, target) if kinds.is_decimal(source) else None
-
-
-_PRIMITIVE: dict[str, Callable[[pa.DataType, pa.DataType], Convert | None]] = {
-    "string": _text,
-    "integer": _whole,
-    "long": _whole,
-    "float": _single,
-    "double": _double,
-    "boolean": _boolean,
-    "date": _date,
-    "timestamp": _moment,
-    "timestamptz": _moment,
-    "binary": _bytes,
-    "uuid": _uuid,
-}
-
-
-def _nulls(target: pa.DataType) -> Convert:
-    def fit(array: pa.Array) -> pa.Array:
-        if len(array) > _MOST_VALUES:
-            raise TooLarge
-        return pa.nulls(len(array), target)
-
-    return fit
-
-
-def _extension(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Convert:
-    if not isinstance(source, pa.UuidType):
-        raise _cannot(source, kind)
-    inner = converter(source.storage_type, kind, target)
-    return lambda array: inner(array.storage)
+def _nulls(count: int, target: pa.DataType) -> pa.Array:
+    if count > _MOST_VALUES:
+        raise TooLarge
+    return pa.nulls(count, target)
 
 
 def _dictionary(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Convert:
     inner = converter(source.value_type, kind, target)
     if kinds.is_nested(source.value_type):
-        raise _cannot(source, kind)
+        raise _lossy(source, kind)
 
     def fit(array: pa.Array) -> pa.Array:
         try:
@@ -275,36 +216,23 @@ def _dictionary(source: pa.DataType, kind: ColumnType, target: pa.DataType) -> C
 
 
 def _taken(values: pa.Array, indices: pa.Array) -> pa.Array:
-    if kinds.is_string_view(values.type) or kinds.is_binary_view(values.type):
-        values = _unviewed(values, pa.large_string() if kinds.is_string_view(values.type) else pa.large_binary())
+    if values.type in _VIEWS:
+        values = _plain(pa.large_string() if values.type == pa.string_view() else pa.large_binary(), values)
     if len(indices) > _MOST_VALUES:
         raise TooLarge
-    if kinds.is_binary(values.type) or kinds.is_string(values.type) or _is_large(values.type):
+    if values.type in (*_TEXTS, *_BYTES):
         size = pc.sum(pc.take(pc.binary_length(values), indices)).as_py() or 0
         if size > _MOST_BYTES:
             raise TooLarge
     return values.take(indices)
 
 
-def _is_large(kind: pa.DataType) -> bool:
-    return bool(kinds.is_large_binary(kind) or kinds.is_large_string(kind))
-
-
-def _present(array: pa.Array, required: bool, kind: ColumnType) -> pa.Array:
-    if required and array.null_count:
-        raise InvalidValue(f"a value is required here; send a value of type {str(kind)[:80]}")
-    return array
-
-
 def _list(source: pa.DataType, kind: Array, target: pa.DataType) -> Convert:
-    if not (kinds.is_list(source) or kinds.is_large_list(source) or kinds.is_fixed_size_list(source)):
-        raise _cannot(source, kind)
-    inner = _within("[]", source.value_type, kind.items, target.value_type)
+    inner = _within("[]", source.value_type, kind.items, target.value_type, required=kind.items_required)
 
     def fit(array: pa.Array) -> pa.Array:
         # flatten() leaves out values under null lists and outside of the slice.
-        items = _at("[]", lambda: _present(array.flatten(), kind.items_required, kind.items))
-        return pa.ListArray.from_arrays(_offsets(array), inner(items), type=target, mask=array.is_null())
+        return pa.ListArray.from_arrays(_offsets(array), inner(array.flatten()), type=target, mask=array.is_null())
 
     return fit
 
@@ -315,51 +243,38 @@ def _offsets(lists: pa.Array) -> pa.Array:
 
 
 def _map(source: pa.DataType, kind: Map, target: pa.DataType) -> Convert:
-    if not kinds.is_map(source):
-        raise _cannot(source, kind)
     fit_key = _within("(a key)", source.key_type, kind.key, target.key_type)
-    fit_item = _within("[]", source.item_type, kind.value, target.item_type)
+    fit_item = _within("[]", source.item_type, kind.value, target.item_type, required=kind.value_required)
     pairs = pa.list_(pa.struct([("key", source.key_type), ("value", source.item_type)]))
 
     def fit(array: pa.Array) -> pa.Array:
         lists = array.cast(pairs)
         flat = lists.flatten()
-        keys = fit_key(flat.field(0))
-        items = fit_item(_at("[]", lambda: _present(flat.field(1), kind.value_required, kind.value)))
-        offsets = _offsets(lists)
-        _refuse_twice(offsets, keys)
+        keys, items, offsets = fit_key(flat.field(0)), fit_item(flat.field(1)), _offsets(lists)
+        parents = pc.list_parent_indices(pa.ListArray.from_arrays(offsets, keys))
+        if pa.table({"map": parents, "key": keys}).group_by(["map", "key"]).aggregate([]).num_rows != len(keys):
+            raise InvalidValue("a map has the same key twice; send each key once")
         return pa.MapArray.from_arrays(offsets, keys, items, target, mask=array.is_null())
 
     return fit
 
 
-def _refuse_twice(offsets: pa.Array, keys: pa.Array) -> None:
-    parents = pc.list_parent_indices(pa.ListArray.from_arrays(offsets, keys))
-    counted = pa.table({"map": parents, "key": keys}).group_by(["map", "key"]).aggregate([([], "count_all")])
-    if counted.num_rows != len(keys):
-        raise InvalidValue("a map has the same key twice; send each key once")
-
-
 def _struct(source: pa.DataType, kind: Struct, target: pa.DataType) -> Convert:
-    if not kinds.is_struct(source):
-        raise _cannot(source, kind)
     names = [source.field(i).name for i in range(source.num_fields)]
     places = match_names(names, [(f.name, f.required) for f in kind.fields])
     inner = [
-        None if place is None else _within(f".{f.name}", source.field(place).type, f.type, target.field(i).type)
-        for i, (f, place) in enumerate(zip(kind.fields, places, strict=True))
+        _within(f".{f.name}", pa.null() if place is None else source.field(place).type, f.type, to.type)
+        for f, place, to in zip(kind.fields, places, target, strict=True)
     ]
 
     def fit(array: pa.Array) -> pa.Array:
         columns = []
         children = array.flatten()  # values under null structs become null
-        for i, (f, place, fit_one) in enumerate(zip(kind.fields, places, inner, strict=True)):
-            if place is None or fit_one is None:
-                columns.append(_nulls(target.field(i).type)(array))
-                continue
-            if f.required and children[place].null_count > array.null_count:
+        for f, place, fit_one in zip(kind.fields, places, inner, strict=True):
+            child = pa.nulls(len(array)) if place is None else children[place]
+            if f.required and child.null_count > array.null_count:
                 raise InvalidValue(f"a value is required here; send a value of type {str(f.type)[:80]}", f".{f.name}")
-            columns.append(fit_one(children[place]))
+            columns.append(fit_one(child))
         return pa.StructArray.from_arrays(columns, fields=list(target), mask=array.is_null())
 
     return fit
@@ -383,13 +298,26 @@ def match_names(sent: list[str], wanted: list[tuple[str, bool]]) -> list[int | N
     return [sent.index(name) if name in sent else None for name in known]
 
 
-def _within(step: str, source: pa.DataType, kind: ColumnType, target: pa.DataType) -> Convert:
-    fit = _at(step, lambda: converter(source, kind, target))
-    return lambda array: _at(step, lambda: fit(array))
+def _within(
+    step: str, source: pa.DataType, kind: ColumnType, target: pa.DataType, *, required: bool = False
+) -> Convert:
+    """A converter for a part of a column, whose errors name the part."""
+
+    def fit(array: pa.Array) -> pa.Array:
+        with naming(step):
+            if required and array.null_count:
+                raise InvalidValue(f"a value is required here; send a value of type {str(kind)[:80]}")
+            return inner(array)
+
+    with naming(step):
+        inner = converter(source, kind, target)
+    return fit
 
 
-def _at(step: str, do: Callable[[], Any]) -> Any:
+@contextmanager
+def naming(step: str) -> Iterator[None]:
+    """Have an InvalidValue of the block name this part of its column."""
     try:
-        return do()
+        yield
     except InvalidValue as e:
         raise e.within(step) from None

@@ -1,6 +1,8 @@
 """Read an Arrow IPC stream as checked batches in the table's own Arrow schema."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -10,7 +12,7 @@ from service.errors import InvalidRecord, InvalidRequest
 from service.model.records import InvalidValue
 from service.model.schema.types import TableSchema
 from service.writes.bulk.body import Body
-from service.writes.bulk.fit import Convert, TooLarge, converter, first_failure, match_names
+from service.writes.bulk.fit import Convert, TooLarge, converter, first_failure, match_names, naming
 from service.writes.bulk.ipc import Messages
 from service.writes.bulk.target import target_schema
 
@@ -25,10 +27,7 @@ def read_arrow(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     reader = _arrow(lambda: pa.ipc.open_stream(pa.PythonFile(messages, mode="r")))
     columns = _arrow(lambda: _columns(reader.schema, schema, target))  # a name in it may not be UTF-8
     done = 0
-    while True:
-        batch = _arrow(lambda: next(reader, None))
-        if batch is None:
-            break
+    while (batch := _arrow(lambda: next(reader, None))) is not None:
         # Arrow would follow invalid offsets.
         _arrow(partial(batch.validate, full=True), "a record batch of the body is not valid")
         for start in range(0, batch.num_rows, _ROWS):
@@ -37,20 +36,28 @@ def read_arrow(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     messages.finish()
 
 
+@dataclass(frozen=True)
 class _Column:
-    def __init__(self, name: str, required: bool, place: int | None, fit: Convert) -> None:
-        self.name = name
-        self._required = required
-        self._place = place
-        self._fit = fit
+    name: str
+    required: bool
+    place: int | None
+    convert: Convert
 
-    def of(self, batch: pa.RecordBatch) -> pa.Array:
-        array = pa.nulls(batch.num_rows) if self._place is None else batch.column(self._place)
-        fitted = self._fit(array)
+    def read(self, batch: pa.RecordBatch) -> pa.Array:
+        fitted = self.convert(pa.nulls(batch.num_rows) if self.place is None else batch.column(self.place))
         # A dictionary may hold nulls that the array itself does not count.
-        if self._required and fitted.null_count:
+        if self.required and fitted.null_count:
             raise InvalidValue("a value is required here; send one")
         return fitted
+
+    def misfit(self, batch: pa.RecordBatch) -> InvalidValue | None:
+        """Why some record's value does not fit; None if all do, or if the batch unpacks to too much to see."""
+        with suppress(TooLarge):
+            try:
+                self.read(batch)
+            except InvalidValue as e:
+                return e
+        return None
 
 
 def _arrow(do: Callable[[], T], problem: str = "the body is not a whole Arrow IPC stream") -> T:
@@ -63,24 +70,22 @@ def _arrow(do: Callable[[], T], problem: str = "the body is not a whole Arrow IP
 
 
 def _columns(sent: pa.Schema, schema: TableSchema, target: pa.Schema) -> list[_Column]:
+    columns = []
     try:
         places = match_names(sent.names, [(f.name, f.required) for f in schema.fields])
+        for field, place, to in zip(schema.fields, places, target, strict=True):
+            with naming(f".{field.name}"):
+                convert = converter(pa.null() if place is None else sent.field(place).type, field.type, to.type)
+            columns.append(_Column(field.name, field.required, place, convert))
     except InvalidValue as e:
-        raise InvalidRecord(f"{e.path[1:]}: {e.problem}", field=e.path[1:], suggestion=e.suggestion) from e
-    columns = []
-    for field, place, to in zip(schema.fields, places, target, strict=True):
-        source = pa.null() if place is None else sent.field(place).type
-        try:
-            columns.append(_Column(field.name, field.required, place, converter(source, field.type, to.type)))
-        except InvalidValue as e:
-            path = field.name + e.path
-            raise InvalidRecord(f"{path}: {e.problem}", field=path, suggestion=e.suggestion) from e
+        path = e.path[1:]
+        raise InvalidRecord(f"{path}: {e.problem}", field=path, suggestion=e.suggestion) from e
     return columns
 
 
 def _fitted(batch: pa.RecordBatch, columns: list[_Column], target: pa.Schema, start: int) -> Iterator[pa.RecordBatch]:
     try:
-        yield pa.RecordBatch.from_arrays([column.of(batch) for column in columns], schema=target)
+        yield pa.RecordBatch.from_arrays([column.read(batch) for column in columns], schema=target)
     except InvalidValue:
         _refuse(batch, columns, start)
         raise
@@ -98,13 +103,9 @@ def _refuse(batch: pa.RecordBatch, columns: list[_Column], start: int) -> None:
     """Raise InvalidRecord for the first record that does not fit; the columns were converted one after the other."""
     found: list[tuple[int, str, InvalidValue]] = []
     for column in columns:
-        try:
-            column.of(batch)
-        except TooLarge:
-            continue
-        except InvalidValue as e:
-            record = first_failure(batch, column.of)
-            found.append((record, column.name, _alone(batch.slice(record, 1), column) or e))
+        if misfit := column.misfit(batch):
+            record = first_failure(batch, column.read)
+            found.append((record, column.name, column.misfit(batch.slice(record, 1)) or misfit))
     if found:
         record, name, misfit = min(found, key=lambda f: f[0])
         path = name + misfit.path
@@ -114,11 +115,3 @@ def _refuse(batch: pa.RecordBatch, columns: list[_Column], start: int) -> None:
             suggestion=misfit.suggestion,
             details={"record": start + record, "field": path},
         ) from misfit
-
-
-def _alone(record: pa.RecordBatch, column: _Column) -> InvalidValue | None:
-    try:
-        column.of(record)
-    except InvalidValue as e:
-        return e
-    return None

@@ -1,6 +1,8 @@
 """Read CSV (RFC 4180) with a header as checked batches; an error names the line where the record begins."""
 
+import contextlib
 import csv
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -19,6 +21,9 @@ from service.writes.bulk.target import target_schema
 _QUOTED = re.compile(rb'(?<![^,\n])"[^"]*+(?:""[^"]*+)*+"(?=[,\r\n]|\Z)')
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)(?=,|\Z)')
+_LINE = rb'[^"\n]*+(?:"[^"]*+"[^"\n]*+)*+'
+_WHOLE_RECORDS = re.compile(rb"(?:%b\n)*+" % _LINE)
+_RECORD = re.compile(rb'%b(?:\n|\Z|"[^"]*+\Z)' % _LINE)
 _HINT = "put a field that holds a quote, a comma or a line break in quotes, double the quotes in it, and close it"
 
 
@@ -27,14 +32,14 @@ def read_csv(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     reader: _Reader | None = None
     for block in blocks(body, _after_last_record):
         if reader is None:
-            found = next(_records(block), None)
-            if found is None:
+            first = next(_records(block), None)
+            if first is None:
                 continue
-            line, header, end = found
-            reader = _Reader(schema, _header(header, line))
+            line, header, end = first
+            reader = _Reader(schema, _column_names(header, line), line)
             block = Block(block.text[end:], block.line + block.text.count(b"\n", 0, end))
         if block.text.strip(b"\r\n"):
-            yield from reader.read(block)
+            yield reader.read(block)
     if reader is None:
         raise InvalidRecord("the CSV has no header; send the columns' names in its first line")
 
@@ -42,8 +47,7 @@ def read_csv(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
 class _Reader:
     """Reads the blocks after the header."""
 
-    def __init__(self, schema: TableSchema, header: tuple[list[str], int]) -> None:
-        names, line = header
+    def __init__(self, schema: TableSchema, names: list[str], line: int) -> None:
         try:
             places = match_names(names, [(f.name, f.required) for f in schema.fields])
             for field, place in zip(schema.fields, places, strict=True):
@@ -60,8 +64,10 @@ class _Reader:
         self._names = [str(i) for i in range(len(names))]
         self._done = 0
 
-    def read(self, block: Block) -> list[pa.RecordBatch]:
-        self._refuse_stray_quotes(block)
+    def read(self, block: Block) -> pa.RecordBatch:
+        unquoted = _QUOTED.sub(b"", block.text) if b'"' in block.text else block.text
+        if b'"' in unquoted or _LONE_RETURN.search(unquoted):
+            self._refuse_malformed(block)
         texts = self._texts(block)
         columns: list[pa.Array] = []
         refusals: list[tuple[int, Field, InvalidValue]] = []
@@ -71,9 +77,16 @@ class _Reader:
             except InvalidText as e:
                 refusals.append((e.place, field, e.misfit))
         if refusals:
-            self._refuse(block, *min(refusals, key=lambda r: r[0]))
+            place, field, misfit = min(refusals, key=lambda r: r[0])
+            line = next(itertools.islice(_records(block), place, None))[0]
+            raise InvalidRecord(
+                f"line {line}: {field.name}: {misfit.problem}",
+                field=field.name,
+                suggestion=misfit.suggestion,
+                details={"line": line, "record": self._done + place, "field": field.name},
+            ) from misfit
         self._done += texts.num_rows
-        return [pa.RecordBatch.from_arrays(columns, schema=self._target)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._target)
 
     def _texts(self, block: Block) -> pa.Table:
         # Without a line break at the end, Arrow reads an empty last field as the empty text.
@@ -91,17 +104,10 @@ class _Reader:
                 ),
             )
         except pa.ArrowInvalid as e:
-            self._refuse_form(block)
+            self._refuse_malformed(block)
             raise InvalidRecord(f"line {block.line} or one after it cannot be read: {str(e)[:200]}") from e
 
-    def _refuse_stray_quotes(self, block: Block) -> None:
-        quotes, returns = block.text.count(b'"'), block.text.count(b"\r") - block.text.count(b"\r\n")
-        if quotes and sum(field.count(b'"') for field in _QUOTED.findall(block.text)) != quotes:
-            self._refuse_form(block)
-        if returns and _LONE_RETURN.search(_QUOTED.sub(b"", block.text)):
-            self._refuse_form(block)
-
-    def _refuse_form(self, block: Block) -> None:
+    def _refuse_malformed(self, block: Block) -> None:
         """Raise InvalidRecord for the first malformed record, if there is one."""
         decoded(block.text, block.line)
         for line, record, _ in _records(block):
@@ -111,15 +117,6 @@ class _Reader:
             if count != len(self._names):
                 problem = f"it has {count} field(s), the header has {len(self._names)}"
                 raise InvalidRecord(f"line {line}: {problem}", details={"line": line})
-
-    def _refuse(self, block: Block, place: int, field: Field, misfit: InvalidValue) -> None:
-        line = next(line for i, (line, _, _) in enumerate(_records(block)) if i == place)
-        raise InvalidRecord(
-            f"line {line}: {field.name}: {misfit.problem}",
-            field=field.name,
-            suggestion=misfit.suggestion,
-            details={"line": line, "record": self._done + place, "field": field.name},
-        ) from misfit
 
 
 def _column(field: Field, texts: pa.Table, place: int | None, target: pa.DataType) -> pa.Array:
@@ -133,13 +130,12 @@ def _column(field: Field, texts: pa.Table, place: int | None, target: pa.DataTyp
     return values
 
 
-def _header(record: bytes, line: int) -> tuple[list[str], int]:
+def _column_names(record: bytes, line: int) -> list[str]:
     text = decoded(record, line)
-    try:
+    # csv.Error comes from a name that is longer than any column's.
+    with contextlib.suppress(csv.Error):
         if _count_fields(record)[1]:
-            return next(csv.reader([text])), line
-    except csv.Error:  # a name longer than any column's
-        pass
+            return next(csv.reader([text]))
     raise InvalidRecord(f"line {line}: the header is not CSV; {_HINT}", details={"line": line})
 
 
@@ -155,32 +151,18 @@ def _count_fields(record: bytes) -> tuple[int, bool]:
 
 def _records(block: Block) -> Iterator[tuple[int, bytes, int]]:
     """Each record with the number of its first line and its end; slow, only for the header and for errors."""
-    line, first_line, start, text = block.line, block.line, 0, block.text
-    place, quotes = 0, 0
-    while place < len(text):
-        end = text.find(b"\n", place)
-        end = len(text) if end < 0 else end
-        quotes += text.count(b'"', place, end)
-        place = end + 1
-        line += 1
-        if quotes % 2 == 0 or place >= len(text):
-            record = text[start:end].removesuffix(b"\r")
-            if record:
-                yield first_line, record, min(place, len(text))
-            start, first_line, quotes = place, line, 0
+    line = block.line
+    for found in _RECORD.finditer(block.text):
+        record = found[0].removesuffix(b"\n").removesuffix(b"\r")
+        if record:
+            yield line, record, found.end()
+        line += found[0].count(b"\n")
 
 
 def _after_last_record(text: bytes) -> int:
     """The position after the last line break outside of quotes, that is, with an even number of quotes before it."""
-    end = text.rfind(b"\n")
-    if end < 0 or text.count(b'"', 0, end) % 2 == 0:
-        return end + 1
-    # Every quote toggles this, so look only between every second pair, from the end.
-    last = text.rfind(b'"', 0, end)
-    while last > 0:
-        before = text.rfind(b'"', 0, last)
-        end = text.rfind(b"\n", before + 1, last)
-        if end >= 0 or before < 0:
-            return end + 1
-        last = text.rfind(b'"', 0, before)
-    return 0
+    end = text.rfind(b"\n") + 1
+    if text.count(b'"', 0, end) % 2 == 0:
+        return end
+    whole = _WHOLE_RECORDS.match(text)
+    return whole.end() if whole else 0

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -12,17 +13,15 @@ from service.model import wire
 from service.model.records import read_records
 from service.model.schema.types import Primitive, TableSchema
 from service.writes.bulk.body import Body
-from service.writes.bulk.lines import Block, after_last_line, blocks, decoded
+from service.writes.bulk.lines import Block, blocks, decoded
 from service.writes.bulk.target import target_schema
-
-_WHOLE = ("integer", "long")
 
 
 def read_ndjson(body: Body, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     """Every record, in order; an error names the line. Empty lines are skipped."""
     reader = _Reader(schema)
     done = 0
-    for block in blocks(body, after_last_line):
+    for block in blocks(body, lambda text: text.rfind(b"\n") + 1):
         batch = reader.read(block, done)
         done += batch.num_rows
         yield batch
@@ -34,17 +33,16 @@ class _Reader:
         self._target = target_schema(schema)
         # Reading floats is exact for these types, unless a whole number is written as 1.0.
         self._flat = all(isinstance(f.type, Primitive) for f in schema.fields)
-        self._whole = [f.name for f in schema.fields if f.type in [Primitive(name) for name in _WHOLE]]
+        self._whole = [f.name for f in schema.fields if f.type in (Primitive("integer"), Primitive("long"))]
 
     def read(self, block: Block, done: int) -> pa.RecordBatch:
         lines = [(block.line + i, line) for i, line in enumerate(block.text.split(b"\n")) if line.strip()]
         if self._flat:
-            try:
+            # If this fails, the lines are read again, slowly, to be exact and for the error message.
+            with suppress(ValueError, AttributeError, FirnError):
                 records = [orjson.loads(line) for _, line in lines]
                 if not any(type(record.get(name)) is float for record in records for name in self._whole):
                     return self._rows(records)
-            except (ValueError, AttributeError, FirnError):
-                pass  # read again, slowly, to be exact and for the error message
         records, refusal = [], None
         for number, line in lines:
             try:

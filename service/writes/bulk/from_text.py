@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -10,13 +9,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.model.records import InvalidValue, read_value
-from service.model.schema.types import ColumnType, DecimalType, Primitive
-from service.writes.bulk.fit import UUID, check_years
+from service.model.schema.types import ColumnType
+from service.writes.bulk.fit import UUID_PATTERN, check_years
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_TRUTH = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False}
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT = f"{_DAY}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{{1,6}})?"
+_WHOLE = ("-?[0-9]{1,18}", pa.int64())
+_FLOATING = (r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", pa.float64())
+_MOMENTS = [(_MOMENT, pa.timestamp("us")), (f"{_MOMENT}Z", pa.timestamp("us", tz="UTC"))]
+# The texts that Arrow's own parser reads by the same rules, and the type to parse them as; None for the column's own.
+_PARSED: dict[str, list[tuple[str, pa.DataType | None]]] = {
+    "integer": [_WHOLE],
+    "long": [_WHOLE],
+    "float": [_FLOATING],
+    "double": [_FLOATING],
+    "decimal": [(r"-?[0-9]{1,38}(\.[0-9]{1,38})?", None)],
+    "boolean": [("true|false", pa.bool_())],
+    "date": [(_DAY, None)],
+    "timestamp": _MOMENTS,
+    "timestamptz": _MOMENTS,
+    "uuid": [(UUID_PATTERN, None)],
+}
 
 
 class InvalidText(Exception):
@@ -30,102 +45,43 @@ class InvalidText(Exception):
 
 def read_texts(kind: ColumnType, texts: pa.Array, target: pa.DataType) -> pa.Array:
     """A column's values; raises InvalidText for the first that does not fit. Nulls stay null."""
-    fast = _fast(kind)
-    if fast is not None:
-        try:
-            values = fast(texts, target)
-            if values is not None:
-                return values
-        except pa.ArrowInvalid:
-            pass  # read again, value by value, to apply the exact rules and for the error message
-    read = _reader(kind)
-    values = []
+    name = str(kind).partition("(")[0]
+    # Otherwise they are read value by value, to apply the exact rules and for the error message.
+    with contextlib.suppress(pa.ArrowInvalid):
+        fast = _parse(name, texts, target)
+        if fast is not None:
+            return fast
+    read, values = read_value(kind), []
     for place, text in enumerate(texts.to_pylist()):
         try:
-            values.append(None if text is None else read(text))
+            values.append(None if text is None else read(_as_json(name, text)))
         except InvalidValue as e:
             raise InvalidText(place, e) from None
     return pa.array(values, target)
 
 
-def _reader(kind: ColumnType) -> Callable[[str], Any]:
-    read = read_value(kind)
-    name = kind.name if isinstance(kind, Primitive) else ""
-
-    def read_text(text: str) -> Any:
-        value: Any = text
-        if name in ("integer", "long", "float", "double") and _NUMBER.fullmatch(text):
-            with contextlib.suppress(InvalidOperation):
-                value = Decimal(text)
-        elif name == "boolean":
-            value = _TRUTH.get(text.lower(), text)
-        return read(value)
-
-    return read_text
+def _as_json(name: str, text: str) -> Any:
+    """The value that a record would have for a text."""
+    if name in ("integer", "long", "float", "double") and _NUMBER.fullmatch(text):
+        with contextlib.suppress(InvalidOperation):
+            return Decimal(text)
+    return _BOOLEANS.get(text.lower(), text) if name == "boolean" else text
 
 
-def _fast(kind: ColumnType) -> "Callable[[pa.Array, pa.DataType], pa.Array | None] | None":
-    """Arrow's own parser, if it gives the same values; it returns None for texts for which it does not."""
-    if isinstance(kind, DecimalType):
-        return _decimals
-    return _FAST.get(kind.name) if isinstance(kind, Primitive) else None
-
-
-def _all(texts: pa.Array, form: str) -> bool:
-    return pc.all(pc.match_substring_regex(texts, f"^(?:{form})$")).as_py() is not False
-
-
-def _strings(texts: pa.Array, target: pa.DataType) -> pa.Array:
-    return texts.cast(target)
-
-
-def _whole(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    return texts.cast(pa.int64()).cast(target) if _all(texts, "-?[0-9]{1,18}") else None
-
-
-def _floating(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    if not _all(texts, r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"):
-        return None
-    values = texts.cast(pa.float64()).cast(target)
-    return values if pc.all(pc.is_finite(values)).as_py() is not False else None
-
-
-def _booleans(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    return pc.equal(texts, "true").cast(target) if _all(texts, "true|false") else None
-
-
-def _decimals(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    return texts.cast(target) if _all(texts, r"-?[0-9]{1,38}(\.[0-9]{1,38})?") else None
-
-
-def _dates(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    return check_years(texts.cast(target)) if _all(texts, _DAY) else None
-
-
-def _moments(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    if _all(texts, _MOMENT):
-        moments = texts.cast(pa.timestamp("us"))
-    elif _all(texts, f"{_MOMENT}Z"):
-        moments = texts.cast(pa.timestamp("us", tz="UTC"))
-    else:
-        return None
-    return check_years(moments.cast(pa.int64()).cast(target))
-
-
-def _uuids(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    low = pc.ascii_lower(texts)
-    return low.cast(target) if _all(low, UUID) else None
-
-
-_FAST: dict[str, Callable[[pa.Array, pa.DataType], pa.Array | None]] = {
-    "string": _strings,
-    "integer": _whole,
-    "long": _whole,
-    "float": _floating,
-    "double": _floating,
-    "boolean": _booleans,
-    "date": _dates,
-    "timestamp": _moments,
-    "timestamptz": _moments,
-    "uuid": _uuids,
-}
+def _parse(name: str, texts: pa.Array, target: pa.DataType) -> pa.Array | None:
+    """The values by Arrow's parser; None if it may read a text by other rules, ArrowInvalid if it refuses one."""
+    if name == "string":
+        return texts.cast(target)
+    if name == "uuid":
+        texts = pc.ascii_lower(texts)
+    for pattern, parsed in _PARSED.get(name, ()):
+        if pc.all(pc.match_substring_regex(texts, f"^(?:{pattern})$")).as_py() is False:
+            continue
+        values = texts.cast(parsed or target)
+        if name in ("timestamp", "timestamptz"):
+            values = values.cast(pa.int64())
+        values = values.cast(target)
+        if name in ("float", "double") and pc.all(pc.is_finite(values)).as_py() is False:
+            return None
+        return check_years(values) if name in ("date", "timestamp", "timestamptz") else values
+    return None

@@ -10,6 +10,7 @@ _MOST_METADATA = 16 << 20
 _CONTINUES = b"\xff\xff\xff\xff"
 _FILE = b"ARROW1"
 _SMALLER = "send smaller record batches, of some ten thousand rows"
+_UNREADABLE = "the body is not an Arrow IPC stream: a message cannot be read"
 # Indices of fields in the format's flatbuffer tables.
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
 _DICTIONARY, _BATCH = 2, 3
@@ -39,9 +40,8 @@ class Messages:
                 _refuse_inflated(self._metadata, piece)
             self._body_bytes -= len(piece)
             return piece
-        if self._ended:
-            return memoryview(b"")
-        self._next()
+        if not self._ended:
+            self._next()
         return self.read(count) if self._head else memoryview(b"")
 
     def readable(self) -> bool:
@@ -84,23 +84,16 @@ class Messages:
 
 
 def _body_length(metadata: memoryview) -> int:
-    try:
-        table = _Table(metadata, *struct.unpack_from("<I", metadata))
-        place = table.place(_BODY_LENGTH)
-        length: int = struct.unpack_from("<q", metadata, place)[0] if place else 0
-    except (struct.error, ValueError):
-        length = -1
+    place = _Table(metadata, _unpack("<I", metadata)).place(_BODY_LENGTH)
+    length = _unpack("<q", metadata, place) if place else 0
     if length < 0:
-        raise InvalidRequest("the body is not an Arrow IPC stream: a message cannot be read")
+        raise InvalidRequest(_UNREADABLE)
     return length
 
 
 def _refuse_inflated(metadata: memoryview, body: memoryview) -> None:
     """Refuse a message that unpacks to too much. Each compressed buffer begins with its unpacked length."""
-    try:
-        unpacked = sum(_unpacked(metadata, body))
-    except (struct.error, ValueError) as e:
-        raise InvalidRequest("the body is not an Arrow IPC stream: a message cannot be read") from e
+    unpacked = sum(_unpacked(metadata, body))
     if unpacked > MOST_BYTES:
         raise InvalidRequest(
             f"a record batch unpacks to {unpacked >> 20} MiB, more than the {MOST_BYTES >> 20} MiB that one may have; "
@@ -109,27 +102,22 @@ def _refuse_inflated(metadata: memoryview, body: memoryview) -> None:
 
 
 def _unpacked(metadata: memoryview, body: memoryview) -> list[int]:
-    message = _Table(metadata, *struct.unpack_from("<I", metadata))
-    kind = message.place(_HEADER_TYPE)
-    batch = message.table(_HEADER)
-    if not kind or batch is None:
-        return []
-    if metadata[kind] == _DICTIONARY:
+    """The lengths of a message's buffers when they are unpacked; none if it is not compressed."""
+    message = _Table(metadata, _unpack("<I", metadata))
+    kind, batch = message.place(_HEADER_TYPE), message.table(_HEADER)
+    if kind and batch and metadata[kind] == _DICTIONARY:
         batch = batch.table(_DICTIONARY_DATA)
-    elif metadata[kind] != _BATCH:
+    elif not kind or metadata[kind] != _BATCH:
         return []
-    if batch is None or not batch.place(_COMPRESSION):
+    if batch is None or not batch.place(_COMPRESSION) or not (start := batch.place(_BUFFERS)):
         return []
-    start = batch.place(_BUFFERS)
-    if not start:
-        return []
-    vector = start + struct.unpack_from("<I", metadata, start)[0]
+    vector = start + _unpack("<I", metadata, start)
     sizes = []
-    for i in range(struct.unpack_from("<I", metadata, vector)[0]):
-        offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * i)
+    for i in range(_unpack("<I", metadata, vector)):
+        offset, length = (_unpack("<q", metadata, vector + at + 16 * i) for at in (4, 12))
         if length >= 8 and offset >= 0:
             # -1 means that this buffer is not compressed.
-            size = struct.unpack_from("<q", body, offset)[0]
+            size = _unpack("<q", body, offset)
             sizes.append(length if size < 0 else size)
     return sizes
 
@@ -140,19 +128,27 @@ class _Table:
     def __init__(self, data: memoryview, start: int) -> None:
         self._data = data
         self._start = start
-        self._places = start - struct.unpack_from("<i", data, start)[0]
-        if self._places < 0:
-            raise ValueError("an offset before the beginning")
+        self._offsets = start - _unpack("<i", data, start)
+        if self._offsets < 0:
+            raise InvalidRequest(_UNREADABLE)
 
     def place(self, field: int) -> int | None:
         """The position of a field's value; None if it is omitted."""
-        if struct.unpack_from("<H", self._data, self._places)[0] < 6 + 2 * field:
+        if _unpack("<H", self._data, self._offsets) < 6 + 2 * field:
             return None
-        offset = struct.unpack_from("<H", self._data, self._places + 4 + 2 * field)[0]
+        offset = _unpack("<H", self._data, self._offsets + 4 + 2 * field)
         if self._start + offset >= len(self._data):
-            raise ValueError("an offset after the end")
+            raise InvalidRequest(_UNREADABLE)
         return self._start + offset if offset else None
 
     def table(self, field: int) -> "_Table | None":
         place = self.place(field)
-        return _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0]) if place else None
+        return _Table(self._data, place + _unpack("<I", self._data, place)) if place else None
+
+
+def _unpack(form: str, data: memoryview, place: int = 0) -> int:
+    try:
+        number: int = struct.unpack_from(form, data, place)[0]
+    except struct.error as e:
+        raise InvalidRequest(_UNREADABLE) from e
+    return number

@@ -41,10 +41,6 @@ def blocks(body: Body, end: Callable[[bytes], int]) -> Iterator[Block]:
         yield Block(waiting, line)
 
 
-def after_last_line(text: bytes) -> int:
-    return text.rfind(b"\n") + 1
-
-
 def decoded(raw: bytes, line: int) -> str:
     """The text; InvalidRequest names the line if it is not UTF-8."""
     try:

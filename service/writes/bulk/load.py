@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.catalog.files.staging import Staging
 from service.catalog.tables import Catalog, Table
@@ -36,10 +36,10 @@ from service.writes.bulk.target import target_schema
 
 log = logging.getLogger("firn.bulk")
 
-# How many times a table may change during a load.
-_MOVES = 3
+# How many times the files may be written, if the table changes in the meantime.
+_MOST_ATTEMPTS = 3
 # How many times larger than its limit a body may become when it is unpacked, as packed numbers and short texts do.
-_UNPACKED = 8
+_MOST_INFLATION = 8
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,19 @@ class Loaded:
     check: SmallFileCheck
 
 
+@dataclass(eq=False)
 class Load:
     """One load. Its receiver puts the data into `body`; `staged` is done when every record is checked and staged."""
 
-    def __init__(self, table: Table, body: Body, progress: BulkProgress, release: Callable[[], None]) -> None:
-        self.table = table
-        self.body = body
-        self.progress = progress
-        self.staged: Future[None] = Future()
-        self.staging: Staging | None = None
-        self.handed_over = False
-        """Whether a job closes it at its end; else whoever opened it does."""
-        self._release = release
-        self._closed = False
+    table: Table
+    body: Body
+    release: Callable[[], None]
+    progress: BulkProgress = field(default_factory=BulkProgress)
+    staged: "Future[None]" = field(default_factory=Future)
+    staging: Staging | None = None
+    handed_over: bool = False
+    """Whether a job closes it at its end; else whoever opened it does."""
+    _closed: bool = False
 
     @property
     def records(self) -> int:
@@ -82,7 +82,7 @@ class Load:
             if self.staging is not None:
                 self.staging.discard()
         finally:
-            self._release()
+            self.release()
 
 
 class Bulk:
@@ -94,14 +94,14 @@ class Bulk:
         engine: Engine,
         catalog: Catalog,
         commits: Commits,
-        upkeep: SmallFileChecks,
+        small_files: SmallFileChecks,
         jobs: Jobs,
     ) -> None:
         self._limits = limits
         self._engine = engine
         self._catalog = catalog
         self._commits = commits
-        self._upkeep = upkeep
+        self._small_files = small_files
         self._jobs = jobs
         jobs.register(BULK, Kind("a bulk load"))
         self._room = threading.Semaphore(limits.bulk_at_once)
@@ -118,19 +118,18 @@ class Bulk:
         return self._limits.bulk_at_once - self._room._value
 
     def open(self, name: TableName, decode: Decoder, *, keyed: bool = False) -> Load:
-        """Begin a load into a table: its body can be fed now. Whoever opens it closes it, or hands it to `finish`.
-        `keyed` says that the body's digest will be asked for.
+        """Begin a load into a table: its body can be fed now. The caller closes it, unless it hands it to `start`.
 
-        TooManyRequests, at once, where as many as may be are under way.
+        `keyed` says that the body's digest will be needed. TooManyRequests, at once, if the limit of loads is reached.
         """
         if not self._room.acquire(blocking=False):
             raise TooManyRequests(
-                f"{self._limits.bulk_at_once} bulk loads are under way already; try again when one of them has ended"
+                f"{self._limits.bulk_at_once} bulk loads are in progress already; try again when one of them has ended"
             )
         try:
             table = self._catalog.load(name)
-            load = Load(table, Body(self._limits.bulk_mb, hashed=keyed), BulkProgress(), self._room.release)
-            self._threads.submit(self._stage, load, decode)
+            load = Load(table, Body(self._limits.bulk_mb, hashed=keyed), self._room.release)
+            load.staged = self._threads.submit(self._stage, load, decode)
         except BaseException:
             self._room.release()
             raise
@@ -141,72 +140,57 @@ class Bulk:
         table, staging = load.table, load.staging
         if staging is None or not staging.rows:
             return Loaded(0, self._catalog.load(table.name).current_snapshot_id, NOT_CHECKED)
-        happened = self._commits.earlier_batch(call)
-        if happened:
-            return Loaded(staging.rows, happened.snapshot_id, NOT_CHECKED)
+        if earlier := self._commits.earlier_batch(call):
+            return Loaded(staging.rows, earlier.snapshot_id, NOT_CHECKED)
         call.check()
         with self._jobs.begin(BULK, table, load.progress, call) as job:
-            for _ in range(_MOVES):
+            for _ in range(_MOST_ATTEMPTS):
                 try:
                     load.progress.phase = "writing"
                     files = self._move(table, staging, call)
                     load.progress.phase = "committing"
-                    effect = self._commit(table, files, call, job)
+                    committed = self._commit(table, files, call, job)
                     break
-                except _TableMoved:
-                    table = self._followed(table)
+                except _TableAltered:
+                    table = self._current(table)
             else:
-                raise _TableMoved(table)
+                raise _TableAltered(table)
         load.progress.phase = "done"
-        return Loaded(staging.rows, effect.snapshot_id, self._upkeep.check_after_write(effect.after))
+        return Loaded(staging.rows, committed.snapshot_id, self._small_files.check_after_write(committed.after))
 
     def start(self, load: Load, work: Callable[[], None]) -> None:
-        """Do the work of a job with a load on a thread of ours, then close the load. Returns at once."""
-
-        def run() -> None:
-            try:
-                work()
-            finally:
-                load.close()
-
-        self._threads.submit(run)
+        """Do a job's work with a load on a thread of ours, then close the load. Returns at once."""
+        self._threads.submit(work).add_done_callback(lambda _: load.close())
         load.handed_over = True
 
     def close(self) -> None:
         self._threads.shutdown(wait=False)
 
     def _stage(self, load: Load, decode: Decoder) -> None:
+        schema, most = load.table.schema, self.most_bytes * _MOST_INFLATION
         try:
-            self._stage_all(load, decode)
-        except BaseException as e:
+            for batch in decode(load.body, schema):
+                if load.staging is None:
+                    load.staging = Staging(self._catalog, schema, target_schema(schema))
+                load.staging.write(batch)
+                load.progress.records, load.progress.bytes = load.staging.rows, load.body.size
+                if load.staging.bytes > most:
+                    raise BodyTooLarge(
+                        f"the body unpacks to more than {most >> 20} MiB; send it in parts, or raise "
+                        "FIRN_LIMITS__BULK_MB"
+                    )
+            if load.staging is not None:
+                load.staging.finish()
+        finally:
             load.body.close()
-            load.staged.set_exception(e)
-        else:
-            load.body.close()
-            load.progress.phase = "staged"
-            load.staged.set_result(None)
+        load.progress.bytes = load.body.size
+        load.progress.phase = "staged"
 
-    def _stage_all(self, load: Load, decode: Decoder) -> None:
-        schema, progress = load.table.schema, load.progress
-        most = self.most_bytes * _UNPACKED
-        for batch in decode(load.body, schema):
-            if load.staging is None:
-                load.staging = Staging(self._catalog, schema, target_schema(schema))
-            load.staging.write(batch)
-            progress.records, progress.bytes = load.staging.rows, load.body.size
-            if load.staging.bytes > most:
-                raise BodyTooLarge(
-                    f"the body unpacks to more than {most >> 20} MiB; send it in parts, or raise FIRN_LIMITS__BULK_MB"
-                )
-        if load.staging is not None:
-            load.staging.finish()
-        progress.bytes = load.body.size
-
-    def _followed(self, table: Table) -> Table:
+    def _current(self, table: Table) -> Table:
         """The table as it is now, if it has only gained derived columns; otherwise the load is refused."""
         now = self._catalog.load(table.name)
         if now.uuid != table.uuid or not only_derived_since(now.schema, table.schema, now.derived):
-            raise _TableMoved(table)
+            raise _TableAltered(table)
         return now
 
     def _move(self, table: Table, staging: Staging, call: Call) -> StagedFiles:
@@ -226,7 +210,7 @@ class Bulk:
             call.check()  # a job whose Spark jobs were cancelled can fail in any way
             now = self._catalog.load(table.name)
             if (now.uuid, now.schema_id) != (table.uuid, table.schema_id):
-                raise _TableMoved(table) from e
+                raise _TableAltered(table) from e
             raise
         if files.records != staging.rows:
             self._discard(table, files)
@@ -235,13 +219,7 @@ class Bulk:
             )
         return files
 
-    def _commit(
-        self,
-        table: Table,
-        files: StagedFiles,
-        call: Call,
-        job: Job,
-    ) -> CommitResult:
+    def _commit(self, table: Table, files: StagedFiles, call: Call, job: Job) -> CommitResult:
         tried = False
 
         def change(current: Table, batch: str) -> None:
@@ -254,28 +232,21 @@ class Bulk:
             if job.record.listed:
                 self._jobs.tries(job, batch)
             tried = True
-            self._engine.run(
-                append.commit,
-                current.spark_name,
-                files,
-                batch,
-                uuid=table.uuid,
-                schema_id=table.schema_id,
-                gate=gate,
-            )
+            name, uuid, schema_id = current.spark_name, table.uuid, table.schema_id
+            self._engine.run(append.commit, name, files, batch, uuid=uuid, schema_id=schema_id, gate=gate)
 
         try:
-            effect = self._commits.commit(table, "WRITE", call, change, records=files.records)
+            committed = self._commits.commit(table, "WRITE", call, change, records=files.records)
         except Exception as e:
             if tried and isinstance(e, OutcomeUnknown | TableNotFound):
                 raise  # a snapshot may have the files already
             self._discard(table, files)
             if isinstance(e, TableChanged):
-                raise _TableMoved(table) from e
+                raise _TableAltered(table) from e
             raise
         if not tried:
             self._discard(table, files)
-        return effect
+        return committed
 
     def _discard(self, table: Table, files: StagedFiles) -> None:
         """Delete files that no snapshot can have."""
@@ -285,8 +256,8 @@ class Bulk:
             log.warning("files of an uncommitted load of %s could not be deleted: %s", table.name, e)
 
 
-class _TableMoved(CommitConflict):
+class _TableAltered(CommitConflict):
     def __init__(self, table: Table) -> None:
         super().__init__(
-            f"table {table.name.table!r} was changed while these records were on their way; send the request again"
+            f"table {table.name.table!r} was changed while these records were being loaded; send the request again"
         )

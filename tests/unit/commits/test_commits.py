@@ -186,7 +186,7 @@ def test_a_catalog_that_is_silent_after_a_change_makes_its_outcome_unknown(
         desk.run(change)
     [left] = desk.ledger.unfinished()
     assert unknown.value.details == {"batch": left.batch}
-    assert desk.restarted().commits.recover() == 1
+    assert desk.restarted().commits.batches.recover() == 1
     assert desk.notes() == [("done", desk.catalog.tables[ORDERS].current_snapshot_id)]
 
 
@@ -197,7 +197,7 @@ def test_a_ledger_that_is_silent_after_the_commit_does_not_make_a_failure_of_it(
     assert made is not None
     assert desk.notes() == [("begun", None)]
     desk.ledger.mute = frozenset()
-    assert desk.restarted().commits.recover() == 1
+    assert desk.restarted().commits.batches.recover() == 1
     assert desk.notes() == [("done", made)]
 
 
@@ -357,15 +357,15 @@ def test_recovery_asks_the_history_what_became_of_each_note(desk: Desk) -> None:
         desk.begin(batch, name, desk.catalog.tables[name].uuid)
     came = desk.catalog.append(ORDERS, "came")
     later = desk.restarted()
-    assert later.commits.recover() == 3
+    assert later.commits.batches.recover() == 3
     assert sorted(desk.notes(), key=str) == [("done", came), ("void", None), ("void", None)]
-    assert later.commits.recover() == 0
+    assert later.commits.batches.recover() == 0
 
 
 def test_recovery_leaves_alone_what_this_process_is_at(desk: Desk) -> None:
     """It may be committed at any moment: nothing may be said of it yet."""
     desk.begin("b1", ORDERS, desk.catalog.tables[ORDERS].uuid)
-    assert desk.commits.recover() == 0
+    assert desk.commits.batches.recover() == 0
     assert desk.notes() == [("begun", None)]
 
 
@@ -375,7 +375,7 @@ def test_recovery_knows_that_a_table_of_the_same_name_is_another(desk: Desk) -> 
     desk.catalog.drop(desk.catalog.load(ORDERS), purge=False)
     desk.catalog.create(ORDERS, SCHEMA, (), {})
     desk.catalog.append(ORDERS, "came")
-    assert desk.restarted().commits.recover() == 2
+    assert desk.restarted().commits.batches.recover() == 2
     assert desk.notes() == [("void", None)] * 2
 
 
@@ -384,7 +384,7 @@ def test_recovery_leaves_a_note_it_cannot_ask_about(desk: Desk) -> None:
     for batch in ("b1", "b2"):
         desk.begin(batch, ORDERS, desk.catalog.tables[ORDERS].uuid)
     desk.catalog.failures = [CatalogUnavailable("silent")]
-    assert desk.restarted().commits.recover() == 2
+    assert desk.restarted().commits.batches.recover() == 2
     assert len(desk.ledger.unfinished()) == 1
 
 
@@ -393,7 +393,7 @@ def test_recovery_knows_a_table_by_the_batch_it_was_made_in(desk: Desk) -> None:
     desk.begin("not made", ORDERS, "", MAKE)
     desk.begin("nor this", TableName("acme", "shop", "never"), "", MAKE)
     desk.catalog.create(NEW, SCHEMA, (), {BATCH_PROPERTY: "made"})
-    assert desk.restarted().commits.recover() == 3
+    assert desk.restarted().commits.batches.recover() == 3
     found = {batch: desk.ledger.find(batch) for batch in ("made", "not made", "nor this")}
     assert {batch: noted and noted.state for batch, noted in found.items()} == {
         "made": "done",
@@ -412,6 +412,6 @@ def test_recovery_knows_that_a_drop_happened_by_the_table_being_where_dropped_on
     desk.catalog.rename(dropped, dropped_table_name(dropped.uuid))
     if made_again:
         desk.catalog.create(ORDERS, SCHEMA, (), {})
-    assert desk.restarted().commits.recover() == 2
+    assert desk.restarted().commits.batches.recover() == 2
     found = [desk.ledger.find(batch) for batch in ("dropped", "still there")]
     assert [noted and noted.state for noted in found] == ["done", "void"]

@@ -409,7 +409,7 @@ def test_a_catalog_that_does_not_say_whether_a_table_was_made_leaves_it_open(des
     with pytest.raises(OutcomeUnknown):
         desk.commits.create_with_rows(NEW, ASK, make)
     assert [state for state, _ in desk.notes()] == ["begun"]
-    desk.commits.resolve()
+    desk.commits.batches.resolve()
     assert [state for state, _ in desk.notes()] == ["done"]
 
 

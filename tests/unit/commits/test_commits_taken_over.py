@@ -255,7 +255,7 @@ class TestThere:
     def test_recovery_leaves_it_alone(self, street: Street) -> None:
         street.begun_there()
         street.here.begin("ours", ORDERS, street.catalog.tables[ORDERS].uuid)
-        assert street.here.commits.recover() == 0
+        assert street.here.commits.batches.recover() == 0
         assert {b.batch: (b.state, b.owner) for b in street.here.ledger.unfinished()} == {
             "theirs": ("begun", "there"),
             "ours": ("begun", "here"),
@@ -270,20 +270,20 @@ class TestThere:
         third.begin("did not", ORDERS, uuid)
         made = street.catalog.append(ORDERS, "came")
         third.ledger.owners.close()
-        assert street.here.commits.recover() == 2
+        assert street.here.commits.batches.recover() == 2
         assert [street.noted(b).state for b in ("theirs", "came", "did not")] == ["begun", "done", "void"]
         assert street.noted("came").snapshot_id == made
         assert sorted(street.catalog.fences) == ["came", "did not"]
-        assert street.here.commits.recover() == 0
+        assert street.here.commits.batches.recover() == 0
 
     def test_of_two_that_recover_at_once_one_does_it(self, street: Street) -> None:
         third = street.instance("third")
         street.begun_there()
         street.there_goes()
         unfinished = street.here.ledger.unfinished()
-        assert third.commits.recover() == 1
+        assert third.commits.batches.recover() == 1
         street.here.ledger.unfinished = lambda: unfinished  # type: ignore[method-assign]  # read just before
-        assert street.here.commits.recover() == 1
+        assert street.here.commits.batches.recover() == 1
         assert (street.noted().state, street.noted().owner, street.catalog.fences) == ("void", "third", ["theirs"])
 
 
@@ -296,7 +296,7 @@ class TestAlone:
         desk.begin("b1", ORDERS, desk.catalog.tables[ORDERS].uuid)
         made = desk.catalog.append(ORDERS, "b1") if came else None
         later = desk.restarted()
-        assert later.commits.recover() == 1
+        assert later.commits.batches.recover() == 1
         assert (desk.catalog.fences, desk.history()) == ([], int(came))
         assert desk.notes() == [("done" if came else "void", made)]
 
@@ -305,7 +305,7 @@ class TestAlone:
         third = street.instance("third")
         street.begun_there()
         assert third.ledger.take_over(street.noted())
-        assert street.here.restarted().commits.recover() == 1
+        assert street.here.restarted().commits.batches.recover() == 1
         assert (street.noted().state, street.catalog.fences) == ("void", [])
 
     def test_its_change_is_its_own_without_a_look_at_the_ledger(self, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
 from service.catalog.tables import Catalog, Table
-from service.commits.small_files import NOT_CHECKED, SmallFileCheck, SmallFileChecks
-from service.commits.write_counts import WriteCounts
+from service.commits.small_files import NOT_CHECKED, SmallFileCheck, SmallFileChecks, WriteCounts
 from service.settings import CompactionSettings, IcebergSettings
 from tests.fakes import MuteLedger
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog

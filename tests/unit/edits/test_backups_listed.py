@@ -10,7 +10,7 @@ import pytest
 
 from service.catalog.tables import Table
 from service.commits.backups import BackupFigures, Backups, backups_of, figures, find, named
-from service.edits.restore import NOT_DONE, Restores
+from service.edits.restore import NOT_DONE, Restores, of_backup
 from service.errors import BackupNotFound, CommitConflict, TableNotFound
 from service.model.call import Call, IdempotencyKey
 from tests.support.composed import Composed
@@ -93,13 +93,13 @@ def test_a_table_and_a_backup_differ_in_the_files_that_only_one_has(house: House
     append(house.table, "b", rows=3)
     with house.table.iceberg.transaction() as change, change.update_snapshot().overwrite() as files:
         files.delete_data_file(kept)
-    found = house.restores.difference(house.table, name)
+    found = house.restores.differing(house.table, find(house.table, name).snapshot_id)
     assert (found.rows_before, found.rows_after) == (3, 2)
     assert (len(found.back), len(found.gone), found.back & found.gone) == (1, 1, frozenset())
-    told = house.restores.preview(house.table, name)
+    told = house.restores.preview(house.table, of_backup(name))
     assert (told.restored, told.reason, told.files_removed, told.files_added) == (False, "this was a dry run", 1, 1)
     name = house.keep(1)
-    same = house.restores.preview(house.table, name)
+    same = house.restores.preview(house.table, of_backup(name))
     assert (same.restored, same.reason, same.files_removed, same.files_added) == (False, NOT_DONE, 0, 0)
 
 
@@ -182,7 +182,7 @@ class TestKeys:
         monkeypatch.undo()
         house.backups.delete(house.table, name, house.retry(key))
         assert backups_of(house.table) == []
-        house.commits.recover()
+        house.commits.batches.recover()
         assert house.ledger.unfinished() == []
 
     def test_one_that_was_beaten_for_good_is_known_not_to_have_happened(

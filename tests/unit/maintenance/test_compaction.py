@@ -15,8 +15,7 @@ from service.catalog.files.data_files import DataFile, list_files
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
-from service.commits.small_files import SmallFileChecks
-from service.commits.write_counts import WriteCounts
+from service.commits.small_files import SmallFileChecks, WriteCounts
 from service.engine.iceberg.compaction import (
     FileGroup,
     PlannedGroups,

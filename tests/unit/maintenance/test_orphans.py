@@ -245,7 +245,7 @@ def test_another_table_of_that_name_is_left_alone(shop: Shop) -> None:
 
 def test_a_dry_run_removes_nothing_and_does_not_wait_for_the_table(shop: Shop) -> None:
     junk = shop.plant("data/junk.parquet")
-    with shop.commits.table_lock(shop.table):
+    with shop.commits.locks.hold(shop.table.uuid):
         cleaned = shop.clean(dry_run=True)
     assert (paths(cleaned), cleaned.removed) == (junk, 0)
     assert junk < shop.on_disk()

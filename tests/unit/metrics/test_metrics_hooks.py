@@ -15,8 +15,7 @@ from service.api import events, http
 from service.app import App
 from service.commits.commit import TRIES
 from service.commits.holds import SnapshotHolds
-from service.commits.small_files import SmallFileChecks
-from service.commits.write_counts import WriteCounts
+from service.commits.small_files import SmallFileChecks, WriteCounts
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, StorageUnavailable, TableNotFound
 from service.jobs.background import Background
@@ -153,7 +152,7 @@ class TestCommits:
         shop.run(shop.append)
         assert value(shop.metrics, "firn_unsettled_changes") == 1
         shop.ledger.mute = frozenset()
-        shop.commits.resolve()
+        shop.commits.batches.resolve()
         assert value(shop.metrics, "firn_unsettled_changes") == 0
 
     @pytest.mark.parametrize("key", [None, IdempotencyKey("DROP_TABLE", ORDERS, "k", "print")])

@@ -280,7 +280,7 @@ def test_a_step_that_a_crash_cut_in_half_is_done_once_when_it_is_sent_again(
         step(desk, Call("r1", key))
     again = desk.restarted()
     if recovers:
-        assert again.commits.recover() == 1
+        assert again.commits.batches.recover() == 1
     step(again, again.retry(key))
     step(again, again.retry(key))
     life = again.lives.find(uuid)
@@ -323,7 +323,7 @@ def test_a_step_whose_end_the_ledger_could_not_note_is_noted_later(desk: Desk, m
         patched.setattr(type(desk.lives), "end", mute)
         desk.life.rename(ORDERS, "new", ASK)
     assert desk.notes() == [("begun", None)]
-    desk.commits.resolve()
+    desk.commits.batches.resolve()
     assert desk.notes() == [("done", 0)]
 
 
@@ -454,7 +454,7 @@ def act(desk: Desk, model: Model, what: str, name: str, to: str, crash: str | No
 def restarted(desk: Desk) -> Desk:
     again = desk.restarted()
     again.now_ms = desk.now_ms
-    again.commits.recover()
+    again.commits.batches.recover()
     return again
 
 

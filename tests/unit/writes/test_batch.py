@@ -14,7 +14,6 @@ from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
 from service.commits.commit import TRIES
-from service.engine.iceberg.swap import TableChanged
 from service.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -31,7 +30,7 @@ from service.errors import (
 )
 from service.model.call import Call, IdempotencyKey
 from service.model.schema.definition import parse_schema
-from service.writes.batch import CommittedWrites, PartlyMoved, WriteBatches
+from service.writes.batch import CommittedWrites, WriteBatches
 from service.writes.entry import PendingWrite, WriteOutcome, together
 from tests.fakes import FakeCatalog, FakeOwners, FakeUpkeep, Rows
 from tests.harness import wait_until
@@ -66,7 +65,7 @@ class Bench(Desk):
     ) -> None:
         super().__init__(ledger_file, catalog=catalog, **parts)
         self.batches = WriteBatches(self.engine.as_engine, self.commits, FakeUpkeep(check_every).as_upkeep)
-        self.commits.batches._notes = self.noting = Notes()
+        self.commits.batches._recording = self.noting = Notes()
 
     def entry(self, *ids: int, key: str | None = None) -> PendingWrite:
         call = Call(f"r{ids}", IdempotencyKey("WRITE", ORDERS, key, f"print of {ids}") if key else None)
@@ -78,9 +77,9 @@ class Bench(Desk):
         return [self.entry(i) for i in range(count)]
 
     def commit(self, entries: list[PendingWrite]) -> list[CommittedWrites]:
-        made = self.batches.commit(entries)
+        made, self.sent_back = self.batches.commit(entries)
         for done in made:
-            self.batches.answer(done)
+            self.batches.respond(done)
         wait(self.noting.given, 10)
         return made
 
@@ -96,12 +95,12 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def told(entry: PendingWrite) -> list[Any]:
-    said: list[Any] = json.loads(entry.answer.result(0))
+    said: list[Any] = json.loads(entry.response.result(0))
     return said
 
 
 def failure(entry: PendingWrite) -> BaseException | None:
-    return entry.answer.exception(0)
+    return entry.response.exception(0)
 
 
 def guilty(*ids: int, kind: Callable[[str], Exception] = InvalidQuery) -> Callable[[Rows], None]:
@@ -157,7 +156,7 @@ def test_the_writes_of_a_batch_are_counted_and_the_one_that_is_due_is_told_of_sm
 def test_who_listens_is_told_of_each_commit_when_its_writes_are_answered(bench: Bench) -> None:
     told_of: list[int] = []
     entries = bench.entries(4)
-    bench.commits.when_committed(lambda name, uuid: told_of.append(sum(e.answer.done() for e in entries)))
+    bench.commits.when_committed(lambda name, uuid: told_of.append(sum(e.response.done() for e in entries)))
     bench.engine.writing = guilty(3)
     bench.commit(entries)
     assert told_of == [3, 4]
@@ -215,7 +214,7 @@ class TestTheNote:
                 known = bench.ledger.key(key.id) if key else None
                 stored.append((known.answer if known else None, done.result()))
 
-            entry.answer.add_done_callback(look)
+            entry.response.add_done_callback(look)
         bench.commit(entries)
         assert [kept for kept, _ in stored] == [stored[0][1], None, stored[2][1]]
         assert bench.notes()[0][0] == "done"
@@ -244,7 +243,7 @@ class TestTheNote:
                 assert known.answer is None
                 assert bench.commits.earlier_batch(bench.retry(entry.call.key)) is None
             else:
-                assert (known.batch, known.answer) == (made[entry.call.id], entry.answer.result(0))
+                assert (known.batch, known.answer) == (made[entry.call.id], entry.response.result(0))
 
 
 class TestGuilt:
@@ -305,7 +304,7 @@ class TestGuilt:
         assert [entry for done in made for entry in done.entries] == [e for e in entries if failure(e) is None]
         found = len([i for i in bad if i < count])
         assert len(bench.engine.tries) <= 1 + 2 * found * math.ceil(math.log2(count) if count > 1 else 0)
-        bench.commits.close()
+        bench.commits.batches.close()
 
 
 class TestSharedFailure:
@@ -418,8 +417,8 @@ class TestAfterTheCommit:
             assert isinstance(unknown, OutcomeUnknown)
             assert unknown.details == {"batch": left.batch}
         assert len(bench.engine.tries) == 1
-        assert bench.commits.recover() == 0, "it may still be committed by whoever was asked to"
-        assert bench.restarted().commits.recover() == 1
+        assert bench.commits.batches.recover() == 0, "it may still be committed by whoever was asked to"
+        assert bench.restarted().commits.batches.recover() == 1
         assert bench.notes() == [("done", bench.catalog.tables[ORDERS].current_snapshot_id) if came else ("void", None)]
 
     def test_a_table_that_was_dropped_meanwhile_is_not_found(self, bench: Bench) -> None:
@@ -437,28 +436,25 @@ class TestMoved:
     def test_a_changed_schema_sends_all_back_and_nothing_is_written(self, bench: Bench) -> None:
         entries = bench.entries(3)
         bench.catalog.evolve(ORDERS, WIDER)
-        with pytest.raises(TableChanged):
-            bench.commit(entries)
-        assert not any(e.answer.done() for e in entries)
+        assert bench.commit(entries) == []
+        assert bench.sent_back == entries
+        assert not any(e.response.done() for e in entries)
         assert (bench.ids, bench.notes()) == ([], [("void", None)])
 
     def test_a_table_made_anew_sends_all_back(self, bench: Bench) -> None:
         entries = bench.entries(3)
         bench.catalog.drop(bench.catalog.load(ORDERS), purge=False)
         bench.catalog.create(ORDERS, SCHEMA, (), {})
-        with pytest.raises(TableChanged):
-            bench.commit(entries)
-        assert bench.history() == 0
+        assert bench.commit(entries) == []
+        assert (bench.sent_back, bench.history()) == (entries, 0)
 
     def test_what_was_committed_before_the_change_is_not_sent_back(self, bench: Bench) -> None:
         """4 fail together, the first half is committed, then the table changes."""
         bench.engine.writing = raising(StorageUnavailable("full"))
         bench.engine.committed = lambda rows: bench.catalog.evolve(ORDERS, WIDER)
         entries = bench.entries(4)
-        with pytest.raises(PartlyMoved) as moved:
-            bench.commit(entries)
-        assert [done.entries for done in moved.value.made] == [entries[:2]]
-        assert moved.value.left == entries[2:]
+        assert [done.entries for done in bench.commit(entries)] == [entries[:2]]
+        assert bench.sent_back == entries[2:]
         assert bench.ids == [0, 1]
 
     def test_what_was_refused_before_the_change_is_not_sent_back(self, bench: Bench) -> None:
@@ -471,19 +467,17 @@ class TestMoved:
 
         bench.engine.writing = writing
         entries = bench.entries(4)
-        with pytest.raises(PartlyMoved) as moved:
-            bench.commit(entries)
+        assert bench.commit(entries) == []
         assert isinstance(failure(entries[0]), InvalidQuery)
-        assert (moved.value.made, moved.value.left) == ([], entries[1:])
+        assert bench.sent_back == entries[1:]
 
     def test_entries_checked_against_different_schemas_do_not_mix(self, bench: Bench) -> None:
         """Those of the present schema are committed, the others sent back."""
         old = bench.entries(2)
         bench.catalog.evolve(ORDERS, WIDER)
         new = [bench.entry(7), bench.entry(8)]
-        with pytest.raises(PartlyMoved) as moved:
-            bench.commit([*new, *old])
-        assert (bench.ids, moved.value.left) == ([7, 8], old)
+        bench.commit([*new, *old])
+        assert (bench.ids, bench.sent_back) == ([7, 8], old)
 
 
 class TestKeysElsewhere:
@@ -574,7 +568,7 @@ class TestKeysElsewhere:
             here.ledger.owners.close()
             [noted] = here.ledger.unfinished()
             taken.append(noted.batch)
-            assert there.commits.recover() == 1
+            assert there.commits.batches.recover() == 1
 
         entries = [here.entry(1, key="k1"), here.entry(2)]
         if when == "writing":
@@ -625,15 +619,15 @@ class TestClosed:
 
     def test_what_was_committed_is_answered_though_its_end_is_not_noted(self, bench: Bench) -> None:
         entries = bench.entries(2)
-        [made] = bench.batches.commit(entries)
-        bench.commits.close()
-        bench.batches.answer(made)
+        [made], _ = bench.batches.commit(entries)
+        bench.commits.batches.close()
+        bench.batches.respond(made)
         assert [told(e)[1] for e in entries] == [made.snapshot_id] * 2
-        assert bench.restarted().commits.recover() == 1
+        assert bench.restarted().commits.batches.recover() == 1
         assert bench.notes() == [("done", made.snapshot_id)]
 
     def test_what_cannot_be_noted_any_more_is_refused_at_once_and_not_committed(self, bench: Bench) -> None:
-        bench.commits.close()
+        bench.commits.batches.close()
         entries = bench.entries(8)
         assert bench.commit(entries) == []
         assert all(isinstance(failure(e), ShuttingDown) for e in entries)
@@ -642,7 +636,7 @@ class TestClosed:
 
 def test_no_thread_is_left_of_a_closed_one(bench: Bench) -> None:
     bench.commit(bench.entries(1))
-    bench.commits.close()
+    bench.commits.batches.close()
     wait_until(
-        lambda: not [t for t in threading.enumerate() if t in bench.commits.batches._notes._threads], 5, every=0.01
+        lambda: not [t for t in threading.enumerate() if t in bench.commits.batches._recording._threads], 5, every=0.01
     )

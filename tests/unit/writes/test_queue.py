@@ -189,7 +189,7 @@ class TestLinger:
     def test_the_time_counts_from_the_last_answer(self) -> None:
         """Who did not come back within it is busy with something else."""
         line = self.lingering(3)
-        line.queue._last_answered -= LONG_MS / 1000
+        line.queue._last_done_at -= LONG_MS / 1000
         batch, seconds = line.timed()
         assert batch == ["first"]
         assert seconds < SOON
@@ -215,7 +215,7 @@ def test_threads_that_add_and_one_that_takes_lose_nothing() -> None:
         for i in range(25):
             one = entry(f"{number}-{i}")
             queue.add(one)
-            one.answer.result(10)
+            one.response.result(10)
 
     clients = [threading.Thread(target=client, args=(number,)) for number in range(8)]
     for thread in clients:
@@ -227,7 +227,7 @@ def test_threads_that_add_and_one_that_takes_lose_nothing() -> None:
         sizes.append(len(batch))
         taken += names(batch)
         for one in batch:
-            one.answer.set_result(b"")
+            one.response.set_result(b"")
         queue.done(len(batch))
     for thread in clients:
         thread.join(10)

@@ -379,7 +379,7 @@ class TestAgain:
 
     def test_also_when_the_table_has_changed_since_or_is_gone(self, shop: Shop) -> None:
         self.lost(shop, 1)
-        assert shop.restarted().commits.recover() == 2
+        assert shop.restarted().commits.batches.recover() == 2
         shop.catalog.evolve(ORDERS, OTHER)
         shop.catalog.drop(shop.catalog.load(ORDERS), purge=False)
         assert told(shop.write(1, call=shop.retry(self.key)))[:2] == [1, 2]
