@@ -6,13 +6,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TextIO
 
-from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Response
+from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Request, Response
 from service.cli.connection.jobs import run_as_job
 from service.cli.connection.remote import SHORT_PAUSES_S, Connection
 from service.cli.terminal.cells import escape
 from service.cli.terminal.printer import printer_for
 from service.cli.terminal.progress import OnProgress, progress_line
 from service.cli.terminal.streams import is_utf_8
+from service.cli.values import full_name, single_tenant
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,15 @@ class Invocation:
     stderr: TextIO
     connection: Connection | None = None
     """Used instead of the service that the arguments name."""
+
+    def request(self) -> Request:
+        """The request of the command, from its declaration and its arguments."""
+        command, args = self.command, self.args
+        address = command.address(args) if command.address else {"tenant_id": single_tenant(args)}
+        request = {"operation": command.operation, **command.constants, **address}
+        for each in command.arguments:
+            request |= each.fields(args)
+        return command.complete(request, args)
 
     def notify(self, text: str) -> None:
         """Print a line that is not part of the result, on stderr."""
@@ -98,16 +108,14 @@ class Invocation:
         return progress_line(self.stderr, what)
 
 
-def make_request(call: Invocation) -> int:
-    """Make a command's one request, show the response and return the exit code."""
-    command = call.command
-    assert command.request is not None, f"{command.name} makes no request"
-    request = command.request(call.args)
-    if not call.confirms(command.question(request) if command.question else None):
+def send_request(call: Invocation) -> int:
+    """Send the command's request, show the response and return the exit code."""
+    command, request = call.command, call.request()
+    if command.question and not request.get("dry_run") and not call.confirms(command.question(request)):
         return UNCONFIRMED
     with call.connect() as connection:
         if command.job and not request.get("dry_run") and not request.get("estimate"):
-            with call.progress(f"{command.words[-1]} {request['namespace']}.{request['table']}") as on_progress:
+            with call.progress(f"{command.words[-1]} {full_name(request)}") as on_progress:
                 response = run_as_job(connection, request, on_progress)
         else:
             response = connection.send(request)

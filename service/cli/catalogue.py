@@ -28,7 +28,7 @@ COMMANDS: tuple[Command, ...] = (
     create.COMMAND,
     *tables.COMMANDS,
     *layouts.COMMANDS,
-    *alter.COMMANDS,
+    alter.COMMAND,
     *past.COMMANDS,
     *schedules.COMMANDS,
     *jobs.COMMANDS,

@@ -87,13 +87,13 @@ def complete(words: Sequence[str]) -> list[str]:
 def _command_words(name: Sequence[str], options: Sequence[str], last: str) -> list[str]:
     depth = len(name)
     found = {c.words[depth] for c in COMMANDS if len(c.words) > depth and list(c.words[:depth]) == list(name)}
-    shared = [flag for each in SHARED for flag in each.flags if flag not in options] if last.startswith("-") else []
+    shared = [each.name for each in SHARED if each.name not in options] if last.startswith("-") else []
     return [*found, *shared, "--help", *([] if name or options else ["--version"])]
 
 
 def _argument_words(command: Command, before: Sequence[str], last: str) -> list[str]:
     known = arguments_of(command)
-    options = {flag: each for each in known for flag in each.flags if not each.positional}
+    options = {each.name: each for each in known if not each.positional}
     values = _values_of(before[-1], known) if before else None
     if values is not None:
         return values
@@ -112,7 +112,7 @@ def _argument_words(command: Command, before: Sequence[str], last: str) -> list[
 
 def _values_of(option: str, known: Sequence[Argument]) -> list[str] | None:
     """The values that an option can have; None if it takes none."""
-    argument = next((each for each in known if option in each.flags and not each.positional), None)
+    argument = next((each for each in known if option == each.name and not each.positional), None)
     return _values(argument) if argument is not None and argument.takes_value else None
 
 
@@ -123,5 +123,5 @@ def _is_repeatable(argument: Argument) -> bool:
 def _values(argument: Argument) -> list[str]:
     if "choices" in argument.options:
         return list(argument.options["choices"])
-    metavar = argument.options.get("metavar", "")
+    metavar = argument.options.get("metavar") or ""
     return [FILES] if "FILE" in metavar or metavar == "LOG" else []

@@ -27,10 +27,10 @@ def table_argument(args: Args) -> dict[str, Any]:
     }
 
 
-def table_address(args: Args) -> dict[str, Any]:
-    """The tenant, the namespace and the name of the table that the argument TABLE|FILE names."""
+def table_address(args: Args, *more: str) -> dict[str, Any]:
+    """The tenant, namespace and name of the table that the argument TABLE|FILE names, and more fields of its file."""
     table = table_argument(args)
-    return {key: table[key] for key in ("tenant_id", "namespace", "table")}
+    return {key: table[key] for key in ("tenant_id", "namespace", "table", *more) if key in table}
 
 
 def read_table(path: str) -> dict[str, Any]:

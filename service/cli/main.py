@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, TextIO
 
-from service.cli.call import Invocation, make_request
+from service.cli.call import Invocation, send_request
 from service.cli.catalogue import COMMANDS, GROUPS
 from service.cli.command import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, UsageError
 from service.cli.connection.jobs import WaitInterrupted
@@ -52,7 +52,7 @@ def main(
 
 def _run(call: Invocation) -> int:
     try:
-        return (call.command.run or make_request)(call)
+        return (call.command.run or send_request)(call)
     except UsageError as e:
         call.notify(str(e))
         return USAGE

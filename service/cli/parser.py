@@ -7,23 +7,20 @@ from typing import Any
 from service.cli.command import EXIT_CODES, Argument, Command, argument, flag
 from service.cli.values import suggestion
 
-ADDRESS = (
-    argument("--url", metavar="URL", help="the service's address; FIRN_URL, or the service of FIRN_HOME"),
-    argument("--tenant", metavar="NAME", help="the tenant; FIRN_TENANT, or default"),
-)
-NAMESPACE = argument("--namespace", metavar="NAME", help="the namespace within the tenant; default")
-ALSO = (
+SHARED = (
+    argument("--url", "URL", "the service's address (default: FIRN_URL, or the service of FIRN_HOME)"),
+    argument("--tenant", "NAME", "the tenant (default: FIRN_TENANT, or default)"),
+    argument("--namespace", "NAME", "the namespace within the tenant (default: default)"),
     flag("--json", "print the service's response as JSON, on one line"),
-    flag("--no-background", "start no service in the background; run in this process"),
+    flag("--no-background", "run in this process, and start no service in the background"),
+    flag("--force", "do not ask for confirmation"),
 )
-FORCE = flag("--force", "do not ask for confirmation")
-SHARED = (*ADDRESS, NAMESPACE, *ALSO, FORCE)
 """Options of every command that uses a service. They may stand before its name or after it."""
 
 
 def split_words(given: Sequence[str], commands: Sequence[Command]) -> tuple[list[str], list[str], list[str]]:
     """Split a command line into the command's name, the shared options before the end of the name, and the rest."""
-    known = {each.flags[0]: each for each in SHARED}
+    known = {each.name: each for each in SHARED}
     names = {tuple(command.words) for command in commands}
     words: list[str] = []
     options: list[str] = []
@@ -57,7 +54,7 @@ def build_parser(
     parser.add_argument("--version", action="version", version=f"firn {version}")
     shared = parser.add_argument_group("options of every command that uses a service, before it or after it")
     for each in SHARED:
-        shared.add_argument(*each.flags, **each.options, default=argparse.SUPPRESS)
+        shared.add_argument(each.name, **each.options, default=argparse.SUPPRESS)
     # Not `required`: main() shows the help instead of argparse's error.
     top = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     parser.set_defaults(command=None, error=parser.error, parser=parser)
@@ -83,13 +80,13 @@ def arguments_of(command: Command) -> tuple[Argument, ...]:
     """The arguments of a command, shared options included."""
     if command.local:
         return command.arguments
-    names = {flag for each in command.arguments for flag in each.flags}
-    return (*command.arguments, *(each for each in SHARED if not names & set(each.flags)))
+    names = {each.name for each in command.arguments}
+    return (*command.arguments, *(each for each in SHARED if each.name not in names))
 
 
 def unrecognised(words: Sequence[str], command: Command | None) -> str:
     """The error message for words that are not arguments of a command."""
-    options = [flag for each in (arguments_of(command) if command else SHARED) for flag in each.flags]
+    options = [each.name for each in (arguments_of(command) if command else SHARED)]
     near = suggestion(words[0].partition("=")[0], options, list_all=False) if words[0].startswith("-") else ""
     return f"unrecognized arguments: {' '.join(words)}{near and f'; {near}'}"
 
@@ -136,5 +133,5 @@ def _add(level: Any, command: Command, name: str) -> None:
         formatter_class=_Help,
     )
     for each in arguments_of(command):
-        parser.add_argument(*each.flags, **each.options)
+        parser.add_argument(each.name, **each.options)
     parser.set_defaults(command=command, error=parser.error)

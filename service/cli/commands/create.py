@@ -3,21 +3,19 @@
 from typing import Any
 
 from service.cli.call import Invocation
-from service.cli.command import Args, Command, Request, Response, UsageError, argument, flag
-from service.cli.commands.tables import PARTITION_BY, SCHEMA, TABLE, show_split_points, table_name
+from service.cli.command import Args, Request, Response, UsageError, argument, flag
+from service.cli.commands.tables import PARTITION_BY, SCHEMA, show_split_points, table_command, table_name
 from service.cli.connection.remote import Connection
-from service.cli.examples import tables as examples
-from service.cli.files import read_object, read_schema, table_address, table_argument
+from service.cli.files import read_object, table_address, table_argument
 from service.cli.terminal.format import plural
 from service.cli.terminal.printer import Printer
-from service.cli.values import merge, parse_partition
+from service.cli.values import merge
 
 
 def _create(call: Invocation) -> int:
     """Create the table. CREATE_TABLE takes no split points, so a second request sets them."""
-    table = _table(call.args)
-    points = table.pop("split_points", None)
-    request = {"operation": "CREATE_TABLE", **table, "if_not_exists": call.args.if_not_exists}
+    request = call.request()
+    points = request.pop("split_points", None)
     with call.connect(needs_spark=points is not None) as connection:
         response = connection.send(request)
         if points is not None and response["success"] and response["table_created"]:
@@ -25,17 +23,12 @@ def _create(call: Invocation) -> int:
     return call.show(response)
 
 
-def _table(args: Args) -> Request:
-    table = table_argument(args)
-    if args.schema:
-        table["schema"] = read_schema(args.schema)
+def _complete(request: Request, args: Args) -> Request:
     if args.properties:
-        table["properties"] = merge(table.get("properties", {}), read_object(args.properties))
-    if args.partition_by:
-        table["partition"] = parse_partition(args.partition_by)
-    if "schema" not in table:
-        raise UsageError(f"{args.table} has no schema; give one with --schema FILE, or a table's file with one in it")
-    return table
+        request["properties"] = merge(request.get("properties", {}), read_object(args.properties))
+    if "schema" not in request:
+        raise UsageError(f"{args.table} has no schema; use --schema FILE, or a table's file that has one")
+    return request
 
 
 def _split(call: Invocation, connection: Connection, points: Any, created: Response) -> Response:
@@ -56,7 +49,7 @@ def _split(call: Invocation, connection: Connection, points: Any, created: Respo
 
 def _show(response: Response, args: Args, printer: Printer) -> None:
     name = table_name(args)
-    printer.line(f"created {name}" if response["table_created"] else f"{name} is there already")
+    printer.line(f"created {name}" if response["table_created"] else f"{name} already exists")
     if "split_points" in response:
         show_split_points(response["split_points"], printer)
     if "backup" in response:
@@ -64,17 +57,16 @@ def _show(response: Response, args: Args, printer: Printer) -> None:
         printer.line(f"{rows} written in the meantime can be restored from {response['backup']}")
 
 
-COMMAND = Command(
+COMMAND = table_command(
     "table create",
     "Create a table from its file, or from a schema's file.",
-    (
-        TABLE,
-        SCHEMA,
-        argument("--properties", metavar="FILE", help="a .properties, YAML or JSON file with the table's properties"),
-        PARTITION_BY,
-        flag("--if-not-exists", "do nothing if the table exists"),
-    ),
-    examples.CREATE,
+    SCHEMA,
+    argument("--properties", "FILE", "a .properties, YAML or JSON file with the table's properties", None),
+    PARTITION_BY,
+    flag("--if-not-exists", "do nothing if the table exists"),
+    operation="CREATE_TABLE",
+    address=table_argument,
+    complete=_complete,
     run=_create,
     show=_show,
 )

@@ -26,20 +26,6 @@ fields:
   page: {type: string, required: true}
   at: {type: timestamp}
 """
-SPLIT_YAML = """\
-table: readings
-schema:
-  fields:
-    sensor: {type: string, required: true}
-    value: {type: double}
-  primary_key: [sensor]
-split_points: [h, p]
-"""
-PROPERTIES = """\
-# properties of the table
-compression = zstd
-compaction.min_files_to_compact = 5
-"""
 FILES = {"orders.yaml": ORDERS_YAML}
 CREATE = "firn table create orders.yaml"
 

@@ -95,9 +95,9 @@ def test_a_command_about_a_url_imports_no_part_of_the_service_but_the_command() 
 def test_every_command_has_a_summary_and_each_name_is_there_once() -> None:
     names = [each.name for each in COMMANDS]
     assert len(set(names)) == len(names)
-    assert all(each.summary.endswith(".") and (each.request or each.run) for each in COMMANDS)
+    assert all(each.summary.endswith(".") and (each.operation or each.run) for each in COMMANDS)
     for each in COMMANDS:
-        flags = [flag for argument in arguments_of(each) for flag in argument.flags]
+        flags = [argument.name for argument in arguments_of(each)]
         assert len(set(flags)) == len(flags), each.name
 
 
@@ -177,7 +177,7 @@ def test_arguments_become_the_request(line: list[str], request_: dict[str, Any])
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if not each.local], ids=lambda each: each.name)
 def test_every_command_that_asks_a_service_takes_what_is_said_to_be_taken_by_all(command: Command) -> None:
-    assert {each.flags for each in SHARED} <= {each.flags for each in arguments_of(command)}
+    assert {each.name for each in SHARED} <= {each.name for each in arguments_of(command)}
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ class TestCall:
         ("text", "more", "says"),
         [
             ("", [], "is not JSON"),
-            ("[]", [], "must hold one request"),
+            ("[]", [], "must contain one request"),
             ('{"tenant_id": "a"}', ["--tenant", "b"], "leave --tenant out"),
             ('{"namespace": "a"}', ["--namespace", "b"], "leave --namespace out"),
         ],
@@ -471,7 +471,7 @@ class TestCompletion:
 
     def test_each_option_of_a_command_is_offered(self) -> None:
         for each in COMMANDS:
-            names = {name for a in arguments_of(each) if not a.positional for name in a.flags}
+            names = {a.name for a in arguments_of(each) if not a.positional}
             assert names <= set(complete([*each.words, "-"]))
 
     def test_a_shell_that_is_not_known_is_refused(self) -> None:
