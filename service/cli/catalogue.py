@@ -4,7 +4,6 @@ from service.cli.command import Command
 from service.cli.commands import (
     alter,
     compact,
-    create,
     jobs,
     layouts,
     namespaces,
@@ -25,7 +24,6 @@ GROUPS = {
 COMMANDS: tuple[Command, ...] = (
     system.SERVE,
     *queries.COMMANDS,
-    create.COMMAND,
     *tables.COMMANDS,
     *layouts.COMMANDS,
     alter.COMMAND,

@@ -118,11 +118,7 @@ class CommandExample:
     """`…` stands for text that differs each time."""
     setup: tuple[str | Request, ...] = ()
     """Command lines and requests that run first."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """The files in the working directory, by name."""
     stdin: str = ""
-    placeholders: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Sample ids in `line`. Each is replaced by a field of the nth last response to `setup`: (n, path of the field)."""
 
 
 @dataclass(frozen=True)

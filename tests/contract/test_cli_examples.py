@@ -12,6 +12,7 @@ from service.cli.call import Invocation
 from service.cli.catalogue import COMMANDS, GROUPS
 from service.cli.command import WITHOUT_SPARK, Command, CommandExample
 from service.cli.connection.in_process import InProcess
+from service.cli.examples import FILES
 from service.cli.main import main
 from service.cli.parser import build_parser
 from service.errors import EngineUnavailable
@@ -77,7 +78,7 @@ def test_each_command_says_of_its_operation_whether_it_needs_spark(
     for command in COMMANDS:
         if command.operation and command.run is None:
             line = shlex.split(command.examples[0].line)[1:]
-            for name, text in command.examples[0].files.items():
+            for name, text in FILES.items():
                 (tmp_path / name).write_text(text)
             args = build_parser(COMMANDS, GROUPS, "", line).parse_args(line)
             args.default_tenant = "t"

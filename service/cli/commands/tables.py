@@ -1,12 +1,14 @@
-"""`firn table list`, `status`, `describe`, `rename`, `drop`, `restore`, `reinitialise`, `online` and `offline`."""
+"""`firn table …`: create, list, describe, rename, drop, restore and empty tables; and what other modules share."""
 
 from typing import Any
 
+from service.cli.call import Invocation
 from service.cli.command import Args, Argument, Command, Request, Response, UsageError, argument, flag, repeated
-from service.cli.files import read_schema, read_text, table_address
+from service.cli.connection.remote import Connection
+from service.cli.files import read_object, read_schema, read_text, table_address, table_argument
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import full_name, parse_partition, single_tenant
+from service.cli.values import full_name, merge, parse_partition, single_tenant
 
 _MAX_POINTS = 10
 TABLE = argument("table", "TABLE|FILE", "the table's name, or a YAML or JSON file that describes it", None)
@@ -45,6 +47,51 @@ def show_backup(response: Response, printer: Printer) -> None:
     """Name the backup that a change made of the state before it, if it made one."""
     if response.get("backup"):
         printer.line(f"the previous state is kept as {response['backup']}")
+
+
+def _create(call: Invocation) -> int:
+    """Create the table. CREATE_TABLE takes no split points, so a second request sets them."""
+    request = call.request()
+    points = request.pop("split_points", None)
+    with call.connect(needs_spark=points is not None) as connection:
+        response = connection.send(request)
+        if points is not None and response["success"] and response["table_created"]:
+            response = _split(call, connection, points, response)
+    return call.show(response)
+
+
+def _complete_table(request: Request, args: Args) -> Request:
+    if args.properties:
+        request["properties"] = merge(request.get("properties", {}), read_object(args.properties))
+    if "schema" not in request:
+        raise UsageError(f"{args.table} has no schema; use --schema FILE, or a table's file that has one")
+    return request
+
+
+def _split(call: Invocation, connection: Connection, points: Any, created: Response) -> Response:
+    # With a backup, because somebody may have written to the table in the meantime.
+    options = {"split_points": points, "confirm": True, "create_backup": True}
+    response: Response = {"success": False}
+    try:
+        response = connection.send({"operation": "REINITIALISE_TABLE", **table_address(call.args), **options})
+    finally:
+        if not response["success"]:
+            advice = f"`firn table reinitialise {call.args.table}` splits it"
+            call.notify(f"{table_name(call.args)} is created, but not split; {advice}")
+    if not response["success"]:
+        return response
+    backup = {name: response[name] for name in ("records_deleted", "backup") if response.get("backup")}
+    return {**created, "split_points": response["split_points"], **backup}
+
+
+def _show_created(response: Response, args: Args, printer: Printer) -> None:
+    name = table_name(args)
+    printer.line(f"created {name}" if response["table_created"] else f"{name} already exists")
+    if "split_points" in response:
+        show_split_points(response["split_points"], printer)
+    if "backup" in response:
+        rows = plural(response["records_deleted"], "row")
+        printer.line(f"{rows} written in the meantime can be restored from {response['backup']}")
 
 
 def _show_list(response: Response, args: Args, printer: Printer) -> None:
@@ -191,6 +238,19 @@ def _set_online(word: str, summary: str) -> Command:
 
 
 COMMANDS = (
+    table_command(
+        "table create",
+        "Create a table from its file, or from a schema's file.",
+        SCHEMA,
+        argument("--properties", "FILE", "a .properties, YAML or JSON file with the table's properties", None),
+        PARTITION_BY,
+        flag("--if-not-exists", "do nothing if the table exists"),
+        operation="CREATE_TABLE",
+        address=table_argument,
+        complete=_complete_table,
+        run=_create,
+        show=_show_created,
+    ),
     Command(
         "table list",
         "List the tables of a namespace.",

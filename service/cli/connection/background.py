@@ -12,7 +12,7 @@ from pathlib import Path
 
 from service.cli.connection.remote import Remote
 from service.host import home_lock, presence
-from service.host.file_lock import locked
+from service.host.home_lock import locked
 from service.settings import HomeInUse, Settings, SettingsError
 
 # The first start may have to download Spark's jars.
