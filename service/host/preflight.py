@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.host.jars import java_command
+from service.host.jars import find_java, java_command
 from service.settings import Settings, SettingsError
 
 OLDEST_JAVA = 17
@@ -55,8 +55,8 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckRes
 
 def java_home(environ: Mapping[str, str]) -> Path | None:
     """The folder of the Java that PySpark will start, if Java is installed."""
-    found = shutil.which(java_command(environ), path=environ.get("PATH"))
-    return Path(found).resolve().parent.parent if found else None
+    found = find_java(environ)
+    return found.parent.parent if found else None
 
 
 def java_version(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from service.app import App
 from service.cli.command import Request, Response
-from service.cli.connection.remote import Unreachable, encode
+from service.cli.connection.remote import Notify, Unreachable, encode
 from service.errors import FirnError
 from service.host import jars
 from service.jobs.jobs import Jobs
@@ -20,7 +20,6 @@ from service.settings import Settings
 
 _POLL_S = 0.1
 _READY_TIMEOUT_S = 600
-Notify = Callable[[str], None]
 
 
 class InProcess:

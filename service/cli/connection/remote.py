@@ -13,6 +13,7 @@ _TIMEOUT_S = 600
 LONG_PAUSES_S = (1, 3, 10)
 """Pauses between attempts for cron jobs, which can wait."""
 SHORT_PAUSES_S = (0.5, 2)
+Notify = Callable[[str], None]
 Transport = Callable[[str, str, bytes | None, dict[str, str]], bytes]
 """Sends method, path, body and headers, and returns the body of the response; raises `OSError` if there is none."""
 

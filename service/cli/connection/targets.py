@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from service.cli.command import Request, Response
-from service.cli.connection.remote import SHORT_PAUSES_S, Connection, Remote, Unreachable, key_for
+from service.cli.connection.remote import SHORT_PAUSES_S, Connection, Notify, Remote, Unreachable, key_for
 
 if TYPE_CHECKING:
     from service.host.presence import Presence
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 _HOME_TIMEOUT_S = 120
 _ATTEMPTS = 3
 _PAUSE_S = 0.2
-Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)

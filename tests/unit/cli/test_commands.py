@@ -405,7 +405,7 @@ def test_who_is_interrupted_is_told_that_the_job_goes_on(monkeypatch: pytest.Mon
     monkeypatch.setattr("service.cli.connection.jobs._FIRST_PAUSE_S", 0)
     done = firn(["table", "compact", "t"], Ending(interrupted=True))
     assert (done.code, done.out) == (130, "")
-    assert "job j1 goes on" in done.err
+    assert "job j1 continues" in done.err
     assert "firn job cancel j1" in done.err
 
 
