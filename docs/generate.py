@@ -103,11 +103,10 @@ def _written(argument: Argument) -> str:
 
 
 def _call(example: Call) -> str:
-    line = f"echo '{example.stdin}' | {example.line}" if example.stdin else example.line
     # The one that most examples have stands at the top of the document.
     own = {name: text for name, text in FILES.items() if name in example.line and name != "orders.yaml"}
     files = "".join(f"`{name}`:\n\n```{Path(name).suffix[1:]}\n{text}```\n\n" for name, text in own.items())
-    return f"**{example.title}:**\n\n{files}```console\n$ {line}\n{example.output}```"
+    return f"**{example.title}:**\n\n{files}```console\n$ {example.shell_line}\n{example.output}```"
 
 
 def _functions(name: str, group: tuple[Function, ...]) -> str:

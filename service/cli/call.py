@@ -1,5 +1,6 @@
 """One invocation of a command: its arguments, its streams and its connection."""
 
+import codecs
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,7 +13,6 @@ from service.cli.connection.remote import SHORT_PAUSES_S, Connection
 from service.cli.terminal.cells import escape
 from service.cli.terminal.printer import printer_for
 from service.cli.terminal.progress import OnProgress, progress_line
-from service.cli.terminal.streams import is_utf_8
 from service.cli.values import full_name, single_tenant
 
 
@@ -87,7 +87,8 @@ class Invocation:
     def show(self, response: Response) -> int:
         """Print a response and return the exit code."""
         if self.args.json:
-            text = json.dumps(response, ensure_ascii=not is_utf_8(self.stdout), separators=(",", ":"))
+            is_utf_8 = codecs.lookup(self.stdout.encoding or "utf-8").name == "utf-8"
+            text = json.dumps(response, ensure_ascii=not is_utf_8, separators=(",", ":"))
             print(text, file=self.stdout, flush=True)
             return OK if response["success"] else FAILED
         if not response["success"]:

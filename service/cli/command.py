@@ -1,7 +1,7 @@
 """What a command is: its arguments, the request it sends and how its response is shown."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,8 @@ Response = dict[str, Any]
 
 class UsageError(Exception):
     """The command line, or a file that it names, is wrong; the message says in one line what and how to fix it."""
+
+    exit_code = USAGE
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,10 @@ class CommandExample:
     """Command lines and requests that run first."""
     stdin: str = ""
 
+    @property
+    def shell_line(self) -> str:
+        return f"echo '{self.stdin}' | {self.line}" if self.stdin else self.line
+
 
 @dataclass(frozen=True)
 class Command:
@@ -149,7 +155,7 @@ class Command:
     """More text for its help."""
 
     @property
-    def words(self) -> Sequence[str]:
+    def words(self) -> list[str]:
         return self.name.split()
 
     @property

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, TextIO
 
 from service.cli.call import Invocation, send_request
-from service.cli.catalogue import COMMANDS, GROUPS
 from service.cli.command import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, UsageError
 from service.cli.connection.jobs import WaitInterrupted
 from service.cli.connection.remote import Connection, Unreachable
@@ -35,9 +34,9 @@ def main(
         return OK
     from service import VERSION
 
-    words, options, rest = split_words(given, COMMANDS)
+    words, options, rest = split_words(given)
     given = [*words, *options, *rest]
-    args, unknown = build_parser(COMMANDS, GROUPS, VERSION, given).parse_known_args(given)
+    args, unknown = build_parser(VERSION, given).parse_known_args(given)
     if unknown:
         args.error(unrecognised(unknown, args.command))
     if args.command is None:
@@ -53,15 +52,9 @@ def main(
 def _run(call: Invocation) -> int:
     try:
         return (call.command.run or send_request)(call)
-    except UsageError as e:
+    except (UsageError, Unreachable, WaitInterrupted) as e:
         call.notify(str(e))
-        return USAGE
-    except Unreachable as e:
-        call.notify(str(e))
-        return UNREACHABLE
-    except WaitInterrupted as e:
-        call.notify(str(e))
-        return INTERRUPTED
+        return e.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader, such as `head`, has seen enough

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from service.host.jars import find_java, java_command
@@ -21,14 +20,6 @@ _ENOUGH_DISK = 200 * 2**20
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The result of one check, in words."""
-
-    ok: bool
-    text: str
-
-
 def check(settings: Settings, environ: Mapping[str, str], *, port: bool = True) -> list[str]:
     """Run every check; returns warnings, and raises `SettingsError` if the service cannot start."""
     check_java(environ)
@@ -39,18 +30,18 @@ def check(settings: Settings, environ: Mapping[str, str], *, port: bool = True) 
     return [warning] if warning else []
 
 
-def examine(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Run every check, even after one failed, and yield the results."""
-    checks: list[Callable[[], str]] = [
+def examine(settings: Settings, environ: Mapping[str, str]) -> Iterator[tuple[bool, str]]:
+    """Run every check, even after one failed; yields whether each succeeded, and its result in words."""
+    checks: tuple[Callable[[], str], ...] = (
         lambda: f"Java {check_java(environ)} in {java_home(environ)}",
         lambda: check_port(settings.host, settings.port),
         lambda: check_home(settings.home),
-    ]
+    )
     for run in checks:
         try:
-            yield CheckResult(True, run())
+            yield True, run()
         except SettingsError as e:
-            yield CheckResult(False, str(e))
+            yield False, str(e)
 
 
 def java_home(environ: Mapping[str, str]) -> Path | None:

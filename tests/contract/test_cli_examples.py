@@ -9,7 +9,7 @@ import pytest
 
 from handlers import discover
 from service.cli.call import Invocation
-from service.cli.catalogue import COMMANDS, GROUPS
+from service.cli.catalogue import COMMANDS
 from service.cli.command import WITHOUT_SPARK, Command, CommandExample
 from service.cli.connection.in_process import InProcess
 from service.cli.examples import FILES
@@ -80,7 +80,7 @@ def test_each_command_says_of_its_operation_whether_it_needs_spark(
             line = shlex.split(command.examples[0].line)[1:]
             for name, text in FILES.items():
                 (tmp_path / name).write_text(text)
-            args = build_parser(COMMANDS, GROUPS, "", line).parse_args(line)
+            args = build_parser("", line).parse_args(line)
             args.default_tenant = "t"
             request = Invocation(command, args, {}, sys.stdin, sys.stdout, sys.stderr).request()
             assert command.needs_spark == (request["operation"] not in WITHOUT_SPARK), command.name

@@ -4,9 +4,9 @@ from typing import Any
 
 from service.cli.call import Invocation
 from service.cli.command import Args, Command, Response, argument, number
-from service.cli.commands.tables import namespace_filter
+from service.cli.commands.tables import namespace_filter, show_items
 from service.cli.connection.jobs import wait_for_job
-from service.cli.terminal.format import format_size, format_time, plural
+from service.cli.terminal.format import format_size, format_time
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name
 
@@ -19,12 +19,6 @@ _COLUMNS = (
     PageColumn("STARTED", whole=True, value=lambda job: format_time(job["created_at"])),
     PageColumn("ENDED", whole=True, value=lambda job: format_time(job["ended_at"])),
 )
-
-
-def _show_list(response: Response, args: Args, printer: Printer) -> None:
-    printer.items(_COLUMNS, response["jobs"])
-    more = "; there are older ones, use --limit to see more" if response["has_more"] else ""
-    printer.line(f"{plural(len(response['jobs']), 'job')}{more}")
 
 
 def _state(job: dict[str, Any]) -> str:
@@ -76,7 +70,7 @@ COMMANDS = (
         "List jobs, the latest first.",
         (number("--limit", "show at most this many (default: 100)"), namespace_filter("the jobs")),
         operation="LIST_JOBS",
-        show=_show_list,
+        show=show_items("job", _COLUMNS, "; there are older ones, use --limit to see more"),
     ),
     Command("job show", "Show the progress of a job.", (_JOB,), run=_show, show=_show_job),
     Command("job wait", "Wait until a job has ended.", (_JOB,), run=_wait, show=_show_job),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from service.cli.command import Args, Request, Response, argument, number
-from service.cli.commands.tables import DRY_RUN, KEEP, show_backup, table_command
+from service.cli.commands.tables import DRY_RUN, KEEP, show_backup, show_items, table_command
 from service.cli.terminal.format import format_data, format_number, format_size, format_time, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name, parse_number
@@ -79,10 +79,6 @@ def _question_before_rollback(request: Request) -> str:
     return f"The table {full_name(request)} returns to the rows of {snapshot}; later changes no longer apply."
 
 
-def _question_before_undo(request: Request) -> str:
-    return f"The changes that request {request['request_id']} made to the table {full_name(request)} are undone."
-
-
 def _show_undone(response: Response, args: Args, printer: Printer) -> None:
     done = "would be undone" if response.get("dry_run") else "undone"
     removed, restored = plural(response["records_removed"], "row"), format_number(response["records_restored"])
@@ -95,17 +91,6 @@ def _show_replaced(done: bool, word: str, response: Response, printer: Printer) 
     before, after = plural(response["records_before"], "row"), format_number(response["records_after"])
     printer.line(f"{result}: {before} before, {after} after")
     show_backup(response, printer)
-
-
-def _show_backups(response: Response, args: Args, printer: Printer) -> None:
-    printer.items(_BACKUP_COLUMNS, response["backups"])
-    printer.line(plural(len(response["backups"]), "backup"))
-
-
-def _question_before_restore(request: Request) -> str | None:
-    if "create_backup" in request:
-        return None
-    return f"The rows of the table {full_name(request)} are replaced by those of the backup; --keep would keep them."
 
 
 COMMANDS = (
@@ -145,10 +130,17 @@ COMMANDS = (
         KEEP,
         DRY_RUN,
         operation="UNDO",
-        question=_question_before_undo,
+        question=lambda request: (
+            f"The changes by {request['request_id']} to the table {full_name(request)} are undone."
+        ),
         show=_show_undone,
     ),
-    table_command("backup list", "List the backups of a table.", operation="LIST_BACKUPS", show=_show_backups),
+    table_command(
+        "backup list",
+        "List the backups of a table.",
+        operation="LIST_BACKUPS",
+        show=show_items("backup", _BACKUP_COLUMNS),
+    ),
     table_command(
         "backup restore",
         "Replace the rows of a table by those of a backup.",
@@ -156,7 +148,11 @@ COMMANDS = (
         KEEP,
         DRY_RUN,
         operation="RESTORE_BACKUP",
-        question=_question_before_restore,
+        question=lambda request: (
+            f"The rows of the table {full_name(request)} are replaced by those of the backup; --keep would keep them."
+            if "create_backup" not in request
+            else None
+        ),
         show=lambda response, args, printer: _show_replaced(response["restored"], "restored", response, printer),
     ),
     table_command(

@@ -4,7 +4,7 @@ from typing import Any
 
 from service.cli.call import Invocation
 from service.cli.command import FAILED, OK, Args, Command, Request, Response, argument, flag
-from service.cli.commands.tables import namespace_filter
+from service.cli.commands.tables import namespace_filter, show_items
 from service.cli.connection.jobs import WaitInterrupted, poll
 from service.cli.connection.remote import Connection
 from service.cli.files import read_object
@@ -29,11 +29,6 @@ def _show_created(response: Response, args: Args, printer: Printer) -> None:
     word = "replaced" if response["schedule_replaced"] else "created"
     due = f"it is due at {format_time(response['next_run'])}" if response["next_run"] else "it is not enabled"
     printer.line(f"{word} {args.name} for {plural(response['tables'], 'table')}; {due}, if a service runs then")
-
-
-def _show_list(response: Response, args: Args, printer: Printer) -> None:
-    printer.items(_COLUMNS, response["schedules"])
-    printer.line(plural(len(response["schedules"]), "schedule"))
 
 
 def _tables(schedule: dict[str, Any]) -> str:
@@ -124,7 +119,7 @@ COMMANDS = (
         "List schedules.",
         (namespace_filter("schedules for tables"),),
         operation="LIST_SCHEDULES",
-        show=_show_list,
+        show=show_items("schedule", _COLUMNS),
     ),
     Command(
         "schedule run",

@@ -62,9 +62,9 @@ def _doctor(call: Invocation) -> int:
     from service.settings import load
 
     healthy = True
-    for line in preflight.examine(load(call.environ), call.environ):
-        print(f"{'ok  ' if line.ok else 'BAD '} {line.text}", file=call.stdout)
-        healthy = healthy and line.ok
+    for ok, text in preflight.examine(load(call.environ), call.environ):
+        print(f"{'ok  ' if ok else 'BAD '} {text}", file=call.stdout)
+        healthy = healthy and ok
     return OK if healthy else FAILED
 
 

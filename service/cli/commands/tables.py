@@ -1,5 +1,6 @@
 """`firn table …`: create, list, describe, rename, drop, restore and empty tables; and what other modules share."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from service.cli.call import Invocation
@@ -32,6 +33,17 @@ def namespace_filter(items: str) -> Argument:
 def table_command(name: str, summary: str, *arguments: Argument, **more: Any) -> Command:
     """A command about the table that its first argument names."""
     return Command(name, summary, (TABLE, *arguments), **{"address": table_address, **more})
+
+
+def show_items(noun: str, columns: Sequence[PageColumn], advice: str = "") -> Callable[[Response, Args, Printer], None]:
+    """A renderer of a list: a table with a row for each item, their number, and advice if there are more."""
+
+    def show(response: Response, args: Args, printer: Printer) -> None:
+        items = response[f"{noun}s"]
+        printer.items(columns, items)
+        printer.line(f"{plural(len(items), noun)}{advice if response.get('has_more') else ''}")
+
+    return show
 
 
 def table_name(args: Args) -> str:
@@ -193,10 +205,6 @@ def _partition_field(field: dict[str, Any]) -> str:
     return f"{transform}({number}, {field['field']})" if number else f"{transform}({field['field']})"
 
 
-def _question_before_drop(request: Request) -> str | None:
-    return f"The table {full_name(request)} and all of its files are deleted for good." if "purge" in request else None
-
-
 def _show_dropped(response: Response, args: Args, printer: Printer) -> None:
     name = table_name(args)
     if not response["table_dropped"]:
@@ -214,10 +222,6 @@ def _complete_reinitialise(request: Request, args: Args) -> Request:
     if "split_points_base64" in request and "split_points" not in request:
         raise UsageError("--split-points-base64 says how split points are written, but none are given")
     return request
-
-
-def _question_before_reinitialise(request: Request) -> str | None:
-    return None if "create_backup" in request else f"All rows of the table {full_name(request)} are deleted for good."
 
 
 def _show_reinitialised(response: Response, args: Args, printer: Printer) -> None:
@@ -287,7 +291,9 @@ COMMANDS = (
         flag("--if-exists", "do nothing if the table does not exist"),
         operation="DROP_TABLE",
         constants={"confirm": True},  # the question, or --force, is the confirmation
-        question=_question_before_drop,
+        question=lambda request: (
+            f"The table {full_name(request)} and all of its files are deleted for good." if "purge" in request else None
+        ),
         show=_show_dropped,
     ),
     table_command(
@@ -312,7 +318,11 @@ COMMANDS = (
         constants={"confirm": True},
         address=lambda args: table_address(args, "split_points"),
         complete=_complete_reinitialise,
-        question=_question_before_reinitialise,
+        question=lambda request: (
+            f"All rows of the table {full_name(request)} are deleted for good."
+            if "create_backup" not in request
+            else None
+        ),
         show=_show_reinitialised,
     ),
     _set_online("online", "Resume scheduled maintenance of a table."),

@@ -1,6 +1,7 @@
 """Run requests in this process, without a service: metadata without Spark, or everything with it."""
 
 import json
+import logging
 import os
 import time
 import uuid
@@ -33,6 +34,7 @@ class InProcess:
     @classmethod
     def open(cls, settings: Settings, notify: Notify, *, needs_spark: bool) -> Self:
         """Start an application that owns the home; raises `HomeInUse` if another process owns it."""
+        logging.basicConfig(level=logging.CRITICAL, force=True)  # the response says what went wrong
         if not (settings.home / "catalog.db").exists() and settings.catalog.type == "sqlite":
             notify(f"FIRN_HOME {settings.home} has no data yet")
         found = jars.fetch(jars.LOCK, jars.cache_dir(os.environ), notify) if needs_spark else []
@@ -53,7 +55,7 @@ class InProcess:
         call = Call(uuid.uuid4().hex)
         response = self._app.pipeline.submit(body or encode(request), call, key)
         try:
-            return _decode(response.result().body)
+            return dict(json.loads(response.result().body))
         except KeyboardInterrupt:
             call.cancel()
             raise
@@ -81,9 +83,4 @@ class InProcess:
         try:
             return {"success": True, "job": json.loads(wire.render(describe(job_id)))}
         except FirnError as e:
-            return _decode(envelope.failure(e, ""))
-
-
-def _decode(body: bytes) -> Response:
-    response: Response = json.loads(body)
-    return response
+            return dict(json.loads(envelope.failure(e, "")))

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from service.cli.command import Request, Response
+from service.cli.command import INTERRUPTED, Request, Response
 from service.cli.connection.remote import Connection, new_key
 from service.cli.terminal.progress import OnProgress
 
@@ -13,6 +13,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
 
 class WaitInterrupted(KeyboardInterrupt):
     """Ctrl-C ended the wait for work that continues; the message says so, and what to do about it."""
+
+    exit_code = INTERRUPTED
 
 
 def run_as_job(connection: Connection, request: Request, on_progress: OnProgress) -> Response:

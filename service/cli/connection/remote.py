@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeGuard
 
-from service.cli.command import Request, Response
+from service.cli.command import UNREACHABLE, Request, Response
 
 # Enough to look at all tables of a tenant. Work that takes longer is a job.
 _TIMEOUT_S = 600
@@ -20,6 +20,8 @@ Transport = Callable[[str, str, bytes | None, dict[str, str]], bytes]
 
 class Unreachable(Exception):
     """No Firn service responds; the message says where and why."""
+
+    exit_code = UNREACHABLE
 
 
 class Connection(Protocol):

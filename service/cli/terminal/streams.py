@@ -1,6 +1,5 @@
 """Make the standard streams of this process usable, however it was started."""
 
-import codecs
 import io
 import os
 import sys
@@ -18,11 +17,6 @@ def prepare() -> None:
     for out in (sys.stdout, sys.stderr):
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")
-
-
-def is_utf_8(out: TextIO) -> bool:
-    """Whether every character can be written to a stream."""
-    return codecs.lookup(out.encoding or "utf-8").name == "utf-8"
 
 
 def _open_null(mode: Literal["r", "w"]) -> TextIO:

@@ -418,7 +418,7 @@ def test_where_no_service_answers_it_exits_with_3(monkeypatch: pytest.MonkeyPatc
 
 def test_an_address_that_is_none_is_a_wrong_call() -> None:
     done = call(["table", "list", "--url", "localhost:8080"], {})
-    assert (done.code, "is no address" in done.err) == (2, True)
+    assert (done.code, "is not the address" in done.err) == (2, True)
 
 
 def test_a_bad_setting_is_told_in_one_line(tmp_path: Path) -> None:
