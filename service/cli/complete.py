@@ -1,4 +1,4 @@
-"""What the Tab key offers. The shells ask `firn __complete` for it, so that there is one response for all of them."""
+"""Completion with the Tab key. The scripts of all shells call `firn __complete`, which does the work."""
 
 from collections.abc import Sequence
 

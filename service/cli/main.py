@@ -57,11 +57,11 @@ def _run(call: Invocation) -> int:
         return e.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, stopped reading
         _discard_stdout()
         return OK
     except OSError as e:
-        call.notify(f"cannot go on: {e.strerror or e}{f': {e.filename}' if e.filename else ''}")
+        call.notify(f"cannot continue: {e.strerror or e}{f': {e.filename}' if e.filename else ''}")
         _discard_stdout()
         return FAILED
     except Exception as e:

@@ -86,4 +86,4 @@ def suggestion(name: str, known: Iterable[str], *, list_all: bool = True) -> str
     near = get_close_matches(name, list(known), n=1)
     if near:
         return f"did you mean {near[0]}?"
-    return f"there are {', '.join(known)}" if list_all else ""
+    return f"choose from {', '.join(known)}" if list_all else ""

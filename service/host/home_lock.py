@@ -59,7 +59,7 @@ def acquire(home: Path) -> IO[str]:
 
 
 def is_free(home: Path) -> bool:
-    """Whether no process owns a home, and no JVM of one either."""
+    """Whether no process owns a home, nor a JVM that a killed process left behind."""
     if not home.exists():
         return True
     with (home / _LOCK).open("a") as lock:

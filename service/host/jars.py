@@ -186,7 +186,7 @@ def _is_stamped(jar: Jar, cache: Path) -> bool:
 
 def locked_cache(cache: Path, report: Callable[[str], None]) -> AbstractContextManager[None]:
     """Let only this process add to the cache during a `with` block."""
-    return locked(cache / ".lock", report, "waiting for another process that fills the cache …")
+    return locked(cache / ".lock", report, "waiting for another process that is fetching jars …")
 
 
 def spark_jars(pattern: str = "*.jar") -> list[Path]:

@@ -1,4 +1,4 @@
-"""The service that commands share: the first that needs it starts it, and it ends when nobody uses it."""
+"""The service that commands share: the first command that needs it starts it, and it stops when it is idle."""
 
 import http.client
 import os
@@ -49,7 +49,7 @@ def start(settings: Settings, environ: Mapping[str, str], notify: Notify) -> Non
     with home_lock.locked(settings.home / "start.lock", notify, waiting):
         if presence.find(settings.home) is None:
             if not home_lock.is_free(settings.home):
-                raise HomeInUse(f"FIRN_HOME {settings.home} is in use by another process; see which has its lock open")
+                raise HomeInUse(f"FIRN_HOME {settings.home} is in use by another process; see which one holds its lock")
             log = settings.home / "service.log"
             notify(f"starting a service in the background, which takes some seconds; its log is {log}")
             _wait_until_ready(_spawn(settings, environ, log), settings, log)
@@ -58,7 +58,7 @@ def start(settings: Settings, environ: Mapping[str, str], notify: Notify) -> Non
 def stop(settings: Settings, *, force: bool, notify: Notify) -> bool:
     """Stop the service of a home and wait until it has ended; False if none was running.
 
-    Only with `force` is a service stopped that no command started.
+    A service that no command started is stopped only with `force`.
     """
     service = _find_owner(settings, notify)
     if service is None:
@@ -66,7 +66,7 @@ def stop(settings: Settings, *, force: bool, notify: Notify) -> bool:
     if not service.background and not force:
         raise SettingsError(
             f"process {service.pid} serves FIRN_HOME {settings.home}, and no command started it; "
-            "end it where it was started, or give --force"
+            "stop it where it was started, or use --force"
         )
     with suppress(ProcessLookupError):
         os.kill(service.pid, signal.SIGTERM)
@@ -94,10 +94,10 @@ def _find_owner(settings: Settings, notify: Notify) -> presence.Presence | None:
         return presence.find(settings.home) is not None or home_lock.is_free(settings.home)
 
     if not is_settled():
-        notify(f"waiting for another process that has FIRN_HOME {settings.home} and is starting or ending")
+        notify(f"waiting for another process that uses FIRN_HOME {settings.home} and is starting or stopping")
         if not _wait_until(is_settled, _STOP_TIMEOUT_S):
             raise SettingsError(
-                f"another process has FIRN_HOME {settings.home} and does not listen; see which has its lock open"
+                f"another process uses FIRN_HOME {settings.home} and does not listen; see which one holds its lock"
             )
     return presence.find(settings.home)
 

@@ -1,7 +1,6 @@
 """Run requests in this process, without a service: metadata without Spark, or everything with it."""
 
 import json
-import logging
 import os
 import time
 import uuid
@@ -34,7 +33,6 @@ class InProcess:
     @classmethod
     def open(cls, settings: Settings, notify: Notify, *, needs_spark: bool) -> Self:
         """Start an application that owns the home; raises `HomeInUse` if another process owns it."""
-        logging.basicConfig(level=logging.CRITICAL, force=True)  # the response says what went wrong
         if not (settings.home / "catalog.db").exists() and settings.catalog.type == "sqlite":
             notify(f"FIRN_HOME {settings.home} has no data yet")
         found = jars.fetch(jars.LOCK, jars.cache_dir(os.environ), notify) if needs_spark else []

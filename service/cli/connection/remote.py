@@ -106,9 +106,9 @@ class Remote:
         except OSError as e:
             raise Unreachable(f"no service answers at {self.url}: {getattr(e, 'reason', None) or e}") from e
         except (ValueError, RecursionError) as e:
-            raise Unreachable(f"what answers at {self.url} is not Firn: its answer is not JSON") from e
+            raise Unreachable(f"the server at {self.url} is not Firn: its response is not JSON") from e
         if not _is_response(response):
-            raise Unreachable(f"what answers at {self.url} is not Firn: {str(response)[:100]}")
+            raise Unreachable(f"the server at {self.url} is not Firn: {str(response)[:100]}")
         return response
 
     def _send_to_url(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> bytes:

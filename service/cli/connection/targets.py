@@ -1,5 +1,6 @@
 """Choose where requests go: to a URL, to the service of this home, or to an application in this process."""
 
+import logging
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -120,9 +121,10 @@ def _connect_to_home(
             if not (options.needs_spark and options.background):
                 from service.cli.connection.in_process import InProcess
 
+                logging.basicConfig(level=logging.CRITICAL, force=True)  # the response says what went wrong
                 return InProcess.open(settings, notify, needs_spark=options.needs_spark)
             if starts == _ATTEMPTS:
-                raise SettingsError(f"a service ends as soon as it has started; see {settings.home}/service.log")
+                raise SettingsError(f"the service stops as soon as it has started; see {settings.home}/service.log")
             background.start(settings, environ, notify)
             starts += 1
         except HomeInUse as e:
@@ -136,7 +138,7 @@ def _connect_to_home(
 
 
 def _check_settings(found: "Presence", settings: "Settings", notify: Notify) -> None:
-    """Refuse a service that has other data; mention other settings in which it differs from this command."""
+    """Refuse a service that has other data; notify about other settings that differ from this command's."""
     from service.host import presence
     from service.settings import SettingsError
 
@@ -144,10 +146,10 @@ def _check_settings(found: "Presence", settings: "Settings", notify: Notify) -> 
     if not differing:
         return
     names = ", ".join(differing[:5]) + (", …" if len(differing) > 5 else "")
-    advice = "`firn stop` ends it" if found.background else f"process {found.pid} is it"
+    advice = "`firn stop` ends it" if found.background else f"its process is {found.pid}"
     if any(map(presence.is_about_data, differing)):
         raise SettingsError(
             f"the service of FIRN_HOME {settings.home} was started with other settings ({names}), "
-            f"so it has other data; {advice}, or set these as it has them"
+            f"so it has other data; {advice}, or use the same settings"
         )
-    notify(f"the service of this home was started with other settings ({names}), which hold; {advice}")
+    notify(f"the service of this home was started with other settings ({names}) and keeps them; {advice}")

@@ -289,7 +289,7 @@ def test_ctrl_c_at_a_question_leaves_a_clean_line_behind() -> None:
     [
         (["tabel", "list"], "firn: error: argument COMMAND: 'tabel' is not known; did you mean table?"),
         (["table", "lst"], "firn table: error: argument COMMAND: 'lst' is not known; did you mean list?"),
-        (["table", "xyzzy"], "there are create, list, status"),
+        (["table", "xyzzy"], "choose from create, list, status"),
         (
             ["table", "list", "--tenat=x"],
             "firn table list: error: unrecognized arguments: --tenat=x; did you mean --tenant?",
@@ -315,7 +315,7 @@ def test_output_that_cannot_be_written_is_told_in_one_line() -> None:
         done = subprocess.run(
             [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60
         )
-    assert (done.returncode, done.stderr) == (1, "firn: cannot go on: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "firn: cannot continue: No space left on device\n")
 
 
 @pytest.mark.parametrize(

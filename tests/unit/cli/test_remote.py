@@ -81,7 +81,7 @@ NOT_FIRN = [
 def test_an_answer_that_tells_no_error_as_firn_does_is_not_firn(answer: bytes) -> None:
     done = call(["table", "list"], {}, remote(Line(answer)))
     assert (done.code, done.err.count("\n")) == (3, 1)
-    assert done.err.startswith("firn: what answers at http://firn is not Firn: ")
+    assert done.err.startswith("firn: the server at http://firn is not Firn: ")
 
 
 class Guarded:
