@@ -3,7 +3,7 @@
 import codecs
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -58,11 +58,8 @@ class Invocation:
             background=not self.args.no_background,
             pauses_s=SHORT_PAUSES_S if pauses_s is None else pauses_s,
         )
-        connection = open_connection(options, self.environ, self.notify)
-        try:
+        with closing(open_connection(options, self.environ, self.notify)) as connection:
             yield connection
-        finally:
-            connection.close()
 
     def confirms(self, question: str | None) -> bool:
         """Whether to go on: no data can be lost, or --force was given, or the reply to the question is yes."""

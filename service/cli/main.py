@@ -1,17 +1,17 @@
 """From a command line to an exit code. Every error is one line on stderr."""
 
+import io
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NoReturn, TextIO
+from typing import Literal, NoReturn, TextIO
 
 from service.cli.call import Invocation, send_request
 from service.cli.command import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, UsageError
 from service.cli.connection.jobs import WaitInterrupted
 from service.cli.connection.remote import Connection, Unreachable
 from service.cli.parser import build_parser, split_words, unrecognised
-from service.cli.terminal.streams import prepare
 
 
 def main(
@@ -24,7 +24,7 @@ def main(
     connection: Connection | None = None,
 ) -> int:
     """Run a command and return its exit code; a `connection` is used instead of the service that is named."""
-    prepare()
+    _prepare_streams()
     given = list(sys.argv[1:] if argv is None else argv)
     environ = os.environ if environ is None else environ
     if given[:1] == ["__complete"]:
@@ -47,6 +47,25 @@ def main(
     if connection is None:
         signal.signal(signal.SIGTERM, _exit_on_signal)
     return _run(Invocation(args.command, args, environ, *streams, connection))
+
+
+def _prepare_streams() -> None:
+    """Open /dev/null for every stream that is closed, and write characters that an encoding lacks as escapes.
+
+    Without this, the next file to be opened would get the number of the closed stream, and what is written to it.
+    """
+    sys.stdin = sys.stdin or _open_null("r")
+    sys.stdout = sys.stdout or _open_null("w")
+    sys.stderr = sys.stderr or _open_null("w")
+    for out in (sys.stdout, sys.stderr):
+        if isinstance(out, io.TextIOWrapper):
+            out.reconfigure(errors="backslashreplace")
+
+
+def _open_null(mode: Literal["r", "w"]) -> TextIO:
+    opened = os.open(os.devnull, os.O_RDWR)
+    os.set_inheritable(opened, True)  # child processes need the three streams, too
+    return os.fdopen(opened, mode, encoding="utf-8", closefd=False)
 
 
 def _run(call: Invocation) -> int:

@@ -45,6 +45,10 @@ class Jar:
         return f"{self.file_name}.stamp"
 
 
+Report = Callable[[str], None]
+Download = Callable[[Jar, Path], None]
+
+
 def read_lock(path: Path = LOCK) -> list[Jar]:
     """The jars of a lock file, which has lines of the form `group:artifact:version sha256`."""
     try:
@@ -102,8 +106,8 @@ def ivy(jar: Jar, folder: Path) -> None:
 def fetch(
     lock: Path,
     cache: Path,
-    report: Callable[[str], None] = print,
-    download: Callable[[Jar, Path], None] = ivy,
+    report: Report = print,
+    download: Download = ivy,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[Path]:
     """Fetch the missing jars of a lock file and return the paths of all. Several processes may do so at once."""
@@ -134,13 +138,7 @@ def locate(lock: Path, cache: Path) -> list[Path]:
     return [cache / jar.file_name for jar in jars]
 
 
-def _fetch_one(
-    jar: Jar,
-    cache: Path,
-    report: Callable[[str], None],
-    download: Callable[[Jar, Path], None],
-    pause: Callable[[float], None],
-) -> None:
+def _fetch_one(jar: Jar, cache: Path, report: Report, download: Download, pause: Callable[[float], None]) -> None:
     for attempt in range(1, _TRIES + 1):
         # A new folder for each try, so that no partial file and no bad state of Ivy survives a failure.
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache) as folder:
@@ -184,7 +182,7 @@ def _is_stamped(jar: Jar, cache: Path) -> bool:
         return False
 
 
-def locked_cache(cache: Path, report: Callable[[str], None]) -> AbstractContextManager[None]:
+def locked_cache(cache: Path, report: Report) -> AbstractContextManager[None]:
     """Let only this process add to the cache during a `with` block."""
     return locked(cache / ".lock", report, "waiting for another process that is fetching jars …")
 

@@ -44,7 +44,9 @@ def announce(settings: Settings, *, background: bool, log: str | None = None) ->
     """Open the socket of a home and write the note; returns the socket to listen on. The caller owns the home."""
     withdraw(settings.home)
     note = Presence(os.getpid(), background, log, hashes(settings))
-    _write(settings.home / _NOTE, json.dumps(asdict(note)))
+    with tempfile.NamedTemporaryFile("w", dir=settings.home, prefix=".service-", delete=False) as file:  # 0600
+        file.write(json.dumps(asdict(note)))
+    Path(file.name).rename(settings.home / _NOTE)
     path = socket_path(settings.home)
     listening = socket.socket(socket.AF_UNIX)
     made = path.with_suffix(f".{os.getpid()}")
@@ -133,9 +135,3 @@ def _leaves(model: BaseModel, prefix: str) -> list[tuple[str, Any]]:
         value = getattr(model, name)
         found += _leaves(value, f"{prefix}{name}.") if isinstance(value, BaseModel) else [(f"{prefix}{name}", value)]
     return found
-
-
-def _write(path: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".service-", delete=False) as file:  # 0600
-        file.write(text)
-    Path(file.name).rename(path)

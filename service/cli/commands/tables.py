@@ -51,10 +51,6 @@ def table_name(args: Args) -> str:
     return full_name(table_address(args))
 
 
-def show_split_points(points: list[Any], printer: Printer) -> None:
-    printer.line(f"it is split at {_split_points(points)}")
-
-
 def show_backup(response: Response, printer: Printer) -> None:
     """Name the backup that a change made of the state before it, if it made one."""
     if response.get("backup"):
@@ -100,7 +96,7 @@ def _show_created(response: Response, args: Args, printer: Printer) -> None:
     name = table_name(args)
     printer.line(f"created {name}" if response["table_created"] else f"{name} already exists")
     if "split_points" in response:
-        show_split_points(response["split_points"], printer)
+        printer.line(f"it is split at {_split_points(response['split_points'])}")
     if "backup" in response:
         rows = plural(response["records_deleted"], "row")
         printer.line(f"{rows} written in the meantime can be restored from {response['backup']}")
@@ -227,7 +223,7 @@ def _complete_reinitialise(request: Request, args: Args) -> Request:
 def _show_reinitialised(response: Response, args: Args, printer: Printer) -> None:
     printer.line(f"{table_name(args)} is empty: {plural(response['records_deleted'], 'row')} deleted")
     if response.get("split_points"):
-        show_split_points(response["split_points"], printer)
+        printer.line(f"it is split at {_split_points(response['split_points'])}")
     show_backup(response, printer)
 
 

@@ -5,6 +5,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 from service.app import App
@@ -22,13 +23,13 @@ _POLL_S = 0.1
 _READY_TIMEOUT_S = 600
 
 
+@dataclass(frozen=True)
 class InProcess:
     """A connection to an application in this process."""
 
-    def __init__(self, app: App, *, owned: bool = False) -> None:
-        """If the application is `owned`, closing the connection stops it."""
-        self._app = app
-        self._owned = owned
+    app: App
+    owned: bool = False
+    """Whether closing the connection stops the application."""
 
     @classmethod
     def open(cls, settings: Settings, notify: Notify, *, needs_spark: bool) -> Self:
@@ -51,7 +52,7 @@ class InProcess:
 
     def send(self, request: Request, key: str | None = None, body: bytes | None = None) -> Response:
         call = Call(uuid.uuid4().hex)
-        response = self._app.pipeline.submit(body or encode(request), call, key)
+        response = self.app.pipeline.submit(body or encode(request), call, key)
         try:
             return dict(json.loads(response.result().body))
         except KeyboardInterrupt:
@@ -59,20 +60,20 @@ class InProcess:
             raise
 
     def job(self, job_id: str) -> Response:
-        return self._describe(self._app.parts[Jobs].describe, job_id)
+        return self._describe(self.app.parts[Jobs].describe, job_id)
 
     def cancel(self, job_id: str) -> Response:
-        return self._describe(self._app.parts[Jobs].cancel, job_id)
+        return self._describe(self.app.parts[Jobs].cancel, job_id)
 
     def close(self) -> None:
-        if self._owned:
-            self._app.stop()
+        if self.owned:
+            self.app.stop()
 
     def _start(self, notify: Notify) -> None:
         notify("starting Spark in this process, which takes some seconds")
-        self._app.start()
+        self.app.start()
         deadline = time.monotonic() + _READY_TIMEOUT_S
-        while not self._app.ready:
+        while not self.app.ready:
             if time.monotonic() > deadline:
                 raise Unreachable(f"Spark is not ready after {_READY_TIMEOUT_S} s")
             time.sleep(_POLL_S)
