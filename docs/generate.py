@@ -13,6 +13,7 @@ from service.api.docs_page import FieldRow, common_rows, pretty, request_rows, r
 from service.cli.catalogue import COMMANDS
 from service.cli.command import EXIT_CODES, Argument, Command
 from service.cli.command import CommandExample as Call
+from service.cli.examples import FILES
 from service.cli.parser import SHARED
 from service.metrics.catalogue import GAUGES, PER_TABLE, PROCESS, RECORDED, MetricSpec
 from service.model.expressions.functions import TABLE, Function
@@ -97,16 +98,15 @@ def _options(arguments: tuple[Argument, ...]) -> str:
 
 def _written(argument: Argument) -> str:
     meta = argument.options.get("metavar") or "|".join(argument.options.get("choices", ()))
-    name = meta if argument.positional else " ".join(filter(None, (argument.flags[0], meta)))
+    name = meta if argument.positional else " ".join(filter(None, (argument.name, meta)))
     return name.replace("|", "\\|")
 
 
 def _call(example: Call) -> str:
-    line = f"echo '{example.stdin}' | {example.line}" if example.stdin else example.line
     # The one that most examples have stands at the top of the document.
-    own = {name: text for name, text in example.files.items() if name in example.line and name != "orders.yaml"}
+    own = {name: text for name, text in FILES.items() if name in example.line and name != "orders.yaml"}
     files = "".join(f"`{name}`:\n\n```{Path(name).suffix[1:]}\n{text}```\n\n" for name, text in own.items())
-    return f"**{example.title}:**\n\n{files}```console\n$ {line}\n{example.output}```"
+    return f"**{example.title}:**\n\n{files}```console\n$ {example.shell_line}\n{example.output}```"
 
 
 def _functions(name: str, group: tuple[Function, ...]) -> str:

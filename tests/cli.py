@@ -10,6 +10,7 @@ from typing import Any
 
 from service.cli.command import CommandExample
 from service.cli.connection.remote import Connection
+from service.cli.examples import FILES, PLACEHOLDERS
 from service.cli.main import main
 from tests.harness import Firn
 
@@ -51,7 +52,7 @@ def run(
     connection: Connection | None,
 ) -> Called:
     """Run an example, after what is given, in a folder that is the present one."""
-    for name, text in example.files.items():
+    for name, text in FILES.items():
         (folder / name).write_text(text)
     environ = {**environ, "FIRN_TENANT": tenant}
     answers: list[dict[str, Any]] = []
@@ -59,7 +60,7 @@ def run(
     def words(line: str) -> list[str]:
         program, *rest = shlex.split(line)
         assert program == "firn", line
-        for sample, (back, path) in example.placeholders.items():
+        for sample, (back, path) in PLACEHOLDERS.items():
             if any(sample in word for word in rest):
                 value = reduce(lambda value, key: value[key], path.split("."), answers[-back])
                 rest = [word.replace(sample, str(value)) for word in rest]

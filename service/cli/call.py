@@ -1,18 +1,19 @@
 """One invocation of a command: its arguments, its streams and its connection."""
 
+import codecs
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TextIO
 
-from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Response
+from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Request, Response
 from service.cli.connection.jobs import run_as_job
 from service.cli.connection.remote import SHORT_PAUSES_S, Connection
 from service.cli.terminal.cells import escape
 from service.cli.terminal.printer import printer_for
 from service.cli.terminal.progress import OnProgress, progress_line
-from service.cli.terminal.streams import is_utf_8
+from service.cli.values import full_name, single_tenant
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,15 @@ class Invocation:
     stderr: TextIO
     connection: Connection | None = None
     """Used instead of the service that the arguments name."""
+
+    def request(self) -> Request:
+        """The request of the command, from its declaration and its arguments."""
+        command, args = self.command, self.args
+        address = command.address(args) if command.address else {"tenant_id": single_tenant(args)}
+        request = {"operation": command.operation, **command.constants, **address}
+        for each in command.arguments:
+            request |= each.fields(args)
+        return command.complete(request, args)
 
     def notify(self, text: str) -> None:
         """Print a line that is not part of the result, on stderr."""
@@ -48,11 +58,8 @@ class Invocation:
             background=not self.args.no_background,
             pauses_s=SHORT_PAUSES_S if pauses_s is None else pauses_s,
         )
-        connection = open_connection(options, self.environ, self.notify)
-        try:
+        with closing(open_connection(options, self.environ, self.notify)) as connection:
             yield connection
-        finally:
-            connection.close()
 
     def confirms(self, question: str | None) -> bool:
         """Whether to go on: no data can be lost, or --force was given, or the reply to the question is yes."""
@@ -77,7 +84,8 @@ class Invocation:
     def show(self, response: Response) -> int:
         """Print a response and return the exit code."""
         if self.args.json:
-            text = json.dumps(response, ensure_ascii=not is_utf_8(self.stdout), separators=(",", ":"))
+            is_utf_8 = codecs.lookup(self.stdout.encoding or "utf-8").name == "utf-8"
+            text = json.dumps(response, ensure_ascii=not is_utf_8, separators=(",", ":"))
             print(text, file=self.stdout, flush=True)
             return OK if response["success"] else FAILED
         if not response["success"]:
@@ -98,16 +106,14 @@ class Invocation:
         return progress_line(self.stderr, what)
 
 
-def make_request(call: Invocation) -> int:
-    """Make a command's one request, show the response and return the exit code."""
-    command = call.command
-    assert command.request is not None, f"{command.name} makes no request"
-    request = command.request(call.args)
-    if not call.confirms(command.question(request) if command.question else None):
+def send_request(call: Invocation) -> int:
+    """Send the command's request, show the response and return the exit code."""
+    command, request = call.command, call.request()
+    if command.question and not request.get("dry_run") and not call.confirms(command.question(request)):
         return UNCONFIRMED
     with call.connect() as connection:
         if command.job and not request.get("dry_run") and not request.get("estimate"):
-            with call.progress(f"{command.words[-1]} {request['namespace']}.{request['table']}") as on_progress:
+            with call.progress(f"{command.words[-1]} {full_name(request)}") as on_progress:
                 response = run_as_job(connection, request, on_progress)
         else:
             response = connection.send(request)

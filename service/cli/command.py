@@ -1,7 +1,7 @@
-"""What a command is: a name, arguments, examples, the request it makes and how its response is shown."""
+"""What a command is: its arguments, the request it sends and how its response is shown."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,33 @@ EXIT_CODES = {
     UNCONFIRMED: "not confirmed: the reply was not yes, or no terminal and no --force",
     INTERRUPTED: "interrupted",
 }
+WITHOUT_SPARK = frozenset(
+    {
+        "ALTER_TABLE",
+        "COMPACTION_LOG",
+        "CREATE_NAMESPACE",
+        "CREATE_SCHEDULE",
+        "CREATE_TABLE",
+        "DELETE_BACKUP",
+        "DELETE_SCHEDULE",
+        "DESCRIBE_TABLE",
+        "DROP_NAMESPACE",
+        "DROP_TABLE",
+        "HISTORY",
+        "LIST_BACKUPS",
+        "LIST_JOBS",
+        "LIST_NAMESPACES",
+        "LIST_PARTITIONS",
+        "LIST_SCHEDULES",
+        "LIST_TABLES",
+        "RECOMMEND",
+        "RENAME_TABLE",
+        "RESTORE_TABLE",
+        "SET_COMPACTION",
+        "SET_ONLINE",
+    }
+)
+"""The operations that only read or change metadata. All others may need Spark."""
 
 Args = argparse.Namespace
 Request = dict[str, Any]
@@ -27,33 +54,60 @@ Response = dict[str, Any]
 class UsageError(Exception):
     """The command line, or a file that it names, is wrong; the message says in one line what and how to fix it."""
 
+    exit_code = USAGE
+
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument, as argparse takes it."""
+    """One argument, as argparse takes it, and the field of the request that it sets."""
 
-    flags: tuple[str, ...]
+    name: str
+    """Options begin with `--`; others are positional."""
     options: Mapping[str, Any]
+    field: str | None = ""
+    """Empty if it has the argument's own name; None if the command reads the argument itself."""
+    parse: Callable[[Any], Any] = lambda value: value
 
     @property
     def positional(self) -> bool:
-        return not self.flags[0].startswith("-")
+        return not self.name.startswith("-")
 
     @property
     def takes_value(self) -> bool:
         return self.options.get("action") != "store_true"
 
+    def fields(self, args: Args) -> Request:
+        """The field with its value, if the argument was given. Scripts pass an empty text for "not given"."""
+        own_name = self.name.lstrip("-").replace("-", "_")
+        value = getattr(args, own_name)
+        if self.field is None or value is None or value is False or value == "":
+            return {}
+        return {self.field or own_name: self.parse(value)}
 
-def argument(*flags: str, **options: Any) -> Argument:
-    return Argument(flags, options)
+
+def argument(
+    name: str,
+    metavar: str | None,
+    help: str,
+    field: str | None = "",
+    parse: Callable[[Any], Any] = lambda value: value,
+    **options: Any,
+) -> Argument:
+    """An argument with a value, which sets the field to what `parse` makes of it."""
+    return Argument(name, {"metavar": metavar, "help": help, **options}, field, parse)
 
 
-def flag(name: str, help: str) -> Argument:
-    return Argument((name,), {"action": "store_true", "help": help})
+def number(name: str, help: str, **options: Any) -> Argument:
+    return argument(name, "N", help, type=int, **options)
 
 
-def repeated(name: str, metavar: str, help: str) -> Argument:
-    return Argument((name,), {"action": "append", "metavar": metavar, "help": f"{help}; may be repeated"})
+def repeated(name: str, metavar: str, help: str, field: str = "", parse: Callable[[list[str]], Any] = list) -> Argument:
+    return argument(name, metavar, f"{help}; may be repeated", field, parse, action="append")
+
+
+def flag(name: str, help: str, field: str | None = "", value: Any = True) -> Argument:
+    """An option without a value of its own: if it is given, it sets the field to `value`."""
+    return Argument(name, {"action": "store_true", "help": help}, field, lambda _: value)
 
 
 @dataclass(frozen=True)
@@ -66,37 +120,51 @@ class CommandExample:
     """`…` stands for text that differs each time."""
     setup: tuple[str | Request, ...] = ()
     """Command lines and requests that run first."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """The files in the working directory, by name."""
     stdin: str = ""
-    placeholders: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Sample ids in `line`. Each is replaced by a field of the nth last response to `setup`: (n, path of the field)."""
+
+    @property
+    def shell_line(self) -> str:
+        return f"echo '{self.stdin}' | {self.line}" if self.stdin else self.line
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command. It either makes one `request` or has a `run` function of its own."""
+    """One command. It sends one request, unless it has a `run` function of its own."""
 
     name: str
     summary: str
     """The first line of its help."""
     arguments: tuple[Argument, ...] = ()
-    examples: tuple[CommandExample, ...] = ()
-    request: Callable[[Args], Request] | None = None
-    show: Callable[[Response, Args, "Printer"], None] = lambda response, args, printer: None
+    operation: str = ""
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the request that do not depend on arguments, unless one sets them."""
+    address: Callable[[Args], Request] | None = None
+    """Returns the fields that say what the request is about; None: only the tenant."""
+    complete: Callable[[Request, Args], Request] = lambda request, args: request
+    """Adds to the request what single arguments do not say, or raises `UsageError`."""
     question: Callable[[Request], str | None] | None = None
-    """What to ask before the request is sent, if it may lose data."""
-    needs_spark: bool = False
-    """Whether it needs Spark. Metadata is read and changed without."""
+    """What to ask before the request is sent, if it may lose data. A dry run never asks."""
+    show: Callable[[Response, Args, "Printer"], None] = lambda response, args, printer: None
     job: bool = False
     """Whether the operation can run as a job: then the command polls it and shows its progress."""
     run: Callable[["Invocation"], int] | None = None
     """Returns the exit code."""
     local: bool = False
-    """Whether it concerns this machine, and not a service: then it takes no address."""
+    """Whether it concerns this machine and not a service: then it takes no address."""
     details: str = ""
-    """What its help says besides."""
+    """More text for its help."""
 
     @property
-    def words(self) -> Sequence[str]:
+    def words(self) -> list[str]:
         return self.name.split()
+
+    @property
+    def needs_spark(self) -> bool:
+        return bool(self.operation) and self.operation not in WITHOUT_SPARK
+
+    @property
+    def examples(self) -> tuple[CommandExample, ...]:
+        """The examples whose line calls this command."""
+        from service.cli.examples import EXAMPLES  # only help, documentation and tests need them
+
+        return tuple(example for example in EXAMPLES if f"firn {self.name}" in example.line)

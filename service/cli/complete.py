@@ -1,4 +1,4 @@
-"""What the Tab key offers. The shells ask `firn __complete` for it, so that there is one response for all of them."""
+"""Completion with the Tab key. The scripts of all shells call `firn __complete`, which does the work."""
 
 from collections.abc import Sequence
 
@@ -73,8 +73,8 @@ complete -c firn -f -a '(__firn_complete)'
 def complete(words: Sequence[str]) -> list[str]:
     """What can replace the last word, which may be incomplete or empty."""
     *before, last = words or [""]
-    name, options, rest = split_words(before, COMMANDS)
-    command = next((c for c in COMMANDS if list(c.words) == name), None)
+    name, options, rest = split_words(before)
+    command = next((each for each in COMMANDS if each.words == name), None)
     if command is not None:
         found = _argument_words(command, [*options, *rest], last)
     elif rest:
@@ -84,44 +84,38 @@ def complete(words: Sequence[str]) -> list[str]:
     return found if found == [FILES] else sorted({word for word in found if word.startswith(last)})
 
 
-def _command_words(name: Sequence[str], options: Sequence[str], last: str) -> list[str]:
+def _command_words(name: list[str], options: Sequence[str], last: str) -> list[str]:
     depth = len(name)
-    found = {c.words[depth] for c in COMMANDS if len(c.words) > depth and list(c.words[:depth]) == list(name)}
-    shared = [flag for each in SHARED for flag in each.flags if flag not in options] if last.startswith("-") else []
+    found = [each.words[depth] for each in COMMANDS if each.words[:depth] == name and len(each.words) > depth]
+    shared = [each.name for each in SHARED if each.name not in options] if last.startswith("-") else []
     return [*found, *shared, "--help", *([] if name or options else ["--version"])]
 
 
 def _argument_words(command: Command, before: Sequence[str], last: str) -> list[str]:
     known = arguments_of(command)
-    options = {flag: each for each in known for flag in each.flags if not each.positional}
     values = _values_of(before[-1], known) if before else None
     if values is not None:
         return values
-    if last.startswith("-"):
-        return [*(flag for flag, each in options.items() if flag not in before or _is_repeatable(each)), "--help"]
     positional = [each for each in known if each.positional]
     given = [
         word
-        for i, word in enumerate(before)
-        if not word.startswith("-") and not (i and _values_of(before[i - 1], known) is not None)
+        for previous, word in zip(["", *before], before, strict=False)
+        if not word.startswith("-") and _values_of(previous, known) is None
     ]
-    if len(given) < len(positional):
+    if len(given) < len(positional) and not last.startswith("-"):
         return _values(positional[len(given)])
-    return [*(flag for flag in options if flag not in before), "--help"]
+    options = (each for each in known if not each.positional)
+    return [*(o.name for o in options if o.name not in before or o.options.get("action") == "append"), "--help"]
 
 
 def _values_of(option: str, known: Sequence[Argument]) -> list[str] | None:
     """The values that an option can have; None if it takes none."""
-    argument = next((each for each in known if option in each.flags and not each.positional), None)
+    argument = next((each for each in known if option == each.name and not each.positional), None)
     return _values(argument) if argument is not None and argument.takes_value else None
-
-
-def _is_repeatable(argument: Argument) -> bool:
-    return argument.options.get("action") == "append"
 
 
 def _values(argument: Argument) -> list[str]:
     if "choices" in argument.options:
         return list(argument.options["choices"])
-    metavar = argument.options.get("metavar", "")
+    metavar = argument.options.get("metavar") or ""
     return [FILES] if "FILE" in metavar or metavar == "LOG" else []

@@ -27,10 +27,10 @@ def table_argument(args: Args) -> dict[str, Any]:
     }
 
 
-def table_address(args: Args) -> dict[str, Any]:
-    """The tenant, the namespace and the name of the table that the argument TABLE|FILE names."""
+def table_address(args: Args, *more: str) -> dict[str, Any]:
+    """The tenant, namespace and name of the table that the argument TABLE|FILE names, and more fields of its file."""
     table = table_argument(args)
-    return {key: table[key] for key in ("tenant_id", "namespace", "table")}
+    return {key: table[key] for key in ("tenant_id", "namespace", "table", *more) if key in table}
 
 
 def read_table(path: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def read_table(path: str) -> dict[str, Any]:
     table = read_object(path)
     unknown = next((key for key in table if key not in _TABLE_KEYS), None)
     if unknown is not None:
-        raise UsageError(f"{path}: {unknown!r} is not known of a table; {suggestion(str(unknown), _TABLE_KEYS)}")
+        raise UsageError(f"{path}: {unknown!r} is not a field of a table; {suggestion(str(unknown), _TABLE_KEYS)}")
     if not isinstance(table.get("table"), str):
         raise UsageError(f"{path}: table is missing; give the table's name")
     for key in _ADDRESS_KEYS:
@@ -64,7 +64,7 @@ def read_object(path: str) -> dict[str, Any]:
         return _parse_properties(text, path)
     value = parse_json(text, path) if kind in _JSON else _parse_yaml(text, path)
     if not isinstance(value, dict):
-        raise UsageError(f"{path} must hold one object, not {type(value).__name__}")
+        raise UsageError(f"{path} must contain one object, not {type(value).__name__}")
     return value
 
 
@@ -149,6 +149,6 @@ def _parse_properties(text: str, path: str) -> dict[str, Any]:
         where = f"{path}, line {i}"
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"{where}: {line[:60]!r} is no property; write name = value")
+            raise UsageError(f"{where}: {line[:60]!r} is not a property; write name = value")
         set_property(properties, name.strip(), parse_value(value.strip(), where), where)
     return properties

@@ -1,18 +1,17 @@
 """From a command line to an exit code. Every error is one line on stderr."""
 
+import io
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NoReturn, TextIO
+from typing import Literal, NoReturn, TextIO
 
-from service.cli.call import Invocation, make_request
-from service.cli.catalogue import COMMANDS, GROUPS
+from service.cli.call import Invocation, send_request
 from service.cli.command import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, UsageError
 from service.cli.connection.jobs import WaitInterrupted
 from service.cli.connection.remote import Connection, Unreachable
 from service.cli.parser import build_parser, split_words, unrecognised
-from service.cli.terminal.streams import prepare
 
 
 def main(
@@ -25,7 +24,7 @@ def main(
     connection: Connection | None = None,
 ) -> int:
     """Run a command and return its exit code; a `connection` is used instead of the service that is named."""
-    prepare()
+    _prepare_streams()
     given = list(sys.argv[1:] if argv is None else argv)
     environ = os.environ if environ is None else environ
     if given[:1] == ["__complete"]:
@@ -35,9 +34,9 @@ def main(
         return OK
     from service import VERSION
 
-    words, options, rest = split_words(given, COMMANDS)
+    words, options, rest = split_words(given)
     given = [*words, *options, *rest]
-    args, unknown = build_parser(COMMANDS, GROUPS, VERSION, given).parse_known_args(given)
+    args, unknown = build_parser(VERSION, given).parse_known_args(given)
     if unknown:
         args.error(unrecognised(unknown, args.command))
     if args.command is None:
@@ -50,25 +49,38 @@ def main(
     return _run(Invocation(args.command, args, environ, *streams, connection))
 
 
+def _prepare_streams() -> None:
+    """Open /dev/null for every stream that is closed, and write characters that an encoding lacks as escapes.
+
+    Without this, the next file to be opened would get the number of the closed stream, and what is written to it.
+    """
+    sys.stdin = sys.stdin or _open_null("r")
+    sys.stdout = sys.stdout or _open_null("w")
+    sys.stderr = sys.stderr or _open_null("w")
+    for out in (sys.stdout, sys.stderr):
+        if isinstance(out, io.TextIOWrapper):
+            out.reconfigure(errors="backslashreplace")
+
+
+def _open_null(mode: Literal["r", "w"]) -> TextIO:
+    opened = os.open(os.devnull, os.O_RDWR)
+    os.set_inheritable(opened, True)  # child processes need the three streams, too
+    return os.fdopen(opened, mode, encoding="utf-8", closefd=False)
+
+
 def _run(call: Invocation) -> int:
     try:
-        return (call.command.run or make_request)(call)
-    except UsageError as e:
+        return (call.command.run or send_request)(call)
+    except (UsageError, Unreachable, WaitInterrupted) as e:
         call.notify(str(e))
-        return USAGE
-    except Unreachable as e:
-        call.notify(str(e))
-        return UNREACHABLE
-    except WaitInterrupted as e:
-        call.notify(str(e))
-        return INTERRUPTED
+        return e.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, stopped reading
         _discard_stdout()
         return OK
     except OSError as e:
-        call.notify(f"cannot go on: {e.strerror or e}{f': {e.filename}' if e.filename else ''}")
+        call.notify(f"cannot continue: {e.strerror or e}{f': {e.filename}' if e.filename else ''}")
         _discard_stdout()
         return FAILED
     except Exception as e:

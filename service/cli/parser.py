@@ -4,27 +4,25 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from service.cli.catalogue import COMMANDS, GROUPS
 from service.cli.command import EXIT_CODES, Argument, Command, argument, flag
 from service.cli.values import suggestion
 
-ADDRESS = (
-    argument("--url", metavar="URL", help="the service's address; FIRN_URL, or the service of FIRN_HOME"),
-    argument("--tenant", metavar="NAME", help="the tenant; FIRN_TENANT, or default"),
-)
-NAMESPACE = argument("--namespace", metavar="NAME", help="the namespace within the tenant; default")
-ALSO = (
+SHARED = (
+    argument("--url", "URL", "the service's address (default: FIRN_URL, or the service of FIRN_HOME)"),
+    argument("--tenant", "NAME", "the tenant (default: FIRN_TENANT, or default)"),
+    argument("--namespace", "NAME", "the namespace within the tenant (default: default)"),
     flag("--json", "print the service's response as JSON, on one line"),
-    flag("--no-background", "start no service in the background; run in this process"),
+    flag("--no-background", "run in this process, and start no service in the background"),
+    flag("--force", "do not ask for confirmation"),
 )
-FORCE = flag("--force", "do not ask for confirmation")
-SHARED = (*ADDRESS, NAMESPACE, *ALSO, FORCE)
 """Options of every command that uses a service. They may stand before its name or after it."""
 
 
-def split_words(given: Sequence[str], commands: Sequence[Command]) -> tuple[list[str], list[str], list[str]]:
+def split_words(given: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     """Split a command line into the command's name, the shared options before the end of the name, and the rest."""
-    known = {each.flags[0]: each for each in SHARED}
-    names = {tuple(command.words) for command in commands}
+    known = {each.name: each for each in SHARED}
+    names = {tuple(command.words) for command in COMMANDS}
     words: list[str] = []
     options: list[str] = []
     rest = list(given)
@@ -35,7 +33,7 @@ def split_words(given: Sequence[str], commands: Sequence[Command]) -> tuple[list
             if len(rest) < count:
                 break
             options += rest[:count]
-            rest = rest[count:]
+            del rest[:count]
         elif name.startswith("-"):
             break
         else:
@@ -43,9 +41,7 @@ def split_words(given: Sequence[str], commands: Sequence[Command]) -> tuple[list
     return words, options, rest
 
 
-def build_parser(
-    commands: Sequence[Command], groups: dict[str, str], version: str, given: Sequence[str]
-) -> argparse.ArgumentParser:
+def build_parser(version: str, given: Sequence[str]) -> argparse.ArgumentParser:
     """A parser whose result has the `command`. To save time, only the command that is `given` gets its arguments."""
     codes = "\n".join(f"  {code:<4}{text}" for code, text in EXIT_CODES.items())
     parser = _Parser(
@@ -57,25 +53,21 @@ def build_parser(
     parser.add_argument("--version", action="version", version=f"firn {version}")
     shared = parser.add_argument_group("options of every command that uses a service, before it or after it")
     for each in SHARED:
-        shared.add_argument(*each.flags, **each.options, default=argparse.SUPPRESS)
-    # Not `required`: main() shows the help instead of argparse's error.
-    top = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+        shared.add_argument(each.name, **each.options, default=argparse.SUPPRESS)
     parser.set_defaults(command=None, error=parser.error, parser=parser)
-    subparsers: dict[str, Any] = {}
-    for command in commands:
-        first, *rest = command.words
-        level = top
-        if rest:
-            if first not in subparsers:
-                group = top.add_parser(first, help=groups[first], description=groups[first], formatter_class=_Help)
-                group.set_defaults(command=None, parser=group)
-                subparsers[first] = group.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-            level = subparsers[first]
-        name = rest[0] if rest else first
-        if list(given[: len(command.words)]) == list(command.words):
-            _add(level, command, name)
+    # Not `required`: main() shows the help instead of argparse's error.
+    commands: dict[str, Any] = {"": parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)}
+    for command in COMMANDS:
+        *groups, name = command.words
+        group = "".join(groups)
+        if group not in commands:
+            added = commands[""].add_parser(group, help=GROUPS[group], description=GROUPS[group], formatter_class=_Help)
+            added.set_defaults(command=None, parser=added)
+            commands[group] = added.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+        if given[: len(command.words)] == command.words:
+            _add(commands[group], command, name)
         else:
-            level.add_parser(name, help=command.summary, add_help=False)  # only listed
+            commands[group].add_parser(name, help=command.summary, add_help=False)  # only listed
     return parser
 
 
@@ -83,22 +75,15 @@ def arguments_of(command: Command) -> tuple[Argument, ...]:
     """The arguments of a command, shared options included."""
     if command.local:
         return command.arguments
-    names = {flag for each in command.arguments for flag in each.flags}
-    return (*command.arguments, *(each for each in SHARED if not names & set(each.flags)))
+    names = {each.name for each in command.arguments}
+    return (*command.arguments, *(each for each in SHARED if each.name not in names))
 
 
 def unrecognised(words: Sequence[str], command: Command | None) -> str:
     """The error message for words that are not arguments of a command."""
-    options = [flag for each in (arguments_of(command) if command else SHARED) for flag in each.flags]
+    options = [each.name for each in (arguments_of(command) if command else SHARED)]
     near = suggestion(words[0].partition("=")[0], options, list_all=False) if words[0].startswith("-") else ""
     return f"unrecognized arguments: {' '.join(words)}{near and f'; {near}'}"
-
-
-def help_epilog(command: Command) -> str:
-    """The details and examples at the end of a command's help."""
-    shown = [f"  {e.title}:\n    {_shell_line(e.line, e.stdin)}" for e in command.examples]
-    details = f"{command.details}\n\n" if command.details else ""
-    return f"{details}examples:\n" + "\n".join(shown) if shown else details
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -123,18 +108,11 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{value!r} is not known; {suggestion(value, action.choices)}")
 
 
-def _shell_line(line: str, stdin: str) -> str:
-    return f"echo '{stdin.strip()}' | {line}" if stdin else line
-
-
 def _add(level: Any, command: Command, name: str) -> None:
-    parser = level.add_parser(
-        name,
-        help=command.summary,
-        description=command.summary,
-        epilog=help_epilog(command),
-        formatter_class=_Help,
-    )
+    summary, details = command.summary, command.details
+    shown = [f"  {each.title}:\n    {each.shell_line}" for each in command.examples]
+    epilog = "\n".join([*([details, ""] if details else []), "examples:", *shown])
+    parser = level.add_parser(name, help=summary, description=summary, epilog=epilog, formatter_class=_Help)
     for each in arguments_of(command):
-        parser.add_argument(*each.flags, **each.options)
+        parser.add_argument(each.name, **each.options)
     parser.set_defaults(command=command, error=parser.error)

@@ -30,16 +30,16 @@ def parse_partition(fields: list[str]) -> dict[str, Any]:
 def _parse_partition_field(text: str) -> dict[str, Any]:
     field, *rest = text.split(":")
     if not field or len(rest) > 2:
-        raise UsageError(f"--partition-by {text!r} is no partition field; write it as placed_at:month or id:bucket:16")
-    if not rest:
-        return {"field": field}
-    transform = rest[0]
-    if len(rest) == 1:
-        return {"field": field, "transform": transform}
-    number = parse_number(rest[1])
-    if transform not in _NUMBER_FIELDS or number is None:
-        raise UsageError(f"--partition-by {text!r}: only bucket and truncate take a number, as in id:bucket:16")
-    return {"field": field, "transform": transform, _NUMBER_FIELDS[transform]: number}
+        raise UsageError(
+            f"--partition-by {text!r} is not a partition field; write it as placed_at:month or id:bucket:16"
+        )
+    parsed: dict[str, Any] = dict(zip(("field", "transform"), (field, *rest), strict=False))
+    if len(rest) == 2:
+        number = parse_number(rest[1])
+        if rest[0] not in _NUMBER_FIELDS or number is None:
+            raise UsageError(f"--partition-by {text!r}: only bucket and truncate take a number, as in id:bucket:16")
+        parsed[_NUMBER_FIELDS[rest[0]]] = number
+    return parsed
 
 
 def parse_number(text: str) -> int | None:
@@ -48,7 +48,7 @@ def parse_number(text: str) -> int | None:
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The base with the changes in it. Objects that are in both are merged the same way."""
+    """The base with the changes applied. Objects that are in both are merged the same way."""
     both = {name for name in base if isinstance(base[name], dict) and isinstance(changes.get(name), dict)}
     return {**base, **changes, **{name: merge(base[name], changes[name]) for name in both}}
 
@@ -61,15 +61,15 @@ def parse_key(text: str) -> list[str]:
     return names
 
 
-def split_list(text: str | None) -> list[str]:
+def split_list(text: str) -> list[str]:
     """Names that are separated by commas."""
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def parse_assignments(pairs: list[str] | None, option: str) -> dict[str, str]:
+def parse_assignments(pairs: list[str], option: str) -> dict[str, str]:
     """The `name=value` pairs of an option that may be repeated."""
     values: dict[str, str] = {}
-    for pair in pairs or ():
+    for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise UsageError(f"{option} {pair!r}: write it as name=value")
@@ -79,12 +79,6 @@ def parse_assignments(pairs: list[str] | None, option: str) -> dict[str, str]:
     return values
 
 
-def given_fields(args: Args, *names: str) -> Request:
-    """Fields of a request that have the names of arguments, as far as these were given."""
-    values = {name: getattr(args, name) for name in names}
-    return {name: value for name, value in values.items() if value not in (None, "") and value is not False}
-
-
 def suggestion(name: str, known: Iterable[str], *, list_all: bool = True) -> str:
     """The known name that is most like this one, or a list of all."""
     from difflib import get_close_matches
@@ -92,4 +86,4 @@ def suggestion(name: str, known: Iterable[str], *, list_all: bool = True) -> str
     near = get_close_matches(name, list(known), n=1)
     if near:
         return f"did you mean {near[0]}?"
-    return f"there are {', '.join(known)}" if list_all else ""
+    return f"choose from {', '.join(known)}" if list_all else ""

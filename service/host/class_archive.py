@@ -6,16 +6,14 @@ the Java and the jars that wrote it, and ignores it otherwise; so its name conta
 """
 
 import hashlib
-import importlib.util
 import os
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from service.host.jars import cache_dir, java_command, locked_cache
+from service.host.jars import cache_dir, find_java, locked_cache, spark_jars
 
 # No warnings about an archive that does not match: the start is only slower.
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
@@ -63,22 +61,11 @@ def prepare(
 def archive(jars: list[Path], environ: Mapping[str, str]) -> Path:
     """The archive's path. It depends on these jars, PySpark's own jars, and the Java that would be started."""
     identity = hashlib.sha256()
-    for file in (*_java(environ), *jars, *sorted(_spark())):
+    java = find_java(environ)
+    programs = (java, java.parent.parent / "lib" / "modules") if java else ()
+    for file in (*programs, *jars, *spark_jars()):
         identity.update(f"{file} {_state(file)}\n".encode())
     return cache_dir(environ) / f"classes-{identity.hexdigest()[:16]}.jsa"
-
-
-def _java(environ: Mapping[str, str]) -> Iterator[Path]:
-    found = shutil.which(java_command(environ), path=environ.get("PATH"))
-    if found:
-        program = Path(found).resolve()
-        yield from (program, program.parent.parent / "lib" / "modules")
-
-
-def _spark() -> Iterator[Path]:
-    spec = importlib.util.find_spec("pyspark")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        yield from Path(folder, "jars").glob("*.jar")
 
 
 def _state(file: Path) -> str:

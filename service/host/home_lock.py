@@ -1,8 +1,13 @@
-"""The lock of a home: one process at a time owns it, because two would not see each other's order of changes."""
+"""Locks between the processes of this machine.
+
+One process at a time owns a home, because two would not see each other's order of changes.
+"""
 
 import fcntl
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -12,6 +17,18 @@ _LOCK = "lock"
 # A killed process leaves a JVM, which shares the lock and may be finishing a commit.
 _JVM_WAIT_S = 15
 _POLL_S = 0.1
+
+
+@contextmanager
+def locked(path: Path, notify: Callable[[str], None], waiting: str) -> Iterator[None]:
+    """Hold the lock of a file during a `with` block. While another process holds it, notify once and wait."""
+    with path.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            notify(waiting)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def acquire(home: Path) -> IO[str]:
@@ -42,7 +59,7 @@ def acquire(home: Path) -> IO[str]:
 
 
 def is_free(home: Path) -> bool:
-    """Whether no process owns a home, and no JVM of one either."""
+    """Whether no process owns a home, nor a JVM that a killed process left behind."""
     if not home.exists():
         return True
     with (home / _LOCK).open("a") as lock:
@@ -58,6 +75,6 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it runs as another user
+        pass
     return True

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -15,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.host.file_lock import locked
+from service.host.home_lock import locked
 from service.settings import ROOT, SettingsError
 
 LOCK = ROOT / "config" / "jars.lock"
@@ -39,6 +40,14 @@ class Jar:
     def file_name(self) -> str:
         return f"{self.artifact}-{self.version}.jar"
 
+    @property
+    def stamp_name(self) -> str:
+        return f"{self.file_name}.stamp"
+
+
+Report = Callable[[str], None]
+Download = Callable[[Jar, Path], None]
+
 
 def read_lock(path: Path = LOCK) -> list[Jar]:
     """The jars of a lock file, which has lines of the form `group:artifact:version sha256`."""
@@ -47,13 +56,11 @@ def read_lock(path: Path = LOCK) -> list[Jar]:
     except OSError as e:
         raise SettingsError(f"cannot read {path} ({e.strerror}); restore it from the repository") from e
     jars = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        match = _LINE.fullmatch(line.strip())
-        if not match:
-            raise SettingsError(f"{path}, line {number} is not `group:artifact:version sha256`: {line.strip()[:100]!r}")
-        jars.append(Jar(*match.groups()))
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if match := _LINE.fullmatch(line):
+            jars.append(Jar(*match.groups()))
+        elif line and not line.startswith("#"):
+            raise SettingsError(f"{path}, line {number} is not `group:artifact:version sha256`: {line[:100]!r}")
     return jars
 
 
@@ -71,16 +78,23 @@ def java_command(environ: Mapping[str, str]) -> str:
     return str(Path(home) / "bin" / "java") if home else "java"
 
 
+def find_java(environ: Mapping[str, str]) -> Path | None:
+    """The program that the Java command starts, if it is installed."""
+    found = shutil.which(java_command(environ), path=environ.get("PATH"))
+    return Path(found).resolve() if found else None
+
+
 def ivy(jar: Jar, folder: Path) -> None:
     """Download a jar into a folder with the Ivy that comes with PySpark; raises `JarError`."""
-    pattern = f"{folder}/[artifact]-[revision].[ext]"
-    command = [java_command(os.environ), "-jar", str(_ivy_jar()), "-cache", str(folder / "ivy")]
+    own_jars = spark_jars("ivy-*.jar")
+    if not own_jars:
+        raise SettingsError("PySpark is not installed here; run `make serve`, which installs it")
+    command = [java_command(os.environ), "-jar", str(own_jars[0]), "-cache", str(folder / "ivy")]
     # Without -types, the files of sources and documentation would overwrite the jar: they have the same name.
     command += ["-notransitive", "-types", "jar", "-dependency", jar.group, jar.artifact, jar.version]
+    command += ["-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
     try:
-        done = subprocess.run(
-            [*command, "-retrieve", pattern], capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S
-        )
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S)
     except OSError as e:
         raise JarError(f"Java does not start ({e.strerror}); install Java 17 or set JAVA_HOME") from e
     except subprocess.TimeoutExpired as e:
@@ -92,8 +106,8 @@ def ivy(jar: Jar, folder: Path) -> None:
 def fetch(
     lock: Path,
     cache: Path,
-    report: Callable[[str], None] = print,
-    download: Callable[[Jar, Path], None] = ivy,
+    report: Report = print,
+    download: Download = ivy,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[Path]:
     """Fetch the missing jars of a lock file and return the paths of all. Several processes may do so at once."""
@@ -124,13 +138,7 @@ def locate(lock: Path, cache: Path) -> list[Path]:
     return [cache / jar.file_name for jar in jars]
 
 
-def _fetch_one(
-    jar: Jar,
-    cache: Path,
-    report: Callable[[str], None],
-    download: Callable[[Jar, Path], None],
-    pause: Callable[[float], None],
-) -> None:
+def _fetch_one(jar: Jar, cache: Path, report: Report, download: Download, pause: Callable[[float], None]) -> None:
     for attempt in range(1, _TRIES + 1):
         # A new folder for each try, so that no partial file and no bad state of Ivy survives a failure.
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache) as folder:
@@ -146,59 +154,44 @@ def _fetch_one(
 
 
 def _accept(jar: Jar, file: Path, cache: Path) -> None:
-    found = _sha256(file)
+    with file.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
     if found != jar.sha256:
         raise JarError(f"its sha256 is {found}, not the {jar.sha256} of {LOCK.name}")
     size = file.stat().st_size
     file.replace(cache / jar.file_name)
     stamp = file.with_suffix(".stamp")
     stamp.write_text(f"{jar.sha256} {size}\n")
-    stamp.replace(_stamp(jar, cache))
+    stamp.replace(cache / jar.stamp_name)
 
 
 def _adopt(jar: Jar, cache: Path) -> bool:
-    """Stamp a jar that somebody copied here, if it is the right one; delete it otherwise."""
-    file = cache / jar.file_name
-    if not file.exists():
+    """Stamp a jar that somebody copied here, if it is the right one."""
+    try:
+        _accept(jar, cache / jar.file_name, cache)
+    except (JarError, FileNotFoundError):
         return False
-    with tempfile.TemporaryDirectory(prefix=".adopt-", dir=cache) as folder:
-        moved = file.replace(Path(folder) / jar.file_name)
-        try:
-            _accept(jar, moved, cache)
-        except JarError:
-            return False
     return True
 
 
 def _is_stamped(jar: Jar, cache: Path) -> bool:
     try:
         size = (cache / jar.file_name).stat().st_size
-        return _stamp(jar, cache).read_text() == f"{jar.sha256} {size}\n"
+        return (cache / jar.stamp_name).read_text() == f"{jar.sha256} {size}\n"
     except OSError:
         return False
 
 
-def _stamp(jar: Jar, cache: Path) -> Path:
-    return cache / f"{jar.file_name}.stamp"
-
-
-def locked_cache(cache: Path, report: Callable[[str], None]) -> AbstractContextManager[None]:
+def locked_cache(cache: Path, report: Report) -> AbstractContextManager[None]:
     """Let only this process add to the cache during a `with` block."""
-    return locked(cache / ".lock", report, "waiting for another process that fills the cache …")
+    return locked(cache / ".lock", report, "waiting for another process that is fetching jars …")
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def _ivy_jar() -> Path:
+def spark_jars(pattern: str = "*.jar") -> list[Path]:
+    """The jars that are part of PySpark."""
     spec = importlib.util.find_spec("pyspark")
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    found = [jar for folder in folders for jar in Path(folder, "jars").glob("ivy-*.jar")]
-    if not found:
-        raise SettingsError("PySpark is not installed here; run `make serve`, which installs it")
-    return found[0]
+    folders = (spec and spec.submodule_search_locations) or ()
+    return sorted(jar for folder in folders for jar in Path(folder, "jars").glob(pattern))
 
 
 def _reason(output: str) -> str:

@@ -8,10 +8,9 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from service.host.jars import java_command
+from service.host.jars import find_java, java_command
 from service.settings import Settings, SettingsError
 
 OLDEST_JAVA = 17
@@ -19,14 +18,6 @@ OLDEST_JAVA = 17
 NEWEST_JAVA = 22
 _ENOUGH_DISK = 200 * 2**20
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The result of one check, in words."""
-
-    ok: bool
-    text: str
 
 
 def check(settings: Settings, environ: Mapping[str, str], *, port: bool = True) -> list[str]:
@@ -39,24 +30,24 @@ def check(settings: Settings, environ: Mapping[str, str], *, port: bool = True) 
     return [warning] if warning else []
 
 
-def examine(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Run every check, even after one failed, and yield the results."""
-    checks: list[Callable[[], str]] = [
+def examine(settings: Settings, environ: Mapping[str, str]) -> Iterator[tuple[bool, str]]:
+    """Run every check, even after one failed; yields whether each succeeded, and its result in words."""
+    checks: tuple[Callable[[], str], ...] = (
         lambda: f"Java {check_java(environ)} in {java_home(environ)}",
         lambda: check_port(settings.host, settings.port),
         lambda: check_home(settings.home),
-    ]
+    )
     for run in checks:
         try:
-            yield CheckResult(True, run())
+            yield True, run()
         except SettingsError as e:
-            yield CheckResult(False, str(e))
+            yield False, str(e)
 
 
 def java_home(environ: Mapping[str, str]) -> Path | None:
     """The folder of the Java that PySpark will start, if Java is installed."""
-    found = shutil.which(java_command(environ), path=environ.get("PATH"))
-    return Path(found).resolve().parent.parent if found else None
+    found = find_java(environ)
+    return found.parent.parent if found else None
 
 
 def java_version(text: str) -> int:
@@ -70,12 +61,12 @@ def java_version(text: str) -> int:
 
 def check_java(environ: Mapping[str, str]) -> int:
     """The release of the Java that PySpark will start; raises `SettingsError` if it cannot run Spark."""
-    advice = f"install Java {OLDEST_JAVA}, or set JAVA_HOME to one that is there"
+    advice = f"install Java {OLDEST_JAVA}, or set JAVA_HOME to where it is installed"
     command = java_command(environ)
     named = f"JAVA_HOME is {environ['JAVA_HOME']}, but" if environ.get("JAVA_HOME") else ""
     found = shutil.which(command, path=environ.get("PATH"))
     if not found:
-        raise SettingsError(f"{named} there is no {command} there; {advice}" if named else f"Java is missing; {advice}")
+        raise SettingsError(f"{named} there is no {command}; {advice}" if named else f"Java is missing; {advice}")
     try:
         done = subprocess.run([found, "-version"], capture_output=True, text=True, errors="replace", timeout=30)
     except (OSError, subprocess.TimeoutExpired) as e:
@@ -83,7 +74,7 @@ def check_java(environ: Mapping[str, str]) -> int:
     version = java_version(done.stderr + done.stdout)
     if done.returncode or not version:
         # The `java` of macOS only prints where to get one.
-        raise SettingsError(f"{found} is no working Java; {advice}")
+        raise SettingsError(f"{found} is not a working Java; {advice}")
     if not OLDEST_JAVA <= version <= NEWEST_JAVA:
         age = "old" if version < OLDEST_JAVA else "new"
         raise SettingsError(
@@ -97,7 +88,7 @@ def check_port(host: str, port: int) -> str:
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as e:
-        raise SettingsError(f"FIRN_HOST {host!r} is no address ({e.strerror}); use 127.0.0.1 or 0.0.0.0") from e
+        raise SettingsError(f"FIRN_HOST {host!r} is not an address ({e.strerror}); use 127.0.0.1 or 0.0.0.0") from e
     for family, kind, protocol, _, address in addresses:
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -115,8 +106,8 @@ def _unbindable(error: OSError, host: str, port: int) -> str:
         other = port + 1 if port < 65535 else port - 1
         return f"port {port} on {host} is in use; stop what listens there, or choose another: FIRN_PORT={other}"
     if error.errno == errno.EACCES:
-        return f"port {port} is not for this user to open; choose one above 1023: FIRN_PORT=8080"
-    return f"FIRN_HOST {host!r} is no address of this machine ({error.strerror}); use 127.0.0.1 or 0.0.0.0"
+        return f"this user may not open port {port}; choose one above 1023: FIRN_PORT=8080"
+    return f"FIRN_HOST {host!r} is not an address of this machine ({error.strerror}); use 127.0.0.1 or 0.0.0.0"
 
 
 def check_home(home: Path) -> str:

@@ -1,6 +1,6 @@
 """How commands find the service of a home: by a socket in FIRN_HOME that only its user can open, and a note beside it.
 
-Only the process that holds the home's lock makes them, so a socket that accepts connections and its note are valid.
+Only the process that holds the home's lock creates them, so if the socket accepts connections, the note is valid.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class Presence:
 
     pid: int
     background: bool
-    """Whether a command started it, so that it ends when nobody uses it."""
+    """Whether a command started it, so that it stops when it is idle."""
     log: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
     """A hash of each setting."""
@@ -44,7 +44,9 @@ def announce(settings: Settings, *, background: bool, log: str | None = None) ->
     """Open the socket of a home and write the note; returns the socket to listen on. The caller owns the home."""
     withdraw(settings.home)
     note = Presence(os.getpid(), background, log, hashes(settings))
-    _write(settings.home / _NOTE, json.dumps(asdict(note)))
+    with tempfile.NamedTemporaryFile("w", dir=settings.home, prefix=".service-", delete=False) as file:  # 0600
+        file.write(json.dumps(asdict(note)))
+    Path(file.name).rename(settings.home / _NOTE)
     path = socket_path(settings.home)
     listening = socket.socket(socket.AF_UNIX)
     made = path.with_suffix(f".{os.getpid()}")
@@ -57,7 +59,7 @@ def announce(settings: Settings, *, background: bool, log: str | None = None) ->
         made.rename(path)  # it appears with the right permissions
     except OSError as e:
         listening.close()
-        raise SettingsError(f"no socket can be made at {path} ({e.strerror or e})") from e
+        raise SettingsError(f"cannot create a socket at {path} ({e.strerror or e})") from e
     return listening
 
 
@@ -81,7 +83,7 @@ def connect(home: Path, timeout_s: float = _CONNECT_S) -> socket.socket:
     """Connect to the service of a home; raises `OSError` if there is none."""
     path = socket_path(home)
     if stat.S_IMODE(path.stat().st_mode) & 0o077 or path.stat().st_uid != os.getuid():
-        raise PermissionError(f"{path} is not this user's alone")
+        raise PermissionError(f"{path} is accessible to other users")
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(timeout_s)
@@ -103,7 +105,7 @@ def socket_path(home: Path) -> Path:
         folder.mkdir(mode=0o700)
     made = folder.lstat()
     if made.st_uid != os.getuid() or stat.S_IMODE(made.st_mode) & 0o077 or not stat.S_ISDIR(made.st_mode):
-        raise SettingsError(f"{folder} is not this user's alone, which a socket needs; remove it, or set TMPDIR")
+        raise SettingsError(f"{folder} is accessible to other users; remove it, or set TMPDIR")
     return folder / f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:24]}.sock"
 
 
@@ -133,9 +135,3 @@ def _leaves(model: BaseModel, prefix: str) -> list[tuple[str, Any]]:
         value = getattr(model, name)
         found += _leaves(value, f"{prefix}{name}.") if isinstance(value, BaseModel) else [(f"{prefix}{name}", value)]
     return found
-
-
-def _write(path: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".service-", delete=False) as file:  # 0600
-        file.write(text)
-    Path(file.name).rename(path)

@@ -1,16 +1,18 @@
 """Every example of the `firn` command, in process and against a URL: what help and documents show is what happens."""
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from handlers import discover
-from service.cli.catalogue import COMMANDS, GROUPS
-from service.cli.command import Command, CommandExample
-from service.cli.commands.queries import WITHOUT_SPARK
+from service.cli.call import Invocation
+from service.cli.catalogue import COMMANDS
+from service.cli.command import WITHOUT_SPARK, Command, CommandExample
 from service.cli.connection.in_process import InProcess
+from service.cli.examples import FILES
 from service.cli.main import main
 from service.cli.parser import build_parser
 from service.errors import EngineUnavailable
@@ -74,13 +76,14 @@ def test_each_command_says_of_its_operation_whether_it_needs_spark(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for command in COMMANDS:
-        if command.request is not None:
+        if command.operation and command.run is None:
             line = shlex.split(command.examples[0].line)[1:]
-            for name, text in command.examples[0].files.items():
+            for name, text in FILES.items():
                 (tmp_path / name).write_text(text)
-            args = build_parser(COMMANDS, GROUPS, "", line).parse_args(line)
+            args = build_parser("", line).parse_args(line)
             args.default_tenant = "t"
-            assert command.needs_spark == (command.request(args)["operation"] not in WITHOUT_SPARK), command.name
+            request = Invocation(command, args, {}, sys.stdin, sys.stdout, sys.stderr).request()
+            assert command.needs_spark == (request["operation"] not in WITHOUT_SPARK), command.name
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

@@ -1,39 +1,26 @@
 """`firn compact`: compact all tables that need it, from cron or by hand."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from service.cli.call import Invocation
-from service.cli.command import FAILED, OK, UNREACHABLE, Command, Request, argument, flag
+from service.cli.command import FAILED, OK, UNREACHABLE, Command, Request, Response, argument, flag, repeated
 from service.cli.connection.jobs import run_as_job
 from service.cli.connection.remote import LONG_PAUSES_S, Connection, Unreachable
-from service.cli.examples import layouts as examples
+from service.cli.values import full_name, split_list
 
 _LIMIT = 10_000
-
-
-@dataclass(frozen=True)
-class TableToCompact:
-    """A table to compact, and why."""
-
-    tenant: str
-    namespace: str
-    table: str
-    reason: str | None = None
 
 
 def _compact(call: Invocation) -> int:
     if not call.args.all_recommended and not call.args.table:
         call.args.error("no table is given; use --table for one, or --all-recommended for all that need it")
-    with call.connect(pauses_s=LONG_PAUSES_S) as connection:
-        return _Compaction(connection, call, _tenants(call)).run()
-
-
-def _tenants(call: Invocation) -> list[str]:
     given: list[str] = call.args.tenant or [call.args.default_tenant]
-    tenants = [tenant.strip() for each in given for tenant in each.split(",") if tenant.strip()]
-    return list(dict.fromkeys(tenants)) or ["default"]
+    tenants = list(dict.fromkeys(split_list(",".join(given)))) or ["default"]
+    with call.connect(pauses_s=LONG_PAUSES_S) as connection:
+        return _Compaction(connection, call, tenants).run()
 
 
 @dataclass
@@ -44,81 +31,79 @@ class _Compaction:
     call: Invocation
     tenants: list[str]
     failures: int = 0
-    tables: int = 0
     responded: bool = False
     """Whether the service ever did."""
 
     def run(self) -> int:
         """Compact the tables that the arguments choose, and return the exit code."""
+        tables = 0
         for tenant in self.tenants:
-            for table in self._choose_tables(tenant):
-                self.tables += 1
-                self.failures += not self._compact(table)
+            for address, reason in self._choose_tables(tenant):
+                tables += 1
+                if self.call.args.dry_run:
+                    self._print_outcome(address, {"why": reason}, f"would be compacted{_because(reason)}")
+                else:
+                    self._compact(address)
         if self.failures:
             return FAILED if self.responded else UNREACHABLE
-        if not self.tables and not self.call.args.json:
+        if not tables and not self.call.args.json:
             self._print("no table is worth compacting")
         return OK
 
-    def _choose_tables(self, tenant: str) -> list[TableToCompact]:
+    def _choose_tables(self, tenant: str) -> Iterator[tuple[Request, str | None]]:
+        """The addresses of the tables to compact, and the reasons."""
         args = self.call.args
         if not args.all_recommended:
-            return [TableToCompact(tenant, args.namespace or "default", args.table)]
-        request: Request = {"operation": "RECOMMEND", "tenant_id": tenant, "limit": _LIMIT}
-        if args.namespace:
-            request["namespace"] = args.namespace
-        try:
-            response = self.connection.send(request)
-        except Unreachable as e:
-            return self._no_tables(str(e))
-        self.responded = True
+            yield {"tenant_id": tenant, "namespace": args.namespace or "default", "table": args.table}, None
+            return
+        namespace = {"namespace": args.namespace} if args.namespace else {}
+        response = self._send({"operation": "RECOMMEND", "tenant_id": tenant, "limit": _LIMIT, **namespace})
         if not response["success"]:
-            return self._no_tables(f"the recommendations for {tenant}: {_describe(response['error'])}")
-        return [
-            TableToCompact(tenant, each["namespace"], each["table"], each["reason"])
-            for each in response["recommendations"]
-            if each["recommended"] and args.table in (None, each["table"])
-        ]
+            self.failures += 1
+            if response["error"]["code"] != "UNREACHABLE":
+                self.call.notify(f"the recommendations for {tenant}: {_describe(response['error'])}")
+            return
+        for each in response["recommendations"]:
+            if each["recommended"] and args.table in (None, each["table"]):
+                yield {"tenant_id": tenant, "namespace": each["namespace"], "table": each["table"]}, each["reason"]
 
-    def _no_tables(self, problem: str) -> list[TableToCompact]:
-        self.call.notify(problem)
-        self.failures += 1
-        return []
-
-    def _compact(self, table: TableToCompact) -> bool:
-        """Compact one table and print the outcome; whether it succeeded."""
-        address = {"tenant_id": table.tenant, "namespace": table.namespace, "table": table.table}
-        if self.call.args.dry_run:
-            self._print_outcome(table, {"why": table.reason}, f"would be compacted{_because(table.reason)}")
-            return True
-        try:
-            with self.call.progress(f"compact {table.namespace}.{table.table}") as on_progress:
-                response = run_as_job(self.connection, {"operation": "COMPACT", **address}, on_progress)
-            self.responded = True
-        except Unreachable as e:
-            self.call.notify(str(e))
-            response = {"success": False, "error": {"code": "UNREACHABLE", "message": str(e)}}
+    def _compact(self, address: Request) -> None:
+        """Compact one table and print the outcome."""
+        response = self._send({"operation": "COMPACT", **address}, f"compact {full_name(address)}")
         if not response["success"]:
+            self.failures += 1
             error = {key: response["error"][key] for key in ("code", "message")}
-            self._print_outcome(table, {"success": False, "error": error}, f"FAILED: {_describe(error)}")
-            return False
+            self._print_outcome(address, {"success": False, "error": error}, f"FAILED: {_describe(error)}")
+            return
         stats = response["stats"]
         if response["compacted"]:
             files = f"{stats['files_before']} files became {stats['files_after']}"
             line = f"{files} in {stats['compaction_time_ms']} ms"
         else:
             line = f"nothing to merge{_because(response['reason'])}"
-        outcome = {"success": True, **{key: response[key] for key in ("compacted", "reason", "stats")}}
-        self._print_outcome(table, outcome, line)
-        return True
+        outcome = {key: response[key] for key in ("success", "compacted", "reason", "stats")}
+        self._print_outcome(address, outcome, line)
 
-    def _print_outcome(self, table: TableToCompact, outcome: dict[str, Any], line: str) -> None:
+    def _send(self, request: Request, job: str | None = None) -> Response:
+        """Send a request, as a `job` of this name if it has one. A service that does not respond is an error, too."""
+        try:
+            if job is None:
+                response = self.connection.send(request)
+            else:
+                with self.call.progress(job) as on_progress:
+                    response = run_as_job(self.connection, request, on_progress)
+        except Unreachable as e:
+            self.call.notify(str(e))
+            return {"success": False, "error": {"code": "UNREACHABLE", "message": str(e)}}
+        self.responded = True
+        return response
+
+    def _print_outcome(self, address: Request, outcome: dict[str, Any], line: str) -> None:
         if self.call.args.json:
-            address = {"tenant_id": table.tenant, "namespace": table.namespace, "table": table.table}
             self._print(json.dumps({**address, **outcome}, separators=(",", ":")))
-            return
-        tenant = f"{table.tenant}." if len(self.tenants) > 1 else ""
-        self._print(f"{tenant}{table.namespace}.{table.table}: {line}")
+        else:
+            tenant = f"{address['tenant_id']}." if len(self.tenants) > 1 else ""
+            self._print(f"{tenant}{full_name(address)}: {line}")
 
     def _print(self, line: str) -> None:
         print(line, file=self.call.stdout, flush=True)  # at once, so that a reader sees each table as it is done
@@ -137,22 +122,12 @@ COMMAND = Command(
     "Compact one table, or all that need it.",
     (
         flag("--all-recommended", "every table that RECOMMEND recommends, most urgent first"),
-        argument(
-            "--tenant",
-            metavar="NAME",
-            action="append",
-            help="the tenant, or several with commas or repeated; FIRN_TENANT, or default",
-        ),
-        argument(
-            "--namespace",
-            metavar="NAME",
-            help="the table's namespace (default); with --all-recommended, only tables of this namespace",
-        ),
-        argument("--table", metavar="TABLE", help="the table; with --all-recommended, only tables of this name"),
+        repeated("--tenant", "NAME", "the tenant, or several separated by commas (default: FIRN_TENANT, or default)"),
+        argument("--namespace", "NAME", "the namespace (default: default; with --all-recommended, all namespaces)"),
+        argument("--table", "TABLE", "the table; with --all-recommended, only tables of this name"),
         flag("--dry-run", "show which tables, and compact none"),
     ),
-    examples.COMPACT_ALL,
+    operation="COMPACT",
     run=_compact,
-    needs_spark=True,
     details="--json prints an object per table instead of a line of text.",
 )

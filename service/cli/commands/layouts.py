@@ -1,21 +1,13 @@
 """`firn table compact` and `firn table repartition`."""
 
-from service.cli.command import Args, Command, Request, Response, UsageError, argument, flag, repeated
-from service.cli.commands.tables import PARTITION_BY, TABLE
-from service.cli.examples import layouts as examples
-from service.cli.files import table_address, table_argument
+from typing import Any
+
+from service.cli.command import Args, Request, Response, UsageError, argument, flag, repeated
+from service.cli.commands.tables import DRY_RUN, PARTITION_BY, table_command
+from service.cli.files import table_address
 from service.cli.terminal.format import format_number, format_size, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import given_fields, parse_assignments, parse_partition, split_list
-
-
-def _compact(args: Args) -> Request:
-    request: Request = {"operation": "COMPACT", **table_address(args), **given_fields(args, "strategy", "dry_run")}
-    if args.sort_by:
-        request |= {"strategy": args.strategy or "sort", "sort_by": split_list(args.sort_by)}
-    if args.whole:
-        request["force"] = True
-    return request
+from service.cli.values import parse_assignments, split_list
 
 
 def _show_compacted(response: Response, args: Args, printer: Printer) -> None:
@@ -34,40 +26,29 @@ def _show_compacted(response: Response, args: Args, printer: Printer) -> None:
         printer.line("nothing to merge")
 
 
-def _repartition(args: Args) -> Request:
-    table = table_argument(args)
-    request: Request = {"operation": "REPARTITION", **table_address(args)}
-    if args.partition_by:
-        request["partition"] = parse_partition(args.partition_by)
-    elif args.unpartitioned:
-        request["partition"] = {"partitions": []}
-    elif "partition" in table:
-        request["partition"] = table["partition"]
-    if args.derive:
-        derived = parse_assignments(args.derive, "--derive")
-        request["transform"] = {name: {"expression": expression} for name, expression in derived.items()}
+def _parse_derived(pairs: list[str]) -> dict[str, Any]:
+    return {name: {"expression": text} for name, text in parse_assignments(pairs, "--derive").items()}
+
+
+def _complete_repartition(request: Request, args: Args) -> Request:
     if "partition" not in request and "transform" not in request:
         raise UsageError(
-            "no new partitioning is given; use --partition-by, --unpartitioned, --derive or a file with it"
+            "no new partitioning is given; use --partition-by, --unpartitioned, --derive, or a file that has one"
         )
-    if args.keep_old:
-        request["delete_source"] = False
-    return {**request, **given_fields(args, "target_table", "estimate", "dry_run")}
+    return request
 
 
 def _show_repartitioned(response: Response, args: Args, printer: Printer) -> None:
     estimate, plan, stats = response.get("estimate"), response.get("plan"), response.get("stats")
     if estimate is not None:
-        columns = [PageColumn("PARTITION", name=True), PageColumn("ROWS", right=True), PageColumn("ABOUT", right=True)]
-        rows = [
-            [
-                ", ".join(f"{k}={v}" for k, v in p["partition"].items()),
-                format_number(p["rows"]),
-                format_size(p["bytes"]),
-            ]
-            for p in estimate["partitions"]
-        ]
-        printer.table(columns, rows)
+        columns = (
+            PageColumn(
+                "PARTITION", name=True, value=lambda p: ", ".join(f"{k}={v}" for k, v in p["partition"].items())
+            ),
+            PageColumn("ROWS", right=True, value=lambda p: format_number(p["rows"])),
+            PageColumn("ABOUT", right=True, value=lambda p: format_size(p["bytes"])),
+        )
+        printer.items(columns, estimate["partitions"])
         more = ", of which the largest are shown" if estimate["truncated"] else ""
         printer.line(f"{plural(estimate['partition_count'], 'partition')}{more}")
     elif plan is not None:
@@ -76,7 +57,7 @@ def _show_repartitioned(response: Response, args: Args, printer: Printer) -> Non
     elif response.get("repartitioned") and stats is not None:
         partitions = plural(stats["partitions_after"], "partition")
         files = plural(stats["files_after"], "file")
-        printer.line(f"{plural(stats['records'], 'row')} now lie in {partitions} and {files}")
+        printer.line(f"{plural(stats['records'], 'row')} are now in {partitions} and {files}")
         if response.get("backup"):
             printer.line(f"the old layout is kept as {response['backup']}")
     else:
@@ -84,39 +65,32 @@ def _show_repartitioned(response: Response, args: Args, printer: Printer) -> Non
 
 
 COMMANDS = (
-    Command(
+    table_command(
         "table compact",
         "Merge a table's small files.",
-        (
-            TABLE,
-            argument("--strategy", choices=("binpack", "sort", "zorder"), help="how to arrange the rows"),
-            argument("--sort-by", metavar="COLUMNS", help="the columns to sort by, with commas"),
-            flag("--whole", "merge even if it is not worthwhile"),
-            flag("--dry-run", "only show what would be done"),
-        ),
-        examples.COMPACT,
-        request=_compact,
-        show=_show_compacted,
-        needs_spark=True,
+        argument("--strategy", None, "how to arrange the rows", choices=("binpack", "sort", "zorder")),
+        argument("--sort-by", "COLUMNS", "the columns to sort by, separated by commas", parse=split_list),
+        flag("--whole", "merge even if it is not worthwhile", "force"),
+        DRY_RUN,
+        operation="COMPACT",
+        complete=lambda request, args: {"strategy": "sort", **request} if "sort_by" in request else request,
         job=True,
+        show=_show_compacted,
     ),
-    Command(
+    table_command(
         "table repartition",
         "Change a table's partitioning, and add columns computed from others.",
-        (
-            TABLE,
-            PARTITION_BY,
-            flag("--unpartitioned", "remove the partitioning"),
-            repeated("--derive", "COLUMN=EXPRESSION", "a new column, computed from others"),
-            flag("--keep-old", "keep the old layout as a backup"),
-            argument("--target-table", metavar="NAME", help="write a new table, and leave this one as it is"),
-            flag("--estimate", "only show which partitions there would be"),
-            flag("--dry-run", "only show what would be rewritten"),
-        ),
-        examples.REPARTITION,
-        request=_repartition,
-        show=_show_repartitioned,
-        needs_spark=True,
+        flag("--unpartitioned", "remove the partitioning", "partition", {"partitions": []}),
+        PARTITION_BY,
+        repeated("--derive", "COLUMN=EXPRESSION", "a column computed from others", "transform", _parse_derived),
+        flag("--keep-old", "keep the old layout as a backup", "delete_source", False),
+        argument("--target-table", "NAME", "write a new table, and keep this one"),
+        flag("--estimate", "only show which partitions there would be"),
+        DRY_RUN,
+        operation="REPARTITION",
+        address=lambda args: table_address(args, "partition"),
+        complete=_complete_repartition,
         job=True,
+        show=_show_repartitioned,
     ),
 )

@@ -1,21 +1,9 @@
 """`firn namespace …`."""
 
-from service.cli.command import Args, Command, Request, Response, argument, flag
-from service.cli.examples import schedules as examples
+from service.cli.command import Args, Command, Response, argument, flag
 from service.cli.terminal.printer import Printer
-from service.cli.values import single_tenant
 
-_NAME = argument("name", metavar="NAMESPACE", help="its name")
-
-
-def _create(args: Args) -> Request:
-    namespace = {"tenant_id": single_tenant(args), "namespace": args.name}
-    return {"operation": "CREATE_NAMESPACE", **namespace, "if_not_exists": args.if_not_exists}
-
-
-def _drop(args: Args) -> Request:
-    namespace = {"tenant_id": single_tenant(args), "namespace": args.name}
-    return {"operation": "DROP_NAMESPACE", **namespace, "if_exists": args.if_exists}
+_NAME = argument("name", "NAMESPACE", "its name", "namespace")
 
 
 def _show_list(response: Response, args: Args, printer: Printer) -> None:
@@ -28,28 +16,19 @@ COMMANDS = (
         "namespace create",
         "Create a namespace.",
         (_NAME, flag("--if-not-exists", "do nothing if the namespace exists")),
-        examples.NAMESPACE_CREATE,
-        request=_create,
+        operation="CREATE_NAMESPACE",
         show=lambda response, args, printer: printer.line(
-            f"created {args.name}" if response["namespace_created"] else f"{args.name} is there already"
+            f"created {args.name}" if response["namespace_created"] else f"{args.name} already exists"
         ),
     ),
-    Command(
-        "namespace list",
-        "List a tenant's namespaces.",
-        (),
-        examples.NAMESPACE_LIST,
-        request=lambda args: {"operation": "LIST_NAMESPACES", "tenant_id": single_tenant(args)},
-        show=_show_list,
-    ),
+    Command("namespace list", "List a tenant's namespaces.", operation="LIST_NAMESPACES", show=_show_list),
     Command(
         "namespace drop",
         "Drop an empty namespace.",
         (_NAME, flag("--if-exists", "do nothing if the namespace does not exist")),
-        examples.NAMESPACE_DROP,
-        request=_drop,
+        operation="DROP_NAMESPACE",
         show=lambda response, args, printer: printer.line(
-            f"dropped {args.name}" if response["namespace_dropped"] else f"there is no {args.name}"
+            f"dropped {args.name}" if response["namespace_dropped"] else f"{args.name} does not exist"
         ),
     ),
 )

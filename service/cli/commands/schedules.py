@@ -1,58 +1,38 @@
-"""`firn schedule create`, `list`, `run` and `delete`."""
+"""`firn schedule …`: create, list, run and delete schedules."""
 
 from typing import Any
 
-from service.cli.command import Args, Command, Request, Response, argument, flag
-from service.cli.commands.runs import COMMAND as RUN
-from service.cli.commands.runs import NAME
-from service.cli.examples import schedules as examples
+from service.cli.call import Invocation
+from service.cli.command import FAILED, OK, Args, Command, Request, Response, argument, flag
+from service.cli.commands.tables import namespace_filter, show_items
+from service.cli.connection.jobs import WaitInterrupted, poll
+from service.cli.connection.remote import Connection
 from service.cli.files import read_object
 from service.cli.terminal.format import format_time, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import given_fields, single_tenant
+from service.cli.terminal.progress import OnProgress
 
-
-def _create(args: Args) -> Request:
-    request: Request = {
-        "operation": "CREATE_SCHEDULE",
-        "tenant_id": single_tenant(args),
-        "name": args.name,
-        "cron": args.cron,
-        "task": read_object(args.task) if args.task else {"operation": "COMPACT"},
-        **given_fields(args, "timezone", "delay", "table", "namespace", "replace"),
-    }
-    if args.disabled:
-        request["enabled"] = False
-    if args.no_catch_up:
-        request["catch_up"] = False
-    return request
+_NAME = argument("name", "NAME", "the schedule's name")
+_RUNS = 10
+"""How many of the latest runs to look at: others may start and end between two looks."""
+_COLUMNS = (
+    PageColumn("SCHEDULE", whole=True, value=lambda schedule: schedule["name"]),
+    PageColumn("CRON", value=lambda schedule: schedule["cron"]),
+    PageColumn("ZONE", value=lambda schedule: schedule["timezone"]),
+    PageColumn("TABLES", name=True, value=lambda schedule: _tables(schedule)),
+    PageColumn("NEXT", whole=True, value=lambda schedule: format_time(schedule["next_run"])),
+    PageColumn("LAST RUN", value=lambda schedule: _last_run(schedule)),
+)
 
 
 def _show_created(response: Response, args: Args, printer: Printer) -> None:
     word = "replaced" if response["schedule_replaced"] else "created"
     due = f"it is due at {format_time(response['next_run'])}" if response["next_run"] else "it is not enabled"
-    printer.line(f"{word} {args.name} for {plural(response['tables'], 'table')}; {due}, where a service runs then")
-
-
-def _list(args: Args) -> Request:
-    return {"operation": "LIST_SCHEDULES", "tenant_id": single_tenant(args), **given_fields(args, "namespace")}
-
-
-def _show_list(response: Response, args: Args, printer: Printer) -> None:
-    columns = [PageColumn("SCHEDULE", whole=True), PageColumn("CRON"), PageColumn("ZONE")]
-    columns += [PageColumn("TABLES", name=True), PageColumn("NEXT", whole=True), PageColumn("LAST RUN")]
-    rows = [
-        [s["name"], s["cron"], s["timezone"], _tables(s), format_time(s["next_run"]), _last_run(s)]
-        for s in response["schedules"]
-    ]
-    printer.table(columns, rows)
-    printer.line(plural(len(rows), "schedule"))
+    printer.line(f"{word} {args.name} for {plural(response['tables'], 'table')}; {due}, if a service runs then")
 
 
 def _tables(schedule: dict[str, Any]) -> str:
-    if schedule["scope"] == "all":
-        return "all"
-    return f"{schedule['namespace']}.{schedule['table'] or '*'}"
+    return "all" if schedule["scope"] == "all" else f"{schedule['namespace']}.{schedule['table'] or '*'}"
 
 
 def _last_run(schedule: dict[str, Any]) -> str:
@@ -61,9 +41,55 @@ def _last_run(schedule: dict[str, Any]) -> str:
     return schedule["last_run"]["state"] if schedule["last_run"] else "-"
 
 
-def _delete(args: Args) -> Request:
-    schedule = {"tenant_id": single_tenant(args), "name": args.name}
-    return {"operation": "DELETE_SCHEDULE", **schedule, "if_exists": args.if_exists}
+def _run(call: Invocation) -> int:
+    request = call.request()
+    with call.connect() as connection:
+        response = connection.send(request)
+        if call.args.no_wait or not response["success"]:
+            return call.show(response)
+        try:
+            with call.progress(f"run {call.args.name}") as on_progress:
+                response = _wait_for_run(connection, request, response, on_progress)
+        except KeyboardInterrupt as e:
+            raise WaitInterrupted("the run continues if a service runs; `firn schedule list` shows how it ended") from e
+    code = call.show(response)
+    return FAILED if code == OK and response["run"]["state"] != "done" else code
+
+
+def _wait_for_run(connection: Connection, request: Request, started: Response, on_progress: OnProgress) -> Response:
+    """The response to RUN_SCHEDULE with the run as it ended. No connection stays open for that."""
+    run_id, name = started["run"]["run_id"], request["name"]
+    listing = {"operation": "LIST_SCHEDULES", "tenant_id": request["tenant_id"], "name": name, "runs": _RUNS}
+
+    def look() -> Response | None:
+        response = connection.send(listing)
+        if not response["success"]:
+            return response
+        runs = [run for each in response["schedules"] for run in each["runs"] if run["run_id"] == run_id]
+        if not runs:
+            message = f"the schedule {name} was deleted during this run"
+            return {"success": False, "error": {"code": "SCHEDULE_NOT_FOUND", "message": message}}
+        run = runs[0]
+        if run["ended_at"] is not None:
+            return {**started, "run": run}
+        phase = f"{run['done'] + run['failed'] + run['skipped']} of {plural(run['tables'], 'table')}"
+        on_progress({"state": run["state"], "progress": {"phase": phase}})
+        return None
+
+    return poll(look, f"the run of {name}")
+
+
+def _show_run(response: Response, args: Args, printer: Printer) -> None:
+    run = response["run"]
+    if run["ended_at"] is None:
+        printer.line(f"{'started' if response['started'] else 'already running'}: {plural(run['tables'], 'table')}")
+        return
+    printer.line(f"{run['state']}: {run['done']} done, {run['failed']} failed, {run['skipped']} skipped")
+    if run["error"]:
+        printer.line(f"  {run['error']}")
+    for table in run["outcomes"]:
+        reason = table["error"]["message"] if table["error"] else table["reason"]
+        printer.line(f"  {table['namespace']}.{table['table']}: {table['state']}{f': {reason}' if reason else ''}")
 
 
 COMMANDS = (
@@ -71,31 +97,47 @@ COMMANDS = (
         "schedule create",
         "Compact tables at the times of a cron expression.",
         (
-            NAME,
-            argument("--cron", required=True, metavar="EXPRESSION", help="when, such as '0 2 * * *'"),
-            argument("--timezone", metavar="ZONE", help="an IANA time zone, such as Europe/Zurich; UTC"),
-            argument("--delay", metavar="TIME", help="start this much later, such as 15m"),
-            argument("--table", metavar="TABLE", help="one table; else all of --namespace, or all of the tenant"),
-            argument("--task", metavar="FILE", help="a YAML or JSON file with the task; a plain COMPACT"),
-            flag("--disabled", "do not run it at its times"),
-            flag("--no-catch-up", "skip runs that were due while no service ran"),
+            _NAME,
+            argument("--cron", "EXPRESSION", "when, such as '0 2 * * *'", required=True),
+            argument("--timezone", "ZONE", "an IANA time zone (default: UTC)"),
+            argument("--delay", "TIME", "start this much later, such as 15m"),
+            argument("--table", "TABLE", "only this table; without it, all tables"),
+            namespace_filter("tables"),
+            argument(
+                "--task", "FILE", "a YAML or JSON file with the task (default: a plain COMPACT)", parse=read_object
+            ),
+            flag("--disabled", "do not run it at its times", "enabled", False),
+            flag("--no-catch-up", "skip runs that were due while no service ran", "catch_up", False),
             flag("--replace", "replace a schedule of this name"),
         ),
-        examples.CREATE,
-        request=_create,
+        operation="CREATE_SCHEDULE",
+        constants={"task": {"operation": "COMPACT"}},
         show=_show_created,
     ),
-    Command("schedule list", "List schedules.", (), examples.LIST, request=_list, show=_show_list),
-    RUN,
+    Command(
+        "schedule list",
+        "List schedules.",
+        (namespace_filter("schedules for tables"),),
+        operation="LIST_SCHEDULES",
+        show=show_items("schedule", _COLUMNS),
+    ),
+    Command(
+        "schedule run",
+        "Run a schedule now.",
+        (_NAME, flag("--no-wait", "do not wait until it has ended", None)),
+        operation="RUN_SCHEDULE",
+        constants={"wait": False},
+        run=_run,
+        show=_show_run,
+    ),
     Command(
         "schedule delete",
         "Delete a schedule.",
-        (NAME, flag("--if-exists", "do nothing if the schedule does not exist")),
-        examples.DELETE,
-        request=_delete,
+        (_NAME, flag("--if-exists", "do nothing if the schedule does not exist")),
+        operation="DELETE_SCHEDULE",
+        question=lambda request: f"The schedule {request['name']} and the records of its runs are deleted.",
         show=lambda response, args, printer: printer.line(
-            "deleted" if response["schedule_deleted"] else "there is none"
+            "deleted" if response["schedule_deleted"] else f"{args.name} does not exist"
         ),
-        question=lambda request: f"The schedule {request['name']} and what is known of its runs are deleted.",
     ),
 )

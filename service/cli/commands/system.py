@@ -5,7 +5,6 @@ from pathlib import Path
 
 from service.cli.call import Invocation
 from service.cli.command import FAILED, OK, Command, argument, flag
-from service.cli.examples import system as examples
 
 
 def _serve(call: Invocation) -> int:
@@ -63,9 +62,9 @@ def _doctor(call: Invocation) -> int:
     from service.settings import load
 
     healthy = True
-    for line in preflight.examine(load(call.environ), call.environ):
-        print(f"{'ok  ' if line.ok else 'BAD '} {line.text}", file=call.stdout)
-        healthy = healthy and line.ok
+    for ok, text in preflight.examine(load(call.environ), call.environ):
+        print(f"{'ok  ' if ok else 'BAD '} {text}", file=call.stdout)
+        healthy = healthy and ok
     return OK if healthy else FAILED
 
 
@@ -86,14 +85,7 @@ def _completion(call: Invocation) -> int:
 SERVE = Command(
     "serve",
     "Serve requests until stopped.",
-    (
-        argument(
-            "--background",
-            metavar="LOG",
-            help="run as commands start it: without a port, ending when idle; LOG is the file of its output",
-        ),
-    ),
-    examples.SERVE,
+    (argument("--background", "LOG", "run without a port and stop when idle; LOG is the file of its output"),),
     run=_serve,
     local=True,
 )
@@ -101,28 +93,23 @@ STOP = Command(
     "stop",
     "Stop the service that commands started in the background.",
     (flag("--force", "stop it even if no command started it"),),
-    examples.STOP,
     run=_stop,
     local=True,
 )
 COMMANDS = (
-    Command(
-        "doctor", "Check whether the service can start on this machine.", (), examples.DOCTOR, run=_doctor, local=True
-    ),
+    Command("doctor", "Check whether the service can start on this machine.", run=_doctor, local=True),
     Command(
         "jars",
         "Fetch the jars that Spark needs, and prepare its classes for faster starts.",
         (flag("--fetch-only", "do not prepare the classes; starts then take longer"),),
-        examples.JARS,
         run=_jars,
         local=True,
     ),
-    Command("openapi", "Print the service's OpenAPI document.", (), examples.OPENAPI, run=_openapi, local=True),
+    Command("openapi", "Print the service's OpenAPI document.", run=_openapi, local=True),
     Command(
         "completion",
         "Print a completion script for a shell.",
-        (argument("shell", choices=("bash", "zsh", "fish"), help="the shell"),),
-        examples.COMPLETION,
+        (argument("shell", None, "the shell", choices=("bash", "zsh", "fish")),),
         run=_completion,
         local=True,
     ),

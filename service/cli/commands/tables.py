@@ -1,22 +1,49 @@
-"""`firn table list`, `status`, `describe`, `rename`, `drop`, `restore`, `reinitialise`, `online` and `offline`."""
+"""`firn table …`: create, list, describe, rename, drop, restore and empty tables; and what other modules share."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from service.cli.command import Args, Command, Request, Response, UsageError, argument, flag, repeated
-from service.cli.examples import tables as examples
-from service.cli.files import read_schema, read_text, table_address, table_argument
+from service.cli.call import Invocation
+from service.cli.command import Args, Argument, Command, Request, Response, UsageError, argument, flag, repeated
+from service.cli.connection.remote import Connection
+from service.cli.files import read_object, read_schema, read_text, table_address, table_argument
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import full_name, given_fields, single_tenant
+from service.cli.values import full_name, merge, parse_partition, single_tenant
 
 _MAX_POINTS = 10
-TABLE = argument("table", metavar="TABLE|FILE", help="the table's name, or a YAML or JSON file that describes it")
-SCHEMA = argument("--schema", metavar="FILE", help="a YAML or JSON file with the schema: fields, primary_key")
+TABLE = argument("table", "TABLE|FILE", "the table's name, or a YAML or JSON file that describes it", None)
+SCHEMA = argument("--schema", "FILE", "a YAML or JSON file with the schema: fields, primary_key", parse=read_schema)
 PARTITION_BY = repeated(
     "--partition-by",
     "FIELD[:TRANSFORM[:N]]",
     "a partition field, such as day, placed_at:month, customer:bucket:16",
+    "partition",
+    parse_partition,
 )
+KEEP = flag("--keep", "keep the current state as a backup", "create_backup")
+DRY_RUN = flag("--dry-run", "only show what would be done")
+
+
+def namespace_filter(items: str) -> Argument:
+    """The option for the items of one namespace; without it, a command concerns the whole tenant."""
+    return argument("--namespace", "NAME", f"only {items} of this namespace")
+
+
+def table_command(name: str, summary: str, *arguments: Argument, **more: Any) -> Command:
+    """A command about the table that its first argument names."""
+    return Command(name, summary, (TABLE, *arguments), **{"address": table_address, **more})
+
+
+def show_items(noun: str, columns: Sequence[PageColumn], advice: str = "") -> Callable[[Response, Args, Printer], None]:
+    """A renderer of a list: a table with a row for each item, their number, and advice if there are more."""
+
+    def show(response: Response, args: Args, printer: Printer) -> None:
+        items = response[f"{noun}s"]
+        printer.items(columns, items)
+        printer.line(f"{plural(len(items), noun)}{advice if response.get('has_more') else ''}")
+
+    return show
 
 
 def table_name(args: Args) -> str:
@@ -24,19 +51,55 @@ def table_name(args: Args) -> str:
     return full_name(table_address(args))
 
 
-def show_split_points(points: list[Any], printer: Printer) -> None:
-    printer.line(f"it is split at {_split_points(points)}")
-
-
 def show_backup(response: Response, printer: Printer) -> None:
     """Name the backup that a change made of the state before it, if it made one."""
     if response.get("backup"):
-        printer.line(f"the state before is kept as {response['backup']}")
+        printer.line(f"the previous state is kept as {response['backup']}")
 
 
-def _list(args: Args) -> Request:
-    request = {"operation": "LIST_TABLES", "tenant_id": single_tenant(args), "namespace": args.namespace or "default"}
-    return {**request, "include_dropped": True} if args.dropped else request
+def _create(call: Invocation) -> int:
+    """Create the table. CREATE_TABLE takes no split points, so a second request sets them."""
+    request = call.request()
+    points = request.pop("split_points", None)
+    with call.connect(needs_spark=points is not None) as connection:
+        response = connection.send(request)
+        if points is not None and response["success"] and response["table_created"]:
+            response = _split(call, connection, points, response)
+    return call.show(response)
+
+
+def _complete_table(request: Request, args: Args) -> Request:
+    if args.properties:
+        request["properties"] = merge(request.get("properties", {}), read_object(args.properties))
+    if "schema" not in request:
+        raise UsageError(f"{args.table} has no schema; use --schema FILE, or a table's file that has one")
+    return request
+
+
+def _split(call: Invocation, connection: Connection, points: Any, created: Response) -> Response:
+    # With a backup, because somebody may have written to the table in the meantime.
+    options = {"split_points": points, "confirm": True, "create_backup": True}
+    response: Response = {"success": False}
+    try:
+        response = connection.send({"operation": "REINITIALISE_TABLE", **table_address(call.args), **options})
+    finally:
+        if not response["success"]:
+            advice = f"`firn table reinitialise {call.args.table}` splits it"
+            call.notify(f"{table_name(call.args)} is created, but not split; {advice}")
+    if not response["success"]:
+        return response
+    backup = {name: response[name] for name in ("records_deleted", "backup") if response.get("backup")}
+    return {**created, "split_points": response["split_points"], **backup}
+
+
+def _show_created(response: Response, args: Args, printer: Printer) -> None:
+    name = table_name(args)
+    printer.line(f"created {name}" if response["table_created"] else f"{name} already exists")
+    if "split_points" in response:
+        printer.line(f"it is split at {_split_points(response['split_points'])}")
+    if "backup" in response:
+        rows = plural(response["records_deleted"], "row")
+        printer.line(f"{rows} written in the meantime can be restored from {response['backup']}")
 
 
 def _show_list(response: Response, args: Args, printer: Printer) -> None:
@@ -47,35 +110,28 @@ def _show_list(response: Response, args: Args, printer: Printer) -> None:
         until = format_time(dropped["restorable_until"])
         printer.line(f"{dropped['table']}  dropped, restorable until {until} as {dropped['table_id']}")
     if printer.width is not None:
-        namespace = f"{single_tenant(args)}.{args.namespace or 'default'}"
-        printer.line(f"{plural(len(response['tables']), 'table')} in {namespace}")
+        printer.line(
+            f"{plural(len(response['tables']), 'table')} in {single_tenant(args)}.{args.namespace or 'default'}"
+        )
 
 
-def _status(args: Args) -> Request:
-    request: Request = {"operation": "RECOMMEND", "tenant_id": single_tenant(args), "limit": 10_000}
-    return {**request, **given_fields(args, "namespace")}
+_STATUS_COLUMNS = (
+    PageColumn("NAMESPACE", name=True, value=lambda table: table["namespace"]),
+    PageColumn("TABLE", name=True, value=lambda table: table["table"]),
+    PageColumn("FILES", right=True, value=lambda table: format_number(table["files"])),
+    PageColumn("SMALL", right=True, value=lambda table: format_number(table["small_files"])),
+    PageColumn("SIZE", right=True, value=lambda table: format_size(table["bytes"])),
+    PageColumn("COMPACTION", value=lambda table: _compaction(table)),
+)
 
 
 def _show_status(response: Response, args: Args, printer: Printer) -> None:
     tables = sorted(response["recommendations"], key=lambda r: (r["namespace"], r["table"]))
-    columns = [PageColumn("NAMESPACE", name=True), PageColumn("TABLE", name=True), PageColumn("FILES", right=True)]
-    columns += [PageColumn("SMALL", right=True), PageColumn("SIZE", right=True), PageColumn("COMPACTION")]
-    rows = [
-        [
-            t["namespace"],
-            t["table"],
-            format_number(t["files"]),
-            format_number(t["small_files"]),
-            format_size(t["bytes"]),
-            _compaction(t),
-        ]
-        for t in tables
-    ]
-    printer.table(columns, rows)
+    printer.items(_STATUS_COLUMNS, tables)
     files, small, recommended = (sum(t[key] for t in tables) for key in ("files", "small_files", "recommended"))
     counts = f"{plural(len(tables), 'table')}, {plural(files, 'file')}, {format_number(small)} small"
     size = format_size(sum(t["bytes"] for t in tables))
-    more = "; there are more tables, which --namespace narrows down" if response["truncated"] else ""
+    more = "; there are more tables, use --namespace to see fewer at a time" if response["truncated"] else ""
     printer.line(f"{counts}, {size}; {recommended} to compact{more}")
 
 
@@ -91,30 +147,31 @@ def _show_description(response: Response, args: Args, printer: Printer) -> None:
     table = response["description"]
     schema, properties = table["schema"], table["properties"]
     partitions = table["partition"].get("partitions", [])
-    pairs = {
-        "table": table_name(args),
-        "description": properties.get("description"),
-        "offline": None if table.get("online", True) else "left alone by scheduled maintenance",
-        "rows": format_number(table["row_count"]),
-        "files": f"{format_number(table['file_count'])}, {format_number(table['small_files_count'])} small",
-        "size": format_size(table["total_bytes"]),
-        "snapshots": f"{format_number(table['snapshot_count'])}, the last {table['current_snapshot_id'] or '-'}",
-        "primary key": ", ".join(schema.get("primary_key", [])) or None,
-        "partitioned by": ", ".join(map(_partition_field, partitions)) or None,
-        "split at": _split_points(table["split_points"]) if table.get("split_points") else None,
-        "compression": properties.get("compression"),
-        "compaction": table["compaction"]["mode"] if table["compaction"]["enabled"] else "off",
-    }
-    printer.pairs({name: value for name, value in pairs.items() if value is not None})
+    printer.pairs(
+        {
+            "table": table_name(args),
+            "description": properties.get("description"),
+            "offline": None if table.get("online", True) else "skipped by scheduled maintenance",
+            "rows": format_number(table["row_count"]),
+            "files": f"{format_number(table['file_count'])}, {format_number(table['small_files_count'])} small",
+            "size": format_size(table["total_bytes"]),
+            "snapshots": f"{format_number(table['snapshot_count'])}, the last {table['current_snapshot_id'] or '-'}",
+            "primary key": ", ".join(schema.get("primary_key", [])) or None,
+            "partitioned by": ", ".join(map(_partition_field, partitions)) or None,
+            "split at": _split_points(table["split_points"]) if table.get("split_points") else None,
+            "compression": properties.get("compression"),
+            "compaction": table["compaction"]["mode"] if table["compaction"]["enabled"] else "off",
+        }
+    )
     printer.line()
-    columns = [PageColumn("COLUMN", name=True), PageColumn("TYPE"), PageColumn("REQUIRED")]
-    rows: list[list[Any]] = [
-        [name, _type(field), field.get("required", False)] for name, field in schema["fields"].items()
+    columns = [
+        PageColumn("COLUMN", name=True, value=lambda item: item[0]),
+        PageColumn("TYPE", value=lambda item: _type(item[1])),
+        PageColumn("REQUIRED", value=lambda item: item[1].get("required", False)),
     ]
     if derived := table.get("derived"):
-        columns.append(PageColumn("DERIVED"))
-        rows = [[*row, derived.get(row[0])] for row in rows]
-    printer.table(columns, rows)
+        columns.append(PageColumn("DERIVED", value=lambda item: derived.get(item[0])))
+    printer.items(columns, schema["fields"].items())
 
 
 def _split_points(points: list[Any]) -> str:
@@ -144,158 +201,126 @@ def _partition_field(field: dict[str, Any]) -> str:
     return f"{transform}({number}, {field['field']})" if number else f"{transform}({field['field']})"
 
 
-def _drop(args: Args) -> Request:
-    # The question, or --force, is the confirmation.
-    options = {"purge": args.purge, "confirm": True, "if_exists": args.if_exists}
-    return {"operation": "DROP_TABLE", **table_address(args), **options}
-
-
-def _question_before_drop(request: Request) -> str | None:
-    if not request["purge"]:
-        return None
-    return f"The table {full_name(request)} and all of its files are deleted for good."
-
-
 def _show_dropped(response: Response, args: Args, printer: Printer) -> None:
+    name = table_name(args)
     if not response["table_dropped"]:
-        printer.line(f"there is no {table_name(args)}")
+        printer.line(f"{name} does not exist")
     elif response["purged"]:
-        printer.line(f"dropped {table_name(args)} and deleted its files")
+        printer.line(f"dropped {name} and deleted its files")
     elif response.get("restorable_until"):
         until = format_time(response["restorable_until"])
-        printer.line(f"dropped {table_name(args)}; `firn table restore` brings it back until {until}")
+        printer.line(f"dropped {name}; `firn table restore` can bring it back until {until}")
     else:
-        printer.line(f"dropped {table_name(args)}")
+        printer.line(f"dropped {name}")
 
 
-def _restore(args: Args) -> Request:
-    request = {"operation": "RESTORE_TABLE", **table_address(args), **given_fields(args, "new_name")}
-    return {**request, "table_id": args.id} if args.id else request
-
-
-def _reinitialise(args: Args) -> Request:
-    table = table_argument(args)
-    request: Request = {"operation": "REINITIALISE_TABLE", **table_address(args), "confirm": True}
-    request |= given_fields(args, "delete_partitions")
-    if args.keep:
-        request["create_backup"] = True
-    if args.schema:
-        request["schema"] = read_schema(args.schema)
-    if args.split_points:
-        request["split_points"] = read_text(args.split_points)
-    elif "split_points" in table:
-        request["split_points"] = table["split_points"]
-    if args.split_points_base64:
-        if "split_points" not in request:
-            raise UsageError("--split-points-base64 says how split points are written, and there are none")
-        request["split_points_base64"] = True
+def _complete_reinitialise(request: Request, args: Args) -> Request:
+    if "split_points_base64" in request and "split_points" not in request:
+        raise UsageError("--split-points-base64 says how split points are written, but none are given")
     return request
-
-
-def _question_before_reinitialise(request: Request) -> str | None:
-    if request.get("create_backup"):
-        return None
-    return f"All rows of the table {full_name(request)} are deleted for good."
 
 
 def _show_reinitialised(response: Response, args: Args, printer: Printer) -> None:
     printer.line(f"{table_name(args)} is empty: {plural(response['records_deleted'], 'row')} deleted")
     if response.get("split_points"):
-        show_split_points(response["split_points"], printer)
+        printer.line(f"it is split at {_split_points(response['split_points'])}")
     show_backup(response, printer)
 
 
-def _set_online(online: bool) -> Command:
-    word = "online" if online else "offline"
-    return Command(
+def _set_online(word: str, summary: str) -> Command:
+    return table_command(
         f"table {word}",
-        "Resume scheduled maintenance of a table."
-        if online
-        else "Pause scheduled maintenance of a table; reads and writes go on.",
-        (TABLE,),
-        examples.ONLINE if online else examples.OFFLINE,
-        request=lambda args: {"operation": "SET_ONLINE", **table_address(args), "online": online},
+        summary,
+        operation="SET_ONLINE",
+        constants={"online": word == "online"},
         show=lambda response, args, printer: printer.line(f"{table_name(args)} is {word}"),
     )
 
 
 COMMANDS = (
+    table_command(
+        "table create",
+        "Create a table from its file, or from a schema's file.",
+        SCHEMA,
+        argument("--properties", "FILE", "a .properties, YAML or JSON file with the table's properties", None),
+        PARTITION_BY,
+        flag("--if-not-exists", "do nothing if the table exists"),
+        operation="CREATE_TABLE",
+        address=table_argument,
+        complete=_complete_table,
+        run=_create,
+        show=_show_created,
+    ),
     Command(
         "table list",
         "List the tables of a namespace.",
-        (flag("--dropped", "include dropped tables that can be restored"),),
-        examples.LIST,
-        request=_list,
+        (flag("--dropped", "include dropped tables that can be restored", "include_dropped"),),
+        operation="LIST_TABLES",
+        complete=lambda request, args: {**request, "namespace": args.namespace or "default"},
         show=_show_list,
     ),
     Command(
         "table status",
         "Show the size and the small files of every table.",
-        (argument("--namespace", metavar="NAME", help="only the tables of this namespace"),),
-        examples.STATUS,
-        request=_status,
+        (namespace_filter("the tables"),),
+        operation="RECOMMEND",
+        constants={"limit": 10_000},
         show=_show_status,
     ),
-    Command(
+    table_command(
         "table describe",
         "Describe a table: columns, partitioning, rows, files.",
-        (TABLE,),
-        examples.DESCRIBE,
-        request=lambda args: {"operation": "DESCRIBE_TABLE", **table_address(args)},
+        operation="DESCRIBE_TABLE",
         show=_show_description,
     ),
-    Command(
+    table_command(
         "table rename",
         "Rename a table.",
-        (TABLE, argument("new_name", metavar="NEW_NAME", help="the new name")),
-        examples.RENAME,
-        request=lambda args: {"operation": "RENAME_TABLE", **table_address(args), "new_name": args.new_name},
+        argument("new_name", "NEW_NAME", "the new name"),
+        operation="RENAME_TABLE",
         show=lambda response, args, printer: printer.line(f"renamed {table_name(args)} to {args.new_name}"),
     ),
-    Command(
+    table_command(
         "table drop",
         "Drop a table. It can be restored unless its files are deleted.",
-        (
-            TABLE,
-            flag("--purge", "delete its files, for good"),
-            flag("--if-exists", "do nothing if the table does not exist"),
+        flag("--purge", "delete its files, for good"),
+        flag("--if-exists", "do nothing if the table does not exist"),
+        operation="DROP_TABLE",
+        constants={"confirm": True},  # the question, or --force, is the confirmation
+        question=lambda request: (
+            f"The table {full_name(request)} and all of its files are deleted for good." if "purge" in request else None
         ),
-        examples.DROP,
-        request=_drop,
         show=_show_dropped,
-        question=_question_before_drop,
     ),
-    Command(
+    table_command(
         "table restore",
         "Restore a dropped table with its rows and its history.",
-        (
-            TABLE,
-            argument("--new-name", metavar="NAME", help="restore it under this name"),
-            argument("--id", metavar="ID", help="which of several tables of this name; the last that was dropped"),
-        ),
-        examples.RESTORE,
-        request=_restore,
+        argument("--new-name", "NAME", "restore it under this name"),
+        argument("--id", "ID", "the dropped table's id (default: the one dropped last)", "table_id"),
+        operation="RESTORE_TABLE",
         show=lambda response, args, printer: printer.line(
             f"restored {table_address(args)['namespace']}.{response['table']}"
         ),
     ),
-    Command(
+    table_command(
         "table reinitialise",
         "Delete all rows of a table; can change schema and layout, too.",
-        (
-            TABLE,
-            flag("--delete-partitions", "remove the partitioning"),
-            argument("--split-points", metavar="FILE", help="split points of the first key column, one on a line"),
-            flag("--split-points-base64", "the split points are encoded in base64"),
-            SCHEMA,
-            flag("--keep", "keep the current state as a backup"),
+        flag("--delete-partitions", "remove the partitioning"),
+        argument("--split-points", "FILE", "split points of the first key column, one per line", parse=read_text),
+        flag("--split-points-base64", "the split points are encoded in base64"),
+        SCHEMA,
+        KEEP,
+        operation="REINITIALISE_TABLE",
+        constants={"confirm": True},
+        address=lambda args: table_address(args, "split_points"),
+        complete=_complete_reinitialise,
+        question=lambda request: (
+            f"All rows of the table {full_name(request)} are deleted for good."
+            if "create_backup" not in request
+            else None
         ),
-        examples.REINITIALISE,
-        request=_reinitialise,
         show=_show_reinitialised,
-        question=_question_before_reinitialise,
-        needs_spark=True,
     ),
-    _set_online(True),
-    _set_online(False),
+    _set_online("online", "Resume scheduled maintenance of a table."),
+    _set_online("offline", "Pause scheduled maintenance of a table; reads and writes continue."),
 )

@@ -1,4 +1,4 @@
-"""The service that commands share: the first that needs it starts it, and it ends when nobody uses it."""
+"""The service that commands share: the first command that needs it starts it, and it stops when it is idle."""
 
 import http.client
 import os
@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from service.cli.connection.remote import Remote
+from service.cli.connection.remote import Notify, Remote
 from service.host import home_lock, presence
-from service.host.file_lock import locked
 from service.settings import HomeInUse, Settings, SettingsError
 
 # The first start may have to download Spark's jars.
@@ -21,7 +21,6 @@ _STOP_TIMEOUT_S = 40
 _RESPONSE_TIMEOUT_S = 600
 _POLL_S = 0.1
 _MAX_LOG_BYTES = 8 * 1024 * 1024
-Notify = Callable[[str], None]
 
 
 class _HomeHttpConnection(http.client.HTTPConnection):
@@ -37,11 +36,7 @@ class _HomeHttpConnection(http.client.HTTPConnection):
 
 def connect(home: Path, pauses_s: Sequence[float]) -> Remote:
     """Connect to the service of a home. If it has ended, the first request raises `Unreachable`."""
-
-    def transport(method: str, path: str, body: bytes | None, headers: dict[str, str]) -> bytes:
-        return _send(home, method, path, body, headers)
-
-    return Remote(str(presence.socket_path(home)), pauses_s=pauses_s, transport=transport, replaceable=True)
+    return Remote(str(presence.socket_path(home)), pauses_s=pauses_s, transport=partial(_send, home), replaceable=True)
 
 
 def start(settings: Settings, environ: Mapping[str, str], notify: Notify) -> None:
@@ -51,10 +46,10 @@ def start(settings: Settings, environ: Mapping[str, str], notify: Notify) -> Non
     """
     settings.home.mkdir(parents=True, exist_ok=True)
     waiting = "waiting for the service that another command is starting"
-    with locked(settings.home / "start.lock", notify, waiting):
+    with home_lock.locked(settings.home / "start.lock", notify, waiting):
         if presence.find(settings.home) is None:
             if not home_lock.is_free(settings.home):
-                raise HomeInUse(f"FIRN_HOME {settings.home} is in use by another process; see which has its lock open")
+                raise HomeInUse(f"FIRN_HOME {settings.home} is in use by another process; see which one holds its lock")
             log = settings.home / "service.log"
             notify(f"starting a service in the background, which takes some seconds; its log is {log}")
             _wait_until_ready(_spawn(settings, environ, log), settings, log)
@@ -63,7 +58,7 @@ def start(settings: Settings, environ: Mapping[str, str], notify: Notify) -> Non
 def stop(settings: Settings, *, force: bool, notify: Notify) -> bool:
     """Stop the service of a home and wait until it has ended; False if none was running.
 
-    Only with `force` is a service stopped that no command started.
+    A service that no command started is stopped only with `force`.
     """
     service = _find_owner(settings, notify)
     if service is None:
@@ -71,15 +66,12 @@ def stop(settings: Settings, *, force: bool, notify: Notify) -> bool:
     if not service.background and not force:
         raise SettingsError(
             f"process {service.pid} serves FIRN_HOME {settings.home}, and no command started it; "
-            "end it where it was started, or give --force"
+            "stop it where it was started, or use --force"
         )
     with suppress(ProcessLookupError):
         os.kill(service.pid, signal.SIGTERM)
-    deadline = time.monotonic() + _STOP_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if home_lock.is_free(settings.home):
-            return True
-        time.sleep(_POLL_S)
+    if _wait_until(lambda: home_lock.is_free(settings.home), _STOP_TIMEOUT_S):
+        return True
     log = service.log or "where it was started"
     raise SettingsError(f"process {service.pid} has not ended in {_STOP_TIMEOUT_S} s; its log is {log}")
 
@@ -97,18 +89,25 @@ def _send(home: Path, method: str, path: str, body: bytes | None, headers: dict[
 
 def _find_owner(settings: Settings, notify: Notify) -> presence.Presence | None:
     """The service of a home, if there is one; waits for one that is starting or ending."""
-    deadline = time.monotonic() + _STOP_TIMEOUT_S
-    notified = False
-    while (service := presence.find(settings.home)) is None and not home_lock.is_free(settings.home):
-        if not notified:
-            notify(f"waiting for another process that has FIRN_HOME {settings.home} and is starting or ending")
-            notified = True
-        if time.monotonic() > deadline:
+
+    def is_settled() -> bool:
+        return presence.find(settings.home) is not None or home_lock.is_free(settings.home)
+
+    if not is_settled():
+        notify(f"waiting for another process that uses FIRN_HOME {settings.home} and is starting or stopping")
+        if not _wait_until(is_settled, _STOP_TIMEOUT_S):
             raise SettingsError(
-                f"another process has FIRN_HOME {settings.home} and does not listen; see which has its lock open"
+                f"another process uses FIRN_HOME {settings.home} and does not listen; see which one holds its lock"
             )
+    return presence.find(settings.home)
+
+
+def _wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until a condition holds; False if it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    return service
+    return holds
 
 
 def _spawn(settings: Settings, environ: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
@@ -137,25 +136,22 @@ def _spawn(settings: Settings, environ: Mapping[str, str], log: Path) -> "subpro
 
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", settings: Settings, log: Path) -> None:
-    deadline = time.monotonic() + _READY_TIMEOUT_S
-    while time.monotonic() < deadline:
+    def is_ready() -> bool:
         code = process.poll()
         if code is not None:
             reason = _last_line(log)
             if "is in use by" in reason:
                 raise HomeInUse(reason.removeprefix("firn: "))
             raise SettingsError(f"the service did not start ({reason or f'exit code {code}'}); its log is {log}")
-        if presence.find(settings.home) is not None and _is_ready(settings.home):
-            return
-        time.sleep(_POLL_S)
-    raise SettingsError(f"the service is not ready after {_READY_TIMEOUT_S} s; its log is {log}; `firn stop` ends it")
+        try:
+            return b'"ready":true' in _send(settings.home, "GET", "/ready", None, {})
+        except OSError:
+            return False
 
-
-def _is_ready(home: Path) -> bool:
-    try:
-        return b'"ready":true' in _send(home, "GET", "/ready", None, {})
-    except OSError:
-        return False
+    if not _wait_until(is_ready, _READY_TIMEOUT_S):
+        raise SettingsError(
+            f"the service is not ready after {_READY_TIMEOUT_S} s; its log is {log}; `firn stop` ends it"
+        )
 
 
 def _last_line(log: Path) -> str:

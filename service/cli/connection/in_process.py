@@ -5,11 +5,12 @@ import os
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 from service.app import App
 from service.cli.command import Request, Response
-from service.cli.connection.remote import Unreachable, encode
+from service.cli.connection.remote import Notify, Unreachable, encode
 from service.errors import FirnError
 from service.host import jars
 from service.jobs.jobs import Jobs
@@ -20,16 +21,15 @@ from service.settings import Settings
 
 _POLL_S = 0.1
 _READY_TIMEOUT_S = 600
-Notify = Callable[[str], None]
 
 
+@dataclass(frozen=True)
 class InProcess:
     """A connection to an application in this process."""
 
-    def __init__(self, app: App, *, owned: bool = False) -> None:
-        """If the application is `owned`, closing the connection stops it."""
-        self._app = app
-        self._owned = owned
+    app: App
+    owned: bool = False
+    """Whether closing the connection stops the application."""
 
     @classmethod
     def open(cls, settings: Settings, notify: Notify, *, needs_spark: bool) -> Self:
@@ -52,28 +52,28 @@ class InProcess:
 
     def send(self, request: Request, key: str | None = None, body: bytes | None = None) -> Response:
         call = Call(uuid.uuid4().hex)
-        response = self._app.pipeline.submit(body or encode(request), call, key)
+        response = self.app.pipeline.submit(body or encode(request), call, key)
         try:
-            return _decode(response.result().body)
+            return dict(json.loads(response.result().body))
         except KeyboardInterrupt:
             call.cancel()
             raise
 
     def job(self, job_id: str) -> Response:
-        return self._describe(self._app.parts[Jobs].describe, job_id)
+        return self._describe(self.app.parts[Jobs].describe, job_id)
 
     def cancel(self, job_id: str) -> Response:
-        return self._describe(self._app.parts[Jobs].cancel, job_id)
+        return self._describe(self.app.parts[Jobs].cancel, job_id)
 
     def close(self) -> None:
-        if self._owned:
-            self._app.stop()
+        if self.owned:
+            self.app.stop()
 
     def _start(self, notify: Notify) -> None:
         notify("starting Spark in this process, which takes some seconds")
-        self._app.start()
+        self.app.start()
         deadline = time.monotonic() + _READY_TIMEOUT_S
-        while not self._app.ready:
+        while not self.app.ready:
             if time.monotonic() > deadline:
                 raise Unreachable(f"Spark is not ready after {_READY_TIMEOUT_S} s")
             time.sleep(_POLL_S)
@@ -82,9 +82,4 @@ class InProcess:
         try:
             return {"success": True, "job": json.loads(wire.render(describe(job_id)))}
         except FirnError as e:
-            return _decode(envelope.failure(e, ""))
-
-
-def _decode(body: bytes) -> Response:
-    response: Response = json.loads(body)
-    return response
+            return dict(json.loads(envelope.failure(e, "")))

@@ -2,39 +2,31 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
-from service.cli.command import Request, Response
+from service.cli.command import INTERRUPTED, Request, Response
 from service.cli.connection.remote import Connection, new_key
+from service.cli.terminal.progress import OnProgress
 
 _TIMEOUT_S = 6 * 3600
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
 
 
 class WaitInterrupted(KeyboardInterrupt):
-    """Ctrl-C ended the wait for work that goes on; the message says so, and what to do about it."""
+    """Ctrl-C ended the wait for work that continues; the message says so, and what to do about it."""
+
+    exit_code = INTERRUPTED
 
 
-def run_as_job(
-    connection: Connection,
-    request: Request,
-    on_progress: Callable[[dict[str, Any]], None],
-    sleep: Callable[[float], None] = time.sleep,
-) -> Response:
-    """Have a request done as a job, and return its response when it has ended."""
+def run_as_job(connection: Connection, request: Request, on_progress: OnProgress) -> Response:
+    """Run a request as a job, and return its response when it has ended."""
     # With a key, a request whose response was lost is sent again and starts no second job.
     started = connection.send({**request, "async": True, "idempotency_key": new_key()})
     if not started["success"] or "job_id" not in started:  # it was done at once
         return started
-    return wait_for_job(connection, started["job_id"], on_progress, sleep)
+    return wait_for_job(connection, started["job_id"], on_progress)
 
 
-def wait_for_job(
-    connection: Connection,
-    job_id: str,
-    on_progress: Callable[[dict[str, Any]], None],
-    sleep: Callable[[float], None] = time.sleep,
-) -> Response:
+def wait_for_job(connection: Connection, job_id: str, on_progress: OnProgress) -> Response:
     """Return the response of a job when it has ended; raises `WaitInterrupted` on Ctrl-C."""
 
     def look() -> Response | None:
@@ -43,28 +35,26 @@ def wait_for_job(
             return response
         job = response["job"]
         if "result" in job:
-            result: Response = job["result"]
-            return result
+            return dict(job["result"])
         if "error" in job:
             return {"success": False, "error": job["error"]}
         on_progress(job)
         return None
 
     try:
-        return poll(look, f"job {job_id}", sleep)
+        return poll(look, f"job {job_id}")
     except KeyboardInterrupt as e:
-        raise WaitInterrupted(
-            f"job {job_id} goes on where a service runs; `firn job cancel {job_id}` cancels it"
-        ) from e
+        advice = f"`firn job cancel {job_id}` cancels it"
+        raise WaitInterrupted(f"job {job_id} continues if a service runs; {advice}") from e
 
 
-def poll(look: Callable[[], Response | None], what: str, sleep: Callable[[float], None] = time.sleep) -> Response:
+def poll(look: Callable[[], Response | None], what: str) -> Response:
     """Call `look` until it returns a response, with growing pauses; an error response after six hours."""
     pause, waited = _FIRST_PAUSE_S, 0.0
     while (response := look()) is None:
         if waited >= _TIMEOUT_S:
             message = f"{what} has not ended in {_TIMEOUT_S // 3600} hours"
             return {"success": False, "error": {"code": "TIMEOUT", "message": message}}
-        sleep(pause)
+        time.sleep(pause)
         waited, pause = waited + pause, min(1.5 * pause, _LONGEST_PAUSE_S)
     return response

@@ -4,21 +4,26 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeGuard
 
-from service.cli.command import Request, Response
+from service.cli.command import UNREACHABLE, Request, Response
 
 # Enough to look at all tables of a tenant. Work that takes longer is a job.
 _TIMEOUT_S = 600
 LONG_PAUSES_S = (1, 3, 10)
 """Pauses between attempts for cron jobs, which can wait."""
 SHORT_PAUSES_S = (0.5, 2)
+Notify = Callable[[str], None]
 Transport = Callable[[str, str, bytes | None, dict[str, str]], bytes]
 """Sends method, path, body and headers, and returns the body of the response; raises `OSError` if there is none."""
 
 
 class Unreachable(Exception):
     """No Firn service responds; the message says where and why."""
+
+    exit_code = UNREACHABLE
 
 
 class Connection(Protocol):
@@ -40,29 +45,21 @@ class Connection(Protocol):
         """Release what the connection holds."""
 
 
+@dataclass(frozen=True)
 class Remote:
     """The service at an address. A request that gets no response, or a retryable error, is sent again a few times.
 
     Each request has an idempotency key, so that it has one effect if only its response was lost.
     """
 
-    def __init__(
-        self,
-        url: str,
-        sleep: Callable[[float], None] = time.sleep,
-        pauses_s: Sequence[float] = LONG_PAUSES_S,
-        transport: Transport | None = None,
-        *,
-        login: str | None = None,
-        replaceable: bool = False,
-    ) -> None:
-        """If the service is `replaceable` and ends, the caller looks for another, and nothing is sent to this again."""
-        self.url = url.rstrip("/")
-        self._sleep = sleep
-        self._pauses_s = pauses_s
-        self._transport = transport or self._send_to_url
-        self._login = login
-        self._replaceable = replaceable
+    url: str
+    sleep: Callable[[float], None] = time.sleep
+    pauses_s: Sequence[float] = LONG_PAUSES_S
+    transport: Transport | None = None
+    """Used instead of HTTP to the URL."""
+    login: str | None = None
+    replaceable: bool = False
+    """Whether, if the service ends, the caller looks for another; then nothing is sent to this one again."""
 
     def send(self, request: Request, key: str | None = None, body: bytes | None = None) -> Response:
         headers = {"Content-Type": "application/json"}
@@ -83,29 +80,30 @@ class Remote:
     def _retry(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Response:
-        for pause in self._pauses_s:
+        attempt = partial(self._once, method, path, body, headers or {})
+        for pause in self.pauses_s:
             try:
-                response = self._once(method, path, body, headers or {})
+                response = attempt()
                 if response["success"] or not self._is_retryable(response["error"]):
                     return response
             except Unreachable:
-                if self._replaceable:
+                if self.replaceable:
                     raise
-            self._sleep(pause)
-        return self._once(method, path, body, headers or {})
+            self.sleep(pause)
+        return attempt()
 
     def _is_retryable(self, error: dict[str, Any]) -> bool:
-        return bool(error.get("retryable")) and not (self._replaceable and error["code"] == "SHUTTING_DOWN")
+        return bool(error.get("retryable")) and not (self.replaceable and error["code"] == "SHUTTING_DOWN")
 
     def _once(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Response:
         try:
-            response: Any = json.loads(self._transport(method, path, body, headers))
+            response: Any = json.loads((self.transport or self._send_to_url)(method, path, body, headers))
         except OSError as e:
             raise Unreachable(f"no service answers at {self.url}: {getattr(e, 'reason', None) or e}") from e
         except (ValueError, RecursionError) as e:
-            raise Unreachable(f"what answers at {self.url} is not Firn: its answer is not JSON") from e
+            raise Unreachable(f"the server at {self.url} is not Firn: its response is not JSON") from e
         if not _is_response(response):
-            raise Unreachable(f"what answers at {self.url} is not Firn: {str(response)[:100]}")
+            raise Unreachable(f"the server at {self.url} is not Firn: {str(response)[:100]}")
         return response
 
     def _send_to_url(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> bytes:
@@ -113,9 +111,9 @@ class Remote:
         import urllib.error
         import urllib.request
 
-        request = urllib.request.Request(f"{self.url}{path}", data=body, headers=headers, method=method)
-        if self._login is not None:
-            request.add_unredirected_header("Authorization", self._login)
+        request = urllib.request.Request(f"{self.url.rstrip('/')}{path}", data=body, headers=headers, method=method)
+        if self.login is not None:
+            request.add_unredirected_header("Authorization", self.login)
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
                 received: bytes = response.read()

@@ -1,12 +1,15 @@
 """Choose where requests go: to a URL, to the service of this home, or to an application in this process."""
 
+import logging
 import time
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes, urlsplit
 
-from service.cli.command import Request, Response
-from service.cli.connection.remote import SHORT_PAUSES_S, Connection, Remote, Unreachable, key_for
+from service.cli.command import Request, Response, UsageError
+from service.cli.connection.remote import SHORT_PAUSES_S, Connection, Notify, Remote, Unreachable, key_for
 
 if TYPE_CHECKING:
     from service.host.presence import Presence
@@ -15,7 +18,6 @@ if TYPE_CHECKING:
 _HOME_TIMEOUT_S = 120
 _ATTEMPTS = 3
 _PAUSE_S = 0.2
-Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,38 @@ class ConnectionOptions:
 def open_connection(options: ConnectionOptions, environ: Mapping[str, str], notify: Notify) -> Connection:
     """Connect to a service; raises `Unreachable` or `SettingsError` if there is none."""
     if options.url:
-        from service.cli.connection.address import parse_address
-
-        address = parse_address(options.url)
-        return Remote(address.url, pauses_s=options.pauses_s, login=address.login)
+        url, login = parse_address(options.url)
+        return Remote(url, pauses_s=options.pauses_s, login=login)
     from service.settings import load
 
     settings = load(environ)
     return HomeConnection(lambda: _connect_to_home(settings, options, environ, notify))
+
+
+def parse_address(text: str) -> tuple[str, str | None]:
+    """Split an address into a URL, which messages may show, and the value of the header Authorization, if it has one.
+
+    Raises `UsageError` if it is not the URL of a service.
+    """
+    try:
+        parts = urlsplit(text)
+        has_host = parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        raise _not_an_address(text) from None  # the cause may quote a login
+    # A login with unescaped characters is split in the wrong place: parts of it look like a path or a query.
+    has_more = "@" in parts.path or parts.query or parts.fragment
+    if parts.scheme not in ("http", "https") or not has_host or has_more:
+        raise _not_an_address(text)
+    login, at, host = parts.netloc.rpartition("@")
+    name, _, password = (unquote_to_bytes(part) for part in login.partition(":"))
+    authorization = f"Basic {b64encode(name + b':' + password).decode()}" if at else None
+    return f"{parts.scheme}://{host}{parts.path.rstrip('/')}", authorization
+
+
+def _not_an_address(text: str) -> UsageError:
+    login, _, shown = text.rpartition("@")
+    advice = "; in a login, write / ? # @ as %2F %3F %23 %40" if login else ""
+    return UsageError(f"{shown!r} is not the address of a service; write it as http://localhost:8080{advice}")
 
 
 class HomeConnection:
@@ -93,9 +119,12 @@ def _connect_to_home(
             return background.connect(settings.home, options.pauses_s)
         try:
             if not (options.needs_spark and options.background):
-                return _connect_in_process(settings, options, notify)
+                from service.cli.connection.in_process import InProcess
+
+                logging.basicConfig(level=logging.CRITICAL, force=True)  # the response says what went wrong
+                return InProcess.open(settings, notify, needs_spark=options.needs_spark)
             if starts == _ATTEMPTS:
-                raise SettingsError(f"a service ends as soon as it has started; see {settings.home}/service.log")
+                raise SettingsError(f"the service stops as soon as it has started; see {settings.home}/service.log")
             background.start(settings, environ, notify)
             starts += 1
         except HomeInUse as e:
@@ -108,17 +137,8 @@ def _connect_to_home(
             time.sleep(_PAUSE_S)
 
 
-def _connect_in_process(settings: "Settings", options: ConnectionOptions, notify: Notify) -> Connection:
-    import logging
-
-    from service.cli.connection.in_process import InProcess
-
-    logging.basicConfig(level=logging.CRITICAL, force=True)  # the response says what went wrong
-    return InProcess.open(settings, notify, needs_spark=options.needs_spark)
-
-
 def _check_settings(found: "Presence", settings: "Settings", notify: Notify) -> None:
-    """Refuse a service that has other data; mention other settings in which it differs from this command."""
+    """Refuse a service that has other data; notify about other settings that differ from this command's."""
     from service.host import presence
     from service.settings import SettingsError
 
@@ -126,10 +146,10 @@ def _check_settings(found: "Presence", settings: "Settings", notify: Notify) -> 
     if not differing:
         return
     names = ", ".join(differing[:5]) + (", …" if len(differing) > 5 else "")
-    advice = "`firn stop` ends it" if found.background else f"process {found.pid} is it"
+    advice = "`firn stop` ends it" if found.background else f"its process is {found.pid}"
     if any(map(presence.is_about_data, differing)):
         raise SettingsError(
             f"the service of FIRN_HOME {settings.home} was started with other settings ({names}), "
-            f"so it has other data; {advice}, or set these as it has them"
+            f"so it has other data; {advice}, or use the same settings"
         )
-    notify(f"the service of this home was started with other settings ({names}), which hold; {advice}")
+    notify(f"the service of this home was started with other settings ({names}) and keeps them; {advice}")

@@ -1,11 +1,11 @@
 """Print lines and aligned tables. In a terminal they fit its width, and a pager shows what its height cannot hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from service.cli.terminal.cells import escape, pad, shorten, width_of, wrap
-from service.cli.terminal.format import format_value
+from service.cli.terminal.format import format_value, plural
 
 _GAP = "  "
 _MIN_WIDTH, _MIN_NAME_WIDTH = 6, 16
@@ -23,6 +23,8 @@ class PageColumn:
     """Shortened in the middle, which keeps both ends of a name."""
     whole: bool = False
     """Never shortened."""
+    value: Callable[[Any], Any] = lambda item: item
+    """Returns the value of the column for an item of `items`."""
 
     def min_width(self, width: int) -> int:
         """The width to which a column of this width may shrink."""
@@ -53,10 +55,15 @@ class Printer:
         self.lines += map(escape, text.splitlines())
 
     def pairs(self, pairs: Mapping[str, Any]) -> None:
-        """Add a line with a name and a value for each pair."""
-        widest = max(map(width_of, pairs), default=0)
-        for name, value in pairs.items():
+        """Add a line with a name and a value for each pair that has a value."""
+        given = {name: value for name, value in pairs.items() if value is not None}
+        widest = max(map(width_of, given), default=0)
+        for name, value in given.items():
             self.line(f"{pad(name, widest)}{_GAP}{format_value(value)}", " " * (widest + len(_GAP)))
+
+    def items(self, columns: Sequence[PageColumn], items: Iterable[Any]) -> None:
+        """Add a table with a row for each item: the columns have functions that return its values."""
+        self.table(columns, [[column.value(item) for column in columns] for item in items])
 
     def table(self, columns: Sequence[PageColumn], rows: Sequence[Sequence[Any]]) -> None:
         """Add an aligned table with a heading, and a line that names the columns that did not fit."""
@@ -66,8 +73,7 @@ class Printer:
         heading, *body = (self._row(columns, widths, row) for row in (titles, *cells))
         self.lines += [f"\033[1m{heading}\033[0m" if self.bold else heading, *body]
         if left_out := titles[len(widths) :]:
-            plural = "s" if len(left_out) > 1 else ""
-            self.line(f"{len(left_out)} more column{plural} (--json has all): {', '.join(left_out)}")
+            self.line(f"{plural(len(left_out), 'more column')} (--json has all): {', '.join(left_out)}")
 
     def finish(self) -> None:
         """Print all lines, through the pager if the terminal is too small for them."""

@@ -46,7 +46,7 @@ def test_a_file_may_hold_every_change_of_the_operation_and_no_more() -> None:
         ("table: other\ndrop_columns: [a]\n", "table is 'other', but this is about 't'; leave it out"),
         ("tenant_id: other\ndrop_columns: [a]\n", "tenant_id is 'other'"),
         ("namespace: other\ndrop_columns: [a]\n", "namespace is 'other'"),
-        ("purge: true\n", "'purge' is not a change of a table; there are add_columns,"),
+        ("purge: true\n", "'purge' is not a change of a table; choose from add_columns,"),
         ("idempotency_key: k\n", "'idempotency_key' is not a change of a table"),
         ("add_colums: {}\n", "did you mean add_columns?"),
         ("drop_columns: a\n", "drop_columns must be a list, not 'a'"),

@@ -140,7 +140,7 @@ def test_other_settings_are_told_and_other_data_is_refused(environ: dict[str, st
     said: list[str] = []
     assert answerer(connect({**environ, "FIRN_SPARK__SESSIONS": "3"}, said).send(LIST)) == first
     assert said == [
-        "the service of this home was started with other settings (spark.sessions), which hold; `firn stop` ends it"
+        "the service of this home was started with other settings (spark.sessions) and keeps them; `firn stop` ends it"
     ]
     with pytest.raises(SettingsError, match=r"\(catalog.warehouse\), so it has other data; `firn stop` ends it"):
         connect({**environ, "FIRN_CATALOG__WAREHOUSE": "file:///elsewhere"})
@@ -181,7 +181,7 @@ def test_one_that_ends_as_soon_as_it_has_started_is_given_up(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "start", lambda *_: None)
-    with pytest.raises(SettingsError, match="a service ends as soon as it has started"):
+    with pytest.raises(SettingsError, match="the service stops as soon as it has started"):
         connect(environ)
 
 

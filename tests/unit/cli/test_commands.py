@@ -95,9 +95,9 @@ def test_a_command_about_a_url_imports_no_part_of_the_service_but_the_command() 
 def test_every_command_has_a_summary_and_each_name_is_there_once() -> None:
     names = [each.name for each in COMMANDS]
     assert len(set(names)) == len(names)
-    assert all(each.summary.endswith(".") and (each.request or each.run) for each in COMMANDS)
+    assert all(each.summary.endswith(".") and (each.operation or each.run) for each in COMMANDS)
     for each in COMMANDS:
-        flags = [flag for argument in arguments_of(each) for flag in argument.flags]
+        flags = [argument.name for argument in arguments_of(each)]
         assert len(set(flags)) == len(flags), each.name
 
 
@@ -177,7 +177,7 @@ def test_arguments_become_the_request(line: list[str], request_: dict[str, Any])
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if not each.local], ids=lambda each: each.name)
 def test_every_command_that_asks_a_service_takes_what_is_said_to_be_taken_by_all(command: Command) -> None:
-    assert {each.flags for each in SHARED} <= {each.flags for each in arguments_of(command)}
+    assert {each.name for each in SHARED} <= {each.name for each in arguments_of(command)}
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_ctrl_c_at_a_question_leaves_a_clean_line_behind() -> None:
     [
         (["tabel", "list"], "firn: error: argument COMMAND: 'tabel' is not known; did you mean table?"),
         (["table", "lst"], "firn table: error: argument COMMAND: 'lst' is not known; did you mean list?"),
-        (["table", "xyzzy"], "there are create, list, status"),
+        (["table", "xyzzy"], "choose from create, list, status"),
         (
             ["table", "list", "--tenat=x"],
             "firn table list: error: unrecognized arguments: --tenat=x; did you mean --tenant?",
@@ -315,7 +315,7 @@ def test_output_that_cannot_be_written_is_told_in_one_line() -> None:
         done = subprocess.run(
             [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60
         )
-    assert (done.returncode, done.stderr) == (1, "firn: cannot go on: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "firn: cannot continue: No space left on device\n")
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ class TestCall:
         ("text", "more", "says"),
         [
             ("", [], "is not JSON"),
-            ("[]", [], "must hold one request"),
+            ("[]", [], "must contain one request"),
             ('{"tenant_id": "a"}', ["--tenant", "b"], "leave --tenant out"),
             ('{"namespace": "a"}', ["--namespace", "b"], "leave --namespace out"),
         ],
@@ -405,7 +405,7 @@ def test_who_is_interrupted_is_told_that_the_job_goes_on(monkeypatch: pytest.Mon
     monkeypatch.setattr("service.cli.connection.jobs._FIRST_PAUSE_S", 0)
     done = firn(["table", "compact", "t"], Ending(interrupted=True))
     assert (done.code, done.out) == (130, "")
-    assert "job j1 goes on" in done.err
+    assert "job j1 continues" in done.err
     assert "firn job cancel j1" in done.err
 
 
@@ -418,7 +418,7 @@ def test_where_no_service_answers_it_exits_with_3(monkeypatch: pytest.MonkeyPatc
 
 def test_an_address_that_is_none_is_a_wrong_call() -> None:
     done = call(["table", "list", "--url", "localhost:8080"], {})
-    assert (done.code, "is no address" in done.err) == (2, True)
+    assert (done.code, "is not the address" in done.err) == (2, True)
 
 
 def test_a_bad_setting_is_told_in_one_line(tmp_path: Path) -> None:
@@ -471,7 +471,7 @@ class TestCompletion:
 
     def test_each_option_of_a_command_is_offered(self) -> None:
         for each in COMMANDS:
-            names = {name for a in arguments_of(each) if not a.positional for name in a.flags}
+            names = {a.name for a in arguments_of(each) if not a.positional}
             assert names <= set(complete([*each.words, "-"]))
 
     def test_a_shell_that_is_not_known_is_refused(self) -> None:

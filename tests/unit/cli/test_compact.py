@@ -194,7 +194,7 @@ def test_a_refused_recommendation_is_told_and_exits_with_1(
     [
         ([], "no table is given"),
         (["--namespace", "shop"], "no table is given"),
-        (["--table", "t", "--url", "localhost:8080"], "no address"),
+        (["--table", "t", "--url", "localhost:8080"], "is not the address"),
         (["--table", "t", "--tenat", "x"], "unrecognized arguments"),
     ],
 )

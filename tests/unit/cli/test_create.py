@@ -62,7 +62,7 @@ def test_a_file_with_split_points_makes_a_table_that_is_split(file: str) -> None
 def test_a_table_that_is_there_is_never_made_anew(file: str) -> None:
     service = Service(there=True)
     done = firn(["table", "create", file, "--if-not-exists"], service)
-    assert done == Called(0, "shop.orders is there already\n", "")
+    assert done == Called(0, "shop.orders already exists\n", "")
     assert [request["operation"] for request in service.asked] == ["CREATE_TABLE"]
 
 

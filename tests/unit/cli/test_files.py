@@ -156,17 +156,17 @@ def test_properties_are_lines_whose_dots_lead_into_objects(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("t.yaml", "tabel: x\n", "'tabel' is not known of a table; did you mean table?"),
+        ("t.yaml", "tabel: x\n", "'tabel' is not a field of a table; did you mean table?"),
         ("t.yaml", "namespace: x\n", "table is missing"),
         ("t.yaml", "table: 5\n", "table is missing"),
         ("t.yaml", "table: t\nnamespace: 5\n", "namespace must be text, not 5; put it in quotes"),
         ("t.yaml", "table: a\ntable: b\n", "'table' is given twice"),
-        ("t.yaml", "table: a\non: b\n", "'on' is not known of a table"),
+        ("t.yaml", "table: a\non: b\n", "'on' is not a field of a table"),
         ("t.yaml", "table: a\n1: b\n", "the key 1 is not text; put it in quotes"),
         ("t.yaml", f"a: {'9' * 5000}", "is not YAML"),
         ("t.yaml", f"a: {'[' * 5000}", "is not YAML"),
-        ("t.yaml", "- a\n", "must hold one object, not list"),
-        ("t.yaml", "", "must hold one object"),
+        ("t.yaml", "- a\n", "must contain one object, not list"),
+        ("t.yaml", "", "must contain one object"),
         ("t.yaml", "a: [", "is not YAML"),
         ("t.yaml", "a: !!python/object/apply:os.system [x]", "is not YAML"),
         ("t.json", "{", "is not JSON"),
@@ -182,7 +182,7 @@ def test_a_bad_table_file_is_refused_with_what_is_wrong(tmp_path: Path, name: st
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("x", "line 1: 'x' is no property"),
+        ("x", "line 1: 'x' is not a property"),
         ("a=1\na=2", "twice"),
         ("a=1\na.b=2", "has a value already"),
         ("=1", "is no"),

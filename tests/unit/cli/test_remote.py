@@ -81,7 +81,7 @@ NOT_FIRN = [
 def test_an_answer_that_tells_no_error_as_firn_does_is_not_firn(answer: bytes) -> None:
     done = call(["table", "list"], {}, remote(Line(answer)))
     assert (done.code, done.err.count("\n")) == (3, 1)
-    assert done.err.startswith("firn: what answers at http://firn is not Firn: ")
+    assert done.err.startswith("firn: the server at http://firn is not Firn: ")
 
 
 class Guarded:
@@ -162,5 +162,5 @@ def test_no_message_has_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_address_is_refused_without_its_login(url: str) -> None:
     done = call(["table", "list", "--url", url], {})
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "is no address of a service; write it as http://localhost:8080" in done.err
+    assert "is not the address of a service; write it as http://localhost:8080" in done.err
     assert not any(word in done.err for word in ("ann", "secret"))

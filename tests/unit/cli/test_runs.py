@@ -80,11 +80,11 @@ def test_a_run_that_did_not_go_well_exits_with_1_and_says_why(ended: dict[str, A
 
 def test_a_run_whose_schedule_is_deleted_meanwhile_has_failed() -> None:
     assert ran(Service(run(), None)) == Called(
-        1, "", "firn: SCHEDULE_NOT_FOUND: the schedule nightly was deleted while this run of it was in progress\n"
+        1, "", "firn: SCHEDULE_NOT_FOUND: the schedule nightly was deleted during this run\n"
     )
 
 
-@pytest.mark.parametrize(("started", "shown"), [(True, "began: 2 tables\n"), (False, "was at it already: 2 tables\n")])
+@pytest.mark.parametrize(("started", "shown"), [(True, "started: 2 tables\n"), (False, "already running: 2 tables\n")])
 def test_who_does_not_wait_is_told_that_it_began(started: bool, shown: str) -> None:
     service = Service(started=started)
     assert ran(service, "--no-wait") == Called(0, shown, "")
@@ -94,4 +94,4 @@ def test_who_does_not_wait_is_told_that_it_began(started: bool, shown: str) -> N
 def test_who_is_interrupted_is_told_that_the_run_goes_on() -> None:
     done = ran(Service(run(), KeyboardInterrupt()))
     assert (done.code, done.out) == (130, "")
-    assert done.err == "firn: the run goes on where a service runs; `firn schedule list` shows how it ended\n"
+    assert done.err == "firn: the run continues if a service runs; `firn schedule list` shows how it ended\n"

@@ -56,7 +56,7 @@ def test_history_tells_rows_that_were_changed() -> None:
 def test_history_says_how_many_snapshots_there_are_in_all() -> None:
     assert history(2, 2) == "2 snapshots"
     assert history(1, 1) == "1 snapshot"
-    assert history(100, 250) == "100 of 250 snapshots; there are older ones, which --limit or --offset shows"
+    assert history(100, 250) == "100 of 250 snapshots; there are older ones, use --limit or --offset to see more"
     answer = {"snapshots": [snapshot()] * 50, "total": 250, "has_more": False}
     assert shown(["table", "history", "t", "--offset", "200"], **answer)[-1] == "50 of 250 snapshots"
 
@@ -102,7 +102,7 @@ def test_the_backup_that_a_command_made_has_its_whole_name(monkeypatch: pytest.M
     lines = at_eighty(
         ["table", "reinitialise", "t", "--keep"], monkeypatch, records_deleted=3, backup=BACKUP, split_points=None
     )
-    assert lines[-2:] == ["the state before is kept as", f"  {BACKUP}"]
+    assert lines[-2:] == ["the previous state is kept as", f"  {BACKUP}"]
 
 
 def test_status_says_of_a_table_that_it_is_offline() -> None:
@@ -136,7 +136,7 @@ def test_describe_says_where_a_table_is_split() -> None:
 
 
 def test_describe_says_that_a_table_is_offline() -> None:
-    assert "offline     left alone by scheduled maintenance" in described(online=False)
+    assert "offline     skipped by scheduled maintenance" in described(online=False)
 
 
 def job(**more: Any) -> dict[str, Any]:
@@ -154,9 +154,9 @@ def test_jobs_have_their_whole_ids_at_eighty_columns(monkeypatch: pytest.MonkeyP
         [REQUEST, "cancelling"],
         [REQUEST, "interrupted"],
     ]
-    assert lines[-1] == "180 jobs; there are older ones, which --limit shows"
+    assert lines[-1] == "180 jobs; there are older ones, use --limit to see more"
     assert [line.split()[3] for line in lines[1:3]] == ["shop.order~since_2019"] * 2, "a name can be told from others"
-    assert lines[-2] == "2 more columns (--json has all): BEGUN, ENDED"
+    assert lines[-2] == "2 more columns (--json has all): STARTED, ENDED"
 
 
 def test_jobs_are_those_of_the_namespace_that_is_named() -> None:

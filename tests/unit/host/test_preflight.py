@@ -62,7 +62,7 @@ def test_a_java_home_without_java_is_named(tmp_path: Path) -> None:
 
 
 def test_a_java_that_only_says_where_to_find_one_is_no_java(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="is no working Java"):
+    with pytest.raises(SettingsError, match="is not a working Java"):
         preflight.check_java(java(tmp_path, "Unable to locate a Java Runtime.", status=1))
 
 
@@ -83,7 +83,7 @@ def test_a_busy_port_is_said_and_another_proposed() -> None:
 
 
 def test_a_host_of_another_machine_is_said() -> None:
-    with pytest.raises(SettingsError, match=r"FIRN_HOST '192\.0\.2\.99' is no address of this machine"):
+    with pytest.raises(SettingsError, match=r"FIRN_HOST '192\.0\.2\.99' is not an address of this machine"):
         preflight.check_port("192.0.2.99", 8080)
 
 
@@ -107,7 +107,7 @@ def test_little_room_is_a_warning_not_a_refusal(tmp_path: Path) -> None:
 def test_examine_goes_on_after_a_check_that_failed(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, port=_free_port())
     outcomes = list(preflight.examine(settings, {"PATH": str(tmp_path)}))
-    assert [line.ok for line in outcomes] == [False, True, True]
+    assert [ok for ok, _ in outcomes] == [False, True, True]
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_a_folder_for_sockets_that_others_have_made_is_not_used(
     monkeypatch.setattr("service.host.presence.tempfile.gettempdir", lambda: str(tmp_path))
     home = tmp_path / ("x" * 100)
     presence.socket_path(home).parent.chmod(0o777)
-    with pytest.raises(presence.SettingsError, match="is not this user's alone"):
+    with pytest.raises(presence.SettingsError, match="is accessible to other users"):
         presence.socket_path(home)
 
 
@@ -107,5 +107,5 @@ def test_a_socket_cannot_be_made_where_nobody_may_write(tmp_path: Path, monkeypa
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("service.host.presence.socket.socket", type("S", (socket.socket,), {"bind": refuse}))
-    with pytest.raises(presence.SettingsError, match=r"no socket can be made at .* \(Permission denied\)"):
+    with pytest.raises(presence.SettingsError, match=r"cannot create a socket at .* \(Permission denied\)"):
         presence.announce(settings(tmp_path), background=True)

@@ -1,0 +1,166 @@
+"""`firn table history`, `diff`, `rollback` and `undo`, and `firn backup …`."""
+
+from typing import Any
+
+from service.cli.command import Args, Request, Response, argument, number
+from service.cli.commands.tables import DRY_RUN, KEEP, show_backup, show_items, table_command
+from service.cli.terminal.format import format_data, format_number, format_size, format_time, plural
+from service.cli.terminal.printer import PageColumn, Printer
+from service.cli.values import full_name, parse_number
+
+_BACKUP = argument("backup", "BACKUP", "the backup's name, as `firn backup list` shows it", "name")
+_SIGNS = {"inserted": ("+",), "deleted": ("-",), "updated": ("-", "+")}
+_HISTORY_COLUMNS = (
+    PageColumn("SNAPSHOT", right=True, value=lambda snapshot: snapshot["snapshot_id"]),
+    PageColumn("TIME", whole=True, value=lambda snapshot: format_time(snapshot["timestamp"])),
+    PageColumn("OPERATION", value=lambda snapshot: snapshot["operation"]),
+    PageColumn(
+        "ROWS", right=True, value=lambda s: _counts(s, {"+": "rows_added", "-": "rows_removed", "~": "rows_updated"})
+    ),
+    PageColumn("FILES", right=True, value=lambda s: _counts(s, {"+": "files_added", "-": "files_removed"})),
+    PageColumn("REQUEST", whole=True, value=lambda snapshot: _requests(snapshot["request_ids"])),
+)
+_BACKUP_COLUMNS = (
+    PageColumn("BACKUP", whole=True, value=lambda backup: backup["name"]),
+    PageColumn("KEPT UNTIL", whole=True, value=lambda backup: format_time(backup["expires_at"])),
+    PageColumn("ROWS", right=True, value=lambda backup: format_number(backup["records"])),
+    PageColumn("SIZE", right=True, value=lambda backup: format_size(backup["bytes"])),
+    PageColumn("BEFORE", value=lambda backup: backup["operation"]),
+)
+
+
+def _counts(snapshot: dict[str, Any], fields: dict[str, str]) -> str:
+    """The counts of a snapshot that are not zero, each with its sign."""
+    counts = (f"{sign}{format_number(snapshot[field])}" for sign, field in fields.items() if snapshot[field])
+    return " ".join(counts) or "-"
+
+
+def _requests(ids: list[str]) -> str | None:
+    return ids[0] if len(ids) == 1 else f"{format_number(len(ids))} requests" if ids else None
+
+
+def _show_history(response: Response, args: Args, printer: Printer) -> None:
+    printer.items(_HISTORY_COLUMNS, response["snapshots"])
+    shown, total = len(response["snapshots"]), plural(response["total"], "snapshot")
+    more = "; there are older ones, use --limit or --offset to see more" if response["has_more"] else ""
+    printer.line(total if shown == response["total"] else f"{format_number(shown)} of {total}{more}")
+
+
+def _show_diff(response: Response, args: Args, printer: Printer) -> None:
+    rows = [
+        (sign, change["before"] if sign == "-" else change["after"])
+        for change in response["changes"]
+        for sign in _SIGNS[change["change"]]
+    ]
+    names = list(dict.fromkeys(name for _, row in rows for name in row))
+    if names:
+        printer.table(
+            [PageColumn(" "), *map(PageColumn, names)],
+            [[sign, *(format_data(row.get(name)) for name in names)] for sign, row in rows],
+        )
+    total = ", ".join(f"{format_number(response[f'records_{kind}'])} {kind}" for kind in _SIGNS)
+    more = "; there are more, use --limit to see them" if response["has_more"] and args.limit else ""
+    printer.line(f"{total}{more}")
+
+
+def _snapshot(text: str) -> int | str:
+    """A snapshot's id, or a tag or a time."""
+    number = parse_number(text)
+    return text if number is None else number
+
+
+def _complete_rollback(request: Request, args: Args) -> Request:
+    snapshot = _snapshot(args.to)
+    return {**request, "snapshot_id" if isinstance(snapshot, int) else "tag": snapshot}
+
+
+def _question_before_rollback(request: Request) -> str:
+    snapshot = request.get("snapshot_id") or request.get("tag")
+    return f"The table {full_name(request)} returns to the rows of {snapshot}; later changes no longer apply."
+
+
+def _show_undone(response: Response, args: Args, printer: Printer) -> None:
+    done = "would be undone" if response.get("dry_run") else "undone"
+    removed, restored = plural(response["records_removed"], "row"), format_number(response["records_restored"])
+    printer.line(f"{response['undone_operation']} {done}: {removed} removed, {restored} restored")
+    show_backup(response, printer)
+
+
+def _show_replaced(done: bool, word: str, response: Response, printer: Printer) -> None:
+    result = word if done else f"not {word}: {response['reason']}"
+    before, after = plural(response["records_before"], "row"), format_number(response["records_after"])
+    printer.line(f"{result}: {before} before, {after} after")
+    show_backup(response, printer)
+
+
+COMMANDS = (
+    table_command(
+        "table history",
+        "Show a table's snapshots: what each changed, and when.",
+        number("--limit", "show at most this many (default: 100)"),
+        number("--offset", "skip this many of the latest"),
+        operation="HISTORY",
+        show=_show_history,
+        details="Rows marked + were added, - removed and ~ changed.",
+    ),
+    table_command(
+        "table diff",
+        "Show which rows differ between two snapshots.",
+        argument("from_snapshot", "FROM", "the state before: a snapshot's id, a tag or a time", parse=_snapshot),
+        argument("to_snapshot", "TO", "the state after (default: the current state)", parse=_snapshot, nargs="?"),
+        number("--limit", "show at most this many changes (default: 100)", default=100),
+        operation="DIFF",
+        show=_show_diff,
+    ),
+    table_command(
+        "table rollback",
+        "Return a table to the rows of one of its snapshots.",
+        argument("to", "SNAPSHOT|TAG", "the snapshot's id, or a tag", None),
+        KEEP,
+        DRY_RUN,
+        operation="ROLLBACK",
+        complete=_complete_rollback,
+        question=_question_before_rollback,
+        show=lambda response, args, printer: _show_replaced(response["rolled_back"], "rolled back", response, printer),
+    ),
+    table_command(
+        "table undo",
+        "Undo one earlier change, and keep what was written since.",
+        argument("request_id", "REQUEST", "the request id of the change"),
+        KEEP,
+        DRY_RUN,
+        operation="UNDO",
+        question=lambda request: (
+            f"The changes by {request['request_id']} to the table {full_name(request)} are undone."
+        ),
+        show=_show_undone,
+    ),
+    table_command(
+        "backup list",
+        "List the backups of a table.",
+        operation="LIST_BACKUPS",
+        show=show_items("backup", _BACKUP_COLUMNS),
+    ),
+    table_command(
+        "backup restore",
+        "Replace the rows of a table by those of a backup.",
+        _BACKUP,
+        KEEP,
+        DRY_RUN,
+        operation="RESTORE_BACKUP",
+        question=lambda request: (
+            f"The rows of the table {full_name(request)} are replaced by those of the backup; --keep would keep them."
+            if "create_backup" not in request
+            else None
+        ),
+        show=lambda response, args, printer: _show_replaced(response["restored"], "restored", response, printer),
+    ),
+    table_command(
+        "backup delete",
+        "Delete a backup.",
+        _BACKUP,
+        operation="DELETE_BACKUP",
+        question=lambda request: f"The backup {request['name']} is deleted for good.",
+        show=lambda response, args, printer: printer.line("deleted"),
+    ),
+)

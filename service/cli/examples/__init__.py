@@ -1,1 +1,0 @@
-"""The examples of every command: help, documents and tests have the same."""
