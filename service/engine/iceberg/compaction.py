@@ -9,14 +9,12 @@ from py4j.protocol import Py4JJavaError
 from service.engine.iceberg.replace import FileReplacement, replace_files
 from service.engine.iceberg.swap import CommitTarget, Gate
 from service.engine.iceberg.tables import current, load_table
-from service.engine.session.java import each, is_a, java_class, method, to_long
+from service.engine.session.java import ICEBERG, each, function, iceberg_class, is_a, java_class, method
 from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import tagged
 from service.errors import InternalError
 from service.model.names import BATCH_PROPERTY
 
-_ICEBERG = "org.apache.iceberg"
-_ACTIONS = f"{_ICEBERG}.actions"
 _NEVER_SPLIT = (1 << 62) - 1
 # Bounds what one job has open and in memory, whatever the files' sizes.
 _GROUP_FILES = 5_000
@@ -76,8 +74,8 @@ def plan(session: SparkSession, table: str, how: RewriteOptions, snapshot_id: in
     """Every group of two small files or more that a snapshot has, the most files first."""
     iceberg = load_table(session, table)
     # A filter given to the planner would leave out files of a matching partition by their columns' statistics.
-    every = java_class(f"{_ICEBERG}.expressions.Expressions").alwaysTrue()
-    planner = java_class(f"{_ACTIONS}.BinPackRewriteFilePlanner")(iceberg, every, snapshot_id, True)
+    every = iceberg_class("expressions.Expressions").alwaysTrue()
+    planner = iceberg_class("actions.BinPackRewriteFilePlanner")(iceberg, every, snapshot_id, True)
     planner.init(
         {
             "min-file-size-bytes": str(how.small_bytes),
@@ -127,8 +125,8 @@ def commit(
     Raises FilesChanged if an old file is gone, or has had rows deleted since the plan.
     """
     target, iceberg = CommitTarget(session, table, uuid, None), current(session, table)
-    old, new = java_class(f"{_ICEBERG}.util.DataFileSet").create(), java_class(f"{_ICEBERG}.util.DataFileSet").create()
-    void = java_class(f"{_ICEBERG}.util.DeleteFileSet").create()
+    old, new = iceberg_class("util.DataFileSet").create(), iceberg_class("util.DataFileSet").create()
+    void = iceberg_class("util.DeleteFileSet").create()
     for one in done:
         old.addAll(one.group.handle.rewrittenFiles())
         new.addAll(one.group.handle.addedFiles())
@@ -163,9 +161,7 @@ def rewrite_manifests(session: SparkSession, table: str, batch: str, tag: str) -
     """Sort a table's manifests by partition, into fewer ones of a good size; how many there were before."""
     with tagged(session, tag):
         iceberg = load_table(session, table)
-        action = (
-            java_class(f"{_ICEBERG}.spark.actions.SparkActions").get(session._jsparkSession).rewriteManifests(iceberg)
-        )
+        action = iceberg_class("spark.actions.SparkActions").get(session._jsparkSession).rewriteManifests(iceberg)
         result = action.snapshotProperty(BATCH_PROPERTY, batch).execute()
         return sum(1 for _ in each(result.rewrittenManifests()))
 
@@ -206,10 +202,10 @@ def _group(iceberg: Any, group: Any, how: RewriteOptions, with_deletes: bool) ->
 
 def _matching(iceberg: Any, groups: Iterable[Any], how: RewriteOptions) -> Iterator[Any]:
     """The groups, without the files in partitions that the filter cannot match."""
-    only = java_class(f"{_ICEBERG}.expressions.ExpressionParser").fromJson(how.filter_json, iceberg.schema())
-    projections = java_class(f"{_ICEBERG}.expressions.Projections")
+    only = iceberg_class("expressions.ExpressionParser").fromJson(how.filter_json, iceberg.schema())
+    projections = iceberg_class("expressions.Projections")
     matches = {
-        int(number): java_class(f"{_ICEBERG}.expressions.Evaluator")(
+        int(number): iceberg_class("expressions.Evaluator")(
             spec.partitionType(), projections.inclusive(spec).project(only)
         )
         for number, spec in iceberg.specs().items()
@@ -228,14 +224,14 @@ def _part(group: Any, tasks: Any, how: RewriteOptions) -> Any:
     """A group of some of a group's files."""
     some = java_class("java.util.ArrayList")(tasks)
     expected = max(1, round(int(some.stream().mapToLong(_length()).sum()) / how.target_bytes))
-    return java_class(f"{_ACTIONS}.RewriteFileGroup")(
+    return iceberg_class("actions.RewriteFileGroup")(
         group.info(), some, group.outputSpecId(), group.maxOutputFileSize(), group.inputSplitSize(), expected
     )
 
 
 def _length() -> Any:
     """The length of a file's task, as a Java function."""
-    return to_long(method(f"{_ICEBERG}.ContentScanTask", "length"))
+    return function(method(f"{ICEBERG}.ContentScanTask", "length"), "ToLongFunction")
 
 
 def _has_deletes(iceberg: Any, snapshot_id: int) -> bool:

@@ -12,11 +12,9 @@ from typing import Any
 
 from service.engine.iceberg.files import PathCollector
 from service.engine.iceberg.tables import load_table
-from service.engine.session.java import construct_hidden, java_class
+from service.engine.session.java import ICEBERG, construct_hidden, iceberg_class
 from service.engine.session.spark_types import SparkSession
 from service.errors import CommitConflict
-
-_ICEBERG = "org.apache.iceberg"
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,11 @@ def remove(
         raise CommitConflict("the table was changed while its old snapshots were looked for")
     changes: list[dict[str, Any]] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in refs]
     changes.append({"action": "remove-snapshots", "snapshot-ids": list(snapshots)})
-    builder = java_class(f"{_ICEBERG}.TableMetadata").buildFrom(before)
+    builder = iceberg_class("TableMetadata").buildFrom(before)
     for change in changes:
-        java_class(f"{_ICEBERG}.MetadataUpdateParser").fromJson(json.dumps(change)).applyTo(builder)
+        iceberg_class("MetadataUpdateParser").fromJson(json.dumps(change)).applyTo(builder)
     operations.commit(before, builder.build())
-    all_files = java_class(f"{_ICEBERG}.ExpireSnapshots$CleanupLevel").ALL
+    all_files = iceberg_class("ExpireSnapshots$CleanupLevel").ALL
     return ExpiredSnapshots(iceberg.io(), before, operations.refresh(), all_files)
 
 
@@ -55,8 +53,8 @@ def unneeded(_: SparkSession, removed: ExpiredSnapshots) -> list[str]:
     """The files that only removed snapshots needed, in the order in which they are best deleted: those that name
     others come after them. No later commit needs one."""
     found = PathCollector()
-    workers = java_class(f"{_ICEBERG}.util.ThreadPools").getWorkerPool()
+    workers = iceberg_class("util.ThreadPools").getWorkerPool()
     # What `ExpireSnapshots` finds files with; it is not public.
-    cleanup = construct_hidden(f"{_ICEBERG}.ReachableFileCleanup", removed.io, workers, workers, found.consumer)
+    cleanup = construct_hidden(f"{ICEBERG}.ReachableFileCleanup", removed.io, workers, workers, found.consumer)
     cleanup.cleanFiles(removed.before, removed.after, removed.level)
     return found.paths()

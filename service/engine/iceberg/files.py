@@ -7,7 +7,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from service.engine.iceberg.tables import current
-from service.engine.session.java import consumer, is_a, java_class, method, reflected, strings
+from service.engine.session.java import function, is_a, java_class, method, reflected, strings
 from service.engine.session.spark_types import SparkSession
 
 _BULK = "org.apache.iceberg.io.SupportsBulkOperations"
@@ -21,7 +21,7 @@ class PathCollector:
     def __init__(self) -> None:
         queue = "java.util.concurrent.ConcurrentLinkedQueue"
         self._queue = java_class(queue)()
-        self.consumer = consumer(method(queue, "add", "java.lang.Object").bindTo(self._queue))
+        self.consumer = function(method(queue, "add", "java.lang.Object").bindTo(self._queue), "Consumer")
 
     def paths(self) -> list[str]:
         """What it was given so far, each once."""

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.engine.jobs.arrow_files import local_path
-from service.engine.session.java import java_class
+from service.engine.session.java import ICEBERG, iceberg_class, java_class
 from service.engine.session.spark_types import SparkSession
 from service.errors import InternalError
 
-_ICEBERG = "org.apache.iceberg"
-_PARQUET = f"{_ICEBERG}.parquet"
-_READER = f"{_ICEBERG}.shaded.org.apache.parquet.hadoop.ParquetFileReader"
+_READER = f"{ICEBERG}.shaded.org.apache.parquet.hadoop.ParquetFileReader"
 _SCHEMA = "iceberg.schema"
 _GROUP_BYTES = 8 << 20
 
@@ -29,7 +27,7 @@ def joined(session: SparkSession, table: Any, parts: Sequence[str], files: int, 
 
     All parts are in the partition of the file `like`, and have `rows` rows together.
     """
-    whole = java_class(f"{_ICEBERG}.util.DataFileSet").create()
+    whole = iceberg_class("util.DataFileSet").create()
     size = -(-len(parts) // files)
     found = 0
     for i in range(0, len(parts), size):
@@ -55,8 +53,8 @@ def _join(table: Any, parts: Sequence[str]) -> str:
     location = f"{folder}/joined-{name}"
     local = java_class("java.io.File")
     sources = [local(local_path(part)) for part in parts]
-    footer = {_SCHEMA: java_class(f"{_ICEBERG}.SchemaParser").toJson(table.schema())}
-    java_class(f"{_PARQUET}.Parquet").concat(sources, local(local_path(location)), _GROUP_BYTES, table.schema(), footer)
+    footer = {_SCHEMA: iceberg_class("SchemaParser").toJson(table.schema())}
+    iceberg_class("parquet.Parquet").concat(sources, local(local_path(location)), _GROUP_BYTES, table.schema(), footer)
     for part in parts:
         table.io().deleteFile(part)
     return location
@@ -65,13 +63,13 @@ def _join(table: Any, parts: Sequence[str]) -> str:
 def _described(session: SparkSession, table: Any, location: str, like: Any) -> Any:
     """A file as Iceberg describes it, with the figures of its footer."""
     source = table.io().newInputFile(location)
-    config = java_class(f"{_ICEBERG}.MetricsConfig").forTable(table)
-    metrics = java_class(f"{_PARQUET}.ParquetUtil").fileMetrics(source, config)
+    config = iceberg_class("MetricsConfig").forTable(table)
+    metrics = iceberg_class("parquet.ParquetUtil").fileMetrics(source, config)
     path = java_class("org.apache.hadoop.fs.Path")(location)
     footer = java_class(_READER).readFooter(session.sparkContext._jsc.hadoopConfiguration(), path)
-    offsets = java_class(f"{_PARQUET}.ParquetUtil").getSplitOffsets(footer)
+    offsets = iceberg_class("parquet.ParquetUtil").getSplitOffsets(footer)
     spec = table.specs().get(like.specId())
-    builder = java_class(f"{_ICEBERG}.DataFiles").builder(spec)
+    builder = iceberg_class("DataFiles").builder(spec)
     builder = builder.withPath(location).withFormat("parquet").withFileSizeInBytes(source.getLength())
     builder = builder.withMetrics(metrics).withSplitOffsets(offsets)
     if spec.isPartitioned():

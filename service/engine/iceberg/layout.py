@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.engine.iceberg.tables import as_if
-from service.engine.session.java import java_class
+from service.engine.session.java import iceberg_class, java_class
 from service.engine.sql.sql import spark_type
 from service.errors import CommitConflict
 from service.model.schema.partition import PARAMS, PartitionField
 from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 
-_ICEBERG = "org.apache.iceberg"
 _FIRST_ID = 1000
 _NAMES = {"integer": "int"}
 
@@ -59,7 +58,7 @@ def with_layout(iceberg: Any, metadata: Any, layout: Layout) -> Any:
 
 def spec(metadata: Any, schema: Any, partition: Sequence[PartitionField]) -> Any:
     """A partitioning over the columns of a schema, as Iceberg's Java library has it."""
-    parser = java_class(f"{_ICEBERG}.PartitionSpecParser")
+    parser = iceberg_class("PartitionSpecParser")
     past = [json.loads(parser.toJson(one)) for one in metadata.specs()]
     sources = {p.field: int(schema.findField(p.field).fieldId()) for p in partition}
     fields = spec_fields(partition, sources, past, int(metadata.lastAssignedPartitionId()))
@@ -87,11 +86,11 @@ def _iceberg_type(kind: ColumnType) -> Any:
     """A column type as Iceberg's Java library has it; ids inside it are given when it becomes a column's."""
     match kind:
         case Primitive(name):
-            return java_class(f"{_ICEBERG}.types.Types").fromPrimitiveString(_NAMES.get(name, name))
+            return iceberg_class("types.Types").fromPrimitiveString(_NAMES.get(name, name))
         case DecimalType():
-            return java_class(f"{_ICEBERG}.types.Types").fromPrimitiveString(str(kind))
+            return iceberg_class("types.Types").fromPrimitiveString(str(kind))
     ddl = java_class("org.apache.spark.sql.types.DataType").fromDDL(spark_type(kind))
-    return java_class(f"{_ICEBERG}.spark.SparkSchemaUtil").convert(ddl)
+    return iceberg_class("spark.SparkSchemaUtil").convert(ddl)
 
 
 def _transform(one: PartitionField) -> str:

@@ -10,14 +10,13 @@ from service.engine.iceberg.layout import Layout, LayoutBasis, with_layout
 from service.engine.iceberg.swap import Gate
 from service.engine.iceberg.tables import as_if, current
 from service.engine.jobs.repartition import RepartitionTarget, WrittenFiles
-from service.engine.session.java import each, is_a, java_class
+from service.engine.session.java import ICEBERG, each, iceberg_class, is_a, java_class
 from service.engine.session.spark_types import SparkSession
 from service.errors import TableExists
 from service.model.names import BATCH_PROPERTY, CATALOG, CHANGES_PROPERTY, TableName
 from service.model.properties import ONLINE
 
-_ICEBERG = "org.apache.iceberg"
-_EXISTS = f"{_ICEBERG}.exceptions.AlreadyExistsException"
+_EXISTS = f"{ICEBERG}.exceptions.AlreadyExistsException"
 # What a table made of another one does not inherit: where it keeps its files, who changed it, whether it is offline.
 _PLACES = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 _OWN = (*_PLACES, BATCH_PROPERTY, CHANGES_PROPERTY, ONLINE)
@@ -42,7 +41,7 @@ def prepare(session: SparkSession, source: str, name: TableName, layout: Layout,
         properties.remove(key)
     properties.put("format-version", str(metadata.formatVersion()))
     namespace, table = name.identifier
-    identifier = java_class(f"{_ICEBERG}.catalog.TableIdentifier").parse(f"{namespace}.{table}")
+    identifier = iceberg_class("catalog.TableIdentifier").parse(f"{namespace}.{table}")
     schema, parts = metadata.schema(), metadata.spec()
     try:
         transaction = _catalog(session).newCreateTableTransaction(identifier, schema, parts, location, properties)

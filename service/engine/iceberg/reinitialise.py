@@ -7,11 +7,9 @@ from typing import Any
 from service.engine.iceberg.layout import LayoutBasis, spec
 from service.engine.iceberg.replace import EVERY_FILE, Evolution, FileReplacement, replace_files
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
-from service.engine.session.java import java_class
+from service.engine.session.java import iceberg_class
 from service.engine.session.spark_types import SparkSession
 from service.model.schema.partition import PartitionField
-
-_ICEBERG = "org.apache.iceberg"
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ def reinitialise(
 
 
 def _metadata(base: Any, new: ReinitialisedTable) -> Any:
-    schema = java_class(f"{_ICEBERG}.SchemaParser").fromJson(new.schema)
+    schema = iceberg_class("SchemaParser").fromJson(new.schema)
     highest = max(int(base.lastColumnId()), int(schema.highestFieldId()))
     # Both at once: neither need go with what the other was.
     changes = base.buildFrom(base).setCurrentSchema(schema, highest)

@@ -9,11 +9,9 @@ from py4j.protocol import Py4JJavaError
 from service.engine.iceberg.layout import LayoutBasis
 from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag, swap
 from service.engine.iceberg.tables import same_thread
-from service.engine.session.java import is_a, java_class
+from service.engine.session.java import ICEBERG, iceberg_class, is_a
 from service.errors import RowCountMismatch
 from service.model.names import BATCH_PROPERTY
-
-_ICEBERG = "org.apache.iceberg"
 
 
 class RowCheck(Protocol):
@@ -117,7 +115,7 @@ def replace_files(
     try:
         return swap(target, iceberg, update, before_swap, clean_up, what.tag, evolution and evolution.metadata)
     except Py4JJavaError as e:
-        if is_a(e, f"{_ICEBERG}.exceptions.ValidationException"):
+        if is_a(e, f"{ICEBERG}.exceptions.ValidationException"):
             raise FilesChanged("another writer changed the same rows in the meantime") from e
         raise
 
@@ -134,15 +132,15 @@ def append_files(iceberg: Any, files: Iterable[Any], batch: str) -> Any:
 def _evolved(iceberg: Any, evolution: Evolution) -> Any:
     """The table with other metadata that only a commit of ours sees, in a transaction that never ends."""
     name = str(iceberg.name())
-    transaction = java_class(f"{_ICEBERG}.Transactions").newTransaction(name, iceberg.operations())
+    transaction = iceberg_class("Transactions").newTransaction(name, iceberg.operations())
     inside = transaction.table().operations()
     inside.commit(inside.current(), evolution.metadata)
-    return java_class(f"{_ICEBERG}.BaseTable")(inside, name)
+    return iceberg_class("BaseTable")(inside, name)
 
 
 def _update(table: Any, what: FileReplacement) -> Any:
     if what.old is EVERY_FILE:
-        return table.newDelete().deleteFromRowFilter(java_class(f"{_ICEBERG}.expressions.Expressions").alwaysTrue())
+        return table.newDelete().deleteFromRowFilter(iceberg_class("expressions.Expressions").alwaysTrue())
     if what.old is None:
         return append_files(table, what.new, what.batch)
     update = table.newRewrite() if what.keeps_rows else table.newOverwrite().validateNoConflictingDeletes()
@@ -150,7 +148,7 @@ def _update(table: Any, what: FileReplacement) -> Any:
         update = update.scanManifestsWith(same_thread())
     if what.based_on is not None:
         update = update.validateFromSnapshot(what.based_on)
-    no_deletes = java_class(f"{_ICEBERG}.util.DeleteFileSet").create()
+    no_deletes = iceberg_class("util.DeleteFileSet").create()
     void = no_deletes if what.void_deletes is None else what.void_deletes
     if what.keeps_rows:
         if what.sequence_number is not None:

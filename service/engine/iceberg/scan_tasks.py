@@ -4,9 +4,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from service.engine.session.java import collected, function, java_class, mapped, method, predicate, string_list, then
-
-_ICEBERG = "org.apache.iceberg"
+from service.engine.session.java import (
+    ICEBERG,
+    collected,
+    function,
+    iceberg_class,
+    java_class,
+    mapped,
+    method,
+    string_list,
+    then,
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ def tasks(iceberg: Any, snapshot_id: int, paths: Iterable[str] | None = None) ->
     """A Java list of the tasks that read these files whole, or all files of the snapshot."""
     planned = iceberg.newScan().useSnapshot(snapshot_id).planFiles()
     try:
-        lists = java_class(f"{_ICEBERG}.relocated.com.google.common.collect.Lists")
+        lists = iceberg_class("relocated.com.google.common.collect.Lists")
         found = lists.newArrayList(planned.iterator())
     finally:
         planned.close()
@@ -32,7 +40,7 @@ def tasks(iceberg: Any, snapshot_id: int, paths: Iterable[str] | None = None) ->
         return found
     wanted = java_class("java.util.HashSet")(string_list(paths))
     is_wanted = method("java.util.Set", "contains", "java.lang.Object").bindTo(wanted)
-    return collected(found.stream().filter(predicate(then(_location(), is_wanted))))
+    return collected(found.stream().filter(function(then(_location(), is_wanted), "Predicate")))
 
 
 def by_location(tasks: Any) -> Any:
@@ -44,17 +52,17 @@ def by_location(tasks: Any) -> Any:
 
 def files_of(tasks: Any) -> Any:
     """The data files that a Java list of tasks reads, as a set of Iceberg's."""
-    return java_class(f"{_ICEBERG}.util.DataFileSet").of(collected(mapped(tasks, file_of_task())))
+    return iceberg_class("util.DataFileSet").of(collected(mapped(tasks, file_of_task())))
 
 
 def file_of_task() -> Any:
     """The method handle of a task's file."""
-    return method(f"{_ICEBERG}.ContentScanTask", "file")
+    return method(f"{ICEBERG}.ContentScanTask", "file")
 
 
 def of_file(name: str) -> Any:
     """The method handle of a property of a file: `location`, `recordCount`, `fileSizeInBytes`."""
-    return method(f"{_ICEBERG}.ContentFile", name)
+    return method(f"{ICEBERG}.ContentFile", name)
 
 
 def _location() -> Any:

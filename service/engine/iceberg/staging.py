@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from service.engine.session.java import each, java_class
+from service.engine.session.java import each, iceberg_class
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql.ranges import ranged
 from service.model.schema.ranges import RANGES_PROPERTY
 
 _CATALOG = "default_rewrite_catalog"
-_SPARK = "org.apache.iceberg.spark"
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class StagedFiles:
 @contextmanager
 def readable(iceberg: Any, tasks: Any) -> Iterator[str]:
     """A table in SQL during the block: the rows of some scan tasks, and nothing else."""
-    task_sets = java_class(f"{_SPARK}.ScanTaskSetManager").get()
+    task_sets = iceberg_class("spark.ScanTaskSetManager").get()
     with _named(iceberg) as name:
         task_sets.stageTasks(iceberg, name, tasks)
         try:
@@ -59,7 +58,7 @@ def write_files(iceberg: Any, rows: Any, options: Mapping[str, str]) -> Any:
 
     `options` are Iceberg's write options.
     """
-    writes = java_class(f"{_SPARK}.FileRewriteCoordinator").get()
+    writes = iceberg_class("spark.FileRewriteCoordinator").get()
     with _named(iceberg) as name:
         try:
             writer = rows.writeTo(f"{_CATALOG}.`{name}`")
@@ -82,7 +81,7 @@ def stage_rows(session: SparkSession, iceberg: Any, rows: Any, options: Mapping[
 def _named(iceberg: Any) -> Iterator[str]:
     """A name for the table in that catalog."""
     name = uuids.uuid4().hex
-    tables = java_class(f"{_SPARK}.SparkTableCache").get()
+    tables = iceberg_class("spark.SparkTableCache").get()
     tables.add(name, iceberg)
     try:
         yield name

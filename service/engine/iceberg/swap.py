@@ -12,18 +12,17 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from service.engine.iceberg.tables import current, load_table
-from service.engine.session.java import call_hidden, is_a, java_class
+from service.engine.session.java import ICEBERG, call_hidden, iceberg_class, is_a, java_class
 from service.engine.session.spark_types import SparkSession
 from service.model.names import BACKUP_PROPERTY
 from service.model.schema.ranges import RANGES_PROPERTY
 
-_ICEBERG = "org.apache.iceberg"
-_BEATEN = f"{_ICEBERG}.exceptions.CommitFailedException"
+_BEATEN = f"{ICEBERG}.exceptions.CommitFailedException"
 # Only Iceberg's commits know every file they wrote, and they delete them in methods that are not public.
-_PRODUCER = f"{_ICEBERG}.SnapshotProducer"
+_PRODUCER = f"{ICEBERG}.SnapshotProducer"
 # Iceberg's word for a commit that certainly did not happen.
-_CERTAIN = f"{_ICEBERG}.exceptions.CleanableFailure"
-_NO_TABLE = f"{_ICEBERG}.exceptions.NoSuchTableException"
+_CERTAIN = f"{ICEBERG}.exceptions.CleanableFailure"
+_NO_TABLE = f"{ICEBERG}.exceptions.NoSuchTableException"
 # Iceberg's own setting and default.
 _RETRIES = ("commit.retry.num-retries", 4)
 # Before the second try, and at most; a try takes about as long as the first.
@@ -161,7 +160,7 @@ def _tagged(changes: Any, base: Any, snapshot: Any, tag: Tag | None) -> Any:
         return changes
     # A tag's age is its snapshot's, which may be old.
     age_ms = max(0, time.time_ns() // 1_000_000 - int(base.snapshot(parent_id).timestampMillis()))
-    reference = java_class(f"{_ICEBERG}.SnapshotRef").tagBuilder(parent_id)
+    reference = iceberg_class("SnapshotRef").tagBuilder(parent_id)
     return changes.setRef(tag.name, reference.maxRefAgeMs(age_ms + tag.keep_ms).build())
 
 

@@ -18,12 +18,11 @@ from service.engine.iceberg.join import joined
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
 from service.engine.jobs import arrow_files
 from service.engine.jobs.arrow_files import FileShape, MergePart, SchemaDiffers, field, merge
-from service.engine.session.java import java_class, lines, method, predicate, then, total
+from service.engine.session.java import ICEBERG, function, iceberg_class, java_class, lines, method, then, total
 from service.engine.session.spark_types import SparkSession
 from service.errors import InternalError
 
 log = logging.getLogger("firn.engine")
-_ICEBERG = "org.apache.iceberg"
 # Fewer files than that are merged before a Python worker has started.
 _MANY_FILES = 100
 # Each core writes a part, and the parts are joined, from so many files or bytes a part on.
@@ -79,7 +78,7 @@ def _shape(table: Any, how: RewriteOptions) -> FileShape | None:
     properties = json.loads(mapper.writeValueAsString(table.properties()))
     codec = _CODECS.get(how.compression or properties.get(_CODEC, "zstd"))
     fields = []
-    for column in json.loads(java_class(f"{_ICEBERG}.SchemaParser").toJson(table.schema()))["fields"]:
+    for column in json.loads(iceberg_class("SchemaParser").toJson(table.schema()))["fields"]:
         kind = _plain(column["type"])
         if kind is None:
             return None
@@ -99,8 +98,8 @@ def _plain(kind: Any) -> pa.DataType | None:
 
 def _whole(tasks: Any) -> bool:
     """Whether no row of the files that the tasks read is deleted."""
-    empty = then(method(f"{_ICEBERG}.FileScanTask", "deletes"), method("java.util.List", "isEmpty"))
-    return bool(tasks.stream().allMatch(predicate(empty)))
+    empty = then(method(f"{ICEBERG}.FileScanTask", "deletes"), method("java.util.List", "isEmpty"))
+    return bool(tasks.stream().allMatch(function(empty, "Predicate")))
 
 
 def _parts(session: SparkSession, table: Any, like: Any, group: FileGroup, tasks: Any) -> list[MergePart]:

@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from service.engine.iceberg.files import PathCollector
 from service.engine.iceberg.tables import load_table
-from service.engine.session.java import java_class
+from service.engine.session.java import iceberg_class
 from service.engine.session.rows import frame
 from service.engine.session.spark_types import SparkSession
 
-_ICEBERG = "org.apache.iceberg"
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -43,8 +42,8 @@ def compare(session: SparkSession, table: str, paths: Sequence[str]) -> OrphanFi
             "last_modified": pa.array([_LONG_AGO] * len(paths), pa.timestamp("us", tz="UTC")),
         }
     )
-    ignore = java_class(f"{_ICEBERG}.actions.DeleteOrphanFiles$PrefixMismatchMode").valueOf("IGNORE")
-    actions = java_class(f"{_ICEBERG}.spark.actions.SparkActions").get(session._jsparkSession)
+    ignore = iceberg_class("actions.DeleteOrphanFiles$PrefixMismatchMode").valueOf("IGNORE")
+    actions = iceberg_class("spark.actions.SparkActions").get(session._jsparkSession)
     action = actions.deleteOrphanFiles(iceberg).compareToFileList(frame(session, files)._jdf)
     action.olderThan(int(time() * 1000)).prefixMismatchMode(ignore).deleteWith(found.consumer).execute()
     return OrphanFiles(location, tuple(found.paths()))

@@ -10,7 +10,7 @@ from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.staging import readable, write_files
 from service.engine.jobs.repartition import RepartitionSource, RepartitionTarget, WrittenFiles, delete
 from service.engine.jobs.rewrite import OPEN_COST
-from service.engine.session.java import array, each, java_class, total
+from service.engine.session.java import ICEBERG, array, each, iceberg_class, java_class, total
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.tags import jobs_of, tagged
 from service.engine.sql import checksum
@@ -22,7 +22,6 @@ from service.engine.sql.transforms import KEY, keys
 from service.model.schema.derived import DerivedColumn, add_derived
 from service.model.schema.types import TableSchema
 
-_ICEBERG = "org.apache.iceberg"
 # A reader's share of a batch is no smaller; what goes to one writer is about so large.
 _SPLIT_BYTES, _WRITER_BYTES = 8 << 20, 24 << 20
 # A writer's share is cut in two only beyond this, so that a partition's rows mostly stay in one file.
@@ -125,11 +124,11 @@ def _checksums(
     if not recipe.validate:
         return None, None
     metadata = goal.table.operations().current()
-    schema = java_class(f"{_ICEBERG}.SchemaParser").toJson(metadata.schema())
-    spec = java_class(f"{_ICEBERG}.PartitionSpecParser").toJson(metadata.spec())
-    every = java_class(f"{_ICEBERG}.expressions.Expressions").alwaysTrue()
-    all_rows = java_class(f"{_ICEBERG}.expressions.ResidualEvaluator").unpartitioned(every)
-    task, no_deletes = java_class(f"{_ICEBERG}.BaseFileScanTask"), array(f"{_ICEBERG}.DeleteFile")
+    schema = iceberg_class("SchemaParser").toJson(metadata.schema())
+    spec = iceberg_class("PartitionSpecParser").toJson(metadata.spec())
+    every = iceberg_class("expressions.Expressions").alwaysTrue()
+    all_rows = iceberg_class("expressions.ResidualEvaluator").unpartitioned(every)
+    task, no_deletes = iceberg_class("BaseFileScanTask"), array(f"{ICEBERG}.DeleteFile")
     tasks = [task(file, no_deletes, schema, spec, all_rows) for file in each(files)]
     counted = checksum.aggregates(recipe.source.fields)
     with (

@@ -9,12 +9,10 @@ from service.engine.iceberg.layout import Layout, LayoutBasis, with_layout
 from service.engine.iceberg.replace import Evolution, FileReplacement, replace_files
 from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag
 from service.engine.iceberg.tables import current, writing_to
-from service.engine.session.java import each, java_class, string_list
+from service.engine.session.java import each, iceberg_class, java_class, string_list
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql.checksum import Checksum
 from service.errors import RowCountMismatch
-
-_ICEBERG = "org.apache.iceberg"
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ def commit(
     appended = _appended_since(base, source.snapshot_id)
     if appended is None or (appended and not what.appends_may_stay):
         raise FilesChanged("others changed the table in the meantime")
-    new = java_class(f"{_ICEBERG}.util.DataFileSet").create()
+    new = iceberg_class("util.DataFileSet").create()
     for one in what.done:
         new.addAll(one.handle)
     replacement = FileReplacement(

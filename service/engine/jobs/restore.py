@@ -15,7 +15,7 @@ from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
 from service.engine.iceberg.tables import as_if, current
-from service.engine.session.java import each, java_class
+from service.engine.session.java import each, iceberg_class
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql.derived import fill
 from service.engine.sql.past import under
@@ -24,7 +24,6 @@ from service.errors import CommitConflict, RowCountMismatch
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.derived import DerivedColumn
 
-_ICEBERG = "org.apache.iceberg"
 # Rows of a partition come together before they are written, so that few files come of many; sorting takes disk, not
 # heap, however many partitions there are.
 _OPTIONS = {"distribution-mode": "hash", "fanout-enabled": "false"}
@@ -161,11 +160,11 @@ def _written(session: SparkSession, iceberg: Any, job: RestoreJob) -> StagedFile
 
 def _void(iceberg: Any, snapshot_id: int, gone: frozenset[str]) -> Any:
     """The delete files of a state that concern no data file but those that go."""
-    found, io = java_class(f"{_ICEBERG}.util.DeleteFileSet").create(), iceberg.io()
+    found, io = iceberg_class("util.DeleteFileSet").create(), iceberg.io()
     for manifest in each(iceberg.snapshot(snapshot_id).deleteManifests(io)):
-        reader = java_class(f"{_ICEBERG}.ManifestFiles").readDeleteManifest(manifest, io, iceberg.specs())
+        reader = iceberg_class("ManifestFiles").readDeleteManifest(manifest, io, iceberg.specs())
         try:
-            found.addAll(java_class(f"{_ICEBERG}.util.DeleteFileSet").of(reader))
+            found.addAll(iceberg_class("util.DeleteFileSet").of(reader))
         finally:
             reader.close()
     if not found.isEmpty():

@@ -10,11 +10,10 @@ from service.engine.iceberg.join import can_join, joined_files
 from service.engine.iceberg.staging import readable, write_files
 from service.engine.iceberg.tables import writing_to
 from service.engine.jobs.arrow_merge import merged
-from service.engine.session.java import construct_hidden, each, java_class
+from service.engine.session.java import ICEBERG, construct_hidden, each, iceberg_class, java_class
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.tags import tagged
 
-_ICEBERG = "org.apache.iceberg"
 # Opening a file costs about as much as reading so many bytes of one.
 OPEN_COST = 64 * 1024
 # Parts of one file are no smaller: each has a row group of its own.
@@ -121,12 +120,12 @@ def _sorted(session: SparkSession, table: Any, group: FileGroup, how: RewriteOpt
     if how.strategy == "zorder":
         runner, order = "SparkZOrderFileRewriteRunner", java_class("java.util.ArrayList")(list(how.sort_by))
     else:
-        runner, builder = "SparkSortFileRewriteRunner", java_class(f"{_ICEBERG}.SortOrder").builderFor(table.schema())
+        runner, builder = "SparkSortFileRewriteRunner", iceberg_class("SortOrder").builderFor(table.schema())
         for column in how.sort_by:
             builder = builder.asc(column)
         order = builder.build()
     # Not public: only a whole action is, which commits by itself.
-    made = construct_hidden(f"{_ICEBERG}.spark.actions.{runner}", session._jsparkSession, table, order)
+    made = construct_hidden(f"{ICEBERG}.spark.actions.{runner}", session._jsparkSession, table, order)
     made.init({})
     with _codec(session, how.compression):
         return made.rewrite(group.handle)

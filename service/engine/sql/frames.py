@@ -4,7 +4,7 @@ import uuid as uuids
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from service.engine.session.java import java_class
+from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql.sql import run
 
@@ -27,9 +27,7 @@ def over(
     values: Mapping[str, str | int | bool],
 ) -> DataFrame:
     """The result of a statement over the rows; `text` is given their name in it."""
-    from pyspark.sql import DataFrame
-
     with named(session, rows) as name:
         plan = run(session, text(name), values)._jdf.queryExecution().analyzed()
-    # A writer would resolve the names in the statement's own plan again.
-    return DataFrame(java_class("org.apache.spark.sql.classic.Dataset").ofRows(session._jsparkSession, plan), session)
+    # A writer would resolve the names in the statement's own plan again, and the name is gone.
+    return planned(session, plan)

@@ -8,18 +8,16 @@ from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.iceberg.staging import readable
 from service.engine.iceberg.tables import as_if, current
-from service.engine.session.java import each, java_class
+from service.engine.session.java import each, iceberg_class
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql.sql import identifier
 from service.model.names import RESERVED_COLUMN_PREFIX
-
-_ICEBERG = "org.apache.iceberg"
 
 
 def under(iceberg: Any, schema_id: int) -> Any:
     """The table with columns that it has or had, for reading its files. What a file lacks is null, required or not."""
     metadata = iceberg.operations().current()
-    parser = java_class(f"{_ICEBERG}.SchemaParser")
+    parser = iceberg_class("SchemaParser")
     schemas = {int(one.schemaId()): json.loads(parser.toJson(one)) for one in each(metadata.schemas())}
     every = parser.fromJson(json.dumps(loosened(schemas, schema_id)))
     then = metadata.buildFrom(metadata).setCurrentSchema(every, metadata.lastColumnId()).build()

@@ -105,16 +105,13 @@ def framed(
 
 @contextmanager
 def _views(session: SparkSession, views: Sequence[TableView], pinned: Mapping[Place, PinnedTable]) -> Iterator[None]:
-    from pyspark.sql import DataFrame
 
     made = []
     try:
         for view in views:
             found = pinned.get((view.spark_name, view.snapshot_id))
-            if found:
-                table = DataFrame(found.frame, session)
-            else:
-                table = session.sql(f"SELECT * FROM {at_snapshot(view.spark_name, view.snapshot_id)}")
+            text = f"SELECT * FROM {at_snapshot(view.spark_name, view.snapshot_id)}"
+            table = found.frame if found else session.sql(text)
             if has_uuid(view.schema) or view.schema.hidden:
                 table = table.selectExpr(*_opaque(view.schema))
             table.createOrReplaceTempView(identifier(view.name))
