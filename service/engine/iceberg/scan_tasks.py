@@ -1,4 +1,4 @@
-"""The tasks that read some files of a snapshot: found in the JVM, however many files there are."""
+"""The tasks that read some files of a snapshot. They stay in the JVM, because there may be many."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from service.engine.session.java import (
 
 @dataclass(frozen=True)
 class SnapshotFiles:
-    """Data files, as a snapshot that holds them has them."""
+    """Data files, and a snapshot that has them."""
 
     snapshot_id: int
     paths: frozenset[str]
@@ -29,11 +29,10 @@ NO_FILES = SnapshotFiles(0, frozenset())
 
 
 def tasks(iceberg: Any, snapshot_id: int, paths: Iterable[str] | None = None) -> Any:
-    """A Java list of the tasks that read these files whole, or all files of the snapshot."""
+    """A Java list of the tasks that read these files of a snapshot, or all its files; one task reads a whole file."""
     planned = iceberg.newScan().useSnapshot(snapshot_id).planFiles()
     try:
-        lists = iceberg_class("relocated.com.google.common.collect.Lists")
-        found = lists.newArrayList(planned.iterator())
+        found = iceberg_class("relocated.com.google.common.collect.Lists").newArrayList(planned.iterator())
     finally:
         planned.close()
     if paths is None:
@@ -44,14 +43,13 @@ def tasks(iceberg: Any, snapshot_id: int, paths: Iterable[str] | None = None) ->
 
 
 def by_location(tasks: Any) -> Any:
-    """A Java map of the locations of the files that tasks read to the tasks."""
+    """A Java map from the location of each task's file to the task."""
     identity = java_class("java.util.function.Function").identity()
-    to_map = java_class("java.util.stream.Collectors").toMap(function(_location()), identity)
-    return tasks.stream().collect(to_map)
+    return tasks.stream().collect(java_class("java.util.stream.Collectors").toMap(function(_location()), identity))
 
 
 def files_of(tasks: Any) -> Any:
-    """The data files that a Java list of tasks reads, as a set of Iceberg's."""
+    """The data files that a Java list of tasks reads, as Iceberg's set."""
     return iceberg_class("util.DataFileSet").of(collected(mapped(tasks, file_of_task())))
 
 

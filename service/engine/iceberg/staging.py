@@ -1,17 +1,18 @@
-"""Files of a table that Spark reads by their scan tasks, or writes without committing them.
+"""Have Spark read chosen files of a table, or write files without committing them.
 
-Both go through the catalog that Iceberg's own compaction uses: names in it stand for tasks to read, or for a write
-that leaves its files for someone else to commit.
+Both use the catalog of Iceberg's own compaction. A name in it stands for the scan tasks to read, or for a write that
+leaves the commit to its caller.
 """
 
 import uuid as uuids
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from service.engine.iceberg.scan_tasks import SnapshotFiles, tasks
 from service.engine.session.java import each, iceberg_class
-from service.engine.session.spark_types import SparkSession
+from service.engine.session.spark_types import DataFrame
 from service.engine.sql.ranges import ranged
 from service.model.schema.ranges import RANGES_PROPERTY
 
@@ -20,12 +21,12 @@ _CATALOG = "default_rewrite_catalog"
 
 @dataclass(frozen=True)
 class StagedFiles:
-    """Data files that are written and that no snapshot holds yet."""
+    """Data files that were written and belong to no snapshot yet."""
 
     io: Any
     files: tuple[Any, ...]
     ranges: str = ""
-    """The ranges that the table was split by when they were written, as its property has them."""
+    """The table's property with the ranges that split it, as it was when they were written."""
 
     @property
     def paths(self) -> list[str]:
@@ -36,32 +37,37 @@ class StagedFiles:
         return sum(int(file.recordCount()) for file in self.files)
 
     def discard(self) -> None:
-        """Delete the files; only if certainly no snapshot holds them."""
+        """Delete the files; only if it is certain that no snapshot has them."""
         for path in self.paths:
             self.io.deleteFile(path)
 
 
 @contextmanager
-def readable(iceberg: Any, tasks: Any) -> Iterator[str]:
-    """A table in SQL during the block: the rows of some scan tasks, and nothing else."""
+def readable(iceberg: Any, scan_tasks: Any) -> Iterator[str]:
+    """A name in SQL, for the block, for the rows that the scan tasks read."""
     task_sets = iceberg_class("spark.ScanTaskSetManager").get()
     with _named(iceberg) as name:
-        task_sets.stageTasks(iceberg, name, tasks)
+        task_sets.stageTasks(iceberg, name, scan_tasks)
         try:
             yield f"{_CATALOG}.`{name}`"
         finally:
             task_sets.removeTasks(iceberg, name)
 
 
-def write_files(iceberg: Any, rows: Any, options: Mapping[str, str]) -> Any:
-    """Write the rows of the JVM's frame, whose columns are the table's, into data files: a Java set of them.
+def readable_files(iceberg: Any, files: SnapshotFiles) -> AbstractContextManager[str]:
+    """A name in SQL, for the block, for the rows of some files of a snapshot."""
+    return readable(iceberg, tasks(iceberg, files.snapshot_id, files.paths))
+
+
+def write_files(iceberg: Any, rows: DataFrame, options: Mapping[str, str]) -> Any:
+    """Write rows, whose columns are the table's, into data files, and return these as a Java set.
 
     `options` are Iceberg's write options.
     """
     writes = iceberg_class("spark.FileRewriteCoordinator").get()
     with _named(iceberg) as name:
         try:
-            writer = rows.writeTo(f"{_CATALOG}.`{name}`")
+            writer = rows._jdf.writeTo(f"{_CATALOG}.`{name}`")
             for option, value in options.items():
                 writer = writer.option(option, value)
             writer.append()
@@ -70,16 +76,16 @@ def write_files(iceberg: Any, rows: Any, options: Mapping[str, str]) -> Any:
             writes.clearRewrite(iceberg, name)
 
 
-def stage_rows(session: SparkSession, iceberg: Any, rows: Any, options: Mapping[str, str] | None = None) -> StagedFiles:
-    """The same, with each row's range if the table is split by ranges."""
+def stage_rows(iceberg: Any, rows: DataFrame, options: Mapping[str, str] | None = None) -> StagedFiles:
+    """Write rows as `write_files` does, with each row's range if the table is split by ranges."""
     ranges = str(iceberg.properties().get(RANGES_PROPERTY) or "")
-    files = write_files(iceberg, ranged(session, iceberg, ranges, rows), options or {})
+    files = write_files(iceberg, ranged(iceberg, ranges, rows), options or {})
     return StagedFiles(iceberg.io(), tuple(each(files)), ranges)
 
 
 @contextmanager
 def _named(iceberg: Any) -> Iterator[str]:
-    """A name for the table in that catalog."""
+    """A name for the table in the catalog, for the block."""
     name = uuids.uuid4().hex
     tables = iceberg_class("spark.SparkTableCache").get()
     tables.add(name, iceberg)

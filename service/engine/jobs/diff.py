@@ -1,13 +1,12 @@
-"""How two states of a table differ, row by row: the rows of files that only one of them holds, compared."""
+"""How two states of a table differ, row by row: compares the rows of files that only one of them has."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.scan_tasks import SnapshotFiles
-from service.engine.iceberg.staging import readable
+from service.engine.iceberg.staging import readable_files
 from service.engine.iceberg.tables import current
 from service.engine.session.rows import collect, json_rows
 from service.engine.session.spark_types import DataFrame, SparkSession
@@ -21,12 +20,12 @@ Kind = Literal["inserted", "deleted", "updated"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared, under which columns, and which page of the difference is wanted."""
+    """What to compare, by which columns, and which page of the differences to return."""
 
     table: str
     before: SnapshotFiles
     after: SnapshotFiles
-    """On both sides, those that the other does not hold in the same way."""
+    """On both sides, only the files that the other side does not have, or has with other delete files."""
     schema_id: int
     schema: TableSchema
     keys: tuple[str, ...]
@@ -36,7 +35,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RowChange:
-    """One row's difference; a side without the row is None."""
+    """How one row differs; None for a side that does not have it."""
 
     kind: Kind
     before: dict[str, Any] | None
@@ -54,21 +53,21 @@ class DiffResult:
 
 
 def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
-    """Count the rows that differ, and return a page of them, in an order that never changes."""
+    """Count the rows that differ, and return a page of them, in a stable order."""
     from pyspark import StorageLevel
 
     with _net(session, comparison) as net:
         if net is None:
             return DiffResult()
         if comparison.limit:
-            # Both the page and the counts are made of it.
+            # Both the page and the counts read it.
             net.persist(StorageLevel.DISK_ONLY)
         try:
-            with named(session, net) as view:
+            with named(net) as view:
                 [row] = session.sql(diff_sql.counts(view, comparison.schema, comparison.keys)).collect()
                 inserted, deleted, updated = (int(number or 0) for number in row)
-                some = comparison.limit and comparison.offset < inserted + deleted + updated
-                return DiffResult(inserted, deleted, updated, _page(session, view, comparison) if some else ())
+                has_page = comparison.limit and comparison.offset < inserted + deleted + updated
+                return DiffResult(inserted, deleted, updated, _page(session, view, comparison) if has_page else ())
         finally:
             if comparison.limit:
                 net.unpersist()
@@ -76,17 +75,14 @@ def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
 
 @contextmanager
 def _net(session: SparkSession, comparison: Comparison) -> Iterator[DataFrame | None]:
-    """Each content that one side has more often, and how much more often; None if both hold the same."""
+    """Each row content that one side has more often, and how much more often; None if no file differs."""
     sides = [(state, sign) for state, sign in ((comparison.before, -1), (comparison.after, 1)) if state.paths]
     if not sides:
         yield None
         return
     iceberg = under(current(session, comparison.table), comparison.schema_id)
     with ExitStack() as stack:
-        sources = [
-            (stack.enter_context(readable(iceberg, scan_tasks.tasks(iceberg, state.snapshot_id, state.paths))), sign)
-            for state, sign in sides
-        ]
+        sources = [(stack.enter_context(readable_files(iceberg, state)), sign) for state, sign in sides]
         yield session.sql(diff_sql.net(sources, comparison.schema))
 
 

@@ -61,11 +61,13 @@ def followed(one: DerivedColumn, was: Mapping[str, str], becomes: Mapping[str, s
     return f"element_at(transform(array({row}), {_ROW} -> {choice}), 1)"
 
 
-def fill(session: SparkSession, rows: DataFrame, derived: Sequence[DerivedColumn]) -> DataFrame:
+def fill(rows: DataFrame, derived: Sequence[DerivedColumn]) -> DataFrame:
     """The rows, with every derived column that is null computed.
 
     The frame has every column of the table by its name. Derived columns that it lacks are added at the end.
     """
+    if not derived:
+        return rows
     parameters = Parameters()
     there = set(rows.columns)
     values = {
@@ -73,7 +75,7 @@ def fill(session: SparkSession, rows: DataFrame, derived: Sequence[DerivedColumn
     }
     columns = [*rows.columns, *(name for name in values if name not in there)]
     listed = ", ".join(f"{values.get(name, identifier(name))} AS {identifier(name)}" for name in columns)
-    return over(session, rows, lambda name: f"SELECT {listed} FROM {name}", parameters.values)
+    return over(rows, lambda name: f"SELECT {listed} FROM {name}", parameters.values)
 
 
 def typed(session: SparkSession, schema: TableSchema, derived: Sequence[DerivedColumn]) -> tuple[DerivedColumn, ...]:
