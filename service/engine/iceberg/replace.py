@@ -1,8 +1,8 @@
-"""The commit that puts data files in the place of others: of edits, restores, compactions and repartitions."""
+"""The commit that replaces data files: for edits, restores, compactions and repartitions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
@@ -14,25 +14,16 @@ from service.errors import RowCountMismatch
 from service.model.names import BATCH_PROPERTY
 
 
-class RowCheck(Protocol):
-    """What a snapshot that replaces files must be verified against."""
-
-    def verify(self, snapshot: Any) -> None:
-        """Raise if the snapshot to be does not have the rows that it should."""
-
-
 @dataclass(frozen=True)
 class EditedRows:
-    """The rows of an edit's files, before and after."""
+    """How many rows an edit's files have: `held` in the old files, `listed` by their metadata, which also counts rows
+    deleted by delete files, and `written` in the new files."""
 
     held: int
-    """In the old files."""
     listed: int
-    """In the old files, as the metadata has them: delete files may say that some of them are gone."""
     deleted: int
     inserted: int
     written: int
-    """In the new files."""
 
     def verify(self, snapshot: Any) -> None:
         if self.written != self.held - self.deleted + self.inserted:
@@ -43,19 +34,16 @@ class EditedRows:
             raise self._mismatch(removed, added)
 
     def _mismatch(self, before: int, after: int) -> RowCountMismatch:
-        what = (
-            f"the files of this edit, of {before} rows, of which {self.deleted} go and to which {self.inserted} come,"
-        )
+        what = f"the files of this edit, with {before} rows, {self.deleted} deleted and {self.inserted} inserted,"
         return RowCountMismatch(what, before - self.deleted + self.inserted, after)
 
 
 @dataclass(frozen=True)
 class Evolution:
-    """Metadata with other columns or another partitioning, which is committed with the files."""
+    """Metadata with other columns or partitioning, to commit with the files, and the basis it was made for."""
 
     metadata: Any
     basis: LayoutBasis
-    """What the metadata was made for."""
 
 
 EVERY_FILE = object()
@@ -63,25 +51,25 @@ EVERY_FILE = object()
 
 @dataclass(frozen=True)
 class FileReplacement:
-    """Which data files a commit takes out of a table, which it puts in, and what must be true of it."""
+    """The data files that a commit removes and adds, and its conditions."""
 
     batch: str
-    """Stamped on the snapshot."""
     based_on: int | None
-    """The snapshot that the old files were read at. The commit is refused if they were changed since."""
+    """The snapshot at which the old files were read. The commit is refused if they changed since."""
     old: Any = None
-    """The files that go, as a Java set; EVERY_FILE; or None if files only come."""
+    """The files to remove, as a Java set; or EVERY_FILE; or None."""
     new: Iterable[Any] = ()
-    """The files that come: a Java set, or several files."""
-    rows: RowCheck | None = None
+    """The files to add: a Java set, or several files."""
+    check_rows: Callable[[Any], object] = lambda snapshot: None
+    """Raises if the new snapshot, before it is committed, does not have the expected rows."""
     void_deletes: Any = None
-    """The delete files, as a Java set, that concern no file but those that go."""
+    """The delete files, as a Java set, that only apply to removed files."""
     sequence_number: int | None = None
-    """The new files' age, so that deletes committed since `based_on` concern their rows, too."""
+    """The new files' age, so that deletes committed since `based_on` also apply to their rows."""
     keeps_rows: bool = False
-    """Whether the new files hold the rows of the old ones; such a commit goes with any append."""
+    """Whether the new files have the rows of the old ones; then concurrent appends do not conflict."""
     in_parallel: bool = False
-    """Whether Iceberg reads manifests on several threads, which pays only if there are many of them."""
+    """Whether Iceberg reads manifests on several threads, which only pays if there are many."""
     summary: Mapping[str, str] = field(default_factory=dict)
     tag: Tag | None = None
     evolution: Evolution | None = None
@@ -96,8 +84,8 @@ def replace_files(
 ) -> int:
     """Make the replacement in one commit, and return its snapshot's id.
 
-    `clean_up` is called if certainly no snapshot holds the new files. Raises FilesChanged if old files are gone or had
-    rows deleted since, and what `what.rows` and the gate raise; then nothing was changed.
+    `clean_up` is called if it is certain that no snapshot has the new files. Raises FilesChanged if old files were
+    removed or had rows deleted since, and what `check_rows` and the gate raise; then nothing was changed.
     """
     operations, evolution = iceberg.operations(), what.evolution
     table = iceberg if evolution is None else _evolved(iceberg, evolution)
@@ -108,8 +96,7 @@ def replace_files(
     def before_swap(snapshot: Any) -> None:
         if evolution is not None:
             evolution.basis.check(operations.current())
-        if what.rows is not None:
-            what.rows.verify(snapshot)
+        what.check_rows(snapshot)
         gate()
 
     try:
@@ -130,7 +117,7 @@ def append_files(iceberg: Any, files: Iterable[Any], batch: str) -> Any:
 
 
 def _evolved(iceberg: Any, evolution: Evolution) -> Any:
-    """The table with other metadata that only a commit of ours sees, in a transaction that never ends."""
+    """The table with other metadata, in a transaction that is never committed, for an update to be built on."""
     name = str(iceberg.name())
     transaction = iceberg_class("Transactions").newTransaction(name, iceberg.operations())
     inside = transaction.table().operations()

@@ -188,7 +188,7 @@ def publish(found: FoundEdit, batch: str, counts: Mapping[str, int], gate: Gate,
         base.snapshot_id,
         old,
         staged.files,
-        EditedRows(held, listed, 0 if updates else rows.hits, inserted, staged.records),
+        EditedRows(held, listed, 0 if updates else rows.hits, inserted, staged.records).verify,
         summary=summary,
         tag=tag,
     )

@@ -1,4 +1,4 @@
-"""The job that compares the files in a table's folder with what the table's metadata refers to."""
+"""The job that compares the files in a table's folder with the files in the table's metadata."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class OrphanFiles:
-    """Files that nothing refers to in the metadata that a file holds."""
+    """Files that no part of a metadata file refers to."""
 
     metadata_location: str
     unreferenced: tuple[str, ...]
 
 
 def compare(session: SparkSession, table: str, paths: Sequence[str]) -> OrphanFiles:
-    """Which of the files no snapshot, manifest, metadata or statistics of the table refers to; none is deleted.
+    """The files that no snapshot, manifest, metadata or statistics of the table refers to. Deletes nothing.
 
-    Iceberg's own action finds them among the full paths that it is given. It could list folders itself, but skips
-    hidden files and reports neither sizes nor ages. A path that differs only in the name of its storage is kept.
+    Iceberg's own action finds them among the given full paths. It could list folders itself, but it skips hidden files
+    and reports neither sizes nor ages. A path that differs only in its scheme or authority is kept.
     """
     iceberg = load_table(session, table)
     location = str(iceberg.operations().current().metadataFileLocation())
@@ -38,7 +38,7 @@ def compare(session: SparkSession, table: str, paths: Sequence[str]) -> OrphanFi
     files = pa.table(
         {
             "file_path": pa.array(paths, pa.string()),
-            # The caller has looked at their age.
+            # The caller has checked their age.
             "last_modified": pa.array([_LONG_AGO] * len(paths), pa.timestamp("us", tz="UTC")),
         }
     )

@@ -7,6 +7,7 @@ written to new files, which also makes the old delete files unnecessary.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from service.engine.iceberg import scan_tasks
@@ -96,8 +97,7 @@ def restore(session: SparkSession, job: RestoreJob) -> int:
     target = CommitTarget(session, job.table, job.uuid, job.schema_id)
     iceberg = target.load()
     head = iceberg.currentSnapshot()
-    rows = _RestoredRows(session, iceberg, difference)
-    rows.check_parent(None if head is None else head.snapshotId())
+    _check_parent(difference, None if head is None else head.snapshotId())
     staged = _written(session, iceberg, job)
     old = void = None
     if difference.current_id is not None:
@@ -108,7 +108,7 @@ def restore(session: SparkSession, job: RestoreJob) -> int:
         difference.current_id,
         old,
         staged.files,
-        rows,
+        partial(_check_rows, session, iceberg, difference),
         void_deletes=void,
         in_parallel=True,
         summary=job.summary,
@@ -117,27 +117,21 @@ def restore(session: SparkSession, job: RestoreJob) -> int:
     return replace_files(target, iceberg, what, job.gate, staged.discard)
 
 
-@dataclass(frozen=True)
-class _RestoredRows:
-    """Checks that the restored table has as many rows as the backup, and directly follows the compared state."""
+def _check_parent(difference: RestoreDifference, snapshot_id: int | None) -> None:
+    if snapshot_id != difference.current_id:
+        raise CommitConflict("another writer changed the table in the meantime; send the request again")
 
-    session: SparkSession
-    iceberg: Any
-    difference: RestoreDifference
 
-    def check_parent(self, snapshot_id: int | None) -> None:
-        if snapshot_id != self.difference.current_id:
-            raise CommitConflict("another writer changed the table in the meantime; send the request again")
-
-    def verify(self, snapshot: Any) -> None:
-        self.check_parent(snapshot.parentId())
-        rows = _live_rows(self.iceberg, snapshot)
-        if rows is None:
-            base = self.iceberg.operations().current()
-            to_be = base.buildFrom(base).setBranchSnapshot(snapshot, "main").build()
-            rows = _count(self.session, as_if(self.iceberg, to_be), snapshot.snapshotId())
-        if rows != self.difference.rows_after:
-            raise RowCountMismatch("the restored table", self.difference.rows_after, rows)
+def _check_rows(session: SparkSession, iceberg: Any, difference: RestoreDifference, snapshot: Any) -> None:
+    """Check that a snapshot directly follows the compared state, and has as many rows as the backup."""
+    _check_parent(difference, snapshot.parentId())
+    rows = _live_rows(iceberg, snapshot)
+    if rows is None:
+        base = iceberg.operations().current()
+        new = base.buildFrom(base).setBranchSnapshot(snapshot, "main").build()
+        rows = _count(session, as_if(iceberg, new), snapshot.snapshotId())
+    if rows != difference.rows_after:
+        raise RowCountMismatch("the restored table", difference.rows_after, rows)
 
 
 def _written(session: SparkSession, iceberg: Any, job: RestoreJob) -> StagedFiles:

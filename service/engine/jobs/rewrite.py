@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.engine.iceberg.compaction import FileGroup, PlannedGroups, RewriteOptions, RewrittenGroup
-from service.engine.iceberg.join import can_join, joined_files
 from service.engine.iceberg.staging import readable, write_files
 from service.engine.iceberg.tables import writing_to
-from service.engine.jobs.arrow_merge import merged
+from service.engine.jobs.arrow_merge import can_join, joined_files, merged
 from service.engine.session.java import ICEBERG, construct_hidden, each, iceberg_class, java_class
 from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import DataFrame, SparkSession

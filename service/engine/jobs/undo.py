@@ -186,7 +186,7 @@ class FoundUndo:
         listed = base.rows_in(found.files)
         held = listed if live is None else live + base.rows_in(whole)
         rows = EditedRows(held, listed, found.removed, found.restored, staged.records)
-        what = FileReplacement(batch, base.snapshot_id, old, staged.files, rows, summary=summary, tag=tag)
+        what = FileReplacement(batch, base.snapshot_id, old, staged.files, rows.verify, summary=summary, tag=tag)
         return replace_files(self._target, self._iceberg, what, gate, staged.discard)
 
     def changed(self, numbered: Iterable[tuple[int, ChangedRows]], rows: str, how: str) -> list[int]:
