@@ -73,7 +73,8 @@ def spec_fields(
     fields = []
     last_id = max(last_id, _FIRST_ID - 1)
     for one in partition:
-        source, transform = sources[one.field], _transform(one)
+        source = sources[one.field]
+        transform = f"{one.transform}[{one.param}]" if one.transform in PARAMS else one.transform
         number = ids.get((source, transform))
         if number is None:
             number = last_id = last_id + 1
@@ -87,7 +88,3 @@ def _iceberg_type(kind: ColumnType) -> Any:
         return iceberg_class("types.Types").fromPrimitiveString(str(kind).replace("integer", "int"))
     ddl = java_class("org.apache.spark.sql.types.DataType").fromDDL(spark_type(kind))
     return iceberg_class("spark.SparkSchemaUtil").convert(ddl)
-
-
-def _transform(one: PartitionField) -> str:
-    return f"{one.transform}[{one.param}]" if one.transform in PARAMS else one.transform

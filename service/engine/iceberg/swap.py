@@ -7,6 +7,7 @@ import uuid as uuids
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -147,7 +148,7 @@ def swap(
             continue
         # Only a merge, or an earlier attempt, leaves a manifest that the snapshot does not have.
         if tries > 1 or snapshot.summary().get("manifests-replaced") != "0":
-            _delete_unused_manifests(update, snapshot, io)
+            _try_to_delete(partial(_delete_unused_manifests, update, snapshot, io))
         return int(snapshot.snapshotId())
 
 
@@ -192,17 +193,17 @@ def _apply(target: CommitTarget, update: Any) -> Any:
 
 def _delete_written(update: Any, clean_up: Callable[[], object]) -> None:
     """Delete everything that was written for a commit that certainly did not happen."""
-    for delete in (lambda: call_hidden(_PRODUCER, "cleanAll", update), clean_up):
-        try:
-            delete()
-        except Exception as e:
-            log.warning("files that were not committed could not be deleted: %s", e)
+    _try_to_delete(partial(call_hidden, _PRODUCER, "cleanAll", update))
+    _try_to_delete(clean_up)
+
+
+def _try_to_delete(delete: Callable[[], object]) -> None:
+    try:
+        delete()
+    except Exception as e:
+        log.warning("files of a commit that no snapshot has could not be deleted: %s", e)
 
 
 def _delete_unused_manifests(update: Any, snapshot: Any, io: Any) -> None:
-    """Delete the manifests of a commit that its snapshot does not have."""
-    try:
-        kept = java_class("java.util.HashSet")(snapshot.allManifests(io))
-        call_hidden(_PRODUCER, "cleanUncommitted", update, ("java.util.Set", kept))
-    except Exception as e:
-        log.warning("manifests that snapshot %s does not have could not be deleted: %s", snapshot.snapshotId(), e)
+    kept = java_class("java.util.HashSet")(snapshot.allManifests(io))
+    call_hidden(_PRODUCER, "cleanUncommitted", update, ("java.util.Set", kept))

@@ -17,8 +17,7 @@ from service.engine.session.tags import jobs_of, tagged
 from service.engine.sql import checksum
 from service.engine.sql.checksum import Checksum
 from service.engine.sql.derived import computed
-from service.engine.sql.frames import named, over
-from service.engine.sql.sql import Parameters, identifier
+from service.engine.sql.sql import Parameters, identifier, named, over
 from service.engine.sql.transforms import KEY, keys
 from service.model.schema.derived import DerivedColumn, add_derived
 from service.model.schema.types import TableSchema

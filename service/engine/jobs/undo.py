@@ -22,9 +22,8 @@ from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import diff_sql
 from service.engine.sql.content import comparable, same
 from service.engine.sql.derived import fill
-from service.engine.sql.frames import named
 from service.engine.sql.past import nulls_in, under
-from service.engine.sql.sql import identifier
+from service.engine.sql.sql import identifier, named
 from service.model.schema.derived import DerivedColumn
 from service.model.schema.types import TableSchema
 

@@ -104,10 +104,8 @@ def mapped(items: Any, *steps: Any) -> Any:
 
 
 def lines(items: Any, *steps: Any) -> list[str]:
-    """The values that the steps return for each item of a Java list, as text without line breaks, in order."""
-    texts = mapped(items, *steps, method("java.lang.Object", "toString"))
-    joined = str(texts.collect(java_class("java.util.stream.Collectors").joining("\n")))
-    return joined.split("\n") if joined else []
+    """The values that the steps return for each item of a Java list, as text, in order."""
+    return strings(collected(mapped(items, *steps, method("java.lang.Object", "toString"))))
 
 
 def total(items: Any, *steps: Any) -> int:

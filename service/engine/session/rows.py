@@ -4,6 +4,7 @@ import base64
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from math import isfinite
 from typing import Any
@@ -169,7 +170,7 @@ def _times(array: pa.Array) -> list[Any]:
     else:
         # The numbers count from 1970 in UTC, whatever the time zone of the type.
         zone = "Z" if array.type.tz else ""
-        counted, make = pa.int64(), _moment_utc if zone else _moment
+        counted, make = pa.int64(), partial(_moment, _EPOCH_UTC if zone else _EPOCH)
         array = array.cast(pa.int64()).cast(pa.timestamp(array.type.unit)).cast(pa.timestamp("us"), safe=False)
     counts = array.cast(counted).to_pylist()
     try:
@@ -184,12 +185,8 @@ def _day(number: int) -> date:
     return date.fromordinal(number + _EPOCH_DAY)
 
 
-def _moment(number: int) -> datetime:
-    return _EPOCH + timedelta(0, 0, number)
-
-
-def _moment_utc(number: int) -> datetime:
-    return _EPOCH_UTC + timedelta(0, 0, number)
+def _moment(epoch: datetime, number: int) -> datetime:
+    return epoch + timedelta(0, 0, number)
 
 
 def _or_text(make: Callable[[int], date], number: int, text: str) -> date | str:

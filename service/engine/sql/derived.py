@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
 from service.engine.sql.content import same
-from service.engine.sql.frames import over
-from service.engine.sql.sql import TYPES, Parameters, expression, fitted, identifier, run, spark_type
+from service.engine.sql.sql import TYPES, Parameters, expression, fitted, identifier, over, run, spark_type
 from service.errors import InvalidRequest
 from service.model.expressions.kinds import UUID
 from service.model.expressions.tree import rebind

@@ -3,8 +3,7 @@
 from typing import Any
 
 from service.engine.session.spark_types import DataFrame
-from service.engine.sql.frames import over
-from service.engine.sql.sql import Parameters, identifier, literal
+from service.engine.sql.sql import Parameters, identifier, literal, over
 from service.model.schema.ranges import RANGE_FIELD, Ranges, parse_ranges
 
 

@@ -2,12 +2,15 @@
 
 import json
 import math
-from collections.abc import Mapping
+import uuid as uuids
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 from service.engine.session.java import java_class
+from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.model.expressions.functions import FUNCTIONS
 from service.model.expressions.kinds import BINARY, DOUBLE, STRING, UUID, family
@@ -89,6 +92,25 @@ def run(session: SparkSession, text: str, values: Mapping[str, str | int | bool]
     mapper = java_class("com.fasterxml.jackson.databind.ObjectMapper")()
     arguments = mapper.readValue(json.dumps(values), java_class("java.util.HashMap")._java_lang_class)
     return DataFrame(session._jsparkSession.sql(text, arguments), session)
+
+
+@contextmanager
+def named(rows: DataFrame) -> Iterator[str]:
+    """A name for the rows in SQL, for the block."""
+    name = f"_firn_{uuids.uuid4().hex}"
+    rows.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        rows.sparkSession.catalog.dropTempView(name)
+
+
+def over(rows: DataFrame, text: Callable[[str], str], values: Mapping[str, str | int | bool]) -> DataFrame:
+    """The result of a statement over the rows; `text` is given their name in it."""
+    with named(rows) as name:
+        plan = run(rows.sparkSession, text(name), values)._jdf.queryExecution().analyzed()
+    # A writer would resolve the names in the statement's own plan again, and the name no longer exists.
+    return planned(rows.sparkSession, plan)
 
 
 def where(predicate: Predicate, parameters: Parameters) -> str:
