@@ -155,7 +155,10 @@ def find(
             counted = sql.hits_by_file(edit, which, source, want).on(session)
             rows = _by_file(base, counted, counted, edit.added)
         if not base.readable_by_id and base.snapshot_id is not None:
-            _check_newest(session, base)
+            # What was read is the table's newest state, so it must be the state that the edit is based on.
+            head = current(session, base.name).currentSnapshot()
+            if head is None or int(head.snapshotId()) != base.snapshot_id:
+                raise CommitConflict("another writer changed the table in the meantime; try again")
         yield FoundEdit(session, base, edit, _with_new_outside(session, edit, rows), source)
 
 
@@ -308,10 +311,3 @@ def _staged(found: FoundEdit, iceberg: Any, reading: Any) -> tuple[StagedFiles, 
 
 def count_rows(session: SparkSession, source: str) -> int:
     return int(session.sql(f"SELECT count(*) FROM {source}").collect()[0][0])
-
-
-def _check_newest(session: SparkSession, base: EditBase) -> None:
-    """Check that the table's newest state, which was read, is the state that the edit is based on."""
-    head = current(session, base.name).currentSnapshot()
-    if head is None or int(head.snapshotId()) != base.snapshot_id:
-        raise CommitConflict("another writer changed the table in the meantime; try again")

@@ -13,7 +13,6 @@ from service.engine.sql import sql
 from service.engine.sql.sql import Parameters, identifier, reference
 from service.model.filters.predicates import And, Compare, In, Predicate
 from service.model.query.model import (
-    Aggregate,
     Computed,
     Grouping,
     Query,
@@ -121,16 +120,14 @@ def _source(source: TableSource, pinned: Mapping[Place, PinnedTable]) -> str:
 
 def _grouped(query: Query, grouping: Grouping, source: str, parameters: Parameters) -> str:
     columns = [f"{_value(g, parameters)} AS {group_column(i)}" for i, g in enumerate(grouping.groups)]
-    columns += [f"{_aggregate(a, parameters)} AS {aggregate_column(i)}" for i, a in enumerate(grouping.aggregates)]
+    for i, a in enumerate(grouping.aggregates):
+        column = "*" if a.column is None else reference(a.column, parameters)
+        call = f"{_AGGREGATES.get(a.kind, a.kind)}({'DISTINCT ' if a.distinct else ''}{column})"
+        columns.append(f"{call} AS {aggregate_column(i)}")
     text = f"SELECT {', '.join(columns)} FROM {source} WHERE {sql.where(_selection(query.where), parameters)}"
     if grouping.groups:
         text += f" GROUP BY {', '.join(str(i + 1) for i in range(len(grouping.groups)))}"
     return f"({text})"
-
-
-def _aggregate(aggregate: Aggregate, parameters: Parameters) -> str:
-    column = "*" if aggregate.column is None else reference(aggregate.column, parameters)
-    return f"{_AGGREGATES.get(aggregate.kind, aggregate.kind)}({'DISTINCT ' if aggregate.distinct else ''}{column})"
 
 
 def _sort(sort: Sort, parameters: Parameters) -> str:

@@ -9,22 +9,9 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
+from service import errors
 from service.engine.session.java import ICEBERG
 from service.engine.sql.sql import REFUSED
-from service.errors import (
-    CatalogUnavailable,
-    CommitConflict,
-    EngineUnavailable,
-    FirnError,
-    InvalidFilter,
-    InvalidQuery,
-    InvalidRequest,
-    InvalidSchema,
-    OutcomeUnknown,
-    SnapshotNotFound,
-    StorageUnavailable,
-    TableNotFound,
-)
 
 EXPIRED = "the snapshot expired while it was being read; read a newer one"
 _GONE = "the table no longer exists: it was dropped in the meantime"
@@ -35,31 +22,32 @@ _UNREADABLE = (
 _CANCELLED = ("SPARK_JOB_CANCELLED", "was cancelled", "SparkContext was shut down")
 _WAS_CANCELLED = "the work was cancelled: the service is stopping, or the client disconnected; try again"
 _EXCEPTIONS = f"{ICEBERG}.exceptions"
-_BY_CLASS: dict[str, tuple[type[FirnError], str]] = {
+_NO_RESPONSE = (errors.CatalogUnavailable, "the catalog does not respond; try again")
+_BY_CLASS: dict[str, tuple[type[errors.FirnError], str]] = {
     f"{_EXCEPTIONS}.CommitStateUnknownException": (
-        OutcomeUnknown,
+        errors.OutcomeUnknown,
         "the catalog did not confirm whether the change was committed; check before sending it again",
     ),
     f"{_EXCEPTIONS}.CommitFailedException": (
-        CommitConflict,
+        errors.CommitConflict,
         "another writer changed the table first, several times in a row; try again",
     ),
     f"{_EXCEPTIONS}.ValidationException": (
-        CommitConflict,
+        errors.CommitConflict,
         "another writer changed the same rows in the meantime; try again",
     ),
-    f"{_EXCEPTIONS}.NoSuchTableException": (TableNotFound, _GONE),
-    "org.sqlite.SQLiteException": (CatalogUnavailable, "the catalog's database is busy or broken; try again"),
-    "org.postgresql.util.PSQLException": (CatalogUnavailable, "the catalog's database does not respond; try again"),
-    f"{ICEBERG}.jdbc.UncheckedSQLException": (CatalogUnavailable, "the catalog does not respond; try again"),
-    f"{_EXCEPTIONS}.ServiceUnavailableException": (CatalogUnavailable, "the catalog does not respond; try again"),
-    f"{_EXCEPTIONS}.ServiceFailureException": (CatalogUnavailable, "the catalog failed; try again"),
+    f"{_EXCEPTIONS}.NoSuchTableException": (errors.TableNotFound, _GONE),
+    "org.sqlite.SQLiteException": (errors.CatalogUnavailable, "the catalog's database is busy or broken; try again"),
+    "org.postgresql.util.PSQLException": _NO_RESPONSE,
+    f"{ICEBERG}.jdbc.UncheckedSQLException": _NO_RESPONSE,
+    f"{_EXCEPTIONS}.ServiceUnavailableException": _NO_RESPONSE,
+    f"{_EXCEPTIONS}.ServiceFailureException": (errors.CatalogUnavailable, "the catalog failed; try again"),
     "java.util.regex.PatternSyntaxException": (
-        InvalidFilter,
+        errors.InvalidFilter,
         "a regular expression in the query is not valid in Java; correct it",
     ),
     "java.lang.OutOfMemoryError": (
-        EngineUnavailable,
+        errors.EngineUnavailable,
         "Spark ran out of memory for this request; send it in smaller parts or raise spark.driver_memory",
     ),
 }
@@ -95,7 +83,7 @@ def translated(error: Exception) -> Exception:
     """The error that a caller sees, or the same exception if it is a defect."""
     state = _sql_state(error)
     if state == "42P01":
-        return TableNotFound(_GONE)
+        return errors.TableNotFound(_GONE)
     # States come first: the messages quote the user's data, which may contain anything.
     if state.startswith(_BAD_QUERY):
         return _bad_query(state, str(error))
@@ -108,31 +96,31 @@ def translated(error: Exception) -> Exception:
         if found and found[1] == _RAISED and REFUSED in message:
             return _refused(message)
         if message.startswith("Table column names conflict with names reserved for Iceberg metadata columns"):
-            return InvalidSchema(_UNREADABLE)
+            return errors.InvalidSchema(_UNREADABLE)
         if name in _BY_CLASS:
             error_class, text = _BY_CLASS[name]
             return error_class(text)
         if any(text in message for text in _CANCELLED):
-            return EngineUnavailable(_WAS_CANCELLED)
+            return errors.EngineUnavailable(_WAS_CANCELLED)
         if message.startswith("Cannot find snapshot with ID"):
-            return SnapshotNotFound(EXPIRED)
+            return errors.SnapshotNotFound(EXPIRED)
         if name.startswith(_STORAGE_REFUSAL) or "No space left on device" in message:
-            return StorageUnavailable(f"the storage refused: {_first_line(message)}")
+            return errors.StorageUnavailable(f"the storage refused: {_first_line(message)}")
     if any(name.startswith(_STORAGE) for name, _ in chain):
-        return StorageUnavailable(f"the storage failed: {_first_line(chain[-1][1])}")
+        return errors.StorageUnavailable(f"the storage failed: {_first_line(chain[-1][1])}")
     return error
 
 
-def _bad_query(state: str, message: str) -> InvalidQuery:
+def _bad_query(state: str, message: str) -> errors.InvalidQuery:
     what = "a value of a row cannot be computed" if state.startswith(_DATA) else "the query cannot be answered"
-    return InvalidQuery(f"{what}: {_first_line(message)}")
+    return errors.InvalidQuery(f"{what}: {_first_line(message)}")
 
 
-def _refused(message: str) -> InvalidRequest:
+def _refused(message: str) -> errors.InvalidRequest:
     """The error that one of Firn's own statements raised for a row; it begins with the request's field, if any."""
     text = message.partition(REFUSED)[2].rpartition(" SQLSTATE:")[0]
     field = _FIELD.match(text)
-    return InvalidRequest(text, field=field[1] if field else None)
+    return errors.InvalidRequest(text, field=field[1] if field else None)
 
 
 def _chain(error: Exception) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql.content import hashed, row_hash, same, summed
 from service.engine.sql.derived import followed
 from service.engine.sql.sql import Parameters, identifier, new_value, reference, run, where
-from service.model.edits import RECORD_NUMBER, SENT_PREFIX, ByFilter, ByKey, Duplicates, Edit, MergeRule, SortKey
+from service.model.edits import RECORD_NUMBER, SENT_PREFIX, ByFilter, ByKey, Duplicates, Edit, MergeRule
 from service.model.filters.predicates import EVERY_ROW, And, Compare, In, Predicate
 from service.model.schema.columns import Column
 from service.model.schema.types import DecimalType, TableSchema
@@ -80,7 +80,11 @@ def repeats(which: Duplicates, schema: TableSchema, source: str, outputs: str) -
     """Every row that is not the first of its key."""
     parameters = Parameters()
     keys = ", ".join(f"{T}.{identifier(key)}" for key in which.keys)
-    order = [_ordered(by, parameters, flipped=which.keep_last) for by in which.order]
+    order = []
+    for by in which.order:
+        descending, nulls_first = by.descending != which.keep_last, by.nulls_first != which.keep_last
+        direction = f"{'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"
+        order.append(f"{reference(by.column, parameters)} {direction}")
     # Of rows that sort equally, the same one stays whatever files they are in, so that a preview survives a compaction.
     down = " DESC" if which.keep_last else ""
     order += [f"{tie}{down}" for tie in (row_hash(schema.fields, T), "_file", "_pos")]
@@ -271,9 +275,3 @@ def _range(schema: TableSchema, key: str, values: pa.ChunkedArray) -> Sequence[P
         return [In(column, tuple(distinct.to_pylist()))]
     ends = pc.min_max(values).as_py()
     return [Compare(column, "gte", ends["min"]), Compare(column, "lte", ends["max"])]
-
-
-def _ordered(by: SortKey, parameters: Parameters, *, flipped: bool) -> str:
-    descending, nulls_first = by.descending != flipped, by.nulls_first != flipped
-    direction = "DESC" if descending else "ASC"
-    return f"{reference(by.column, parameters)} {direction} NULLS {'FIRST' if nulls_first else 'LAST'}"

@@ -15,19 +15,7 @@ from service.engine.session.spark_types import DataFrame, SparkSession
 from service.model.expressions.functions import FUNCTIONS
 from service.model.expressions.kinds import BINARY, DOUBLE, STRING, UUID, family
 from service.model.expressions.tree import Case, Cast, ColumnValue, Constant, Expression, FunctionCall, Node
-from service.model.filters.predicates import (
-    Always,
-    And,
-    Compare,
-    ExpressionHolds,
-    HasElement,
-    In,
-    IsNull,
-    Matches,
-    Not,
-    Or,
-    Predicate,
-)
+from service.model.filters import predicates
 from service.model.schema.columns import Column, MapKey
 from service.model.schema.types import Array, ColumnType, DecimalType, Map, Primitive, Struct, holds_uuid
 
@@ -113,40 +101,40 @@ def over(rows: DataFrame, text: Callable[[str], str], values: Mapping[str, str |
     return planned(rows.sparkSession, plan)
 
 
-def where(predicate: Predicate, parameters: Parameters) -> str:
+def where(predicate: predicates.Predicate, parameters: Parameters) -> str:
     """A condition that is true of exactly the rows the predicate is true of."""
     match predicate:
-        case And((child,)) | Or((child,)):
+        case predicates.And((child,)) | predicates.Or((child,)):
             # Without its parentheses: Spark reads `t WHERE (FALSE)` as a table called WHERE with a column called FALSE.
             return where(child, parameters)
-        case And(children):
+        case predicates.And(children):
             return f"({' AND '.join(where(c, parameters) for c in children)})" if children else "TRUE"
-        case Or(children):
+        case predicates.Or(children):
             return f"({' OR '.join(where(c, parameters) for c in children)})" if children else "FALSE"
-        case Not(IsNull(column)):
+        case predicates.Not(predicates.IsNull(column)):
             return f"{reference(column, parameters)} IS NOT NULL"
-        case Not(child):
+        case predicates.Not(child):
             return f"(NOT {where(child, parameters)})"
-        case IsNull(column):
+        case predicates.IsNull(column):
             return f"{reference(column, parameters)} IS NULL"
-        case Always(column, answer):
+        case predicates.Always(column, answer):
             # True or false of a value, and neither of a null.
             known = "IS NOT NULL OR" if answer else "IS NULL AND"
             return f"({reference(column, parameters)} {known} CAST(NULL AS BOOLEAN))"
-        case Compare(column, operator, operand):
+        case predicates.Compare(column, operator, operand):
             left = _tested(column, parameters)
             if isinstance(operand, Column):
                 return f"{left} {COMPARE[operator]} {_tested(operand, parameters)}"
             return f"{left} {COMPARE[operator]} {literal(column.type, operand, parameters)}"
-        case In(column, values, or_null):
+        case predicates.In(column, values, or_null):
             listed = [literal(column.type, value, parameters) for value in values] + ["NULL"] * or_null
             return f"{_tested(column, parameters)} IN ({', '.join(listed)})"
-        case Matches():
+        case predicates.Matches():
             return _matches(predicate, parameters)
-        case HasElement(column, value):
+        case predicates.HasElement(column, value):
             kind = column.type.items if isinstance(column.type, Array) else column.type
             return f"array_contains({reference(column, parameters)}, {literal(kind, value, parameters)})"
-        case ExpressionHolds(computed):
+        case predicates.ExpressionHolds(computed):
             return expression(computed, parameters)
 
 
@@ -331,7 +319,7 @@ def _tested(column: Column, parameters: Parameters) -> str:
     return opaque(text, column.type) if holds_uuid(column.type) else text
 
 
-def _matches(test: Matches, parameters: Parameters) -> str:
+def _matches(test: predicates.Matches, parameters: Parameters) -> str:
     column, operand = _tested(test.column, parameters), test.operand
     operand = _tested(operand, parameters) if isinstance(operand, Column) else parameters.add(operand)
     if test.operator in _CALL:
