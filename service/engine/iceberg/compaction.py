@@ -121,10 +121,8 @@ def commit(
     batch: str,
     gate: Gate,
 ) -> int:
-    """Replace the old files of groups by the new ones in one commit, and return the snapshot's id.
-
-    Raises FilesChanged if an old file was removed, or had rows deleted, since the plan.
-    """
+    """Replace the old files of groups by the new ones in one commit, and return the snapshot's id. Raises FilesChanged
+    if an old file was removed, or had rows deleted, since the plan."""
     target, iceberg = CommitTarget(session, table, uuid, None), current(session, table)
     old, new, void = (iceberg_class(f"util.{kind}FileSet").create() for kind in ("Data", "Data", "Delete"))
     for one in done:

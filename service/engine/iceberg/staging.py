@@ -60,10 +60,7 @@ def readable_files(iceberg: Any, files: SnapshotFiles) -> AbstractContextManager
 
 
 def write_files(iceberg: Any, rows: DataFrame, options: Mapping[str, str]) -> Any:
-    """Write rows, whose columns are the table's, into data files, and return these as a Java set.
-
-    `options` are Iceberg's write options.
-    """
+    """Write rows with the table's columns into data files, a Java set. `options` are Iceberg's write options."""
     writes = iceberg_class("spark.FileRewriteCoordinator").get()
     with _named(iceberg) as name:
         try:

@@ -45,10 +45,7 @@ def append(
 
 
 def stage(session: SparkSession, table: str, df: DataFrame, options: Mapping[str, str] | None = None) -> StagedFiles:
-    """Write the rows of a frame, whose columns are the table's, into data files of the table.
-
-    `options` are Iceberg's write options.
-    """
+    """Write rows with the table's columns into data files of the table. `options` are Iceberg's write options."""
     return stage_rows(current(session, table), df, options)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from service.engine.jobs.relayout import LayoutRecipe, widened
+from service.engine.jobs.relayout import LayoutRecipe, select_list
 from service.engine.session.rows import collect, json_rows
 from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import tagged
@@ -33,7 +33,7 @@ def count_partitions(
     """Count a table's rows by their partition in another layout. Returns at most `most` partitions."""
     parameters = Parameters()
     names = [f"v{n}" for n in range(len(partition))]
-    rows = f"SELECT {widened(recipe, parameters)} FROM {at_snapshot(table, snapshot_id)}"
+    rows = f"SELECT {select_list(recipe, parameters)} FROM {at_snapshot(table, snapshot_id)}"
     values = ", ".join(f"{value(field, recipe.schema)} AS {name}" for field, name in zip(partition, names, strict=True))
     group = f" GROUP BY {', '.join(names)}" if names else " HAVING count(*) > 0"
     text = (

@@ -94,7 +94,7 @@ def _arranged(
 ) -> DataFrame:
     """The rows with their new columns, sorted by partition, for as few writers as is sensible."""
     parameters = Parameters()
-    selected = widened(recipe, parameters)
+    selected = select_list(recipe, parameters)
     given = keys(goal.layout.partition, recipe.schema)
     if not given:
         return over(rows, lambda name: f"SELECT {selected} FROM {name}", parameters.values)
@@ -111,7 +111,7 @@ def _arranged(
     return over(rows, text, parameters.values)
 
 
-def widened(recipe: LayoutRecipe, parameters: Parameters) -> str:
+def select_list(recipe: LayoutRecipe, parameters: Parameters) -> str:
     """The select list of the original columns and the derived ones."""
     new = (f"{computed(one, parameters)} AS {identifier(one.column)}" for one in recipe.derived)
     return ", ".join([*(identifier(name) for name in recipe.source.names), *new])

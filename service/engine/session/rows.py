@@ -146,7 +146,7 @@ def _nested(array: pa.Array) -> list[Any]:
     first, length = offsets[0], offsets[-1] - offsets[0]
     spans = [(start - first, end - first) for start, end in pairwise(offsets)]
     if kinds.is_map(kind):
-        keys = [_text(key) for key in _values(array.keys.slice(first, length))]
+        keys = [_KEY_TEXT.get(type(key), str)(key) for key in _values(array.keys.slice(first, length))]
         items = _values(array.items.slice(first, length))
         return [dict(zip(keys[start:end], items[start:end], strict=True)) for start, end in spans]
     elements = _values(array.values.slice(first, length))
@@ -204,7 +204,3 @@ _KEY_TEXT: dict[type, Callable[[Any], str]] = {
     date: date.isoformat,
     datetime: lambda v: v.isoformat().replace("+00:00", "Z"),
 }
-
-
-def _text(key: Any) -> str:
-    return _KEY_TEXT.get(type(key), str)(key)

@@ -16,10 +16,7 @@ _MOST_IN_MEMORY = 100_000
 
 
 def net(sources: Iterable[tuple[str, int]], schema: TableSchema) -> str:
-    """Each content that was added more often than removed, or the reverse.
-
-    `sources` are relations of rows that were added (1) or removed (-1).
-    """
+    """Each content that was not added (1) as often as removed (-1), by relations of such rows."""
     return net_by_change(((0, source, sign) for source, sign in sources), schema)
 
 
