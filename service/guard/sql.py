@@ -165,14 +165,10 @@ class _Parsed:
     def field(self, value: Any, scope: frozenset[str], where: str) -> None:
         if value is None:
             raise _refused(where)
-        if isinstance(value, list):
-            if value and isinstance(value[0], dict) and "class" in value[0]:
-                self.tree(value, scope)
-            else:
-                for item in value:
-                    self.field(item, scope, where)
-        elif isinstance(value, dict):
-            for item in value.values():
+        if _is_tree(value):
+            self.tree(value, scope)
+        elif isinstance(value, list | dict):
+            for item in value.values() if isinstance(value, dict) else value:
                 self.field(item, scope, where)
 
     def with_clause(self, node: dict[str, Any], scope: frozenset[str]) -> frozenset[str]:
@@ -216,7 +212,7 @@ def _check_function(node: dict[str, Any]) -> None:
 def _every_node(value: Any, in_plan: bool) -> Iterator[tuple[dict[str, Any], bool]]:
     if isinstance(value, list):
         # A list is one tree, either only of plans or only of expressions.
-        if value and isinstance(value[0], dict) and "class" in value[0]:
+        if _is_tree(value):
             first = str(value[0]["class"])
             in_plan = ".plans." in first or ".execution." in first or first.endswith("Relation")
         for item in value:
@@ -226,6 +222,10 @@ def _every_node(value: Any, in_plan: bool) -> Iterator[tuple[dict[str, Any], boo
             yield value, in_plan
         for item in value.values():
             yield from _every_node(item, in_plan)
+
+
+def _is_tree(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "class" in value[0]
 
 
 def _class(node: dict[str, Any]) -> str:

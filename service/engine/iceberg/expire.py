@@ -24,7 +24,6 @@ class ExpiredSnapshots:
     io: Any
     before: Any
     after: Any
-    level: Any
 
 
 def remove(
@@ -46,8 +45,7 @@ def remove(
     for change in changes:
         iceberg_class("MetadataUpdateParser").fromJson(json.dumps(change)).applyTo(builder)
     operations.commit(before, builder.build())
-    all_files = iceberg_class("ExpireSnapshots$CleanupLevel").ALL
-    return ExpiredSnapshots(iceberg.io(), before, operations.refresh(), all_files)
+    return ExpiredSnapshots(iceberg.io(), before, operations.refresh())
 
 
 def unneeded(_: SparkSession, removed: ExpiredSnapshots) -> list[str]:
@@ -57,5 +55,5 @@ def unneeded(_: SparkSession, removed: ExpiredSnapshots) -> list[str]:
     workers = iceberg_class("util.ThreadPools").getWorkerPool()
     # `ExpireSnapshots` finds files with this class, which is not public.
     cleanup = construct_hidden(f"{ICEBERG}.ReachableFileCleanup", removed.io, workers, workers, found.consumer)
-    cleanup.cleanFiles(removed.before, removed.after, removed.level)
+    cleanup.cleanFiles(removed.before, removed.after, iceberg_class("ExpireSnapshots$CleanupLevel").ALL)
     return found.paths()
