@@ -1,12 +1,13 @@
-"""The SQL sandbox: decides, from the plans that Spark makes of it, whether untrusted SQL may run.
+"""The SQL sandbox: decides, by Spark's plans of it, whether untrusted SQL may run.
 
 Spark SQL can run programs, call Java and read any file. So this is an allow-list: everything that is not known to be
-harmless is refused, and so is everything that a plan's JSON omits, because it could be anything.
+harmless is refused, and so is every part that a plan's JSON omits, because it could be anything.
 """
 
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ _EXPRESSIONS = split_words(
     """
 )
 _PACKAGE = "org.apache.spark.sql.catalyst."
-# Fields that are null in the JSON but hold nothing that matters, such as how an expression treats errors.
+# Fields that may be null in the JSON because they are harmless, such as how an expression treats errors.
 _BLANK_ANYWHERE = frozenset({"evalContext", "evalMode"})
 _BLANK = {
     "UnresolvedRelation": {"options"},
@@ -47,7 +48,7 @@ _BLANK = {
     "Literal": {"value"},
     "Like": {"escapeChar"},
     "ILike": {"escapeChar"},
-    # These hold plain texts: of anything else Spark makes single comparisons.
+    # These are plain texts: for anything else Spark makes single comparisons.
     **{name: {"patterns"} for name in ("LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny")},
     "Cube": {"groupingSetIndexes"},
     "Rollup": {"groupingSetIndexes"},
@@ -79,7 +80,7 @@ _FUNCTION = re.compile(r"\[?([A-Za-z_][A-Za-z0-9_]*)\]?")
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableReference:
-    """A table as the SQL names it; without a namespace it is in the request's own."""
+    """A table as the SQL names it. Without a namespace, it is in the request's namespace."""
 
     namespace: str | None
     table: str
@@ -87,7 +88,7 @@ class TableReference:
 
 @dataclass(frozen=True, slots=True)
 class SelectReferences:
-    """What an allowed SELECT refers to: tables, its own WITH names, and parameters."""
+    """The tables, WITH names and parameters of an allowed SELECT."""
 
     tables: frozenset[TableReference]
     with_names: frozenset[str]
@@ -95,34 +96,36 @@ class SelectReferences:
 
 
 def check_parsed(plan_json: str) -> SelectReferences:
-    """The references of a parsed SELECT; InvalidQuery if it holds anything that is not allowed."""
+    """The references of a parsed SELECT. Raises InvalidQuery if anything in it is not allowed."""
     walk = _Parsed()
-    try:
+    with _refusing_depth():
         walk.tree(json.loads(plan_json), frozenset())
-    except RecursionError as e:
-        raise InvalidQuery("sql is nested too deeply; flatten it", field="sql") from e
     return SelectReferences(frozenset(walk.tables), frozenset(walk.with_names), frozenset(walk.parameters))
 
 
 def check_analysed(plan_json: str) -> int:
-    """How many times an analysed plan reads tables; InvalidQuery if it reads or calls anything else."""
+    """How often an analysed plan reads tables. Raises InvalidQuery if it reads or calls anything else."""
     found = 0
-    try:
+    with _refusing_depth():
         for node, is_plan in _every_node(json.loads(plan_json), False):
             name = _class(node)
-            if name in _NEVER:
+            is_leaf = is_plan and node.get("num-children") == 0
+            if name in _NEVER or (is_leaf and name not in _LEAVES):
                 raise _refused(name)
-            if is_plan and node.get("num-children") == 0:
-                if name not in _LEAVES:
-                    raise _refused(name)
-                found += name == "DataSourceV2Relation"
-    except RecursionError as e:
-        raise InvalidQuery("sql is nested too deeply; flatten it", field="sql") from e
+            found += is_leaf and name == "DataSourceV2Relation"
     return found
 
 
+@contextmanager
+def _refusing_depth() -> Iterator[None]:
+    try:
+        yield
+    except RecursionError as e:
+        raise InvalidQuery("sql is nested too deeply; flatten it", field="sql") from e
+
+
 class _Parsed:
-    """A walk over the JSON of a plan: lists of nodes in pre-order, with further lists in the nodes' fields."""
+    """Walks the JSON of a plan: lists of nodes in pre-order, with further lists in the nodes' fields."""
 
     def __init__(self) -> None:
         self.tables: set[TableReference] = set()
@@ -132,7 +135,7 @@ class _Parsed:
     def tree(self, nodes: list[dict[str, Any]], scope: frozenset[str]) -> None:
         end = self.node(nodes, 0, scope)
         if end != len(nodes):
-            raise _refused("a plan that cannot be read")
+            raise _refused("a plan that cannot be parsed")
 
     def node(self, nodes: list[dict[str, Any]], place: int, scope: frozenset[str]) -> int:
         node = nodes[place]
@@ -162,21 +165,17 @@ class _Parsed:
     def field(self, value: Any, scope: frozenset[str], where: str) -> None:
         if value is None:
             raise _refused(where)
-        if isinstance(value, list):
-            if value and isinstance(value[0], dict) and "class" in value[0]:
-                self.tree(value, scope)
-            else:
-                for item in value:
-                    self.field(item, scope, where)
-        elif isinstance(value, dict):
-            for item in value.values():
+        if _is_tree(value):
+            self.tree(value, scope)
+        elif isinstance(value, list | dict):
+            for item in value.values() if isinstance(value, dict) else value:
                 self.field(item, scope, where)
 
     def with_clause(self, node: dict[str, Any], scope: frozenset[str]) -> frozenset[str]:
         for definition in node["cteRelations"]:
             name, query = fold_case(str(definition["_1"])), definition["_2"]
             if not _WITH_NAME.fullmatch(name):
-                # The JSON shows `a, b` and `a`.`b` the same way.
+                # In the JSON, `a, b` and `a`.`b` look the same.
                 raise InvalidQuery(f"sql: {name[:80]!r} in WITH must be letters, digits, _ and -", field="sql")
             inner = scope | {name} if node.get("allowRecursion") else scope
             self.field(query, inner, "WITH")
@@ -192,11 +191,8 @@ class _Parsed:
             return
         parts = _NAME.fullmatch(shown)
         if parts is None:
-            raise InvalidQuery(
-                f"sql: {shown[1:-1].replace(', ', '.')[:100]!r} is not a table of yours; name it as table or "
-                "namespace.table",
-                field="sql",
-            )
+            name = shown[1:-1].replace(", ", ".")[:100]
+            raise InvalidQuery(f"sql: {name!r} is not one of your tables; use table or namespace.table", field="sql")
         first, second = parts.groups()
         self.tables.add(TableReference(first, second) if second else TableReference(None, first))
 
@@ -205,18 +201,18 @@ def _check_function(node: dict[str, Any]) -> None:
     given = node.get("nameParts") or (node.get("name") or {}).get("funcName")
     named = _FUNCTION.fullmatch(str(given))
     name = named[1] if named else str(given).strip("[]").replace(", ", ".")
-    # A generator's name is an object; a name with a database or a catalog is not a built-in function.
+    # A generator's name is an object. A function with a database or catalog in its name is not built in.
     qualified = isinstance(node.get("name"), dict) and not node["name"].keys() <= {"product-class", "funcName"}
     if named is None or qualified or name.lower() not in FUNCTIONS:
         near = nearest(name, FUNCTIONS) if named else None
-        also = f"; did you mean {near!r}?" if near else ""
-        raise InvalidQuery(f"sql: the function {name[:80]} cannot be used here{also}", field="sql", suggestion=near)
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise InvalidQuery(f"sql: the function {name[:80]} cannot be used here{hint}", field="sql", suggestion=near)
 
 
 def _every_node(value: Any, in_plan: bool) -> Iterator[tuple[dict[str, Any], bool]]:
     if isinstance(value, list):
-        # A list holds one tree, which consists of plans only or of expressions only.
-        if value and isinstance(value[0], dict) and "class" in value[0]:
+        # A list is one tree, either only of plans or only of expressions.
+        if _is_tree(value):
             first = str(value[0]["class"])
             in_plan = ".plans." in first or ".execution." in first or first.endswith("Relation")
         for item in value:
@@ -226,6 +222,10 @@ def _every_node(value: Any, in_plan: bool) -> Iterator[tuple[dict[str, Any], boo
             yield value, in_plan
         for item in value.values():
             yield from _every_node(item, in_plan)
+
+
+def _is_tree(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict) and "class" in value[0]
 
 
 def _class(node: dict[str, Any]) -> str:

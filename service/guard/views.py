@@ -1,4 +1,4 @@
-"""Name the view through which a SELECT reads each table, and put these names into its text."""
+"""Chooses the name of the view through which a SELECT reads each table, and puts these names into its text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from service.model.schema.types import fold_case
 
 @dataclass(frozen=True, slots=True)
 class NamedViews:
-    """The text to run, and the table of each view in it."""
+    """The text to run, and the table behind each view that it names."""
 
     text: str
     views: dict[str, TableReference]
 
 
 def name_views(text: str, reads: SelectReferences, namespace: str, mentions: Sequence[TableMention]) -> NamedViews:
-    """A table that is named alone keeps its name; one with a namespace gets its last part if that is free.
+    """Name the views. A table without a namespace keeps its name; one with a namespace gets its table name if free.
 
-    `mentions` are the places where the text names tables; it may be empty if no name has a namespace.
+    `mentions` are the positions of tables in the text. It may be empty if no name has a namespace.
     """
     views: dict[str, TableReference] = {}
     taken: dict[str, TableReference | None] = {fold_case(name): None for name in reads.with_names}

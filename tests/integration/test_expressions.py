@@ -219,7 +219,7 @@ def test_having_takes_an_expression_over_the_groups(firn: Firn, people: str) -> 
         ("name RLIKE '('", "INVALID_FILTER", "regular expression"),
         ("date_format(day, 'qqqqqq') = 'x'", "INVALID_QUERY", "pattern"),
         ("CAST(bin AS string) = 'x'", "INVALID_QUERY", "Invalid UTF8"),
-        ("CAST(name AS uuid) = u", "INVALID_REQUEST", "a text is not a uuid; TRY_CAST makes null of it"),
+        ("CAST(name AS uuid) = u", "INVALID_REQUEST", "a text is not a uuid; TRY_CAST gives null instead"),
     ],
 )
 def test_what_cannot_be_computed_of_a_row_is_one_clear_error(

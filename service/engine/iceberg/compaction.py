@@ -1,7 +1,8 @@
-"""Compaction in Iceberg's terms: which files belong together, and the commit that puts new ones in their place."""
+"""Compaction with Iceberg's library: plans groups of files to merge, and commits their replacement."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -9,24 +10,22 @@ from py4j.protocol import Py4JJavaError
 from service.engine.iceberg.replace import FileReplacement, replace_files
 from service.engine.iceberg.swap import CommitTarget, Gate
 from service.engine.iceberg.tables import current, load_table
-from service.engine.session.java import each, is_a, java_class, method, to_long
+from service.engine.session.java import ICEBERG, each, function, iceberg_class, is_a, java_class, method
 from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import tagged
 from service.errors import InternalError
 from service.model.names import BATCH_PROPERTY
 
-_ICEBERG = "org.apache.iceberg"
-_ACTIONS = f"{_ICEBERG}.actions"
 _NEVER_SPLIT = (1 << 62) - 1
-# Bounds what one job has open and in memory, whatever the files' sizes.
+# Bounds the open files and the memory of one job, whatever the files' sizes.
 _GROUP_FILES = 5_000
-# More are read on several threads.
+# More than this are read on several threads.
 _FEW_MANIFESTS = 4
 
 
 @dataclass(frozen=True)
 class RewriteOptions:
-    """How to merge small files: below which size, into which size, how much at a time, and in what order of rows."""
+    """How to merge small files: which are small, the target size, how much to merge at a time, and in which order."""
 
     small_bytes: int
     target_bytes: int
@@ -39,7 +38,7 @@ class RewriteOptions:
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files of one partition that become fewer. `heavy` says that some have a good size, but many deleted rows."""
+    """Files of one partition to merge. `heavy` means that some are large enough, but have many deleted rows."""
 
     partition: str
     path: str
@@ -56,7 +55,7 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class PlannedGroups:
-    """The groups of one snapshot of a table, and the table as it was then. Valid in the JVM that made it."""
+    """The groups of one snapshot, and the table as it was then. Valid in the JVM that made it."""
 
     iceberg: Any
     snapshot_id: int
@@ -65,7 +64,7 @@ class PlannedGroups:
 
 @dataclass(frozen=True)
 class RewrittenGroup:
-    """A group whose new files are written and in no snapshot yet."""
+    """A group whose new files were written and belong to no snapshot yet."""
 
     group: FileGroup
     names: tuple[str, ...]
@@ -73,11 +72,11 @@ class RewrittenGroup:
 
 
 def plan(session: SparkSession, table: str, how: RewriteOptions, snapshot_id: int) -> PlannedGroups:
-    """Every group of two small files or more that a snapshot has, the most files first."""
+    """Every group of at least two small files in a snapshot, the largest number of files first."""
     iceberg = load_table(session, table)
-    # A filter given to the planner would leave out files of a matching partition by their columns' statistics.
-    every = java_class(f"{_ICEBERG}.expressions.Expressions").alwaysTrue()
-    planner = java_class(f"{_ACTIONS}.BinPackRewriteFilePlanner")(iceberg, every, snapshot_id, True)
+    # With a filter, the planner would also skip files of matching partitions by their columns' statistics.
+    every = iceberg_class("expressions.Expressions").alwaysTrue()
+    planner = iceberg_class("actions.BinPackRewriteFilePlanner")(iceberg, every, snapshot_id, True)
     planner.init(
         {
             "min-file-size-bytes": str(how.small_bytes),
@@ -98,7 +97,7 @@ def plan(session: SparkSession, table: str, how: RewriteOptions, snapshot_id: in
 
 
 def first_of(_: SparkSession, group: FileGroup, files: int, how: RewriteOptions) -> FileGroup:
-    """A group of only so many files of a group: first those of which much is deleted, then as they come."""
+    """A group of some files of a group. If it is heavy, the largest files come first."""
     tasks = java_class("java.util.ArrayList")(group.handle.fileScanTasks())
     if group.heavy:
         longest_first = java_class("java.util.Comparator").comparingLong(_length()).reversed()
@@ -122,13 +121,10 @@ def commit(
     batch: str,
     gate: Gate,
 ) -> int:
-    """Put the new files of groups in the place of the old ones, in one commit; the snapshot it made.
-
-    Raises FilesChanged if an old file is gone, or has had rows deleted since the plan.
-    """
+    """Replace the old files of groups by the new ones in one commit, and return the snapshot's id. Raises FilesChanged
+    if an old file was removed, or had rows deleted, since the plan."""
     target, iceberg = CommitTarget(session, table, uuid, None), current(session, table)
-    old, new = java_class(f"{_ICEBERG}.util.DataFileSet").create(), java_class(f"{_ICEBERG}.util.DataFileSet").create()
-    void = java_class(f"{_ICEBERG}.util.DeleteFileSet").create()
+    old, new, void = (iceberg_class(f"util.{kind}FileSet").create() for kind in ("Data", "Data", "Delete"))
     for one in done:
         old.addAll(one.group.handle.rewrittenFiles())
         new.addAll(one.group.handle.addedFiles())
@@ -139,7 +135,7 @@ def commit(
         planned.snapshot_id,
         old,
         new,
-        None if _has_deletes(planned.iceberg, planned.snapshot_id) else _SameRows(),
+        partial(_check_same_rows, has_deletes=_has_deletes(planned.iceberg, planned.snapshot_id)),
         void_deletes=void,
         sequence_number=started_on.sequenceNumber(),
         keeps_rows=True,
@@ -148,35 +144,29 @@ def commit(
     return replace_files(target, iceberg, what, gate)
 
 
-@dataclass(frozen=True)
-class _SameRows:
-    """Of a table without delete files, the new files must have as many rows as the old ones."""
-
-    def verify(self, snapshot: Any) -> None:
-        summary = snapshot.summary()
-        added, removed = str(summary.get("added-records") or "0"), str(summary.get("deleted-records") or "0")
-        if added != removed:
-            raise InternalError(f"merging files made {added} rows of {removed}; nothing was changed")
+def _check_same_rows(snapshot: Any, has_deletes: bool) -> None:
+    """Check that the new files have as many rows as the old ones, unless delete files have deleted some."""
+    added, removed = (int(snapshot.summary().get(f"{kind}-records") or 0) for kind in ("added", "deleted"))
+    if added != removed and not has_deletes:
+        raise InternalError(f"merging {removed} rows gave {added}; nothing was changed")
 
 
 def rewrite_manifests(session: SparkSession, table: str, batch: str, tag: str) -> int:
-    """Sort a table's manifests by partition, into fewer ones of a good size; how many there were before."""
+    """Merge a table's manifests, sorted by partition, and return how many were rewritten."""
     with tagged(session, tag):
         iceberg = load_table(session, table)
-        action = (
-            java_class(f"{_ICEBERG}.spark.actions.SparkActions").get(session._jsparkSession).rewriteManifests(iceberg)
-        )
-        result = action.snapshotProperty(BATCH_PROPERTY, batch).execute()
+        actions = iceberg_class("spark.actions.SparkActions").get(session._jsparkSession)
+        result = actions.rewriteManifests(iceberg).snapshotProperty(BATCH_PROPERTY, batch).execute()
         return sum(1 for _ in each(result.rewrittenManifests()))
 
 
 def sweep(session: SparkSession, table: str, folder: str, kept: frozenset[str]) -> int:
-    """Delete every file below a folder of a table but those kept; how many that were."""
+    """Delete every file below a folder of a table except those in `kept`, and return how many were deleted."""
     io = load_table(session, table).io()
     try:
         paths = [str(info.location()) for info in each(io.listPrefix(folder))]
     except Py4JJavaError as e:
-        if is_a(e, "java.io.UncheckedIOException"):  # it was never made
+        if is_a(e, "java.io.UncheckedIOException"):  # the folder does not exist
             return 0
         raise
     gone = [path for path in paths if path.split("/")[-1] not in kept]
@@ -190,32 +180,31 @@ def sweep(session: SparkSession, table: str, folder: str, kept: frozenset[str]) 
 
 def _group(iceberg: Any, group: Any, how: RewriteOptions, with_deletes: bool) -> FileGroup:
     tasks = group.fileScanTasks()
-    heavy = with_deletes and int(tasks.stream().mapToLong(_length()).max().getAsLong()) >= how.small_bytes
-    # Its files may be of an older spec than the one that the planner groups by.
+    # The files may have an older partitioning than the one that the planner groups by.
     partition = str(iceberg.spec().partitionToPath(group.info().partition()))
     return FileGroup(
         partition,
-        str(tasks.get(0).file().location()),
-        int(group.inputFileNum()),
-        int(group.inputFilesSizeInBytes()),
-        int(group.expectedOutputFiles()),
-        heavy,
-        group,
+        path=str(tasks.get(0).file().location()),
+        files=int(group.inputFileNum()),
+        bytes=int(group.inputFilesSizeInBytes()),
+        expected_files=int(group.expectedOutputFiles()),
+        heavy=with_deletes and int(tasks.stream().mapToLong(_length()).max().getAsLong()) >= how.small_bytes,
+        handle=group,
     )
 
 
 def _matching(iceberg: Any, groups: Iterable[Any], how: RewriteOptions) -> Iterator[Any]:
-    """The groups, without the files in partitions that the filter cannot match."""
-    only = java_class(f"{_ICEBERG}.expressions.ExpressionParser").fromJson(how.filter_json, iceberg.schema())
-    projections = java_class(f"{_ICEBERG}.expressions.Projections")
+    """The groups without the files in partitions that cannot match the filter."""
+    only = iceberg_class("expressions.ExpressionParser").fromJson(how.filter_json, iceberg.schema())
+    projections = iceberg_class("expressions.Projections")
     matches = {
-        int(number): java_class(f"{_ICEBERG}.expressions.Evaluator")(
+        int(number): iceberg_class("expressions.Evaluator")(
             spec.partitionType(), projections.inclusive(spec).project(only)
         )
         for number, spec in iceberg.specs().items()
     }
     for group in groups:
-        if len(matches) == 1:  # as all files of a group lie in one partition then
+        if len(matches) == 1:  # then all files of a group are in one partition
             if matches[int(group.outputSpecId())].eval(group.info().partition()):
                 yield group
             continue
@@ -228,18 +217,18 @@ def _part(group: Any, tasks: Any, how: RewriteOptions) -> Any:
     """A group of some of a group's files."""
     some = java_class("java.util.ArrayList")(tasks)
     expected = max(1, round(int(some.stream().mapToLong(_length()).sum()) / how.target_bytes))
-    return java_class(f"{_ACTIONS}.RewriteFileGroup")(
+    return iceberg_class("actions.RewriteFileGroup")(
         group.info(), some, group.outputSpecId(), group.maxOutputFileSize(), group.inputSplitSize(), expected
     )
 
 
 def _length() -> Any:
     """The length of a file's task, as a Java function."""
-    return to_long(method(f"{_ICEBERG}.ContentScanTask", "length"))
+    return function(method(f"{ICEBERG}.ContentScanTask", "length"), "ToLongFunction")
 
 
 def _has_deletes(iceberg: Any, snapshot_id: int) -> bool:
-    """Whether a snapshot has delete files. Other writers need not count them in its summary."""
+    """Whether a snapshot has delete files. Its summary may omit them if another program wrote it."""
     snapshot = iceberg.snapshot(snapshot_id)
     total = snapshot.summary().get("total-delete-files")
     return snapshot.deleteManifests(iceberg.io()).size() > 0 if total is None else str(total) != "0"

@@ -1,8 +1,8 @@
-"""Jobs that expire snapshots in two steps: the commit, which is short, and the search for files that nobody needs.
+"""Jobs that expire snapshots in two steps: the commit, which is short, and the search for files no longer needed.
 
-Iceberg's own `ExpireSnapshots` does both in one call, and expires more than it should: whatever is past the age
-limit of its branch. Here the commit is exactly what was decided, Iceberg says which files nobody needs then, and the
-caller deletes and counts them.
+Iceberg's own `ExpireSnapshots` does both in one call, and also expires every snapshot past the age limit of its branch.
+Here the commit removes exactly the chosen snapshots, Iceberg finds the files that are no longer needed, and the caller
+deletes and counts them.
 """
 
 import json
@@ -12,21 +12,18 @@ from typing import Any
 
 from service.engine.iceberg.files import PathCollector
 from service.engine.iceberg.tables import load_table
-from service.engine.session.java import construct_hidden, java_class
+from service.engine.session.java import ICEBERG, construct_hidden, iceberg_class
 from service.engine.session.spark_types import SparkSession
 from service.errors import CommitConflict
-
-_ICEBERG = "org.apache.iceberg"
 
 
 @dataclass(frozen=True)
 class ExpiredSnapshots:
-    """What a commit of `remove` left to do. Valid in the JVM that made it."""
+    """The input of `unneeded`, after a commit of `remove`. Valid in the JVM that made it."""
 
     io: Any
     before: Any
     after: Any
-    level: Any
 
 
 def remove(
@@ -34,29 +31,29 @@ def remove(
 ) -> ExpiredSnapshots:
     """Remove snapshots, and branches or tags, from a table's metadata in one commit; no file is deleted yet.
 
-    Raises CommitConflict if the table's metadata is not the one named, by which the snapshots were chosen.
+    Raises CommitConflict unless the table's metadata is still that at `metadata_location`, by which the snapshots were
+    chosen.
     """
     iceberg = load_table(session, table)
     operations = iceberg.operations()
     before = operations.current()
     if before.metadataFileLocation() != metadata_location:
-        raise CommitConflict("the table was changed while its old snapshots were looked for")
+        raise CommitConflict("the table changed while its expired snapshots were being chosen")
     changes: list[dict[str, Any]] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in refs]
     changes.append({"action": "remove-snapshots", "snapshot-ids": list(snapshots)})
-    builder = java_class(f"{_ICEBERG}.TableMetadata").buildFrom(before)
+    builder = iceberg_class("TableMetadata").buildFrom(before)
     for change in changes:
-        java_class(f"{_ICEBERG}.MetadataUpdateParser").fromJson(json.dumps(change)).applyTo(builder)
+        iceberg_class("MetadataUpdateParser").fromJson(json.dumps(change)).applyTo(builder)
     operations.commit(before, builder.build())
-    all_files = java_class(f"{_ICEBERG}.ExpireSnapshots$CleanupLevel").ALL
-    return ExpiredSnapshots(iceberg.io(), before, operations.refresh(), all_files)
+    return ExpiredSnapshots(iceberg.io(), before, operations.refresh())
 
 
 def unneeded(_: SparkSession, removed: ExpiredSnapshots) -> list[str]:
-    """The files that only removed snapshots needed, in the order in which they are best deleted: those that name
-    others come after them. No later commit needs one."""
+    """The files that only removed snapshots needed, in the order to delete them: a file comes after those that it
+    lists. No later commit needs them."""
     found = PathCollector()
-    workers = java_class(f"{_ICEBERG}.util.ThreadPools").getWorkerPool()
-    # What `ExpireSnapshots` finds files with; it is not public.
-    cleanup = construct_hidden(f"{_ICEBERG}.ReachableFileCleanup", removed.io, workers, workers, found.consumer)
-    cleanup.cleanFiles(removed.before, removed.after, removed.level)
+    workers = iceberg_class("util.ThreadPools").getWorkerPool()
+    # `ExpireSnapshots` finds files with this class, which is not public.
+    cleanup = construct_hidden(f"{ICEBERG}.ReachableFileCleanup", removed.io, workers, workers, found.consumer)
+    cleanup.cleanFiles(removed.before, removed.after, iceberg_class("ExpireSnapshots$CleanupLevel").ALL)
     return found.paths()

@@ -1,4 +1,4 @@
-"""Files that Iceberg says nobody needs, and the deletion of those that are not on this machine's disks."""
+"""Collects the files that Iceberg would delete, and deletes files through a table's own storage access."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -7,7 +7,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from service.engine.iceberg.tables import current
-from service.engine.session.java import consumer, is_a, java_class, method, reflected, strings
+from service.engine.session.java import function, is_a, java_class, method, reflected, strings
 from service.engine.session.spark_types import SparkSession
 
 _BULK = "org.apache.iceberg.io.SupportsBulkOperations"
@@ -16,26 +16,26 @@ _AT_ONCE = 1000
 
 
 class PathCollector:
-    """A Java consumer, safe on many threads, that keeps the paths that Iceberg would delete."""
+    """A thread-safe Java consumer that collects the paths that Iceberg would delete."""
 
     def __init__(self) -> None:
         queue = "java.util.concurrent.ConcurrentLinkedQueue"
         self._queue = java_class(queue)()
-        self.consumer = consumer(method(queue, "add", "java.lang.Object").bindTo(self._queue))
+        self.consumer = function(method(queue, "add", "java.lang.Object").bindTo(self._queue), "Consumer")
 
     def paths(self) -> list[str]:
-        """What it was given so far, each once."""
+        """The paths collected so far, each once."""
         return list(dict.fromkeys(strings(self._queue)))
 
 
 def delete(session: SparkSession, table: str, paths: Sequence[str]) -> int:
-    """Delete files through the table's own storage access, many in one request if it can; how many were deleted.
+    """Delete files through the table's own storage access, in bulk if possible; returns how many were deleted.
 
-    Storage that does not say whether a file existed counts it.
+    If the storage does not report whether a file existed, the file is counted.
     """
     io = current(session, table).io()
     if reflected(_BULK).isInstance(io):
-        return sum(_together(io, paths[i : i + _AT_ONCE]) for i in range(0, len(paths), _AT_ONCE))
+        return sum(_delete_in_bulk(io, paths[i : i + _AT_ONCE]) for i in range(0, len(paths), _AT_ONCE))
     deleted = 0
     for path in paths:
         with suppress(Py4JJavaError):
@@ -44,7 +44,7 @@ def delete(session: SparkSession, table: str, paths: Sequence[str]) -> int:
     return deleted
 
 
-def _together(io: Any, paths: Sequence[str]) -> int:
+def _delete_in_bulk(io: Any, paths: Sequence[str]) -> int:
     try:
         io.deleteFiles(list(paths))
     except Py4JJavaError as e:

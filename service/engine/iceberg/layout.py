@@ -1,4 +1,4 @@
-"""A table's metadata with another layout: made in memory, and committed only together with the files for it."""
+"""A table's metadata with another layout: built in memory, and committed only together with files in that layout."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,20 +6,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.engine.iceberg.tables import as_if
-from service.engine.session.java import java_class
+from service.engine.session.java import iceberg_class, java_class
 from service.engine.sql.sql import spark_type
 from service.errors import CommitConflict
 from service.model.schema.partition import PARAMS, PartitionField
 from service.model.schema.types import ColumnType, DecimalType, Field, Primitive
 
-_ICEBERG = "org.apache.iceberg"
 _FIRST_ID = 1000
-_NAMES = {"integer": "int"}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table is to be partitioned, the optional columns it gets, and the properties that are set."""
+    """A table's new partitioning, the optional columns that are added, and the properties that are set."""
 
     partition: tuple[PartitionField, ...]
     columns: tuple[Field, ...] = ()
@@ -28,7 +26,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class LayoutBasis:
-    """What a layout was made for; a table whose columns or partitioning changed since cannot take it."""
+    """The columns and partitioning that a layout was made for. If they changed since, the layout no longer fits."""
 
     schema_id: int
     spec_id: int
@@ -46,7 +44,7 @@ class LayoutBasis:
 
 
 def with_layout(iceberg: Any, metadata: Any, layout: Layout) -> Any:
-    """The metadata with a layout; the one given if nothing changes."""
+    """The metadata with a layout; the same object if nothing changes."""
     for column in layout.columns:
         schema = as_if(iceberg, metadata).updateSchema().addColumn(column.name, _iceberg_type(column.type)).apply()
         highest = max(int(metadata.lastColumnId()), int(schema.highestFieldId()))
@@ -58,8 +56,8 @@ def with_layout(iceberg: Any, metadata: Any, layout: Layout) -> Any:
 
 
 def spec(metadata: Any, schema: Any, partition: Sequence[PartitionField]) -> Any:
-    """A partitioning over the columns of a schema, as Iceberg's Java library has it."""
-    parser = java_class(f"{_ICEBERG}.PartitionSpecParser")
+    """Iceberg's own object for a partitioning over the columns of a schema."""
+    parser = iceberg_class("PartitionSpecParser")
     past = [json.loads(parser.toJson(one)) for one in metadata.specs()]
     sources = {p.field: int(schema.findField(p.field).fieldId()) for p in partition}
     fields = spec_fields(partition, sources, past, int(metadata.lastAssignedPartitionId()))
@@ -70,12 +68,13 @@ def spec(metadata: Any, schema: Any, partition: Sequence[PartitionField]) -> Any
 def spec_fields(
     partition: Iterable[PartitionField], sources: Mapping[str, int], past: Iterable[Mapping[str, Any]], last_id: int
 ) -> list[dict[str, Any]]:
-    """A partitioning's fields in Iceberg's JSON. One that an earlier partitioning had keeps its id."""
+    """A partitioning's fields in Iceberg's JSON. A field that an earlier partitioning had keeps its id."""
     ids = {(f["source-id"], f["transform"]): int(f["field-id"]) for one in past for f in one["fields"]}
     fields = []
     last_id = max(last_id, _FIRST_ID - 1)
     for one in partition:
-        source, transform = sources[one.field], _transform(one)
+        source = sources[one.field]
+        transform = f"{one.transform}[{one.param}]" if one.transform in PARAMS else one.transform
         number = ids.get((source, transform))
         if number is None:
             number = last_id = last_id + 1
@@ -84,15 +83,8 @@ def spec_fields(
 
 
 def _iceberg_type(kind: ColumnType) -> Any:
-    """A column type as Iceberg's Java library has it; ids inside it are given when it becomes a column's."""
-    match kind:
-        case Primitive(name):
-            return java_class(f"{_ICEBERG}.types.Types").fromPrimitiveString(_NAMES.get(name, name))
-        case DecimalType():
-            return java_class(f"{_ICEBERG}.types.Types").fromPrimitiveString(str(kind))
+    """Iceberg's own object for a column type. Ids inside it are assigned when the column is added."""
+    if isinstance(kind, Primitive | DecimalType):
+        return iceberg_class("types.Types").fromPrimitiveString(str(kind).replace("integer", "int"))
     ddl = java_class("org.apache.spark.sql.types.DataType").fromDDL(spark_type(kind))
-    return java_class(f"{_ICEBERG}.spark.SparkSchemaUtil").convert(ddl)
-
-
-def _transform(one: PartitionField) -> str:
-    return f"{one.transform}[{one.param}]" if one.transform in PARAMS else one.transform
+    return iceberg_class("spark.SparkSchemaUtil").convert(ddl)

@@ -1,6 +1,7 @@
-"""A new table that exists with all its rows or not at all: its files are written before anybody can see it."""
+"""Creates a table together with its rows: its files are written before the table is visible."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,22 +11,20 @@ from service.engine.iceberg.layout import Layout, LayoutBasis, with_layout
 from service.engine.iceberg.swap import Gate
 from service.engine.iceberg.tables import as_if, current
 from service.engine.jobs.repartition import RepartitionTarget, WrittenFiles
-from service.engine.session.java import each, is_a, java_class
+from service.engine.session.java import ICEBERG, each, iceberg_class, is_a, java_class
 from service.engine.session.spark_types import SparkSession
 from service.errors import TableExists
 from service.model.names import BATCH_PROPERTY, CATALOG, CHANGES_PROPERTY, TableName
 from service.model.properties import ONLINE
 
-_ICEBERG = "org.apache.iceberg"
-_EXISTS = f"{_ICEBERG}.exceptions.AlreadyExistsException"
-# What a table made of another one does not inherit: where it keeps its files, who changed it, whether it is offline.
+# Properties that a new table does not inherit: where its files are, what changed it, and whether it is offline.
 _PLACES = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 _OWN = (*_PLACES, BATCH_PROPERTY, CHANGES_PROPERTY, ONLINE)
 
 
 @dataclass(frozen=True)
 class NewTable:
-    """A table that nobody can see yet. Valid in the JVM that made it."""
+    """A table that is not visible yet. Valid in the JVM that made it."""
 
     name: TableName
     transaction: Any
@@ -33,7 +32,7 @@ class NewTable:
 
 
 def prepare(session: SparkSession, source: str, name: TableName, layout: Layout, location: str) -> NewTable:
-    """A table like another one but for its layout, with files below a location that is its alone."""
+    """Prepare a table like another one, with another layout and a location of its own."""
     iceberg = current(session, source)
     base = iceberg.operations().current()
     metadata = with_layout(iceberg, base, layout)
@@ -42,17 +41,15 @@ def prepare(session: SparkSession, source: str, name: TableName, layout: Layout,
         properties.remove(key)
     properties.put("format-version", str(metadata.formatVersion()))
     namespace, table = name.identifier
-    identifier = java_class(f"{_ICEBERG}.catalog.TableIdentifier").parse(f"{namespace}.{table}")
+    identifier = iceberg_class("catalog.TableIdentifier").parse(f"{namespace}.{table}")
     schema, parts = metadata.schema(), metadata.spec()
-    try:
-        transaction = _catalog(session).newCreateTableTransaction(identifier, schema, parts, location, properties)
-    except Py4JJavaError as e:
-        raise _exists_or(e, name) from e
-    to_be = transaction.table().operations().current()
-    written = as_if(transaction.table(), to_be)
-    return NewTable(
-        name, transaction, RepartitionTarget(written, LayoutBasis.of(base), int(to_be.defaultSpecId()), layout)
-    )
+    catalog = session._jsparkSession.sessionState().catalogManager().catalog(CATALOG).icebergCatalog()
+    with _refusing_existing(name):
+        transaction = catalog.newCreateTableTransaction(identifier, schema, parts, location, properties)
+    new = transaction.table().operations().current()
+    written = as_if(transaction.table(), new)
+    goal = RepartitionTarget(written, LayoutBasis.of(base), int(new.defaultSpecId()), layout)
+    return NewTable(name, transaction, goal)
 
 
 def create(
@@ -63,7 +60,7 @@ def create(
     summary: Mapping[str, str],
     gate: Gate,
 ) -> None:
-    """Let everybody see the table, with these files; TableExists if there is one of its name. Once only."""
+    """Make the table visible, with these files. Raises TableExists if its name is taken. Call it only once."""
     transaction = new.transaction
     transaction.updateProperties().set(BATCH_PROPERTY, batch).commit()
     append = transaction.newFastAppend().set(BATCH_PROPERTY, batch)
@@ -74,17 +71,17 @@ def create(
             append.appendFile(file)
     append.commit()
     gate()
-    try:
+    with _refusing_existing(new.name):
         transaction.commitTransaction()
+
+
+@contextmanager
+def _refusing_existing(name: TableName) -> Iterator[None]:
+    try:
+        yield
     except Py4JJavaError as e:
-        raise _exists_or(e, new.name) from e
-
-
-def _catalog(session: SparkSession) -> Any:
-    return session._jsparkSession.sessionState().catalogManager().catalog(CATALOG).icebergCatalog()
-
-
-def _exists_or(error: Py4JJavaError, name: TableName) -> Py4JJavaError | TableExists:
-    if not is_a(error, _EXISTS):
-        return error
-    return TableExists(f"table {name.table!r} exists already in namespace {name.namespace!r}", field="target_table")
+        if not is_a(e, f"{ICEBERG}.exceptions.AlreadyExistsException"):
+            raise
+        raise TableExists(
+            f"table {name.table!r} already exists in namespace {name.namespace!r}", field="target_table"
+        ) from e

@@ -1,4 +1,4 @@
-"""A table emptied and given other columns and another partitioning, in one swap of its metadata."""
+"""Empties a table and replaces its columns and partitioning, in one swap of its metadata."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,16 +7,14 @@ from typing import Any
 from service.engine.iceberg.layout import LayoutBasis, spec
 from service.engine.iceberg.replace import EVERY_FILE, Evolution, FileReplacement, replace_files
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
-from service.engine.session.java import java_class
+from service.engine.session.java import iceberg_class
 from service.engine.session.spark_types import SparkSession
 from service.model.schema.partition import PartitionField
-
-_ICEBERG = "org.apache.iceberg"
 
 
 @dataclass(frozen=True)
 class ReinitialisedTable:
-    """What the table is to be: a schema in Iceberg's JSON, a partitioning, and properties; None removes one."""
+    """The table's new schema in Iceberg's JSON, partitioning and properties; a property that is None is removed."""
 
     schema: str
     partition: tuple[PartitionField, ...]
@@ -33,7 +31,7 @@ def reinitialise(
     gate: Gate,
     tag: Tag | None = None,
 ) -> int:
-    """Empty a table and give it other columns; the snapshot it made. Raises TableChanged if others were quicker."""
+    """Empty a table and replace its columns. Returns the snapshot's id; raises TableChanged if the table changed."""
     target = CommitTarget(session, table, uuid, schema_id)
     iceberg = target.load()
     base = iceberg.operations().current()
@@ -43,15 +41,11 @@ def reinitialise(
 
 
 def _metadata(base: Any, new: ReinitialisedTable) -> Any:
-    schema = java_class(f"{_ICEBERG}.SchemaParser").fromJson(new.schema)
+    schema = iceberg_class("SchemaParser").fromJson(new.schema)
     highest = max(int(base.lastColumnId()), int(schema.highestFieldId()))
-    # Both at once: neither need go with what the other was.
+    # Both at once: the new columns need not fit the old partitioning, nor the reverse.
     changes = base.buildFrom(base).setCurrentSchema(schema, highest)
     changes = changes.setDefaultPartitionSpec(spec(base, schema, new.partition))
-    added = {key: value for key, value in new.properties.items() if value is not None}
-    removed = {key for key, value in new.properties.items() if value is None}
-    if added:
-        changes = changes.setProperties(added)
-    if removed:
-        changes = changes.removeProperties(removed)
+    changes = changes.setProperties({key: value for key, value in new.properties.items() if value is not None})
+    changes = changes.removeProperties({key for key, value in new.properties.items() if value is None})
     return changes.build()

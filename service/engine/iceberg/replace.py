@@ -1,40 +1,29 @@
-"""The commit that puts data files in the place of others: of edits, restores, compactions and repartitions."""
+"""The commit that replaces data files: for edits, restores, compactions and repartitions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
 from service.engine.iceberg.layout import LayoutBasis
 from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag, swap
 from service.engine.iceberg.tables import same_thread
-from service.engine.session.java import is_a, java_class
+from service.engine.session.java import ICEBERG, iceberg_class, is_a
 from service.errors import RowCountMismatch
 from service.model.names import BATCH_PROPERTY
-
-_ICEBERG = "org.apache.iceberg"
-
-
-class RowCheck(Protocol):
-    """What a snapshot that replaces files must be verified against."""
-
-    def verify(self, snapshot: Any) -> None:
-        """Raise if the snapshot to be does not have the rows that it should."""
 
 
 @dataclass(frozen=True)
 class EditedRows:
-    """The rows of an edit's files, before and after."""
+    """How many rows an edit's files have: `held` in the old files, `listed` by their metadata, which also counts rows
+    deleted by delete files, and `written` in the new files."""
 
     held: int
-    """In the old files."""
     listed: int
-    """In the old files, as the metadata has them: delete files may say that some of them are gone."""
     deleted: int
     inserted: int
     written: int
-    """In the new files."""
 
     def verify(self, snapshot: Any) -> None:
         if self.written != self.held - self.deleted + self.inserted:
@@ -45,19 +34,16 @@ class EditedRows:
             raise self._mismatch(removed, added)
 
     def _mismatch(self, before: int, after: int) -> RowCountMismatch:
-        what = (
-            f"the files of this edit, of {before} rows, of which {self.deleted} go and to which {self.inserted} come,"
-        )
+        what = f"the files of this edit, with {before} rows, {self.deleted} deleted and {self.inserted} inserted,"
         return RowCountMismatch(what, before - self.deleted + self.inserted, after)
 
 
 @dataclass(frozen=True)
 class Evolution:
-    """Metadata with other columns or another partitioning, which is committed with the files."""
+    """Metadata with other columns or partitioning, to commit with the files, and the basis it was made for."""
 
     metadata: Any
     basis: LayoutBasis
-    """What the metadata was made for."""
 
 
 EVERY_FILE = object()
@@ -65,25 +51,25 @@ EVERY_FILE = object()
 
 @dataclass(frozen=True)
 class FileReplacement:
-    """Which data files a commit takes out of a table, which it puts in, and what must be true of it."""
+    """The data files that a commit removes and adds, and its conditions."""
 
     batch: str
-    """Stamped on the snapshot."""
     based_on: int | None
-    """The snapshot that the old files were read at. The commit is refused if they were changed since."""
+    """The snapshot at which the old files were read. The commit is refused if they changed since."""
     old: Any = None
-    """The files that go, as a Java set; EVERY_FILE; or None if files only come."""
+    """The files to remove, as a Java set; or EVERY_FILE; or None."""
     new: Iterable[Any] = ()
-    """The files that come: a Java set, or several files."""
-    rows: RowCheck | None = None
+    """The files to add: a Java set, or several files."""
+    check_rows: Callable[[Any], object] = lambda snapshot: None
+    """Raises if the new snapshot, before it is committed, does not have the expected rows."""
     void_deletes: Any = None
-    """The delete files, as a Java set, that concern no file but those that go."""
+    """The delete files, as a Java set, that only apply to removed files."""
     sequence_number: int | None = None
-    """The new files' age, so that deletes committed since `based_on` concern their rows, too."""
+    """The new files' age, so that deletes committed since `based_on` also apply to their rows."""
     keeps_rows: bool = False
-    """Whether the new files hold the rows of the old ones; such a commit goes with any append."""
+    """Whether the new files have the rows of the old ones; then concurrent appends do not conflict."""
     in_parallel: bool = False
-    """Whether Iceberg reads manifests on several threads, which pays only if there are many of them."""
+    """Whether Iceberg reads manifests on several threads, which only pays if there are many."""
     summary: Mapping[str, str] = field(default_factory=dict)
     tag: Tag | None = None
     evolution: Evolution | None = None
@@ -98,8 +84,8 @@ def replace_files(
 ) -> int:
     """Make the replacement in one commit, and return its snapshot's id.
 
-    `clean_up` is called if certainly no snapshot holds the new files. Raises FilesChanged if old files are gone or had
-    rows deleted since, and what `what.rows` and the gate raise; then nothing was changed.
+    `clean_up` is called if it is certain that no snapshot has the new files. Raises FilesChanged if old files were
+    removed or had rows deleted since, and what `check_rows` and the gate raise; then nothing was changed.
     """
     operations, evolution = iceberg.operations(), what.evolution
     table = iceberg if evolution is None else _evolved(iceberg, evolution)
@@ -110,14 +96,13 @@ def replace_files(
     def before_swap(snapshot: Any) -> None:
         if evolution is not None:
             evolution.basis.check(operations.current())
-        if what.rows is not None:
-            what.rows.verify(snapshot)
+        what.check_rows(snapshot)
         gate()
 
     try:
         return swap(target, iceberg, update, before_swap, clean_up, what.tag, evolution and evolution.metadata)
     except Py4JJavaError as e:
-        if is_a(e, f"{_ICEBERG}.exceptions.ValidationException"):
+        if is_a(e, f"{ICEBERG}.exceptions.ValidationException"):
             raise FilesChanged("another writer changed the same rows in the meantime") from e
         raise
 
@@ -132,17 +117,17 @@ def append_files(iceberg: Any, files: Iterable[Any], batch: str) -> Any:
 
 
 def _evolved(iceberg: Any, evolution: Evolution) -> Any:
-    """The table with other metadata that only a commit of ours sees, in a transaction that never ends."""
+    """The table with other metadata, in a transaction that is never committed, for an update to be built on."""
     name = str(iceberg.name())
-    transaction = java_class(f"{_ICEBERG}.Transactions").newTransaction(name, iceberg.operations())
+    transaction = iceberg_class("Transactions").newTransaction(name, iceberg.operations())
     inside = transaction.table().operations()
     inside.commit(inside.current(), evolution.metadata)
-    return java_class(f"{_ICEBERG}.BaseTable")(inside, name)
+    return iceberg_class("BaseTable")(inside, name)
 
 
 def _update(table: Any, what: FileReplacement) -> Any:
     if what.old is EVERY_FILE:
-        return table.newDelete().deleteFromRowFilter(java_class(f"{_ICEBERG}.expressions.Expressions").alwaysTrue())
+        return table.newDelete().deleteFromRowFilter(iceberg_class("expressions.Expressions").alwaysTrue())
     if what.old is None:
         return append_files(table, what.new, what.batch)
     update = table.newRewrite() if what.keeps_rows else table.newOverwrite().validateNoConflictingDeletes()
@@ -150,7 +135,7 @@ def _update(table: Any, what: FileReplacement) -> Any:
         update = update.scanManifestsWith(same_thread())
     if what.based_on is not None:
         update = update.validateFromSnapshot(what.based_on)
-    no_deletes = java_class(f"{_ICEBERG}.util.DeleteFileSet").create()
+    no_deletes = iceberg_class("util.DeleteFileSet").create()
     void = no_deletes if what.void_deletes is None else what.void_deletes
     if what.keeps_rows:
         if what.sequence_number is not None:

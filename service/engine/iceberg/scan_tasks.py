@@ -1,17 +1,25 @@
-"""The tasks that read some files of a snapshot: found in the JVM, however many files there are."""
+"""The tasks that read some files of a snapshot. They stay in the JVM, because there may be many."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from service.engine.session.java import collected, function, java_class, mapped, method, predicate, string_list, then
-
-_ICEBERG = "org.apache.iceberg"
+from service.engine.session.java import (
+    ICEBERG,
+    collected,
+    function,
+    iceberg_class,
+    java_class,
+    mapped,
+    method,
+    string_list,
+    then,
+)
 
 
 @dataclass(frozen=True)
 class SnapshotFiles:
-    """Data files, as a snapshot that holds them has them."""
+    """Data files, and a snapshot that has them."""
 
     snapshot_id: int
     paths: frozenset[str]
@@ -21,40 +29,38 @@ NO_FILES = SnapshotFiles(0, frozenset())
 
 
 def tasks(iceberg: Any, snapshot_id: int, paths: Iterable[str] | None = None) -> Any:
-    """A Java list of the tasks that read these files whole, or all files of the snapshot."""
+    """A Java list of the tasks that read these files of a snapshot, or all its files; one task reads a whole file."""
     planned = iceberg.newScan().useSnapshot(snapshot_id).planFiles()
     try:
-        lists = java_class(f"{_ICEBERG}.relocated.com.google.common.collect.Lists")
-        found = lists.newArrayList(planned.iterator())
+        found = iceberg_class("relocated.com.google.common.collect.Lists").newArrayList(planned.iterator())
     finally:
         planned.close()
     if paths is None:
         return found
     wanted = java_class("java.util.HashSet")(string_list(paths))
     is_wanted = method("java.util.Set", "contains", "java.lang.Object").bindTo(wanted)
-    return collected(found.stream().filter(predicate(then(_location(), is_wanted))))
+    return collected(found.stream().filter(function(then(_location(), is_wanted), "Predicate")))
 
 
 def by_location(tasks: Any) -> Any:
-    """A Java map of the locations of the files that tasks read to the tasks."""
+    """A Java map from the location of each task's file to the task."""
     identity = java_class("java.util.function.Function").identity()
-    to_map = java_class("java.util.stream.Collectors").toMap(function(_location()), identity)
-    return tasks.stream().collect(to_map)
+    return tasks.stream().collect(java_class("java.util.stream.Collectors").toMap(function(_location()), identity))
 
 
 def files_of(tasks: Any) -> Any:
-    """The data files that a Java list of tasks reads, as a set of Iceberg's."""
-    return java_class(f"{_ICEBERG}.util.DataFileSet").of(collected(mapped(tasks, file_of_task())))
+    """The data files that a Java list of tasks reads, as Iceberg's set."""
+    return iceberg_class("util.DataFileSet").of(collected(mapped(tasks, file_of_task())))
 
 
 def file_of_task() -> Any:
     """The method handle of a task's file."""
-    return method(f"{_ICEBERG}.ContentScanTask", "file")
+    return method(f"{ICEBERG}.ContentScanTask", "file")
 
 
 def of_file(name: str) -> Any:
     """The method handle of a property of a file: `location`, `recordCount`, `fileSizeInBytes`."""
-    return method(f"{_ICEBERG}.ContentFile", name)
+    return method(f"{ICEBERG}.ContentFile", name)
 
 
 def _location() -> Any:

@@ -1,32 +1,32 @@
-"""Files of a table that Spark reads by their scan tasks, or writes without committing them.
+"""Have Spark read chosen files of a table, or write files without committing them.
 
-Both go through the catalog that Iceberg's own compaction uses: names in it stand for tasks to read, or for a write
-that leaves its files for someone else to commit.
+Both use the catalog of Iceberg's own compaction. A name in it stands for the scan tasks to read, or for a write that
+leaves the commit to its caller.
 """
 
 import uuid as uuids
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from service.engine.session.java import each, java_class
-from service.engine.session.spark_types import SparkSession
+from service.engine.iceberg.scan_tasks import SnapshotFiles, tasks
+from service.engine.session.java import each, iceberg_class
+from service.engine.session.spark_types import DataFrame
 from service.engine.sql.ranges import ranged
 from service.model.schema.ranges import RANGES_PROPERTY
 
 _CATALOG = "default_rewrite_catalog"
-_SPARK = "org.apache.iceberg.spark"
 
 
 @dataclass(frozen=True)
 class StagedFiles:
-    """Data files that are written and that no snapshot holds yet."""
+    """Data files that were written and belong to no snapshot yet."""
 
     io: Any
     files: tuple[Any, ...]
     ranges: str = ""
-    """The ranges that the table was split by when they were written, as its property has them."""
+    """The table's property with the ranges that split it, as it was when they were written."""
 
     @property
     def paths(self) -> list[str]:
@@ -37,32 +37,34 @@ class StagedFiles:
         return sum(int(file.recordCount()) for file in self.files)
 
     def discard(self) -> None:
-        """Delete the files; only if certainly no snapshot holds them."""
+        """Delete the files; only if it is certain that no snapshot has them."""
         for path in self.paths:
             self.io.deleteFile(path)
 
 
 @contextmanager
-def readable(iceberg: Any, tasks: Any) -> Iterator[str]:
-    """A table in SQL during the block: the rows of some scan tasks, and nothing else."""
-    task_sets = java_class(f"{_SPARK}.ScanTaskSetManager").get()
+def readable(iceberg: Any, scan_tasks: Any) -> Iterator[str]:
+    """A name in SQL, for the block, for the rows that the scan tasks read."""
+    task_sets = iceberg_class("spark.ScanTaskSetManager").get()
     with _named(iceberg) as name:
-        task_sets.stageTasks(iceberg, name, tasks)
+        task_sets.stageTasks(iceberg, name, scan_tasks)
         try:
             yield f"{_CATALOG}.`{name}`"
         finally:
             task_sets.removeTasks(iceberg, name)
 
 
-def write_files(iceberg: Any, rows: Any, options: Mapping[str, str]) -> Any:
-    """Write the rows of the JVM's frame, whose columns are the table's, into data files: a Java set of them.
+def readable_files(iceberg: Any, files: SnapshotFiles) -> AbstractContextManager[str]:
+    """A name in SQL, for the block, for the rows of some files of a snapshot."""
+    return readable(iceberg, tasks(iceberg, files.snapshot_id, files.paths))
 
-    `options` are Iceberg's write options.
-    """
-    writes = java_class(f"{_SPARK}.FileRewriteCoordinator").get()
+
+def write_files(iceberg: Any, rows: DataFrame, options: Mapping[str, str]) -> Any:
+    """Write rows with the table's columns into data files, a Java set. `options` are Iceberg's write options."""
+    writes = iceberg_class("spark.FileRewriteCoordinator").get()
     with _named(iceberg) as name:
         try:
-            writer = rows.writeTo(f"{_CATALOG}.`{name}`")
+            writer = rows._jdf.writeTo(f"{_CATALOG}.`{name}`")
             for option, value in options.items():
                 writer = writer.option(option, value)
             writer.append()
@@ -71,18 +73,18 @@ def write_files(iceberg: Any, rows: Any, options: Mapping[str, str]) -> Any:
             writes.clearRewrite(iceberg, name)
 
 
-def stage_rows(session: SparkSession, iceberg: Any, rows: Any, options: Mapping[str, str] | None = None) -> StagedFiles:
-    """The same, with each row's range if the table is split by ranges."""
+def stage_rows(iceberg: Any, rows: DataFrame, options: Mapping[str, str] | None = None) -> StagedFiles:
+    """Write rows as `write_files` does, with each row's range if the table is split by ranges."""
     ranges = str(iceberg.properties().get(RANGES_PROPERTY) or "")
-    files = write_files(iceberg, ranged(session, iceberg, ranges, rows), options or {})
+    files = write_files(iceberg, ranged(iceberg, ranges, rows), options or {})
     return StagedFiles(iceberg.io(), tuple(each(files)), ranges)
 
 
 @contextmanager
 def _named(iceberg: Any) -> Iterator[str]:
-    """A name for the table in that catalog."""
+    """A name for the table in the catalog, for the block."""
     name = uuids.uuid4().hex
-    tables = java_class(f"{_SPARK}.SparkTableCache").get()
+    tables = iceberg_class("spark.SparkTableCache").get()
     tables.add(name, iceberg)
     try:
         yield name

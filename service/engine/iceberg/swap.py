@@ -1,4 +1,4 @@
-"""Our own commit: built on the newest metadata, allowed by its gate, then one compare-and-swap."""
+"""Firn's own commit: built on the newest metadata, allowed by its gate, then one compare-and-swap."""
 
 import logging
 import random
@@ -7,56 +7,56 @@ import uuid as uuids
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
 from service.engine.iceberg.tables import current, load_table
-from service.engine.session.java import call_hidden, is_a, java_class
+from service.engine.session.java import ICEBERG, call_hidden, iceberg_class, is_a, java_class
 from service.engine.session.spark_types import SparkSession
 from service.model.names import BACKUP_PROPERTY
 from service.model.schema.ranges import RANGES_PROPERTY
 
-_ICEBERG = "org.apache.iceberg"
-_BEATEN = f"{_ICEBERG}.exceptions.CommitFailedException"
-# Only Iceberg's commits know every file they wrote, and they delete them in methods that are not public.
-_PRODUCER = f"{_ICEBERG}.SnapshotProducer"
-# Iceberg's word for a commit that certainly did not happen.
-_CERTAIN = f"{_ICEBERG}.exceptions.CleanableFailure"
-_NO_TABLE = f"{_ICEBERG}.exceptions.NoSuchTableException"
+_BEATEN = f"{ICEBERG}.exceptions.CommitFailedException"
+# Iceberg's updates know every file they wrote, but delete them in methods that are not public.
+_PRODUCER = f"{ICEBERG}.SnapshotProducer"
+# The base class of failures after which a commit certainly did not happen.
+_CERTAIN = f"{ICEBERG}.exceptions.CleanableFailure"
+_NO_TABLE = f"{ICEBERG}.exceptions.NoSuchTableException"
 # Iceberg's own setting and default.
 _RETRIES = ("commit.retry.num-retries", 4)
-# Before the second try, and at most; a try takes about as long as the first.
+# The pause before the second attempt, and the longest pause.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 
 log = logging.getLogger("firn.engine")
 
 
 class TableChanged(Exception):
-    """The table was replaced, or got another schema or other ranges than those that the files were written for.
-    Nothing was committed."""
+    """The table was replaced, or no longer has the schema or ranges for which files were written. Nothing was
+    committed."""
 
 
 class FilesChanged(TableChanged):
-    """Other writers changed or deleted files that were to be replaced. Nothing was committed."""
+    """Another writer changed or deleted files that were to be replaced. Nothing was committed."""
 
 
 Gate = Callable[[], object]
-"""Asked when nothing but the swap is left to do; raises if the batch is no longer ours.
+"""Called directly before each swap; raises if this instance no longer owns the batch.
 
-It is the one call from here back to the caller. It cannot be a step of the caller's: a commit that is beaten is
-built again and then needs a new look in the ledger, which must come after the metadata was read and before the swap.
-Otherwise an instance that took the batch over could have fenced the table in between, unnoticed.
+It must be called from here: if another writer commits first, the commit is built again, and then needs a new check of
+the ledger, after the metadata was read and before the swap. Otherwise an instance that took over the batch could have
+fenced the table in between.
 """
 
 
 def no_gate() -> None:
-    """Lets every commit pass."""
+    """Allow every commit."""
 
 
 @dataclass(frozen=True)
 class Tag:
-    """A name for the state that a commit changes, which keeps that state for so long from the commit on."""
+    """A name for the state that a commit changes, which keeps that state for this long after the commit."""
 
     name: str
     keep_ms: int
@@ -64,33 +64,33 @@ class Tag:
 
 @dataclass(frozen=True)
 class CommitTarget:
-    """The table that rows were made for."""
+    """The table to commit to, as it was when the files for it were written."""
 
     session: SparkSession
     name: str
     uuid: str
     schema_id: int | None
     ranges: str | None = None
-    """Those that the files are laid out by, if they were written before the table's lock was held."""
+    """The ranges of the files' layout, if they were written before the table's lock was held."""
 
     def load(self) -> Any:
-        """The table as it is now; TableChanged if it is another one."""
+        """The table's newest state. Raises TableChanged if it is not the expected table."""
         iceberg = current(self.session, self.name)
         metadata = iceberg.operations().current()
-        if metadata is None:  # it was found gone while something was committed; loading says so, or finds another
+        if metadata is None:  # dropped during an earlier commit: loading raises, or finds a new table
             iceberg = load_table(self.session, self.name)
             metadata = iceberg.operations().current()
         self.check(metadata)
         return iceberg
 
     def check(self, metadata: Any) -> None:
-        # As a UUID: Iceberg keeps its text as the table's creator wrote it.
+        # As a UUID: Iceberg keeps the spelling of the table's creator.
         if uuids.UUID(metadata.uuid()) != uuids.UUID(self.uuid):
-            raise TableChanged(f"{self.name} was dropped and created anew in the meantime")
+            raise TableChanged(f"{self.name} was dropped and created again in the meantime")
         if self.schema_id is not None and metadata.currentSchemaId() != self.schema_id:
             raise TableChanged(f"the schema of {self.name} has changed in the meantime")
         if self.ranges is not None and metadata.property(RANGES_PROPERTY, "") != self.ranges:
-            raise TableChanged(f"{self.name} was split by other points in the meantime")
+            raise TableChanged(f"the ranges of {self.name} have changed in the meantime")
 
 
 def swap(
@@ -102,18 +102,16 @@ def swap(
     tag: Tag | None = None,
     evolved: Any = None,
 ) -> int:
-    """Commit an update of Iceberg's, as its own `commit` does, but with a look before each swap; the snapshot's id.
+    """Commit an Iceberg update as its own `commit` does, but with a check before each swap; returns the snapshot's id.
 
-    Iceberg's own commit refreshes and retries by itself, so that it would pass over an instance that took the batch
-    over.
+    Iceberg's own commit refreshes and retries by itself, so it would ignore that another instance took over the batch.
 
     Args:
-        before_swap: given the snapshot to be; what it raises keeps it from being committed.
-        clean_up: deletes what the caller wrote; called if certainly no snapshot holds it.
-        tag: put, in the same swap, on the snapshot that the new one is built on, if there is one. The new snapshot's
-            summary names it, as `firn-backup`.
-        evolved: metadata that becomes the table's with the snapshot, and that `update` was built on. Such a commit is
-            not retried.
+        before_swap: gets the snapshot before it is committed; raises to prevent the commit.
+        clean_up: deletes the caller's files; called if it is certain that no snapshot has them.
+        tag: set, in the same swap, on the parent of the new snapshot, if any. The new snapshot's summary names it, as
+            `firn-backup`.
+        evolved: metadata to commit with the snapshot, on which `update` was built. Such a commit is not retried.
     """
     operations, io = iceberg.operations(), iceberg.io()
     if tag is not None:
@@ -123,16 +121,16 @@ def swap(
         tries += 1
         try:
             snapshot = _apply(target, update)
-            # Taken now: a swap that is asked for with older metadata than the table's fails.
+            # Read now: a swap with older metadata than the table's fails.
             base = operations.current()
             target.check(base)
             before_swap(snapshot)
-            # Called on an instance, Py4J need not first ask what the name of the class means.
-            to_be = base if evolved is None else evolved
-            changes = to_be.buildFrom(to_be).setBranchSnapshot(snapshot, "main")
+            # `buildFrom` is static. Called on an object, Py4J need not look up the class.
+            metadata = base if evolved is None else evolved
+            changes = metadata.buildFrom(metadata).setBranchSnapshot(snapshot, "main")
             updated = _tagged(changes, base, snapshot, tag).build()
         except BaseException:
-            _clean(update, clean_up)
+            _delete_written(update, clean_up)
             raise
         try:
             operations.commit(base, updated)
@@ -142,33 +140,33 @@ def swap(
             if _is_there(target, operations, snapshot):
                 return int(snapshot.snapshotId())
             if evolved is not None or not is_a(e, _BEATEN) or tries > base.propertyAsInt(*_RETRIES):
-                _clean(update, clean_up)
+                _delete_written(update, clean_up)
                 raise
-            with suppress(Py4JJavaError):  # an orphan, at worst
+            with suppress(Py4JJavaError):  # then the file becomes an orphan
                 io.deleteFile(snapshot.manifestListLocation())
             time.sleep(random.uniform(0.5, 1) * min(_PAUSE_S * 2 ** (tries - 1), _LONGEST_PAUSE_S))
             continue
-        # Only a merge, or an earlier try, leaves a manifest that the snapshot does not hold.
+        # Only a merge, or an earlier attempt, leaves a manifest that the snapshot does not have.
         if tries > 1 or snapshot.summary().get("manifests-replaced") != "0":
-            _clean_unused(update, snapshot, io)
+            _try_to_delete(partial(_delete_unused_manifests, update, snapshot, io))
         return int(snapshot.snapshotId())
 
 
 def _tagged(changes: Any, base: Any, snapshot: Any, tag: Tag | None) -> Any:
-    """The changes, with a tag on the snapshot that the new one is built on."""
+    """The changes, with a tag on the parent of the new snapshot."""
     parent_id = snapshot.parentId()
     if tag is None or parent_id is None:
         return changes
-    # A tag's age is its snapshot's, which may be old.
+    # A tag's age is that of its snapshot, which may be old.
     age_ms = max(0, time.time_ns() // 1_000_000 - int(base.snapshot(parent_id).timestampMillis()))
-    reference = java_class(f"{_ICEBERG}.SnapshotRef").tagBuilder(parent_id)
+    reference = iceberg_class("SnapshotRef").tagBuilder(parent_id)
     return changes.setRef(tag.name, reference.maxRefAgeMs(age_ms + tag.keep_ms).build())
 
 
 def _is_there(target: CommitTarget, operations: Any, snapshot: Any) -> bool:
-    """Whether a swap happened although it was reported as failed.
+    """Whether a swap succeeded although it was reported as failed.
 
-    A catalog client that retries by itself when its connection breaks can be beaten by its own first try.
+    When its connection breaks, a catalog's client may retry a swap that had succeeded, and then find a conflict.
     """
     try:
         metadata = operations.refresh()
@@ -188,24 +186,24 @@ def _apply(target: CommitTarget, update: Any) -> Any:
     try:
         return update.apply()
     except Py4JJavaError:
-        # Iceberg refuses the metadata of a recreated table with an error that only its text tells apart.
+        # Iceberg's error for the metadata of a recreated table differs from others only in its text.
         target.load()
         raise
 
 
-def _clean(update: Any, clean_up: Callable[[], object]) -> None:
-    """Delete everything that a commit wrote which certainly did not happen."""
-    for delete in (lambda: call_hidden(_PRODUCER, "cleanAll", update), clean_up):
-        try:
-            delete()
-        except Exception as e:
-            log.warning("files that were not committed could not be deleted: %s", e)
+def _delete_written(update: Any, clean_up: Callable[[], object]) -> None:
+    """Delete everything that was written for a commit that certainly did not happen."""
+    _try_to_delete(partial(call_hidden, _PRODUCER, "cleanAll", update))
+    _try_to_delete(clean_up)
 
 
-def _clean_unused(update: Any, snapshot: Any, io: Any) -> None:
-    """Delete the manifests of a commit that are not in the snapshot it made."""
+def _try_to_delete(delete: Callable[[], object]) -> None:
     try:
-        kept = java_class("java.util.HashSet")(snapshot.allManifests(io))
-        call_hidden(_PRODUCER, "cleanUncommitted", update, ("java.util.Set", kept))
+        delete()
     except Exception as e:
-        log.warning("manifests that snapshot %s does not hold could not be deleted: %s", snapshot.snapshotId(), e)
+        log.warning("files of a commit that no snapshot has could not be deleted: %s", e)
+
+
+def _delete_unused_manifests(update: Any, snapshot: Any, io: Any) -> None:
+    kept = java_class("java.util.HashSet")(snapshot.allManifests(io))
+    call_hidden(_PRODUCER, "cleanUncommitted", update, ("java.util.Set", kept))

@@ -1,12 +1,10 @@
 """Appends in two steps: Spark writes the data files, then Iceberg commits them, stamped with a batch id.
 
-The first step may take long and changes nothing that a reader sees. The second is short and returns the snapshot it
-made; its gate is asked before each try, since another writer may be quicker.
+The first step may take long and changes nothing that a reader sees. The second is short; its gate is checked before
+each attempt, because another writer may commit first.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -21,7 +19,7 @@ from service.engine.sql.derived import fill
 from service.model.schema.derived import DerivedColumn
 
 _PYTHON = "org.apache.spark.sql.api.python.PythonSQLUtils"
-# Py4J carries bytes as base64 text; more go through a file, as createDataFrame sends them.
+# Py4J carries bytes as base64 text; larger tables go through a file, as createDataFrame sends them.
 _SMALL_BYTES = 256 * 1024
 
 
@@ -36,28 +34,19 @@ def append(
     derived: Sequence[DerivedColumn] = (),
     gate: Gate = no_gate,
 ) -> int:
-    """Add rows in one commit, and return its snapshot's id. A derived column that is null in a row is computed.
+    """Add rows in one commit, and return its snapshot's id. Derived columns that are null in a row are computed.
 
-    TableChanged if the table was replaced, or its schema or the ranges that split it changed.
+    Raises TableChanged if the table was replaced, or if its schema or the ranges that split it changed.
     """
-    from pyspark.sql import DataFrame
-
-    target = CommitTarget(session, table, uuid, schema_id)
-    iceberg = target.load()
-    jdf = _frame(session, rows)
-    if derived:
-        jdf = fill(session, DataFrame(jdf, session), derived)._jdf
-    staged = stage_rows(session, iceberg, jdf)
-    target = replace(target, ranges=staged.ranges)
+    iceberg = CommitTarget(session, table, uuid, schema_id).load()
+    staged = stage_rows(iceberg, fill(_frame(session, rows), derived))
+    target = CommitTarget(session, table, uuid, schema_id, staged.ranges)
     return swap(target, iceberg, append_files(iceberg, staged.files, batch), lambda _: gate(), staged.discard)
 
 
 def stage(session: SparkSession, table: str, df: DataFrame, options: Mapping[str, str] | None = None) -> StagedFiles:
-    """Write the rows of a frame, whose columns are the table's, into data files of the table.
-
-    `options` are Iceberg's write options.
-    """
-    return stage_rows(session, current(session, table), df._jdf, options)
+    """Write rows with the table's columns into data files of the table. `options` are Iceberg's write options."""
+    return stage_rows(current(session, table), df, options)
 
 
 def commit(
@@ -70,26 +59,26 @@ def commit(
     schema_id: int | None = None,
     gate: Gate = no_gate,
 ) -> int:
-    """Add staged files in one commit, as `append` does; if it fails, they stay."""
+    """Add staged files in one commit, as `append` does. If it fails, the files stay."""
     target = CommitTarget(session, table, uuid, schema_id, staged.ranges)
     iceberg = target.load()
     return swap(target, iceberg, append_files(iceberg, staged.files, batch), lambda _: gate())
 
 
 def discard(_: SparkSession, staged: StagedFiles) -> None:
-    """Delete staged files; only if certainly no snapshot holds them."""
+    """Delete staged files; only if it is certain that no snapshot has them."""
     staged.discard()
 
 
-def _frame(session: SparkSession, rows: pa.Table) -> Any:
-    """The rows as the JVM's DataFrame."""
+def _frame(session: SparkSession, rows: pa.Table) -> DataFrame:
+    from pyspark.sql import DataFrame
     from pyspark.sql.pandas.types import from_arrow_schema
 
     if rows.nbytes > _SMALL_BYTES:
-        return frame(session, rows)._jdf
-    schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+        return frame(session, rows)
+    schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True).json()
     messages = java_class("java.util.ArrayList")()
     for batch in rows.combine_chunks().to_batches():
         messages.add(batch.serialize().to_pybytes())
-    scala = java_class("scala.jdk.javaapi.CollectionConverters")
-    return java_class(_PYTHON).toDataFrame(scala.asScala(messages.iterator()), schema.json(), session._jsparkSession)
+    batches = java_class("scala.jdk.javaapi.CollectionConverters").asScala(messages.iterator())
+    return DataFrame(java_class(_PYTHON).toDataFrame(batches, schema, session._jsparkSession), session)

@@ -1,4 +1,4 @@
-"""Parquet files read and written by Arrow. Spark sends this module to its workers, so it imports nothing of ours."""
+"""Merges Parquet files with Arrow. Spark sends this module to its workers, so it imports nothing else of Firn."""
 
 import itertools
 import os
@@ -11,35 +11,33 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _FIELD_ID = b"PARQUET:field_id"
-# A column is written without a dictionary if so great a part of its first values is distinct.
-_LOOKED_AT, _DISTINCT = 20_000, 0.8
+# A column is written without a dictionary if more than this part of its first values is distinct.
+_SAMPLE_ROWS, _DISTINCT = 20_000, 0.8
 
 
 class SchemaDiffers(Exception):
-    """A file does not have exactly the schema that all should have."""
+    """A file does not have exactly the expected schema."""
 
 
 @dataclass(frozen=True)
 class MergePart:
-    """Files whose rows become one file, in their order."""
+    """Files to merge into one file, in order. All paths have a scheme."""
 
     paths: Sequence[str]
-    """With a scheme, as `to`."""
     to: str
 
 
 @dataclass(frozen=True)
 class FileShape:
-    """What the files are like, and how they are written."""
+    """The files' schema, with Iceberg's field ids, and how to write them."""
 
     schema: pa.Schema
-    """With Iceberg's field ids."""
     codec: str
     group_bytes: int
 
 
 def merge(part: MergePart, shape: FileShape) -> int:
-    """Write one file of several, and return how many rows it has. Memory is bounded by a row group and a file."""
+    """Merge files into one, and return how many rows it has. Holds at most a row group and a file in memory."""
     pa.set_cpu_count(1)  # a task has one core
     _forget_archives()
     to = local_path(part.to)
@@ -68,10 +66,10 @@ def merge(part: MergePart, shape: FileShape) -> int:
 
 
 def _forget_archives() -> None:
-    """Let the next task of this worker begin at once.
+    """Let the next task of this worker start faster.
 
-    Before each task, Spark has Python forget where modules are, so that Python reads PySpark's whole archive again,
-    which takes 0.18 s. What is in there is also installed as files.
+    Before each task, Spark clears Python's import caches, so that Python reads PySpark's whole archive again, which
+    takes 0.18 s. Its modules are also installed as files.
     """
     sys.path[:] = [path for path in sys.path if not path.endswith(".zip")]
     for path in [path for path in sys.path_importer_cache if ".zip" in path]:
@@ -79,18 +77,20 @@ def _forget_archives() -> None:
 
 
 def _groups(paths: Sequence[str], shape: FileShape) -> Iterator[pa.Table]:
-    """The rows of the files, in pieces as large as a row group should be."""
+    """The rows of the files, in pieces of the size of a row group."""
     waiting: list[pa.Table] = []
-    size, alike = 0, None
+    size, checked = 0, None
     for path in paths:
         with pq.ParquetFile(local_path(path)) as file:
-            if alike is None or not file.schema.equals(alike):
-                _check(file.schema_arrow, shape.schema, path)
-                alike = file.schema
+            if checked is None or not file.schema.equals(checked):
+                found = file.schema_arrow
+                if len(found) != len(shape.schema) or not all(map(_same, found, shape.schema)):
+                    raise SchemaDiffers(f"{path} has {found}")
+                checked = file.schema
             for i in range(file.num_row_groups):
                 piece = file.read_row_group(i, use_threads=False)
                 size += piece.nbytes
-                if waiting and piece.schema != waiting[0].schema:  # text that its writer called large, perhaps
+                if waiting and piece.schema != waiting[0].schema:  # such as text that was written as large text
                     piece = piece.cast(waiting[0].schema)
                 waiting.append(piece)
                 if size >= shape.group_bytes:
@@ -101,16 +101,10 @@ def _groups(paths: Sequence[str], shape: FileShape) -> Iterator[pa.Table]:
 
 
 def _repeating(table: pa.Table) -> list[str]:
-    """The columns whose values repeat, so that a dictionary pays."""
-    some = table.slice(0, _LOOKED_AT)
+    """The columns whose values repeat, so that a dictionary saves space."""
+    some = table.slice(0, _SAMPLE_ROWS)
     most = some.num_rows * _DISTINCT
     return [name for name in table.column_names if pc.count_distinct(some[name]).as_py() <= most]
-
-
-def _check(found: pa.Schema, wanted: pa.Schema, path: str) -> None:
-    same = len(found) == len(wanted) and all(map(_same, found, wanted))
-    if not same:
-        raise SchemaDiffers(f"{path} has {found}")
 
 
 def _same(found: pa.Field, wanted: pa.Field) -> bool:
@@ -124,10 +118,10 @@ def _same(found: pa.Field, wanted: pa.Field) -> bool:
 
 
 def local_path(location: str) -> str:
-    """A location's path on this machine. Hadoop does not decode percent codes in it."""
+    """A location's path on this machine. Like Hadoop, it does not decode percent codes."""
     return "/" + location.removeprefix("file:").lstrip("/")
 
 
 def field(name: str, kind: pa.DataType, required: bool, field_id: int) -> pa.Field:
-    """A column as Iceberg has it in files."""
+    """A column with its Iceberg field id."""
     return pa.field(name, kind, nullable=not required, metadata={_FIELD_ID: str(field_id).encode()})

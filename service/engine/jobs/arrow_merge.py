@@ -1,47 +1,41 @@
-"""Many small local files of plain columns, merged by Arrow in Spark's Python workers.
+"""Merges many small local files of plain columns with Arrow, in Spark's Python workers.
 
-Data goes from file to file by columns, without becoming Spark's rows in between, in less than half the time. This is
-done only if the result is certain to be the same: files on this machine's disk, without deleted rows, each with
-exactly the table's schema. Spark reads and writes all others itself.
+Data is copied column by column, without conversion to Spark's rows, in less than half the time. This is done only if
+the result is certain to be the same: for files on this machine's disk, without deleted rows, each with exactly the
+table's schema. Spark reads and writes all others itself.
+
+Writing takes longer than reading, so all cores write a file each. Their files are then joined, row group by row group,
+without reading rows.
 """
 
 import json
 import logging
 import re
 import uuid as uuids
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from service.engine.iceberg.compaction import FileGroup, RewriteOptions
-from service.engine.iceberg.join import joined
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
 from service.engine.jobs import arrow_files
-from service.engine.jobs.arrow_files import FileShape, MergePart, SchemaDiffers, field, merge
-from service.engine.session.java import java_class, lines, method, predicate, then, total
+from service.engine.jobs.arrow_files import FileShape, MergePart, SchemaDiffers, field, local_path, merge
+from service.engine.session.java import ICEBERG, function, iceberg_class, java_class, lines, method, then, total
+from service.engine.session.rows import PRIMITIVES
 from service.engine.session.spark_types import SparkSession
 from service.errors import InternalError
 
 log = logging.getLogger("firn.engine")
-_ICEBERG = "org.apache.iceberg"
-# Fewer files than that are merged before a Python worker has started.
+# Fewer files are merged before a Python worker has started.
 _MANY_FILES = 100
-# Each core writes a part, and the parts are joined, from so many files or bytes a part on.
+# The least number of files, or of bytes, for which each core writes a part, which are then joined.
 _PART_FILES, _PART_BYTES = 50, 2 << 20
-# Below this, each core gets as many files, whatever their sizes.
+# Below this size, each core gets the same number of files, whatever their sizes.
 _EVEN_BYTES = 32 << 20
-_PLAIN = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", tz="UTC"),
-    "string": pa.string(),
-    "binary": pa.binary(),
-}
+_PLAIN = {name.replace("integer", "int"): kind for name, kind in PRIMITIVES.items() if name != "uuid"}
+_READER = f"{ICEBERG}.shaded.org.apache.parquet.hadoop.ParquetFileReader"
+_JOIN_BYTES = 8 << 20
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
 _CODEC, _GROUP_BYTES = "write.parquet.compression-codec", "write.parquet.row-group-size-bytes"
@@ -49,12 +43,13 @@ _BLOOM = "write.parquet.bloom-filter-enabled.column."
 
 
 def merged(session: SparkSession, table: Any, group: FileGroup, how: RewriteOptions) -> Any:
-    """The new files of a group, its rows in the order they had, as a Java set; None if Spark must write them."""
+    """The new files of a group, as a Java set, with its rows in their old order; None if Spark must write them."""
     if group.files < _MANY_FILES:
         return None
     shape = _shape(table, how)
     tasks = group.handle.fileScanTasks()
-    if shape is None or not _whole(tasks):
+    deletes = then(method(f"{ICEBERG}.FileScanTask", "deletes"), method("java.util.List", "isEmpty"))
+    if shape is None or not tasks.stream().allMatch(function(deletes, "Predicate")):
         return None
     first = tasks.get(0).file()
     parts = _parts(session, table, first, group, tasks)
@@ -63,24 +58,25 @@ def merged(session: SparkSession, table: Any, group: FileGroup, how: RewriteOpti
     except Exception as e:
         if "cancelled" in str(e):
             raise
-        # If something is wrong with a file, Spark reports it better.
+        # If a file is damaged, Spark reports it better.
         log.info("files of %s are merged by Spark itself: %s", table.name(), SchemaDiffers.__name__ in str(e) or e)
         return None
     expected = total(tasks, file_of_task(), of_file("recordCount"))
     if expected != found:
-        raise InternalError(f"merging {expected} rows made {found}; nothing was changed")
+        raise InternalError(f"merging {expected} rows gave {found}; nothing was changed")
     return joined(session, table, [part.to for part in parts], group.expected_files, like=first, rows=found)
 
 
 def _shape(table: Any, how: RewriteOptions) -> FileShape | None:
-    """What the table's files are like, if its columns and properties are all plain; else None."""
-    # As one text: reading a map entry by entry takes longer than reading a small table's files.
+    """The shape of the table's files, if its columns and properties allow merging by Arrow; else None."""
+    # As one text: reading a Java map entry by entry takes longer than reading a small table's files.
     mapper = java_class("com.fasterxml.jackson.databind.ObjectMapper")()
     properties = json.loads(mapper.writeValueAsString(table.properties()))
     codec = _CODECS.get(how.compression or properties.get(_CODEC, "zstd"))
     fields = []
-    for column in json.loads(java_class(f"{_ICEBERG}.SchemaParser").toJson(table.schema()))["fields"]:
-        kind = _plain(column["type"])
+    for column in json.loads(iceberg_class("SchemaParser").toJson(table.schema()))["fields"]:
+        decimal = _DECIMAL.fullmatch(str(column["type"]))
+        kind = pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _PLAIN.get(str(column["type"]))
         if kind is None:
             return None
         fields.append(field(column["name"], kind, column["required"], column["id"]))
@@ -89,29 +85,15 @@ def _shape(table: Any, how: RewriteOptions) -> FileShape | None:
     return FileShape(pa.schema(fields), codec, int(properties.get(_GROUP_BYTES, 128 << 20)))
 
 
-def _plain(kind: Any) -> pa.DataType | None:
-    """The Arrow type of a column that is not nested; None for the others."""
-    if not isinstance(kind, str):
-        return None
-    decimal = _DECIMAL.fullmatch(kind)
-    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _PLAIN.get(kind)
-
-
-def _whole(tasks: Any) -> bool:
-    """Whether no row of the files that the tasks read is deleted."""
-    empty = then(method(f"{_ICEBERG}.FileScanTask", "deletes"), method("java.util.List", "isEmpty"))
-    return bool(tasks.stream().allMatch(predicate(empty)))
-
-
 def _parts(session: SparkSession, table: Any, like: Any, group: FileGroup, tasks: Any) -> list[MergePart]:
-    """The files, divided among the cores in order."""
+    """The files divided among the cores, in order."""
     cores = session.sparkContext.defaultParallelism
     wanted = max(group.expected_files, min(cores, max(group.files // _PART_FILES, group.bytes // _PART_BYTES)))
     paths = lines(tasks, file_of_task(), of_file("location"))
     sizes = [1] * len(paths)
     if group.bytes > _EVEN_BYTES:
         sizes = [int(text) for text in lines(tasks, file_of_task(), of_file("fileSizeInBytes"))]
-    # So many parts for each file that they are joined to.
+    # The same number of parts for each file that they are joined to.
     count = -(-wanted // group.expected_files) * group.expected_files
     share, done = sum(sizes) / count, 0
     taken: list[list[str]] = [[] for _ in range(count)]
@@ -125,13 +107,72 @@ def _parts(session: SparkSession, table: Any, like: Any, group: FileGroup, tasks
 
 
 def _run(session: SparkSession, parts: list[MergePart], shape: FileShape) -> list[int]:
-    """Have a task write each part; how many rows each has."""
+    """Write each part in a task of its own, and return how many rows each has."""
     from pyspark import cloudpickle
 
-    # By value: a worker need not find this code where it starts.
+    # By value: a worker may be unable to import this code.
     cloudpickle.register_pickle_by_value(arrow_files)  # type: ignore[no-untyped-call]
     try:
         work = session.sparkContext.parallelize(parts, len(parts)).map(lambda part: merge(part, shape))
         return work.collect()
     finally:
         cloudpickle.unregister_pickle_by_value(arrow_files)  # type: ignore[no-untyped-call]
+
+
+def can_join(session: SparkSession, location: str) -> bool:
+    """Whether a table's files are on local disk, and Spark runs only in this process's JVM."""
+    return location.startswith("file:") and str(session.sparkContext.master).startswith("local")
+
+
+def joined(session: SparkSession, table: Any, parts: Sequence[str], files: int, *, like: Any, rows: int) -> Any:
+    """Join parts, in order, to this number of files, and return these as a Java set. The parts are deleted.
+
+    All parts are in the partition of the file `like`, and have `rows` rows in total.
+    """
+    whole = iceberg_class("util.DataFileSet").create()
+    size = -(-len(parts) // files)
+    found = 0
+    for i in range(0, len(parts), size):
+        some = parts[i : i + size]
+        file = _described(session, table, _join(table, some) if len(some) > 1 else some[0], like)
+        found += int(file.recordCount())
+        whole.add(file)
+    if found != rows:
+        raise InternalError(f"joining files with {rows} rows gave {found}; nothing was changed")
+    return whole
+
+
+def joined_files(session: SparkSession, table: Any, parts: Sequence[Any], files: int) -> Any:
+    """The same for Iceberg's own data files."""
+    if any(part.specId() != parts[0].specId() or part.partition() != parts[0].partition() for part in parts):
+        raise InternalError("cannot join files of several partitions; nothing was changed")
+    rows = sum(int(part.recordCount()) for part in parts)
+    return joined(session, table, [str(part.location()) for part in parts], files, like=parts[0], rows=rows)
+
+
+def _join(table: Any, parts: Sequence[str]) -> str:
+    folder, _, name = parts[0].rpartition("/")
+    location = f"{folder}/joined-{name}"
+    local = java_class("java.io.File")
+    sources = [local(local_path(part)) for part in parts]
+    footer = {"iceberg.schema": iceberg_class("SchemaParser").toJson(table.schema())}
+    iceberg_class("parquet.Parquet").concat(sources, local(local_path(location)), _JOIN_BYTES, table.schema(), footer)
+    for part in parts:
+        table.io().deleteFile(part)
+    return location
+
+
+def _described(session: SparkSession, table: Any, location: str, like: Any) -> Any:
+    """Iceberg's data file, with the metrics of the file's footer."""
+    source = table.io().newInputFile(location)
+    config = iceberg_class("MetricsConfig").forTable(table)
+    metrics = iceberg_class("parquet.ParquetUtil").fileMetrics(source, config)
+    path = java_class("org.apache.hadoop.fs.Path")(location)
+    footer = java_class(_READER).readFooter(session.sparkContext._jsc.hadoopConfiguration(), path)
+    offsets = iceberg_class("parquet.ParquetUtil").getSplitOffsets(footer)
+    spec = table.specs().get(like.specId())
+    builder = iceberg_class("DataFiles").builder(spec).withPath(location).withFormat("parquet")
+    builder = builder.withFileSizeInBytes(source.getLength()).withMetrics(metrics).withSplitOffsets(offsets)
+    if spec.isPartitioned():
+        builder = builder.withPartition(like.partition())
+    return builder.build()

@@ -1,4 +1,4 @@
-"""The job that moves staged rows into a table's own files, without committing them."""
+"""The job that writes staged rows into a table's own files, without committing them."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from service.model.schema.derived import DerivedColumn
 from service.model.schema.partition import PartitionField
 from service.model.schema.types import TableSchema
 
-# Splits end where row groups do; without room for one more, the last few would make a task of their own.
+# Splits end where row groups do; without room for one more, the last few would need another task.
 _GROUP_BYTES = 5 << 20
 
 
@@ -29,22 +29,20 @@ def move(
 ) -> StagedFiles:
     """Write the rows of `source`, which take about `size` bytes there, into files of `target` for a later commit.
 
-    A derived column that is null in a row is computed. `on_cancel` is given a function that cancels the job; then the
-    job fails, and what it wrote is removed.
+    Derived columns that are null in a row are computed. `on_cancel` is given a function that cancels the job, which
+    then fails and deletes what it wrote.
     """
-    # A task a core: the fewer tasks, the fewer files; each closes its files as they reach their target size.
+    # One task per core: fewer tasks write fewer files. A task closes each file at its target size.
     cores = session.sparkContext.defaultParallelism
     split = -(-size // cores) + _GROUP_BYTES
     rows = session.read.option("split-size", str(split)).option("file-open-cost", "1").table(source)
-    if derived:
-        rows = fill(session, rows, derived)
     with cancellable(session, on_cancel):
-        return stage(session, target, rows, _options(schema, partition))
+        return stage(session, target, fill(rows, derived), _options(schema, partition))
 
 
 def _options(schema: TableSchema, partition: Sequence[PartitionField]) -> dict[str, str]:
-    """Each partition's rows together and, if possible, one after another: a file open in every partition at once would
-    take too much memory."""
+    """Group rows by partition and, if possible, write one partition after another: an open file for each partition
+    would take too much memory."""
     if not partition:
         return {}
     return {"distribution-mode": "hash", "fanout-enabled": "true" if hashes_uuid(partition, schema) else "false"}

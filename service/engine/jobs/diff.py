@@ -1,19 +1,19 @@
-"""How two states of a table differ, row by row: the rows of files that only one of them holds, compared."""
+"""How two states of a table differ, row by row: compares the rows of files that only one of them has."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from service.engine.iceberg import scan_tasks
+import pyarrow as pa
+
 from service.engine.iceberg.scan_tasks import SnapshotFiles
-from service.engine.iceberg.staging import readable
+from service.engine.iceberg.staging import readable_files
 from service.engine.iceberg.tables import current
 from service.engine.session.rows import collect, json_rows
-from service.engine.session.spark_types import DataFrame, SparkSession
+from service.engine.session.spark_types import SparkSession
 from service.engine.sql import diff_sql
-from service.engine.sql.frames import named
 from service.engine.sql.past import under
+from service.engine.sql.sql import named
 from service.model.schema.types import TableSchema
 
 Kind = Literal["inserted", "deleted", "updated"]
@@ -21,12 +21,12 @@ Kind = Literal["inserted", "deleted", "updated"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared, under which columns, and which page of the difference is wanted."""
+    """What to compare, by which columns, and which page of the differences to return."""
 
     table: str
     before: SnapshotFiles
     after: SnapshotFiles
-    """On both sides, those that the other does not hold in the same way."""
+    """On both sides, only the files that the other side does not have, or has with other delete files."""
     schema_id: int
     schema: TableSchema
     keys: tuple[str, ...]
@@ -36,7 +36,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RowChange:
-    """One row's difference; a side without the row is None."""
+    """How one row differs; None for a side that does not have it."""
 
     kind: Kind
     before: dict[str, Any] | None
@@ -54,56 +54,36 @@ class DiffResult:
 
 
 def compare(session: SparkSession, comparison: Comparison) -> DiffResult:
-    """Count the rows that differ, and return a page of them, in an order that never changes."""
+    """Count the rows that differ, and return a page of them, in a stable order."""
     from pyspark import StorageLevel
 
-    with _net(session, comparison) as net:
-        if net is None:
-            return DiffResult()
-        if comparison.limit:
-            # Both the page and the counts are made of it.
-            net.persist(StorageLevel.DISK_ONLY)
-        try:
-            with named(session, net) as view:
-                [row] = session.sql(diff_sql.counts(view, comparison.schema, comparison.keys)).collect()
-                inserted, deleted, updated = (int(number or 0) for number in row)
-                some = comparison.limit and comparison.offset < inserted + deleted + updated
-                return DiffResult(inserted, deleted, updated, _page(session, view, comparison) if some else ())
-        finally:
-            if comparison.limit:
-                net.unpersist()
-
-
-@contextmanager
-def _net(session: SparkSession, comparison: Comparison) -> Iterator[DataFrame | None]:
-    """Each content that one side has more often, and how much more often; None if both hold the same."""
-    sides = [(state, sign) for state, sign in ((comparison.before, -1), (comparison.after, 1)) if state.paths]
+    schema, keys, limit, offset = comparison.schema, comparison.keys, comparison.limit, comparison.offset
+    sides = [(files, sign) for files, sign in ((comparison.before, -1), (comparison.after, 1)) if files.paths]
     if not sides:
-        yield None
-        return
+        return DiffResult()
     iceberg = under(current(session, comparison.table), comparison.schema_id)
     with ExitStack() as stack:
-        sources = [
-            (stack.enter_context(readable(iceberg, scan_tasks.tasks(iceberg, state.snapshot_id, state.paths))), sign)
-            for state, sign in sides
-        ]
-        yield session.sql(diff_sql.net(sources, comparison.schema))
+        sources = [(stack.enter_context(readable_files(iceberg, files)), sign) for files, sign in sides]
+        net = session.sql(diff_sql.net(sources, schema))
+        if limit:
+            # Both the page and the counts read it.
+            net.persist(StorageLevel.DISK_ONLY)
+            stack.callback(net.unpersist)
+        view = stack.enter_context(named(net))
+        [row] = session.sql(diff_sql.counts(view, schema, keys)).collect()
+        inserted, deleted, updated = (int(number or 0) for number in row)
+        if not limit or offset >= inserted + deleted + updated:
+            return DiffResult(inserted, deleted, updated)
+        page = collect(session.sql(diff_sql.page(view, schema, keys, limit, offset)))
+        return DiffResult(inserted, deleted, updated, _changes(page, list(schema.names)))
 
 
-def _page(session: SparkSession, view: str, comparison: Comparison) -> tuple[RowChange, ...]:
-    found = collect(
-        session.sql(diff_sql.page(view, comparison.schema, comparison.keys, comparison.limit, comparison.offset))
-    )
-    names = list(comparison.schema.names)
+def _changes(page: pa.Table, names: list[str]) -> tuple[RowChange, ...]:
     width = len(names)
-    had, has = found.column(0).to_pylist(), found.column(1).to_pylist()
-    before = json_rows(found.select(range(2, 2 + width)).rename_columns(names))
-    after = json_rows(found.select(range(2 + width, 2 + 2 * width)).rename_columns(names))
+    had, has = page.column(0).to_pylist(), page.column(1).to_pylist()
+    before = json_rows(page.select(range(2, 2 + width)).rename_columns(names))
+    after = json_rows(page.select(range(2 + width, 2 + 2 * width)).rename_columns(names))
     return tuple(
-        RowChange(_kind(h, a), b if h else None, n if a else None)
+        RowChange("updated" if h and a else "deleted" if h else "inserted", b if h else None, n if a else None)
         for h, a, b, n in zip(had, has, before, after, strict=True)
     )
-
-
-def _kind(had: bool, has: bool) -> Kind:
-    return "updated" if had and has else "deleted" if had else "inserted"

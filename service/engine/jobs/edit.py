@@ -1,11 +1,11 @@
-"""Edits in three steps: find the rows and their files; write those files again; put the new ones in their place.
+"""Edits in three steps: find the rows and their files; write new versions of the files; replace the files.
 
-`find` is the first step, and `publish` the others, in the block of `find` and in one session: in between, the caller
-decides whether what was found may be done.
+`find` takes the first step, and `publish` the others, inside the block of `find`. In between, the caller decides
+whether the edit may be made.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.replace import EditedRows, FileReplacement, replace_files
-from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
+from service.engine.iceberg.scan_tasks import SnapshotFiles
+from service.engine.iceberg.staging import StagedFiles, readable, readable_files, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
 from service.engine.iceberg.tables import current
 from service.engine.session.rows import collect, frame, json_rows
@@ -28,62 +29,61 @@ from service.errors import CommitConflict
 from service.model.edits import RECORD_NUMBER, ByFilter, ByKey, Duplicates, Edit
 from service.model.filters.predicates import EVERY_ROW
 from service.model.names import EDIT_PROPERTY, KEYS_PROPERTY
-from service.model.schema.derived import DerivedColumn
 
-# Above this, rows are put together by partition before they are written, so that few files come of many.
+# Above this, rows are grouped by partition before they are written, so that many files become few.
 SHUFFLED_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
 class EditBase:
-    """The table that an edit is made for, and the state it is made on."""
+    """The table to edit, and the state that the edit is based on."""
 
     name: str
     uuid: str
     schema_id: int
     snapshot_id: int | None
     readable_by_id: bool
-    """Whether reading the snapshot by its id shows the table's present columns."""
+    """Whether reading the snapshot by its id shows the table's current columns."""
     rows: Mapping[str, int]
-    """Of each data file, as the metadata has them."""
+    """Of each data file, by the metadata."""
     bytes: Mapping[str, int]
     has_deletes: bool
-    """Whether delete files say that some of those rows are gone."""
+    """Whether some of those rows are deleted by delete files."""
     only: frozenset[str] | None = None
-    """The files to look into, where Spark could not choose them."""
+    """The files to search, if Spark could not choose them."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no file to look into."""
+        """Whether there is no file to search."""
         return self.snapshot_id is None or (self.only is not None and not self.only)
 
     def rows_in(self, paths: Iterable[str]) -> int:
-        """The rows of some files, as the metadata has them."""
+        """How many rows some files have, by the metadata."""
         return sum(self.rows.get(path, 0) for path in paths)
 
     def bytes_of(self, paths: Iterable[str]) -> int:
         return sum(self.bytes[path] for path in paths)
 
     def whole(self, hits: Mapping[str, int]) -> set[str]:
-        """The files all of whose rows go, so that they need not be read."""
+        """The files of which all rows are deleted, so that they need not be read."""
         return {path for path, count in hits.items() if not self.has_deletes and count == self.rows.get(path)}
 
 
 @dataclass(frozen=True)
 class FoundRows:
-    """What an edit concerns: rows by file, and records that are new."""
+    """The rows that an edit affects, by file, and its records that are new."""
 
     files: Mapping[str, int]
     hits: int
-    """Rows that change or go."""
+    """Rows that are changed or deleted."""
     unchanged: int = 0
-    """Rows that a record has the key of, and that hold the same already."""
+    """Rows that have the key of a record, and already have its values."""
     new: pa.Table | None = None
     changed_records: pa.Table | None = None
     scanned_files: int = 0
     digest: str = ""
     outside: int | None = None
-    """The place of the first record that would lie outside of what the edit is kept to."""
+    """The position of the first record that would become a row outside the rows that the edit is limited to."""
 
     @property
     def changes_rows(self) -> bool:
@@ -92,7 +92,7 @@ class FoundRows:
 
 @dataclass(frozen=True)
 class RowSample:
-    """A row before and after; None if there is none."""
+    """A row before and after; None if it does not exist."""
 
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
@@ -100,24 +100,24 @@ class RowSample:
 
 @dataclass(frozen=True)
 class FoundEdit:
-    """An edit whose rows were found; of use in the block of `find`."""
+    """An edit whose rows were found. Valid in the block of `find`."""
 
     session: SparkSession
     base: EditBase
     edit: Edit
     rows: FoundRows
     source: str
-    """Where they were read, in SQL."""
+    """The relation, in SQL, that they were read from."""
 
 
 def preview(session: SparkSession, base: EditBase, edit: Edit, limit: int) -> tuple[FoundRows, list[RowSample]]:
-    """What an edit would concern, with a digest of it, and some of the rows before and after; nothing is written.
+    """The rows that an edit would affect, with their digest, and samples of rows before and after. Writes nothing.
 
-    Every new value is computed: what fails here would fail in the commit.
+    Every new value is computed, so that errors show before the commit.
     """
     with find(session, base, edit, digest=True, values=True) as found:
         if found.rows.new is not None and edit.derived:
-            with sql.viewed(session, **sql.new_rows(_filled(session, found.rows.new, edit.derived))):
+            with sql.viewed({sql.NEW: _filled(session, edit, found.rows.new)}):
                 sql.new_computed(edit).on(session).collect()
         return found.rows, _samples(found, limit)
 
@@ -126,9 +126,9 @@ def preview(session: SparkSession, base: EditBase, edit: Edit, limit: int) -> tu
 def find(
     session: SparkSession, base: EditBase, edit: Edit, *, digest: bool = False, values: bool = False
 ) -> Iterator[FoundEdit]:
-    """The rows that an edit concerns, for the block; in it the edit can be published.
+    """Find the rows that an edit affects, for the block, in which the edit can be published.
 
-    `digest` asks for a digest of them, and `values` has every new value computed, too.
+    `digest` adds a digest of the rows, and `values` also computes every new value.
     """
     from pyspark import StorageLevel
 
@@ -136,18 +136,18 @@ def find(
     source = at_snapshot(base.name, base.snapshot_id if base.readable_by_id else None)
     with ExitStack() as stack:
         if base.snapshot_id is not None and base.only:
-            iceberg = current(session, base.name)
-            source = stack.enter_context(readable(iceberg, scan_tasks.tasks(iceberg, base.snapshot_id, base.only)))
+            files = SnapshotFiles(base.snapshot_id, base.only)
+            source = stack.enter_context(readable_files(current(session, base.name), files))
         if isinstance(which, ByKey):
-            stack.enter_context(sql.viewed(session, **sql.records_of(which.records)))
-            rows = _met(session, base, edit, which, source, want)
+            stack.enter_context(sql.viewed({sql.RECORDS: frame(session, which.records)}))
+            rows = _matched(session, base, edit, which, source, want)
         elif base.is_empty:
             rows = FoundRows({}, 0, new=edit.added, digest="0:0")
         elif isinstance(which, Duplicates):
             outputs = sql.places_outputs(schema, want.digest)
             places = sql.repeats(which, schema, source, outputs).on(session).persist(StorageLevel.DISK_ONLY)
             stack.callback(places.unpersist)
-            stack.enter_context(sql.viewed(session, **sql.places(places)))
+            stack.enter_context(sql.viewed({sql.PLACES: places}))
             rows = _by_file(base, sql.places_by_file(want.digest).on(session), places, None)
         elif which.predicate == EVERY_ROW and not base.has_deletes and not want.digest and which.assignments is None:
             rows = FoundRows(base.rows, sum(base.rows.values()), new=edit.added)
@@ -155,23 +155,24 @@ def find(
             counted = sql.hits_by_file(edit, which, source, want).on(session)
             rows = _by_file(base, counted, counted, edit.added)
         if not base.readable_by_id and base.snapshot_id is not None:
-            _must_be_head(session, base)
+            # What was read is the table's newest state, so it must be the state that the edit is based on.
+            head = current(session, base.name).currentSnapshot()
+            if head is None or int(head.snapshotId()) != base.snapshot_id:
+                raise CommitConflict("another writer changed the table in the meantime; try again")
         yield FoundEdit(session, base, edit, _with_new_outside(session, edit, rows), source)
 
 
 def publish(found: FoundEdit, batch: str, counts: Mapping[str, int], gate: Gate, tag: Tag | None = None) -> int:
-    """Make an edit in one commit, whose summary has the counts, and return its snapshot's id.
+    """Make an edit in one commit, with the counts in its summary, and return its snapshot's id.
 
-    Raises RowCountMismatch if the rows do not add up, TableChanged if other writers were quicker, and what the gate
-    raises; then nothing was changed.
+    Raises RowCountMismatch if the numbers of rows do not add up, TableChanged if another writer committed first, and
+    what the gate raises; then nothing was changed.
     """
     session, base, edit, rows = found.session, found.base, found.edit, found.rows
     target = CommitTarget(session, base.name, base.uuid, base.schema_id)
     iceberg = target.load()
-    goes = not isinstance(edit.which, ByKey) and not (
-        isinstance(edit.which, ByFilter) and edit.which.assignments is not None
-    )
-    whole = base.whole(rows.files) if goes else set()
+    updates = isinstance(edit.which, ByKey) or (isinstance(edit.which, ByFilter) and edit.which.assignments is not None)
+    whole = set() if updates else base.whole(rows.files)
     old = reading = None
     if rows.files and base.snapshot_id is not None:
         tasks = reading = scan_tasks.tasks(iceberg, base.snapshot_id, rows.files)
@@ -190,7 +191,7 @@ def publish(found: FoundEdit, batch: str, counts: Mapping[str, int], gate: Gate,
         base.snapshot_id,
         old,
         staged.files,
-        EditedRows(held, listed, rows.hits if goes else 0, inserted, staged.records),
+        EditedRows(held, listed, 0 if updates else rows.hits, inserted, staged.records).verify,
         summary=summary,
         tag=tag,
     )
@@ -212,28 +213,25 @@ def _scanned(base: EditBase, reading: DataFrame) -> int:
     return read(scans(reading._jdf.queryExecution().executedPlan()))[0]
 
 
-def _met(
+def _matched(
     session: SparkSession, base: EditBase, edit: Edit, which: ByKey, source: str, want: sql.FindOptions
 ) -> FoundRows:
     records = which.records
     if base.is_empty or not records.num_rows:
         return FoundRows({}, 0, new=_some(records), digest="0:0")
-    joined = sql.met(edit, which, source, want).on(session)
+    joined = sql.matches(edit, which, source, want).on(session)
     table = collect(joined)
     changed = table.filter(table["changed"])
-    files = {
-        entry["values"]: entry["counts"] for entry in pc.value_counts(changed["file"].combine_chunks()).to_pylist()
-    }
+    paths, counts = pc.value_counts(changed["file"].combine_chunks()).flatten()
     places = records[RECORD_NUMBER]
-    is_met = pc.is_in(places, value_set=table["place"].combine_chunks())
-    new = _some(records.filter(pc.invert(is_met)))
+    has_row = pc.is_in(places, value_set=table["place"].combine_chunks())
     outside = pc.min(table.filter(table["outside"])["place"]).as_py() if "outside" in table.column_names else None
     digest = f"{table.num_rows}:{sum(int(h) for h in table['hash'].to_pylist())}" if want.digest else ""
     return FoundRows(
-        files,
+        dict(zip(paths.to_pylist(), counts.to_pylist(), strict=True)),
         changed.num_rows,
         unchanged=table.num_rows - changed.num_rows,
-        new=new,
+        new=_some(records.filter(pc.invert(has_row))),
         changed_records=_some(records.filter(pc.is_in(places, value_set=changed["place"].combine_chunks()))),
         scanned_files=_scanned(base, joined),
         digest=digest,
@@ -242,13 +240,13 @@ def _met(
 
 
 def _with_new_outside(session: SparkSession, edit: Edit, found: FoundRows) -> FoundRows:
-    """The same, with the first new row that lies outside of what the edit is kept to."""
+    """The same, with the first new row that is outside the rows that the edit is limited to."""
     new = found.new
     if new is None or edit.within == EVERY_ROW:
         return found
     if RECORD_NUMBER not in new.column_names:
         new = new.append_column(RECORD_NUMBER, pa.array(range(new.num_rows), pa.int32()))
-    with sql.viewed(session, **sql.new_rows(_filled(session, new, edit.derived))):
+    with sql.viewed({sql.NEW: _filled(session, edit, new)}):
         place = sql.first_outside(edit.within).on(session).collect()[0][0]
     places = [int(p) for p in (found.outside, place) if p is not None]
     return replace(found, outside=min(places, default=None))
@@ -271,30 +269,30 @@ def _samples(found: FoundEdit, limit: int) -> list[RowSample]:
             after = json_rows(rows.select(range(count, 2 * count)).rename_columns(list(names)))
         samples = [RowSample(b, a) for b, a in zip(before, after, strict=True)]
     if new is not None:
-        # Of an edit that deletes rows and adds others, some of both.
+        # An edit that deletes rows and adds others shows some of both.
         kept = samples[: max(limit // 2, limit - new.num_rows)]
         added = new.select(list(names)).slice(0, limit - len(kept))
         if edit.derived:
-            added = collect(fill(session, frame(session, added), edit.derived))
+            added = collect(_filled(session, edit, added))
         samples = [*kept, *(RowSample(None, row) for row in json_rows(added))]
     return samples
 
 
-def _filled(session: SparkSession, rows: pa.Table, derived: Sequence[DerivedColumn]) -> pa.Table | DataFrame:
-    return fill(session, frame(session, rows), derived) if derived else rows
+def _filled(session: SparkSession, edit: Edit, rows: pa.Table) -> DataFrame:
+    return fill(frame(session, rows), edit.derived)
 
 
 def _staged(found: FoundEdit, iceberg: Any, reading: Any) -> tuple[StagedFiles, int | None]:
-    """What the files become, written; and how many rows they held if only reading them tells."""
+    """Write the new versions of files. Also returns how many rows they had, if delete files hide that."""
     session, base, edit, new = found.session, found.base, found.edit, found.rows.new
-    views: dict[str, Any] = {}
+    views: dict[str, DataFrame] = {}
     if new is not None:
-        views |= sql.new_rows(_filled(session, new, edit.derived))
+        views[sql.NEW] = _filled(session, edit, new)
     if found.rows.changed_records is not None:
-        views |= sql.records_of(found.rows.changed_records)
+        views[sql.RECORDS] = frame(session, found.rows.changed_records)
     live: int | None = None
     with ExitStack() as stack:
-        stack.enter_context(sql.viewed(session, **views))
+        stack.enter_context(sql.viewed(views))
         rows: sql.SqlStatement | None = None
         size = 0
         if reading is not None and reading.size():
@@ -308,15 +306,8 @@ def _staged(found: FoundEdit, iceberg: Any, reading: Any) -> tuple[StagedFiles, 
         if rows is None:
             return StagedFiles(iceberg.io(), ()), live
         options = {"distribution-mode": "hash"} if size > SHUFFLED_BYTES else {}
-        return stage_rows(session, iceberg, rows.on(session)._jdf, options), live
+        return stage_rows(iceberg, rows.on(session), options), live
 
 
 def count_rows(session: SparkSession, source: str) -> int:
     return int(session.sql(f"SELECT count(*) FROM {source}").collect()[0][0])
-
-
-def _must_be_head(session: SparkSession, base: EditBase) -> None:
-    """What was read was the table's head; it must have been the state that the edit is made on."""
-    head = current(session, base.name).currentSnapshot()
-    if head is None or int(head.snapshotId()) != base.snapshot_id:
-        raise CommitConflict("another writer changed the table in the meantime; try again")

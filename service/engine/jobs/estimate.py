@@ -1,9 +1,9 @@
-"""The job that counts what each partition of another layout would hold."""
+"""The job that counts the rows of each partition in another layout."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from service.engine.jobs.relayout import LayoutRecipe, widened
+from service.engine.jobs.relayout import LayoutRecipe, select_list
 from service.engine.session.rows import collect, json_rows
 from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import tagged
@@ -14,7 +14,7 @@ from service.model.schema.partition import PartitionField
 
 @dataclass(frozen=True)
 class PartitionCounts:
-    """The partitions with most rows, each with its fields' values, and how many partitions and rows there are."""
+    """The largest partitions, with the values of their fields, and the number of all partitions and rows."""
 
     largest: tuple[tuple[tuple[Any, ...], int], ...]
     partitions: int
@@ -30,10 +30,10 @@ def count_partitions(
     most: int,
     tag: str,
 ) -> PartitionCounts:
-    """Count a table's rows by what would be their partition; `most` partitions at most are returned."""
+    """Count a table's rows by their partition in another layout. Returns at most `most` partitions."""
     parameters = Parameters()
     names = [f"v{n}" for n in range(len(partition))]
-    rows = f"SELECT {widened(recipe, parameters)} FROM {at_snapshot(table, snapshot_id)}"
+    rows = f"SELECT {select_list(recipe, parameters)} FROM {at_snapshot(table, snapshot_id)}"
     values = ", ".join(f"{value(field, recipe.schema)} AS {name}" for field, name in zip(partition, names, strict=True))
     group = f" GROUP BY {', '.join(names)}" if names else " HAVING count(*) > 0"
     text = (

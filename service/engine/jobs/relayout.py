@@ -1,7 +1,7 @@
-"""The job that writes rows again for another layout: one batch of files, read, arranged, written and read back."""
+"""The job that rewrites a batch of files for another layout: reads, arranges, writes and verifies their rows."""
 
 import uuid as uuids
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,29 +10,28 @@ from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.staging import readable, write_files
 from service.engine.jobs.repartition import RepartitionSource, RepartitionTarget, WrittenFiles, delete
 from service.engine.jobs.rewrite import OPEN_COST
-from service.engine.session.java import array, each, java_class, total
+from service.engine.session.java import ICEBERG, array, each, iceberg_class, java_class, total
+from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.tags import jobs_of, tagged
 from service.engine.sql import checksum
 from service.engine.sql.checksum import Checksum
 from service.engine.sql.derived import computed
-from service.engine.sql.frames import named, over
-from service.engine.sql.sql import Parameters, identifier
+from service.engine.sql.sql import Parameters, identifier, named, over
 from service.engine.sql.transforms import KEY, keys
 from service.model.schema.derived import DerivedColumn, add_derived
 from service.model.schema.types import TableSchema
 
-_ICEBERG = "org.apache.iceberg"
-# A reader's share of a batch is no smaller; what goes to one writer is about so large.
+# The smallest share of a batch for a reader, and the approximate share for a writer.
 _SPLIT_BYTES, _WRITER_BYTES = 8 << 20, 24 << 20
-# A writer's share is cut in two only beyond this, so that a partition's rows mostly stay in one file.
+# Only a larger share of a writer is divided, so that a partition's rows mostly stay in one file.
 _SKEW = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 _SKEW_BYTES = 512 << 20
 
 
 @dataclass(frozen=True)
 class LayoutRecipe:
-    """How rows become those of the new layout: the original columns, and those derived from them."""
+    """How to make the rows of the new layout: the original columns, and those derived from them."""
 
     source: TableSchema
     derived: tuple[DerivedColumn, ...] = ()
@@ -53,7 +52,7 @@ def rewrite(
     recipe: LayoutRecipe,
     tag: str,
 ) -> WrittenFiles:
-    """Write the rows of some of the source's files into new files. The Spark jobs bear the tag."""
+    """Write the rows of some of the source's files into new files. The Spark jobs have the tag."""
     tasks = [source.tasks.get(path) for path in paths]
     size = sum(int(task.length()) for task in tasks)
     own = f"{tag}-{uuids.uuid4().hex}"
@@ -72,33 +71,33 @@ def rewrite(
 
 @contextmanager
 def _reading(session: SparkSession, table: Any, tasks: Any, size: int) -> Iterator[DataFrame]:
-    """The rows of scan tasks, of about so many bytes."""
+    """The rows of scan tasks; `size` is their approximate size in bytes."""
     split = max(_SPLIT_BYTES, -(-size // session.sparkContext.defaultParallelism))
     with readable(table, tasks) as source:
         yield session.read.option("split-size", str(split)).option("file-open-cost", str(OPEN_COST)).table(source)
 
 
 def _write(session: SparkSession, goal: RepartitionTarget, rows: DataFrame, size: int, recipe: LayoutRecipe) -> Any:
-    """Write rows into new files. Each task has a partition's rows together, and so has one file open at a time."""
+    """Write rows into new files. Each task gets its rows partition by partition, so it has one file open at a time."""
     # Iceberg's own order of rows is not that of their partitions if a uuid is hashed.
     options = {"use-table-distribution-and-ordering": "false", "fanout-enabled": "false"}
     options["output-spec-id"] = str(goal.spec_id)
     if recipe.compression is not None:
         options["compression-codec"] = recipe.compression
     arranged = _arranged(session, rows, size, recipe, goal)
-    with _confs(session, {_SKEW: str(_SKEW_BYTES)}):
-        return write_files(goal.table, arranged._jdf, options)
+    with spark_setting(session, _SKEW, str(_SKEW_BYTES)):
+        return write_files(goal.table, arranged, options)
 
 
 def _arranged(
     session: SparkSession, rows: DataFrame, size: int, recipe: LayoutRecipe, goal: RepartitionTarget
 ) -> DataFrame:
-    """The rows with their new columns, sorted by partition, on as few writers as is good."""
+    """The rows with their new columns, sorted by partition, for as few writers as is sensible."""
     parameters = Parameters()
-    selected = widened(recipe, parameters)
+    selected = select_list(recipe, parameters)
     given = keys(goal.layout.partition, recipe.schema)
     if not given:
-        return over(session, rows, lambda name: f"SELECT {selected} FROM {name}", parameters.values)
+        return over(rows, lambda name: f"SELECT {selected} FROM {name}", parameters.values)
     columns = ", ".join(identifier(name) for name in recipe.schema.names)
     names = ", ".join(f"{KEY}{n}" for n in range(len(given)))
     writers = max(session.sparkContext.defaultParallelism, size // _WRITER_BYTES)
@@ -109,10 +108,10 @@ def _arranged(
             f"FROM (SELECT *, {', '.join(given)} FROM (SELECT {selected} FROM {name})) SORT BY {names})"
         )
 
-    return over(session, rows, text, parameters.values)
+    return over(rows, text, parameters.values)
 
 
-def widened(recipe: LayoutRecipe, parameters: Parameters) -> str:
+def select_list(recipe: LayoutRecipe, parameters: Parameters) -> str:
     """The select list of the original columns and the derived ones."""
     new = (f"{computed(one, parameters)} AS {identifier(one.column)}" for one in recipe.derived)
     return ", ".join([*(identifier(name) for name in recipe.source.names), *new])
@@ -121,33 +120,22 @@ def widened(recipe: LayoutRecipe, parameters: Parameters) -> str:
 def _checksums(
     session: SparkSession, goal: RepartitionTarget, rows: DataFrame, files: Any, size: int, recipe: LayoutRecipe
 ) -> tuple[Checksum | None, Checksum | None]:
-    """The checksums of what was read and of what was written, both read again; none if they are not wanted."""
+    """The checksums of the rows read and of the rows written, which are both read again; None without `validate`."""
     if not recipe.validate:
         return None, None
     metadata = goal.table.operations().current()
-    schema = java_class(f"{_ICEBERG}.SchemaParser").toJson(metadata.schema())
-    spec = java_class(f"{_ICEBERG}.PartitionSpecParser").toJson(metadata.spec())
-    every = java_class(f"{_ICEBERG}.expressions.Expressions").alwaysTrue()
-    all_rows = java_class(f"{_ICEBERG}.expressions.ResidualEvaluator").unpartitioned(every)
-    task, no_deletes = java_class(f"{_ICEBERG}.BaseFileScanTask"), array(f"{_ICEBERG}.DeleteFile")
+    schema = iceberg_class("SchemaParser").toJson(metadata.schema())
+    spec = iceberg_class("PartitionSpecParser").toJson(metadata.spec())
+    every = iceberg_class("expressions.Expressions").alwaysTrue()
+    all_rows = iceberg_class("expressions.ResidualEvaluator").unpartitioned(every)
+    task, no_deletes = iceberg_class("BaseFileScanTask"), array(f"{ICEBERG}.DeleteFile")
     tasks = [task(file, no_deletes, schema, spec, all_rows) for file in each(files)]
     counted = checksum.aggregates(recipe.source.fields)
     with (
         _reading(session, goal.table, tasks, size) as written,
-        named(session, rows) as before,
-        named(session, written) as after,
+        named(rows) as before,
+        named(written) as after,
     ):
         text = f"SELECT 0, {counted} FROM {before} UNION ALL SELECT 1, {counted} FROM {after}"
         found = {row[0]: checksum.of(row[1:]) for row in session.sql(text).collect()}
     return found[0], found[1]
-
-
-@contextmanager
-def _confs(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    for key, value in values.items():
-        session.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key in values:
-            session.conf.unset(key)

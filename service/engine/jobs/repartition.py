@@ -1,7 +1,8 @@
-"""A table's rows on their way to another layout: what is read, what is written for, and the commit at the end."""
+"""Moves a table's rows to another layout: the source to read, the target to write for, and the final commit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from service.engine.iceberg import scan_tasks
@@ -9,29 +10,27 @@ from service.engine.iceberg.layout import Layout, LayoutBasis, with_layout
 from service.engine.iceberg.replace import Evolution, FileReplacement, replace_files
 from service.engine.iceberg.swap import CommitTarget, FilesChanged, Gate, Tag
 from service.engine.iceberg.tables import current, writing_to
-from service.engine.session.java import each, java_class, string_list
+from service.engine.session.java import each, iceberg_class, java_class, string_list
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql.checksum import Checksum
 from service.errors import RowCountMismatch
 
-_ICEBERG = "org.apache.iceberg"
-
 
 @dataclass(frozen=True)
 class RepartitionSource:
-    """A table as it is read, at one snapshot. Valid in the JVM that made it."""
+    """What to read of a table at one snapshot. Valid in the JVM that made it."""
 
     iceberg: Any
     snapshot_id: int | None
     tasks: Any
-    """A Java map of the files' locations to the tasks that read them."""
+    """A Java map from the files' locations to the tasks that read them."""
     deletes: Mapping[str, tuple[str, ...]]
-    """The delete files of each file that has some."""
+    """For each file with delete files, these."""
 
 
 @dataclass(frozen=True)
 class RepartitionTarget:
-    """A table of the new layout that nothing is committed to yet. Valid in the JVM that made it."""
+    """A table with the new layout, without any commit. Valid in the JVM that made it."""
 
     table: Any
     basis: LayoutBasis
@@ -40,13 +39,13 @@ class RepartitionTarget:
 
     @property
     def unchanged(self) -> bool:
-        """Whether a table of this layout differs from the original in nothing but its files."""
+        """Whether the new layout differs from the old one only in its files."""
         return self.spec_id == self.basis.spec_id and not self.layout.columns and not self.layout.properties
 
 
 @dataclass(frozen=True)
 class WrittenFiles:
-    """New files that no snapshot holds yet. The checksums, if wanted, are of the original columns."""
+    """New files that no snapshot has yet. The checksums, if validated, are of the original columns."""
 
     handle: Any
     """The files, as a Java set."""
@@ -59,7 +58,7 @@ class WrittenFiles:
 
 
 def source_at(session: SparkSession, table: str, snapshot_id: int | None) -> RepartitionSource:
-    """Everything there is to read in a snapshot of a table; nothing, without one."""
+    """All data files of a table's snapshot; nothing without a snapshot."""
     iceberg = current(session, table)
     if snapshot_id is None:
         return RepartitionSource(iceberg, None, java_class("java.util.HashMap")(), {})
@@ -75,7 +74,7 @@ def source_at(session: SparkSession, table: str, snapshot_id: int | None) -> Rep
 
 
 def goal(session: SparkSession, table: str, layout: Layout, folder: str) -> RepartitionTarget:
-    """A table as it would be with a layout, for `rewrite` to write to."""
+    """The table with another layout, for `rewrite` to write to."""
     iceberg = current(session, table)
     base = iceberg.operations().current()
     metadata = with_layout(iceberg, base, layout)
@@ -84,12 +83,12 @@ def goal(session: SparkSession, table: str, layout: Layout, folder: str) -> Repa
 
 
 def discard(_: SparkSession, goal: RepartitionTarget, written: WrittenFiles) -> None:
-    """Delete new files that certainly no snapshot holds."""
+    """Delete new files; only if it is certain that no snapshot has them."""
     delete(goal, written.handle)
 
 
 def delete(goal: RepartitionTarget, files: Any) -> None:
-    """Delete data files of a goal."""
+    """Delete data files that were written for a target."""
     io = goal.table.io()
     for file in each(files):
         io.deleteFile(str(file.location()))
@@ -97,17 +96,16 @@ def delete(goal: RepartitionTarget, files: Any) -> None:
 
 @dataclass(frozen=True)
 class LayoutSwap:
-    """What the commit does: all files of the source go but those `kept`, and the new ones come."""
+    """What the commit does: it replaces all files of the source, except those in `kept`, by the new ones."""
 
     kept: Sequence[str]
     done: Sequence[WrittenFiles]
     rows: int
-    """How many there must be then, in new files and in those kept."""
+    """How many rows the new and the kept files must have."""
     summary: Mapping[str, str]
-    """What the snapshot says of itself."""
     tag: Tag | None = None
     appends_may_stay: bool = False
-    """Whether files that others have appended since may stay as they are."""
+    """Whether files that others appended since may stay unchanged."""
 
 
 def commit(
@@ -120,9 +118,9 @@ def commit(
     batch: str,
     gate: Gate,
 ) -> int:
-    """Put new files in the place of old ones, and the layout with them, in one swap; the snapshot it made.
+    """Replace old files by new ones, together with the layout, in one swap, and return the snapshot's id.
 
-    Raises TableChanged if the table is not as the source was. Nothing is retried: the caller first looks what has
+    Raises TableChanged if the table is no longer as the source. Nothing is retried: the caller first checks what has
     changed.
     """
     target = CommitTarget(session, table, uuid, None)
@@ -132,8 +130,8 @@ def commit(
     goal.basis.check(base)
     appended = _appended_since(base, source.snapshot_id)
     if appended is None or (appended and not what.appends_may_stay):
-        raise FilesChanged("others changed the table in the meantime")
-    new = java_class(f"{_ICEBERG}.util.DataFileSet").create()
+        raise FilesChanged("another writer changed the table in the meantime")
+    new = iceberg_class("util.DataFileSet").create()
     for one in what.done:
         new.addAll(one.handle)
     replacement = FileReplacement(
@@ -141,7 +139,7 @@ def commit(
         source.snapshot_id,
         _replaced(source, what),
         new,
-        _TotalRows(what.rows + sum(int(str(one.summary().get("added-records") or "0")) for one in appended)),
+        partial(_check_total, what.rows + sum(int(one.summary().get("added-records") or 0) for one in appended)),
         keeps_rows=True,
         in_parallel=True,
         summary=what.summary,
@@ -151,20 +149,14 @@ def commit(
     return replace_files(target, iceberg, replacement, gate)
 
 
-@dataclass(frozen=True)
-class _TotalRows:
-    """How many rows the table must have."""
-
-    expected: int
-
-    def verify(self, snapshot: Any) -> None:
-        total = snapshot.summary().get("total-records")  # other programs may have lost count
-        if total is not None and int(str(total)) != self.expected:
-            raise RowCountMismatch("the new layout", self.expected, int(str(total)))
+def _check_total(expected: int, snapshot: Any) -> None:
+    total = snapshot.summary().get("total-records")  # other programs may have omitted it
+    if total is not None and int(total) != expected:
+        raise RowCountMismatch("the new layout", expected, int(total))
 
 
 def _appended_since(metadata: Any, snapshot_id: int | None) -> list[Any] | None:
-    """The snapshots since one of them, newest first, if each only adds files; else None."""
+    """The snapshots since an earlier one, newest first, if each only adds files; else None."""
     found: list[Any] = []
     at = metadata.currentSnapshot()
     while at is not None and int(at.snapshotId()) != snapshot_id:
@@ -177,7 +169,7 @@ def _appended_since(metadata: Any, snapshot_id: int | None) -> list[Any] | None:
 
 
 def _replaced(source: RepartitionSource, what: LayoutSwap) -> Any:
-    """The files that go, as a Java set; None if there are none."""
+    """The files to remove, as a Java set; None if there are none."""
     tasks = java_class("java.util.HashMap")(source.tasks)
     if what.kept:
         tasks.keySet().removeAll(string_list(what.kept))

@@ -1,21 +1,22 @@
-"""A table made to hold what a backup of it holds: files that only it has go, rows that only the backup has return.
+"""Restores the rows of a backup: removes files that only the table has, and rewrites rows that only the backup has.
 
-A data file that was removed from a table is never put back as it is. The format advises against it: a program that
-expires old snapshots may delete a file with the snapshot that removed it, whether it is back or not. So their rows are
-written again, which also leaves behind the delete files that there were.
+A data file that was removed from a table is never added to it again. The format advises against it: a program that
+expires old snapshots may delete a file with the snapshot that removed it, even if it was added again. So the rows are
+written to new files, which also makes the old delete files unnecessary.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.replace import FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import SnapshotFiles
-from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
+from service.engine.iceberg.staging import StagedFiles, readable, readable_files, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
 from service.engine.iceberg.tables import as_if, current
-from service.engine.session.java import each, java_class
+from service.engine.session.java import each, iceberg_class
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql.derived import fill
 from service.engine.sql.past import under
@@ -24,34 +25,33 @@ from service.errors import CommitConflict, RowCountMismatch
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.derived import DerivedColumn
 
-_ICEBERG = "org.apache.iceberg"
-# Rows of a partition come together before they are written, so that few files come of many; sorting takes disk, not
+# Rows are grouped by partition before they are written, so that many files become few. Sorting uses disk instead of
 # heap, however many partitions there are.
 _OPTIONS = {"distribution-mode": "hash", "fanout-enabled": "false"}
 
 
 @dataclass(frozen=True)
 class RestoreDifference:
-    """How a state of a table differs from what a backup holds, by data files."""
+    """How a state of a table differs from a backup, by data files."""
 
     backup_id: int
     current_id: int | None
     back: frozenset[str]
-    """Files whose rows, as the backup has them, the table lacks."""
+    """The backup's files with rows that the table lacks."""
     gone: frozenset[str]
-    """Files with rows that the backup lacks."""
+    """The table's files with rows that the backup lacks."""
     rows_before: int
     rows_after: int
-    """What the backup holds."""
+    """The backup's rows."""
 
     def without_files(self) -> "RestoreDifference":
-        """The same, with no difference at all."""
+        """The same, but without any differing files."""
         return replace(self, back=frozenset(), gone=frozenset())
 
 
 @dataclass(frozen=True)
 class RestoreJob:
-    """What is to be committed, and how."""
+    """A restore to commit."""
 
     table: str
     uuid: str
@@ -62,21 +62,15 @@ class RestoreJob:
     tag: Tag | None = None
     summary: Mapping[str, str] = field(default_factory=dict)
     late: tuple[DerivedColumn, ...] = ()
-    """Derived columns that the earlier state did not have."""
+    """Derived columns that the backup did not have."""
 
 
 def compare(session: SparkSession, table: str, backup_id: int, current_id: int | None) -> RestoreDifference:
-    """How a state differs from a backup if delete files concern either's data files."""
+    """How a state differs from a backup, if either has delete files."""
     iceberg = current(session, table)
     held, now = _apart(iceberg, backup_id, current_id)
-    return RestoreDifference(
-        backup_id,
-        current_id,
-        back=held.paths,
-        gone=now.paths,
-        rows_before=_count(session, iceberg, current_id),
-        rows_after=_count(session, iceberg, backup_id),
-    )
+    before, after = (_count(session, iceberg, snapshot_id) for snapshot_id in (current_id, backup_id))
+    return RestoreDifference(backup_id, current_id, held.paths, now.paths, before, after)
 
 
 def apart(session: SparkSession, table: str, one_id: int, other_id: int) -> tuple[SnapshotFiles, SnapshotFiles]:
@@ -86,24 +80,24 @@ def apart(session: SparkSession, table: str, one_id: int, other_id: int) -> tupl
 
 def _apart(iceberg: Any, one_id: int, other_id: int | None) -> tuple[SnapshotFiles, SnapshotFiles]:
     one, other = _deletes_of(iceberg, one_id), _deletes_of(iceberg, other_id)
-    same = {path for path, deletes in one.items() if other.get(path) == deletes}
-    return SnapshotFiles(one_id, frozenset(one.keys() - same)), SnapshotFiles(
-        other_id or 0, frozenset(other.keys() - same)
+    only_one, only_other = one.items() - other.items(), other.items() - one.items()
+    return (
+        SnapshotFiles(one_id, frozenset(path for path, _ in only_one)),
+        SnapshotFiles(other_id or 0, frozenset(path for path, _ in only_other)),
     )
 
 
 def restore(session: SparkSession, job: RestoreJob) -> int:
-    """Make a table hold what a backup holds, in one commit on the state that was compared; the snapshot it made.
+    """Restore a backup's rows in one commit on the state that was compared, and return the new snapshot's id.
 
-    Raises CommitConflict if that is no longer the table's state, and RowCountMismatch if the rows would not be the
-    backup's.
+    Raises CommitConflict if the table has changed since, and RowCountMismatch if the table would not have as many rows
+    as the backup.
     """
     difference = job.difference
     target = CommitTarget(session, job.table, job.uuid, job.schema_id)
     iceberg = target.load()
     head = iceberg.currentSnapshot()
-    rows = _RestoredRows(session, iceberg, difference)
-    rows.check_parent(None if head is None else head.snapshotId())
+    _check_parent(difference, None if head is None else head.snapshotId())
     staged = _written(session, iceberg, job)
     old = void = None
     if difference.current_id is not None:
@@ -114,7 +108,7 @@ def restore(session: SparkSession, job: RestoreJob) -> int:
         difference.current_id,
         old,
         staged.files,
-        rows,
+        partial(_check_rows, session, iceberg, difference),
         void_deletes=void,
         in_parallel=True,
         summary=job.summary,
@@ -123,49 +117,43 @@ def restore(session: SparkSession, job: RestoreJob) -> int:
     return replace_files(target, iceberg, what, job.gate, staged.discard)
 
 
-@dataclass(frozen=True)
-class _RestoredRows:
-    """The restored table must have as many rows as the backup, and come right after the state that was compared."""
+def _check_parent(difference: RestoreDifference, snapshot_id: int | None) -> None:
+    if snapshot_id != difference.current_id:
+        raise CommitConflict("another writer changed the table in the meantime; send the request again")
 
-    session: SparkSession
-    iceberg: Any
-    difference: RestoreDifference
 
-    def check_parent(self, snapshot_id: int | None) -> None:
-        if snapshot_id != self.difference.current_id:
-            raise CommitConflict("another writer changed the table in the meantime; send the request again")
-
-    def verify(self, snapshot: Any) -> None:
-        self.check_parent(snapshot.parentId())
-        rows = _live_rows(self.iceberg, snapshot)
-        if rows is None:
-            base = self.iceberg.operations().current()
-            to_be = base.buildFrom(base).setBranchSnapshot(snapshot, "main").build()
-            rows = _count(self.session, as_if(self.iceberg, to_be), snapshot.snapshotId())
-        if rows != self.difference.rows_after:
-            raise RowCountMismatch("the restored table", self.difference.rows_after, rows)
+def _check_rows(session: SparkSession, iceberg: Any, difference: RestoreDifference, snapshot: Any) -> None:
+    """Check that a snapshot directly follows the compared state, and has as many rows as the backup."""
+    _check_parent(difference, snapshot.parentId())
+    rows = _live_rows(iceberg, snapshot)
+    if rows is None:
+        base = iceberg.operations().current()
+        new = base.buildFrom(base).setBranchSnapshot(snapshot, "main").build()
+        rows = _count(session, as_if(iceberg, new), snapshot.snapshotId())
+    if rows != difference.rows_after:
+        raise RowCountMismatch("the restored table", difference.rows_after, rows)
 
 
 def _written(session: SparkSession, iceberg: Any, job: RestoreJob) -> StagedFiles:
-    """Write the rows that come back, under the table's present columns and partitioning."""
+    """Write the rows that only the backup has, with the table's current columns and partitioning."""
     difference = job.difference
     if not difference.back:
         return StagedFiles(iceberg.io(), ())
-    read = under(iceberg, job.schema_id)
-    with readable(read, scan_tasks.tasks(read, difference.backup_id, difference.back)) as source:
+    files = SnapshotFiles(difference.backup_id, difference.back)
+    with readable_files(under(iceberg, job.schema_id), files) as source:
         names = [str(column.name()) for column in each(iceberg.schema().columns())]
         shown = [identifier(name) for name in names if not name.startswith(RESERVED_COLUMN_PREFIX)]
         rows = session.sql(f"SELECT {', '.join(shown)} FROM {source}")
-        return stage_rows(session, iceberg, fill(session, rows, job.late)._jdf, _OPTIONS)
+        return stage_rows(iceberg, fill(rows, job.late), _OPTIONS)
 
 
 def _void(iceberg: Any, snapshot_id: int, gone: frozenset[str]) -> Any:
-    """The delete files of a state that concern no data file but those that go."""
-    found, io = java_class(f"{_ICEBERG}.util.DeleteFileSet").create(), iceberg.io()
+    """The delete files of a state that only apply to data files that are removed."""
+    found, io = iceberg_class("util.DeleteFileSet").create(), iceberg.io()
     for manifest in each(iceberg.snapshot(snapshot_id).deleteManifests(io)):
-        reader = java_class(f"{_ICEBERG}.ManifestFiles").readDeleteManifest(manifest, io, iceberg.specs())
+        reader = iceberg_class("ManifestFiles").readDeleteManifest(manifest, io, iceberg.specs())
         try:
-            found.addAll(java_class(f"{_ICEBERG}.util.DeleteFileSet").of(reader))
+            found.addAll(iceberg_class("util.DeleteFileSet").of(reader))
         finally:
             reader.close()
     if not found.isEmpty():
@@ -176,7 +164,7 @@ def _void(iceberg: Any, snapshot_id: int, gone: frozenset[str]) -> Any:
 
 
 def _live_rows(iceberg: Any, snapshot: Any) -> int | None:
-    """A snapshot's rows by its own manifests; None if there are delete files."""
+    """A snapshot's number of rows by its manifests; None if there are delete files."""
     io = iceberg.io()
     if any(m.hasAddedFiles() or m.hasExistingFiles() for m in each(snapshot.deleteManifests(io))):
         return None
@@ -184,15 +172,12 @@ def _live_rows(iceberg: Any, snapshot: Any) -> int | None:
 
 
 def _count(session: SparkSession, iceberg: Any, snapshot_id: int | None) -> int:
-    """A state's rows; Spark counts those of files that delete files concern."""
+    """A state's number of rows; Spark counts those of files to which delete files apply."""
     if snapshot_id is None:
         return 0
-    known, unsure = 0, []
-    for task in each(scan_tasks.tasks(iceberg, snapshot_id)):
-        if task.deletes().isEmpty():
-            known += int(task.file().recordCount())
-        else:
-            unsure.append(task)
+    tasks = list(each(scan_tasks.tasks(iceberg, snapshot_id)))
+    known = sum(int(task.file().recordCount()) for task in tasks if task.deletes().isEmpty())
+    unsure = [task for task in tasks if not task.deletes().isEmpty()]
     if not unsure:
         return known
     with readable(iceberg, unsure) as source:
@@ -200,7 +185,7 @@ def _count(session: SparkSession, iceberg: Any, snapshot_id: int | None) -> int:
 
 
 def _deletes_of(iceberg: Any, snapshot_id: int | None) -> dict[str, frozenset[tuple[str, int | None]]]:
-    """Of each data file of a state, which delete files concern it."""
+    """For each data file of a state, the delete files that apply to it."""
     if snapshot_id is None:
         return {}
     return {

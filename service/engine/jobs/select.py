@@ -1,4 +1,4 @@
-"""A query as Spark SQL, run once: its rows, whether there are more, and what was read for them."""
+"""Runs a query as Spark SQL: its rows, whether there are more, and what was read for them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,8 @@ from service.engine.sql import sql
 from service.engine.sql.sql import Parameters, identifier, reference
 from service.model.filters.predicates import And, Compare, In, Predicate
 from service.model.query.model import (
-    Aggregate,
     Computed,
     Grouping,
-    Join,
     Query,
     Sort,
     TableSource,
@@ -26,23 +24,14 @@ from service.model.query.model import (
 from service.model.schema.columns import Column
 from service.model.schema.types import Primitive, has_uuid
 
-_AGGREGATES = {
-    "count": "count",
-    "count_distinct": "count",
-    "sum": "sum",
-    "avg": "avg",
-    "min": "min",
-    "max": "max",
-    "stddev": "stddev_samp",
-    "variance": "var_samp",
-    "median": "median",
-}
+# Aggregates that Spark calls by another name.
+_AGGREGATES = {"count_distinct": "count", "stddev": "stddev_samp", "variance": "var_samp"}
 _COMPILED_IN = ("integer", "long", "date", "timestamp", "timestamptz")
 
 
 @dataclass(frozen=True)
 class Selected:
-    """The rows of a response, as JSON has them; or `plan`, if only that was asked for."""
+    """The rows of a response, ready for JSON; or only `plan`, if the query was to be explained."""
 
     rows: list[dict[str, Any]]
     has_more: bool = False
@@ -53,7 +42,7 @@ class Selected:
 
 
 def select(session: SparkSession, query: Query, explain: bool, measured: bool = False) -> Selected:
-    """Run the query, or explain it; `measured` has its scans report how long planning took."""
+    """Run the query, or explain it. With `measured`, its scans report how long planning took."""
     with pinned_reads(session, [(source.spark_name, source.snapshot_id) for source in query.sources]) as pinned:
         df = framed(session, query, pinned)
         names = [output.name for output in query.outputs]
@@ -71,24 +60,31 @@ def framed(
 
 
 def aggregate_from_metadata(session: SparkSession, allowed: bool) -> None:
-    """Whether Iceberg may answer min, max and count from file statistics; for uuid columns it then fails."""
+    """Set whether Iceberg may compute min, max and count from file statistics. With uuid columns it would fail."""
     session.conf.set("spark.sql.iceberg.aggregate-push-down.enabled", str(allowed).lower())
 
 
 def selected(df: DataFrame, names: list[str], limit: int, measured: bool) -> Selected:
-    """The frame's first rows, of one more that it was asked for; the columns are called `names`."""
+    """The first `limit` rows of a frame that returns at most one more; `names` are its columns."""
     table = collect(df).rename_columns(names)
     found = scans(df._jdf.queryExecution().executedPlan(), measured=measured)
     return Selected(json_rows(table.slice(0, limit)), table.num_rows > limit, *read(found), scans=found)
 
 
 def explained(df: DataFrame) -> Selected:
-    return Selected([], plan=df._jdf.queryExecution().explainString(_formatted(df)))
+    formatted = java_class("org.apache.spark.sql.execution.ExplainMode").fromString("formatted")
+    return Selected([], plan=df._jdf.queryExecution().explainString(formatted))
 
 
 def statement(query: Query, parameters: Parameters, pinned: Mapping[Place, PinnedTable], *, paged: bool = True) -> str:
-    """The query's text. Its outputs are called c0, c1, …, so that no name a user chose means anything to Spark."""
-    source = _from(query, parameters, pinned)
+    """The query's text. Its outputs are called c0, c1, …, so that no name from the request has a meaning for Spark."""
+    source = _source(query.source, pinned)
+    for join in query.joins:
+        conditions = (
+            f"{reference(c.left, parameters)} {sql.COMPARE[c.operator]} {reference(c.right, parameters)}"
+            for c in join.on
+        )
+        source += f" {join.kind.upper()} JOIN {_source(join.source, pinned)} ON {' AND '.join(conditions)}"
     condition = _selection(query.where)
     if query.grouping:
         source, condition = _grouped(query, query.grouping, source, parameters), query.grouping.having
@@ -97,15 +93,15 @@ def statement(query: Query, parameters: Parameters, pinned: Mapping[Place, Pinne
     text += f" WHERE {sql.where(condition, parameters)}"
     if query.sorts:
         text += f" ORDER BY {', '.join(_sort(s, parameters) for s in query.sorts)}"
-    # One row more than asked for tells whether there are more.
+    # One more row than requested shows whether there are more.
     return f"{text} LIMIT {query.limit + 1} OFFSET {query.offset}" if paged else text
 
 
 def _selection(where: Predicate) -> Predicate:
-    """A predicate that is true of the same rows, for which Spark need not compile again if only the value differs.
+    """A predicate that matches the same rows, but that Spark need not compile again for another value.
 
-    Spark writes a number that a column is compared with into the code it generates, which takes longer to compile
-    than a point query takes to run. A set of values is kept out of the code, and the null makes the value a set.
+    If a column is compared with a number, Spark generates code that contains it, and compiling that takes longer than a
+    point query takes to run. The values of a set are not in the code, and the null makes a single value a set.
     """
     match where:
         case And(children):
@@ -115,13 +111,6 @@ def _selection(where: Predicate) -> Predicate:
     return where
 
 
-def _from(query: Query, parameters: Parameters, pinned: Mapping[Place, PinnedTable]) -> str:
-    text = _source(query.source, pinned)
-    for join in query.joins:
-        text += f" {join.kind.upper()} JOIN {_source(join.source, pinned)} ON {_on(join, parameters)}"
-    return text
-
-
 def _source(source: TableSource, pinned: Mapping[Place, PinnedTable]) -> str:
     found = pinned.get((source.spark_name, source.snapshot_id))
     if found is not None:
@@ -129,24 +118,16 @@ def _source(source: TableSource, pinned: Mapping[Place, PinnedTable]) -> str:
     return f"{sql.at_snapshot(source.spark_name, source.snapshot_id)} AS {identifier(source.alias)}"
 
 
-def _on(join: Join, parameters: Parameters) -> str:
-    return " AND ".join(
-        f"{reference(c.left, parameters)} {sql.COMPARE[c.operator]} {reference(c.right, parameters)}" for c in join.on
-    )
-
-
 def _grouped(query: Query, grouping: Grouping, source: str, parameters: Parameters) -> str:
     columns = [f"{_value(g, parameters)} AS {group_column(i)}" for i, g in enumerate(grouping.groups)]
-    columns += [f"{_aggregate(a, parameters)} AS {aggregate_column(i)}" for i, a in enumerate(grouping.aggregates)]
+    for i, a in enumerate(grouping.aggregates):
+        column = "*" if a.column is None else reference(a.column, parameters)
+        call = f"{_AGGREGATES.get(a.kind, a.kind)}({'DISTINCT ' if a.distinct else ''}{column})"
+        columns.append(f"{call} AS {aggregate_column(i)}")
     text = f"SELECT {', '.join(columns)} FROM {source} WHERE {sql.where(_selection(query.where), parameters)}"
     if grouping.groups:
         text += f" GROUP BY {', '.join(str(i + 1) for i in range(len(grouping.groups)))}"
     return f"({text})"
-
-
-def _aggregate(aggregate: Aggregate, parameters: Parameters) -> str:
-    column = "*" if aggregate.column is None else reference(aggregate.column, parameters)
-    return f"{_AGGREGATES[aggregate.kind]}({'DISTINCT ' if aggregate.distinct else ''}{column})"
 
 
 def _sort(sort: Sort, parameters: Parameters) -> str:
@@ -169,7 +150,3 @@ def _value(value: Computed, parameters: Parameters) -> str:
                 # Spark's function returns a timestamp for whatever it is given.
                 text = f"CAST(date_trunc({arguments[0]}, {text}) AS {sql.spark_type(step.type)})"
     return text
-
-
-def _formatted(df: DataFrame) -> Any:
-    return java_class("org.apache.spark.sql.execution.ExplainMode").fromString("formatted")

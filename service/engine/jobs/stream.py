@@ -1,8 +1,8 @@
-"""A query's rows as Arrow batches, in order and however many there are, computed as they are read.
+"""A query's rows as Arrow batches, in order, computed as they are read.
 
-A job of its own writes each partition to Spark's disks, a few ahead of the reader, who reads it from there batch by
-batch. So neither the JVM nor this process ever holds a whole partition, and a slow reader occupies no session and no
-core, only the disk space of these few.
+A Spark job for each partition writes it to Spark's disks, a few partitions ahead of the reader, which reads it from
+there batch by batch. So neither the JVM nor this process ever holds a whole partition in memory, and a slow reader
+occupies no session and no core, only the disk space of a few partitions.
 """
 
 import contextlib
@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from service.engine.jobs.select import framed
 from service.engine.session import jvm
-from service.engine.session.java import java_class
+from service.engine.session.java import java_class, scala_items
 from service.engine.session.scans import Scan, scans
+from service.engine.session.settings import spark_setting
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.session.translate import is_lost, is_odd, translated
 from service.engine.sql import tenant_sql
@@ -30,7 +31,7 @@ _TAGS = "spark.job.tags"
 def select(
     session: SparkSession, query: Query, window: Window, rows: int, tag: str, measured: bool = False
 ) -> "ArrowBatches":
-    """A query's rows, in batches of at most so many; `window` applies instead of the query's limit and offset."""
+    """A query's rows, in batches of at most `rows`; `window` applies instead of the query's limit and offset."""
     return _open(framed(session, query, paged=False), [o.name for o in query.outputs], window, rows, tag, measured)
 
 
@@ -43,13 +44,13 @@ def select_sql(
     tag: str,
     measured: bool = False,
 ) -> "ArrowBatches":
-    """A statement's rows, likewise."""
+    """A SELECT's rows, in the same way."""
     with tenant_sql.framed(session, statement, check) as (df, names):
         return _open(df, names, window, rows, tag, measured)
 
 
 def cancel(tag: str) -> None:
-    """Cancel the jobs of the stream with this tag, from any thread; its reader gets an exception."""
+    """Cancel the jobs of the stream with this tag, from any thread. Its reader then raises an exception."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
@@ -59,7 +60,7 @@ def cancel(tag: str) -> None:
 
 
 class ArrowBatches:
-    """The rows, to be read once. Each step may run on another thread, one at a time."""
+    """The rows, to be read once. Steps may run on different threads, one at a time."""
 
     def __init__(
         self,
@@ -81,12 +82,12 @@ class ArrowBatches:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         with _translating():
-            partitions = self._rdd.getNumPartitions()
+            partitions, ahead = self._rdd.getNumPartitions(), max(2, int(self._context.defaultParallelism()))
             skip, left = self._window.offset, self._window.limit
             for place in range(partitions):
                 if left == 0:
                     return
-                self._start(min(place + self._ahead(), partitions))
+                self._start(min(place + ahead, partitions))
                 self._jobs.pop(place).get()
                 for batch in self._stored(place):
                     rows = batch.slice(min(skip, batch.num_rows), left)
@@ -98,7 +99,7 @@ class ArrowBatches:
                         return
 
     def close(self) -> None:
-        """Release everything; what is still being computed ends soon."""
+        """Release everything. Running jobs are cancelled, and end soon after."""
         with contextlib.suppress(Exception):
             if self._jobs:
                 self._context.cancelJobsWithTag(self._properties.getProperty(_TAGS))
@@ -106,30 +107,27 @@ class ArrowBatches:
             _clean(self._context, _shuffles_of(self._rdd))
         self._jobs.clear()
 
-    def _ahead(self) -> int:
-        return max(2, int(self._context.defaultParallelism()))
-
     def _start(self, end: int) -> None:
-        """Start to compute the partitions before `end`."""
+        """Start the jobs of the partitions before `end`."""
         convert = java_class("scala.jdk.javaapi.CollectionConverters")
         with _properties(self._context, self._properties):
             for place in range(self._started, end):
-                # A Scala set is a function that tells what is in it.
+                # A Scala set is also the predicate that selects its items.
                 only = convert.asScala(java_class("java.util.Collections").singleton(place)).toSet()
                 one = java_class("org.apache.spark.rdd.PartitionPruningRDD").create(self._rdd, only)
-                # A task stores its partition whole before it gives the first batch.
+                # A task stores its whole partition before it returns the first batch.
                 self._jobs[place] = one.toJavaRDD().takeAsync(1)
         self._started = max(self._started, end)
 
     def _stored(self, place: int) -> Iterator[pa.RecordBatch]:
-        """A computed partition's batches; its disk space is released then."""
+        """A computed partition's batches; afterwards its disk space is released."""
         from pyspark.util import local_connect_and_auth
 
         manager = java_class("org.apache.spark.SparkEnv").get().blockManager()
         block = java_class("org.apache.spark.storage.RDDBlockId")(self._rdd.id(), place)
         found = manager.get(block, self._rdd.elementClassTag())
         if found.isEmpty():
-            raise EngineUnavailable("a part of the answer was lost with the executor that held it; try again")
+            raise EngineUnavailable("a part of the result was lost with the executor that stored it; try again")
         serve = java_class("org.apache.spark.api.python.PythonRDD").serveIterator
         port, secret, server = serve(found.get().data(), "firn-stream")
         done = False
@@ -138,7 +136,7 @@ class ArrowBatches:
             with connection, file:
                 for message in _messages(file):
                     yield pa.ipc.read_record_batch(pa.py_buffer(message), self.schema)
-            # If the connection ended by a failure, it is raised here.
+            # Raises the failure, if one ended the connection.
             server.getResult()
             done = True
         finally:
@@ -148,7 +146,7 @@ class ArrowBatches:
             manager.master().removeBlock(block)
 
     def _unlock(self, manager: Any, block: Any, server: Any) -> None:
-        """Unlock a block that was not read to its end; else it could never be removed."""
+        """Unlock a block that was not read to its end; otherwise it could never be removed."""
         try:
             server.getResult()
         except Exception:
@@ -163,12 +161,12 @@ def _open(df: DataFrame, names: list[str], window: Window, rows: int, tag: str, 
     context = session._jsparkSession.sparkContext()
     properties = java_class("java.util.Properties")()
     properties.putAll(context.getLocalProperties())
-    # As Spark does for its own actions: tasks read the session's settings from their job's properties.
+    # Tasks read the session's settings from their job's properties; Spark's own actions set them in the same way.
     settings = session._jsparkSession.sessionState().conf().getAllConfs()
     properties.putAll(java_class("scala.jdk.javaapi.CollectionConverters").asJava(settings))
     properties.setProperty(_TAGS, tag)
     df, remaining = windowed(df, window)
-    with _properties(context, properties), _setting(session, _BATCH_ROWS, str(rows)):
+    with _properties(context, properties), spark_setting(session, _BATCH_ROWS, str(rows)):
         try:
             rdd = df._jdf.toArrowBatchRdd()
             rdd.getNumPartitions()
@@ -182,30 +180,28 @@ def _open(df: DataFrame, names: list[str], window: Window, rows: int, tag: str, 
 
 
 def _clean(context: Any, shuffles: Iterable[int]) -> None:
-    """Delete shuffles' files, which would otherwise stay until the JVM is short of heap."""
+    """Delete the files of shuffles, which would otherwise stay until the JVM is short of heap."""
     cleaner = context.cleaner().get()
     for shuffle in shuffles:
         cleaner.doCleanupShuffle(shuffle, False)
 
 
 def _shuffles_of(rdd: Any) -> Iterator[int]:
-    """The shuffles that rows came through."""
+    """The shuffles that an RDD depends on."""
     waiting, seen = [rdd], set()
     while waiting:
         rdd = waiting.pop()
         if rdd.id() in seen:
             continue
         seen.add(rdd.id())
-        dependencies = rdd.dependencies()
-        for i in range(dependencies.size()):
-            dependency = dependencies.apply(i)
+        for dependency in scala_items(rdd.dependencies()):
             waiting.append(dependency.rdd())
             if dependency.getClass().getSimpleName() == "ShuffleDependency":
                 yield dependency.shuffleId()
 
 
 def _shuffles_begun(plan: Any) -> Iterator[int]:
-    """The shuffles of a plan that failed while Spark still adapted it."""
+    """The shuffles of a plan that failed during its adaptive execution."""
     match plan.getClass().getSimpleName():
         case "AdaptiveSparkPlanExec":
             yield from _shuffles_begun(plan.executedPlan())
@@ -215,14 +211,13 @@ def _shuffles_begun(plan: Any) -> Iterator[int]:
         case "BroadcastQueryStageExec":
             yield from _shuffles_begun(plan.broadcast())
         case _:
-            children = plan.children()
-            for i in range(children.size()):
-                yield from _shuffles_begun(children.apply(i))
+            for child in scala_items(plan.children()):
+                yield from _shuffles_begun(child)
 
 
 @contextlib.contextmanager
 def _properties(context: Any, properties: Any) -> Iterator[None]:
-    """Jobs that this thread starts during the block have these properties."""
+    """Give these properties to the jobs that this thread starts in the block."""
     before = context.getLocalProperties()
     context.setLocalProperties(properties)
     try:
@@ -232,26 +227,15 @@ def _properties(context: Any, properties: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _setting(session: SparkSession, key: str, value: str) -> Iterator[None]:
-    before = str(session.conf.get(key))
-    session.conf.set(key, value)
-    try:
-        yield
-    finally:
-        # Not unset: what a session was started with would be lost too.
-        session.conf.set(key, before)
-
-
-@contextlib.contextmanager
 def _translating() -> Iterator[None]:
-    """Translate what the JVM throws into the error that a caller sees."""
+    """Translate the JVM's exceptions into the errors that a caller sees."""
     try:
         yield
     except FirnError:
         raise
     except Exception as e:
         if is_lost(e) or (is_odd(e) and not jvm.answers()):
-            raise EngineUnavailable("Spark ended while it worked on this request; try again") from e
+            raise EngineUnavailable("Spark ended during this request; try again") from e
         error = translated(e)
         if error is e:
             raise
@@ -259,7 +243,7 @@ def _translating() -> Iterator[None]:
 
 
 def _messages(file: Any) -> Iterator[bytes]:
-    """Messages, each with its length before it, until the connection ends."""
+    """Messages, each preceded by its length, until the connection ends."""
     while head := file.read(4):
         size = int.from_bytes(head, "big")
         message = file.read(size)

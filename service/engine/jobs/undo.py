@@ -1,6 +1,6 @@
-"""UNDO in Spark: what a change did to rows, where they are now, and whether anybody touched them since.
+"""UNDO in Spark: which rows a change added and removed, where they are now, and whether later changes touched them.
 
-As with edits, `find_undo` comes first and `publish_undo` follows in its block.
+As with edits, `find_undo` comes first, and the undo is published inside its block.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.engine.iceberg import chain, scan_tasks
+from service.engine.iceberg import scan_tasks
 from service.engine.iceberg.replace import EditedRows, FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import NO_FILES, SnapshotFiles
-from service.engine.iceberg.staging import StagedFiles, readable, stage_rows
+from service.engine.iceberg.staging import StagedFiles, readable_files, stage_rows
 from service.engine.iceberg.swap import CommitTarget, Gate, Tag
 from service.engine.iceberg.tables import current
 from service.engine.jobs.edit import SHUFFLED_BYTES, EditBase, RowSample, count_rows
@@ -22,43 +22,44 @@ from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import diff_sql
 from service.engine.sql.content import comparable, same
 from service.engine.sql.derived import fill
-from service.engine.sql.frames import named
 from service.engine.sql.past import nulls_in, under
-from service.engine.sql.sql import identifier
+from service.engine.sql.sql import identifier, named
 from service.model.schema.derived import DerivedColumn
 from service.model.schema.types import TableSchema
 
-# So many later changes are compared in one job.
+# How many later changes one job compares.
 _AT_ONCE = 12
-_NAMED = 100  # rows with a key in the way that are looked at, to say who wrote them
+# How many rows with a conflicting key are returned, to find out which requests wrote them.
+_NAMED = 100
+_MANY_ROWS = 1_000_000
 _N, _W, _X, _FILE, _POS = "_firn_n", "_firn_w", "_firn_x", "_firn_file", "_firn_pos"
 
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """What a change did: rows that came, less rows that went. Rows in both it only wrote again."""
+    """The rows that a change added and removed. Rows in both were only rewritten."""
 
     came: SnapshotFiles | pa.Table | None
     went: SnapshotFiles | None
     restores: bool = False
-    """Whether the rows that came had been there before."""
+    """Whether the added rows had been in the table before."""
 
 
 @dataclass(frozen=True)
 class UndoReversal:
-    """What is to be undone in a table as it is."""
+    """The change to undo, and the table's current state."""
 
     base: EditBase
     schema: TableSchema
     change: ChangedRows
     within: frozenset[str]
-    """The files that may hold the rows that came."""
+    """The files that may have the rows that the change added."""
     untouched: bool
-    """Whether those hold nothing but these rows, as they were written."""
+    """Whether those files have exactly these rows, as they were written."""
     suspects: tuple[ChangedRows, ...] = ()
-    """Later changes that may have touched the rows that came, or have brought back those that went."""
+    """Later changes that may have touched the added rows, or added the removed rows again."""
     keys: tuple[tuple[str, ...], ...] = ()
-    """Keys by which no row that comes back may equal one that came since."""
+    """Keys by which no row that is restored may equal a row that was added since."""
     fresh: SnapshotFiles = NO_FILES
     """The table's files that the state after the change did not have."""
     stale: SnapshotFiles = NO_FILES
@@ -66,26 +67,27 @@ class UndoReversal:
     late: tuple[DerivedColumn, ...] = ()
     """Derived columns that were added since."""
     required: tuple[str, ...] = ()
-    """Required columns that earlier rows may have no value for."""
+    """Required columns that may be null in earlier rows."""
 
 
 @dataclass(frozen=True)
 class UndoFigures:
-    """What undoing it comes to."""
+    """What an undo does."""
 
     came: int
-    """Rows that the change brought."""
+    """How many rows the change added."""
     removed: int
-    """How many of them are still there, and go."""
+    """How many of them are still in the table, and are removed."""
     restored: int
     files: Mapping[str, int]
-    """The files that hold the rows that go, and how many."""
+    """The files with rows that are removed, and how many each has."""
     touched: tuple[int, ...] = ()
-    """Which suspects touched them, or brought back what went, or touched what such a suspect brought, and so on."""
+    """The suspects that touched the added rows, restored removed rows, or touched what such a suspect added, and so
+    on."""
     met: pa.Table | None = None
-    """Some rows that came since, with their files, and have the key of a row that would come back."""
+    """Some rows that were added since and have the key of a row to restore, with their files."""
     lacking: Mapping[str, int] = field(default_factory=dict)
-    """Required columns that rows which would come back have no value for, and how many rows those are."""
+    """Required columns that are null in rows to restore, and in how many."""
 
     @property
     def changes_rows(self) -> bool:
@@ -95,25 +97,34 @@ class UndoFigures:
 def read_files(
     session: SparkSession, table: str, files: SnapshotFiles, schema_id: int, columns: Sequence[str]
 ) -> pa.Table:
-    """Every row of some files, in order, in columns of a schema that the table has or had."""
-    read = under(current(session, table), schema_id)
-    with readable(read, scan_tasks.tasks(read, files.snapshot_id, files.paths)) as source:
-        placed = f"SELECT {_listed(columns)}, _file AS {_FILE}, _pos AS {_POS} FROM {source}"
-        return collect(session.sql(f"SELECT {_listed(columns)} FROM ({placed}) ORDER BY {_FILE}, {_POS}"))
+    """Every row of some files, in order, with columns of one of the table's schemas."""
+    listed = ", ".join(identifier(name) for name in columns)
+    with readable_files(under(current(session, table), schema_id), files) as source:
+        placed = f"SELECT {listed}, _file AS {_FILE}, _pos AS {_POS} FROM {source}"
+        return collect(session.sql(f"SELECT {listed} FROM ({placed}) ORDER BY {_FILE}, {_POS}"))
 
 
 def who_brought(
     session: SparkSession, reversal: UndoReversal, rows: pa.Table, laters: Sequence[ChangedRows]
 ) -> list[int]:
-    """Which of several changes brought rows that hold what these do."""
+    """The numbers of the changes that added rows equal to these."""
     with ExitStack() as stack:
         undo = FoundUndo(session, stack, reversal)
         return undo.changed(enumerate(laters), undo.named(frame(session, rows)), "> 0")
 
 
+def reached(first: Iterable[int], pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """The given changes, and all changes that follow from them over any number of pairs."""
+    found = set(first)
+    for earlier, later in sorted(pairs):
+        if earlier in found:
+            found.add(later)
+    return tuple(sorted(found))
+
+
 @contextmanager
 def find_undo(session: SparkSession, reversal: UndoReversal) -> Iterator["FoundUndo"]:
-    """What undoing a change comes to, for the block; in it the undo can be published."""
+    """Find what undoing a change does, for the block, in which the undo can be published."""
     with ExitStack() as stack:
         undo = FoundUndo(session, stack, reversal)
         undo.find()
@@ -121,7 +132,7 @@ def find_undo(session: SparkSession, reversal: UndoReversal) -> Iterator["FoundU
 
 
 class FoundUndo:
-    """An undo in one session: views and what was found in them, until the stack unwinds."""
+    """An undo in one session: its views and what was found in them, until the stack unwinds."""
 
     def __init__(self, session: SparkSession, stack: ExitStack, reversal: UndoReversal) -> None:
         self._session = session
@@ -130,9 +141,9 @@ class FoundUndo:
         self._target = CommitTarget(session, reversal.base.name, reversal.base.uuid, reversal.base.schema_id)
         self._iceberg = self._target.load()
         self._read = under(self._iceberg, reversal.base.schema_id)
-        self._fields = reversal.schema.fields
-        self._columns = _listed(reversal.schema.names)
-        self._gone = self._back = self._places = ""
+        self._columns = ", ".join(identifier(name) for name in reversal.schema.names)
+        # Views of the rows that the change added, of those that it removed, and of the places of the former.
+        self._added = self._removed = self._places = ""
         self.figures = UndoFigures(0, 0, 0, {})
 
     def find(self) -> None:
@@ -142,145 +153,145 @@ class FoundUndo:
             rows = sum(files.values())
             self.figures = UndoFigures(rows, rows, 0, files)
             return
-        came, restored = self._changes()
-        touched = self._touched(came=bool(came), went=bool(restored))
-        files = self._find_places() if came and of.within else {}
-        met = self._met() if restored else None
-        asked = restored and self._of.required
-        lacking = nulls_in(self._session, self._back, self._of.required) if asked else {}
-        self.figures = UndoFigures(came, sum(files.values()), restored, files, touched, met, lacking)
+        added, removed = self._changes()
+        touched = self._touched(added=bool(added), removed=bool(removed))
+        files = self._find_places() if added and of.within else {}
+        met = self._rows_with_their_keys() if removed else None
+        lacking = nulls_in(self._session, self._removed, of.required) if removed and of.required else {}
+        self.figures = UndoFigures(added, sum(files.values()), removed, files, touched, met, lacking)
 
     def samples(self, limit: int) -> list[RowSample]:
         found = self.figures
         removed: list[Any] = []
-        if found.removed and self._of.untouched:
-            source = self._rows_of(SnapshotFiles(self._of.base.snapshot_id or 0, self._of.within))
-            removed = self._shown(f"SELECT {self._columns} FROM {source}", limit)
-        elif found.removed:
-            removed = self._shown(f"SELECT {self._columns} FROM {self._gone}", limit)
-        restored = self._shown(f"SELECT {self._columns} FROM {self._back}", limit) if found.restored else []
+        if found.removed:
+            files = SnapshotFiles(self._of.base.snapshot_id or 0, self._of.within)
+            removed = self._sample(self._rows_of(files) if self._of.untouched else self._added, limit)
+        restored = self._sample(self._removed, limit) if found.restored else []
         kept = removed[: max(limit // 2, limit - len(restored))]
-        added = restored[: limit - len(kept)]
-        return [*(RowSample(row, None) for row in kept), *(RowSample(None, row) for row in added)]
+        return [
+            *(RowSample(row, None) for row in kept),
+            *(RowSample(None, row) for row in restored[: limit - len(kept)]),
+        ]
 
     def publish(self, batch: str, summary: Mapping[str, str], gate: Gate, tag: Tag | None = None) -> int:
-        """Undo the change in one commit, as `edit.publish` does; its snapshot's id."""
+        """Undo the change in one commit, as `edit.publish` does, and return its snapshot's id."""
         found, base = self.figures, self._of.base
         whole = base.whole(found.files)
         old = None
         if found.files:
             assert base.snapshot_id is not None
             old = scan_tasks.files_of(scan_tasks.tasks(self._iceberg, base.snapshot_id, found.files))
-        staged, live = self._staged(found.files.keys() - whole)
+        staged, live = self._staged(frozenset(found.files.keys() - whole))
         listed = base.rows_in(found.files)
         held = listed if live is None else live + base.rows_in(whole)
         rows = EditedRows(held, listed, found.removed, found.restored, staged.records)
-        what = FileReplacement(batch, base.snapshot_id, old, staged.files, rows, summary=summary, tag=tag)
+        what = FileReplacement(batch, base.snapshot_id, old, staged.files, rows.verify, summary=summary, tag=tag)
         return replace_files(self._target, self._iceberg, what, gate, staged.discard)
 
     def changed(self, numbered: Iterable[tuple[int, ChangedRows]], rows: str, how: str) -> list[int]:
-        """Which changes removed (`< 0`) or added (`> 0`) rows that hold what those of a view do."""
+        """The changes that removed (`< 0`) or added (`> 0`) rows equal to those of a view."""
+        found: list[int] = []
         every = list(numbered)
-        return [n for i in range(0, len(every), _AT_ONCE) for n in self._changed(every[i : i + _AT_ONCE], rows, how)]
+        for start in range(0, len(every), _AT_ONCE):
+            legs = [
+                f"SELECT {self._columns}, {sign} AS {_W}, {n} AS {_X} FROM {view}"
+                for n, view, sign in self._sides(every[start : start + _AT_ONCE])
+            ]
+            if legs:
+                counted = (
+                    f"SELECT {_X} FROM ({' UNION ALL '.join(legs)}) AS _firn_r LEFT SEMI JOIN {rows} AS _firn_g "
+                    f"ON {self._same('_firn_r', '_firn_g')} "
+                    f"GROUP BY {_X}, {self._content('_firn_r')} HAVING sum({_W}) {how}"
+                )
+                every_x = self._session.sql(f"SELECT DISTINCT {_X} FROM ({counted}) ORDER BY {_X}").collect()
+                found += [int(row[0]) for row in every_x]
+        return found
 
-    def _touched(self, *, came: bool, went: bool) -> tuple[int, ...]:
-        """Which later changes touched the rows that came, or brought back those that went; and which touched what those
-        brought, since these must be undone first."""
+    def named(self, rows: DataFrame) -> str:
+        return self._stack.enter_context(named(rows))
+
+    def _changes(self) -> tuple[int, int]:
+        """Make views of the rows that the change added and of those that it removed; returns how many of each."""
+        columns = ", ".join(f"c{i} AS {identifier(name)}" for i, name in enumerate(self._of.schema.names))
+        sides = ((view, sign) for _, view, sign in self._sides([(0, self._of.change)]))
+        net = self._persisted(f"SELECT {columns}, CAST(n AS INT) AS {_N} FROM ({diff_sql.net(sides, self._of.schema)})")
+        self._added = self.named(self._session.sql(f"SELECT * FROM {net} WHERE {_N} > 0"))
+        copies = f"explode(sequence(1, -{_N})) AS {_N}"
+        self._removed = self.named(self._session.sql(f"SELECT {self._columns}, {copies} FROM {net} WHERE {_N} < 0"))
+        sums = f"coalesce(sum(greatest({_N}, 0)), 0), coalesce(sum(greatest(-{_N}, 0)), 0)"
+        [row] = self._session.sql(f"SELECT {sums} FROM {net}").collect()
+        return int(row[0]), int(row[1])
+
+    def _touched(self, *, added: bool, removed: bool) -> tuple[int, ...]:
+        """The later changes that touched the added rows or restored the removed ones, and those that touched what
+        these added: they must be undone first."""
         suspects = self._of.suspects
-        found = self.changed(enumerate(suspects), self._gone, "< 0") if came else []
-        if went:
-            found += self._brought_back()
+        found = self.changed(enumerate(suspects), self._added, "< 0") if added else []
+        if removed:
+            found += self._restored_since()
         if not found:
             return ()
         nets = []
         for start in range(min(found), len(suspects), _AT_ONCE):
-            some = enumerate(suspects[start : start + _AT_ONCE], start)
-            sides = [(n, view, sign) for n, change in some for view, sign in self._sides(change)]
-            nets.append(self._persisted(chain.net(sides, self._of.schema)))
-        return chain.reached(found, chain.follow(self._session, nets, self._of.schema))
+            sides = self._sides(enumerate(suspects[start : start + _AT_ONCE], start))
+            nets.append(self._persisted(diff_sql.net_by_change(sides, self._of.schema)))
+        return reached(found, self._follow(nets))
 
-    def _brought_back(self) -> list[int]:
-        """Which restores brought back rows that went, unless others deleted all of these again."""
+    def _restored_since(self) -> list[int]:
+        """The restores that added removed rows again, unless later changes deleted all of these."""
         restores = [(n, change) for n, change in enumerate(self._of.suspects) if change.restores]
         as_one = [(0, change) for _, change in restores]
-        if len(restores) <= _AT_ONCE and not self._changed(as_one, self._back, "> 0"):
+        if len(restores) <= _AT_ONCE and not self.changed(as_one, self._removed, "> 0"):
             return []
-        return self.changed(restores, self._back, "> 0")
+        return self.changed(restores, self._removed, "> 0")
 
-    def _changes(self) -> tuple[int, int]:
-        """Make two views of what the change did: rows that came and rows that went, and how many of each."""
-        net = self._persisted(self._net(self._of.change))
-        self._gone = self.named(self._session.sql(f"SELECT * FROM {net} WHERE {_N} > 0"))
-        self._back = self.named(
-            self._session.sql(f"SELECT {self._columns}, explode(sequence(1, -{_N})) AS {_N} FROM {net} WHERE {_N} < 0")
+    def _follow(self, nets: Sequence[str]) -> list[tuple[int, int]]:
+        """Pairs of changes, by views of `net_by_change`: the later one removed rows that the earlier one added."""
+        every = " UNION ALL ".join(f"SELECT * FROM {view}" for view in nets)
+        equal = " AND ".join(f"b.{c} <=> a.{c}" for c in diff_sql.contents_of(self._of.schema))
+        text = (
+            f"SELECT DISTINCT a.x AS a, b.x AS b FROM ({every}) AS a JOIN ({every}) AS b "
+            f"ON {equal} AND a.n > 0 AND b.n < 0 AND a.x < b.x"
         )
-        counted = (
-            f"SELECT coalesce(sum({_N}) FILTER (WHERE {_N} > 0), 0), coalesce(-sum({_N}) FILTER (WHERE {_N} < 0), 0)"
-        )
-        [row] = self._session.sql(f"{counted} FROM {net}").collect()
-        return int(row[0]), int(row[1])
+        return [(int(row[0]), int(row[1])) for row in self._session.sql(text).collect()]
 
-    def _sides(self, change: ChangedRows) -> list[tuple[str, int]]:
-        """Names for the rows that came and those that went, with 1 and -1."""
-        found: list[tuple[str, int]] = []
-        for rows, sign in ((change.came, 1), (change.went, -1)):
-            if isinstance(rows, pa.Table):
-                found.append((self.named(self._filled(frame(self._session, rows))), sign))
-            elif rows is not None and rows.paths:
-                found.append((self._rows_of(rows), sign))
-        return found
-
-    def _net(self, change: ChangedRows) -> str:
-        """Each content that a change made more or less frequent, and by how many rows."""
-        columns = ", ".join(f"c{i} AS {identifier(name)}" for i, name in enumerate(self._of.schema.names))
-        return f"SELECT {columns}, CAST(n AS INT) AS {_N} FROM ({diff_sql.net(self._sides(change), self._of.schema)})"
-
-    def _changed(self, numbered: Iterable[tuple[int, ChangedRows]], rows: str, how: str) -> list[int]:
-        legs = [
-            f"SELECT {self._columns}, {sign} AS {_W}, {n} AS {_X} FROM {view}"
-            for n, change in numbered
-            for view, sign in self._sides(change)
-        ]
-        if not legs:
-            return []
-        alike = self._same("_firn_r", "_firn_g")
-        counted = (
-            f"SELECT {_X} FROM ({' UNION ALL '.join(legs)}) AS _firn_r LEFT SEMI JOIN {rows} AS _firn_g ON {alike} "
-            f"GROUP BY {_X}, {self._content('_firn_r')} HAVING sum({_W}) {how}"
-        )
-        found = self._session.sql(f"SELECT DISTINCT {_X} FROM ({counted}) ORDER BY {_X}").collect()
-        return [int(row[0]) for row in found]
+    def _sides(self, numbered: Iterable[tuple[int, ChangedRows]]) -> Iterator[tuple[int, str, int]]:
+        """For each change, views of the rows that it added (1) and removed (-1)."""
+        for n, change in numbered:
+            for rows, sign in ((change.came, 1), (change.went, -1)):
+                if isinstance(rows, pa.Table):
+                    yield n, self.named(fill(frame(self._session, rows), self._of.late)), sign
+                elif rows is not None and rows.paths:
+                    yield n, self._rows_of(rows), sign
 
     def _find_places(self) -> dict[str, int]:
-        """Where the rows that came are: of several that hold the same, the first."""
-        assert self._of.base.snapshot_id is not None
-        source = self._rows_of(SnapshotFiles(self._of.base.snapshot_id, self._of.within), places=True)
+        """Find the places of the added rows, and return how many are in each file. Of equal rows, the first count."""
+        source = self._rows_of(SnapshotFiles(self._of.base.snapshot_id or 0, self._of.within), places=True)
         number = f"row_number() OVER (PARTITION BY {self._content('_firn_h')} ORDER BY _firn_h.{_FILE}, _firn_h.{_POS})"
         inner = (
             f"SELECT _firn_h.{_FILE} AS file, _firn_h.{_POS} AS pos, _firn_g.{_N} AS n, {number} AS k "
-            f"FROM {source} AS _firn_h JOIN {self._gone} AS _firn_g ON {self._same('_firn_h', '_firn_g')}"
+            f"FROM {source} AS _firn_h JOIN {self._added} AS _firn_g ON {self._same('_firn_h', '_firn_g')}"
         )
         self._places = self._persisted(f"SELECT file, pos FROM ({inner}) WHERE k <= n")
         counted = self._session.sql(f"SELECT file, count(*) FROM {self._places} GROUP BY file").collect()
         return {str(row[0]): int(row[1]) for row in counted}
 
-    def _met(self) -> pa.Table | None:
-        """Some rows that came since and have the key of a row that would come back, and their files."""
+    def _rows_with_their_keys(self) -> pa.Table | None:
+        """Some rows that were added since and have the key of a row to restore, and their files."""
         of = self._of
         if not of.keys or not of.fresh.paths:
             return None
-        fresh = self._rows_of(of.fresh, places=True)
-        parts = [f"SELECT {self._columns}, {_FILE}, 1 AS {_W} FROM {fresh}"]
+        parts = [f"SELECT {self._columns}, {_FILE}, 1 AS {_W} FROM {self._rows_of(of.fresh, places=True)}"]
         if of.stale.paths:
             stale = self._rows_of(of.stale)
             parts.append(f"SELECT {self._columns}, CAST(NULL AS STRING) AS {_FILE}, -1 AS {_W} FROM {stale}")
-        # Rows that hold the same meet the same keys: one that meets several is counted as often on both sides.
+        # Equal rows have the same keys: a row that has several of them is counted as often on both sides.
         met = []
         for keys in of.keys:
             meets = " AND ".join(f"_firn_m.{identifier(key)} = _firn_b.{identifier(key)}" for key in keys)
             rows = f"({' UNION ALL '.join(parts)}) AS _firn_m"
-            met.append(f"SELECT _firn_m.* FROM {rows} LEFT SEMI JOIN {self._back} AS _firn_b ON {meets}")
-        kept = ", ".join(f"any_value(_firn_s.{identifier(f.name)}) AS {identifier(f.name)}" for f in self._fields)
+            met.append(f"SELECT _firn_m.* FROM {rows} LEFT SEMI JOIN {self._removed} AS _firn_b ON {meets}")
+        kept = ", ".join(f"any_value(_firn_s.{identifier(n)}) AS {identifier(n)}" for n in of.schema.names)
         text = (
             f"SELECT {kept}, max(_firn_s.{_FILE}) AS {_FILE} FROM ({' UNION ALL '.join(met)}) AS _firn_s "
             f"GROUP BY {self._content('_firn_s')} HAVING sum(_firn_s.{_W}) > 0 LIMIT {_NAMED}"
@@ -288,41 +299,35 @@ class FoundUndo:
         found = collect(self._session.sql(text))
         return found if found.num_rows else None
 
-    def _staged(self, rest: Iterable[str]) -> tuple[StagedFiles, int | None]:
-        """What the files become, written; and how many rows they held if only reading them tells."""
-        paths, base = frozenset(rest), self._of.base
-        live: int | None = None
+    def _staged(self, paths: frozenset[str]) -> tuple[StagedFiles, int | None]:
+        """Write the new versions of files. Also returns how many rows they had, if delete files hide that."""
+        base, live = self._of.base, None
         parts = []
         if paths:
-            assert base.snapshot_id is not None
-            source = self._source(SnapshotFiles(base.snapshot_id, paths))
+            source = self._source(SnapshotFiles(base.snapshot_id or 0, paths))
+            columns = ", ".join(f"_firn_t.{identifier(name)}" for name in self._of.schema.names)
             same_place = "_firn_t._file = _firn_p.file AND _firn_t._pos = _firn_p.pos"
             kept = f"{source} AS _firn_t LEFT ANTI JOIN {self._places} AS _firn_p ON {same_place}"
-            parts.append(f"SELECT {_listed(self._of.schema.names, '_firn_t')} FROM {kept}")
+            parts.append(f"SELECT {columns} FROM {kept}")
             if base.has_deletes:
                 live = count_rows(self._session, source)
         if self.figures.restored:
-            parts.append(f"SELECT {self._columns} FROM {self._back}")
+            parts.append(f"SELECT {self._columns} FROM {self._removed}")
         if not parts:
             return StagedFiles(self._iceberg.io(), ()), live
         rows = self._session.sql(" UNION ALL ".join(parts))
-        if base.bytes_of(paths) > SHUFFLED_BYTES or self.figures.restored > 1_000_000:
-            return stage_rows(self._session, self._iceberg, rows._jdf, {"distribution-mode": "hash"}), live
-        return stage_rows(self._session, self._iceberg, rows.coalesce(1)._jdf), live
+        if base.bytes_of(paths) > SHUFFLED_BYTES or self.figures.restored > _MANY_ROWS:
+            return stage_rows(self._iceberg, rows, {"distribution-mode": "hash"}), live
+        return stage_rows(self._iceberg, rows.coalesce(1)), live
 
     def _rows_of(self, files: SnapshotFiles, *, places: bool = False) -> str:
-        """A name for the rows of files under the table's present columns, with derived ones computed."""
-        source = self._source(files)
-        where_ = f", _file AS {_FILE}, _pos AS {_POS}" if places else ""
-        return self.named(self._filled(self._session.sql(f"SELECT {self._columns}{where_} FROM {source}")))
+        """A view of the rows of files, with the table's current columns, derived ones computed."""
+        place = f", _file AS {_FILE}, _pos AS {_POS}" if places else ""
+        rows = self._session.sql(f"SELECT {self._columns}{place} FROM {self._source(files)}")
+        return self.named(fill(rows, self._of.late))
 
     def _source(self, files: SnapshotFiles) -> str:
-        return self._stack.enter_context(
-            readable(self._read, scan_tasks.tasks(self._read, files.snapshot_id, files.paths))
-        )
-
-    def _filled(self, rows: DataFrame) -> DataFrame:
-        return fill(self._session, rows, self._of.late) if self._of.late else rows
+        return self._stack.enter_context(readable_files(self._read, files))
 
     def _persisted(self, text: str) -> str:
         from pyspark import StorageLevel
@@ -331,20 +336,12 @@ class FoundUndo:
         self._stack.callback(rows.unpersist)
         return self.named(rows)
 
-    def named(self, rows: DataFrame) -> str:
-        return self._stack.enter_context(named(self._session, rows))
-
-    def _shown(self, text: str, limit: int) -> list[Any]:
-        return list(json_rows(collect(self._session.sql(f"{text} LIMIT {limit}"))))
+    def _sample(self, view: str, limit: int) -> list[Any]:
+        return list(json_rows(collect(self._session.sql(f"SELECT {self._columns} FROM {view} LIMIT {limit}"))))
 
     def _content(self, alias: str) -> str:
-        return ", ".join(comparable(f.type, f"{alias}.{identifier(f.name)}") for f in self._fields)
+        return ", ".join(comparable(f.type, f"{alias}.{identifier(f.name)}") for f in self._of.schema.fields)
 
     def _same(self, one: str, other: str) -> str:
-        return " AND ".join(
-            same(f.type, f"{one}.{identifier(f.name)}", f"{other}.{identifier(f.name)}") for f in self._fields
-        )
-
-
-def _listed(columns: Iterable[str], alias: str = "") -> str:
-    return ", ".join(f"{alias}.{identifier(name)}" if alias else identifier(name) for name in columns)
+        names = [(field.type, identifier(field.name)) for field in self._of.schema.fields]
+        return " AND ".join(same(kind, f"{one}.{name}", f"{other}.{name}") for kind, name in names)

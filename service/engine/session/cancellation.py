@@ -38,23 +38,23 @@ def cancellable_for(session: SparkSession, call: Call) -> Iterator[str]:
 
 
 def _cancel(context: Any, tag: str, ended: threading.Event) -> None:
-    """Cancel what bears the tag until the block has ended, and stop tasks that run on."""
+    """Cancel jobs with the tag until the block has ended, and stop tasks that continue to run."""
     try:
         while True:
             context.cancelJobsWithTag(tag)
             if ended.wait(_EVERY_S):
                 break
         _stop_tasks(context, tag)
-    except Exception as e:  # of a JVM that ended, they end with it
+    except Exception as e:  # if the JVM ended, so did they
         log.warning("Spark jobs of a cancelled request could not be cancelled: %s", e)
 
 
 def _stop_tasks(context: Any, tag: str) -> None:
-    """Stop the threads of tasks that do not end although their job was cancelled.
+    """Stop the threads of tasks that continue although their job was cancelled.
 
-    A task looks whether it was cancelled when it fetches rows. Generated code that joins every row with every other
-    fetches none for hours, and holds a slot that others need. Java before 20 can stop its thread; the task holds
-    nothing that others wait for, since it only computes. Later versions of Java cannot, and it ends when it ends.
+    A task checks for cancellation when it fetches rows. Generated code that joins every row with every other may fetch
+    none for hours, and occupies a slot that others need. Java before 20 can stop its thread; the task holds no locks
+    that others need, because it only computes. In later versions of Java, it runs to its end.
     """
     threads = java_class("java.lang.Thread")
     deadline = time.monotonic() + _PATIENCE_S
@@ -64,7 +64,7 @@ def _stop_tasks(context: Any, tag: str) -> None:
             return
         time.sleep(_EVERY_S)
     for thread in running:
-        log.warning("%s ran on after its request was cancelled; stopping it", thread.getName())
+        log.warning("%s continued after its request was cancelled; stopping it", thread.getName())
         thread.stop()
 
 

@@ -1,4 +1,4 @@
-"""Spark's configuration, from the service's. Pure: the tests read it without a JVM."""
+"""Spark's configuration, made from the service's settings, without a JVM."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ _IMPLEMENTATIONS = {
 
 
 def spool(home: Path) -> Path:
-    """Spark's working folder, for the service with this home only."""
+    """Spark's working folder, used only by the service with this home."""
     return Path(tempfile.gettempdir()) / f"firn-{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
 
 
@@ -44,11 +44,11 @@ def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str]
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": f"{settings.home}/spark",
-        # Shuffles, and streamed rows that nobody has read yet. Not with the data, whose disk may be full.
+        # For shuffles, and streamed rows that were not read yet. Not beside the data, whose disk may be full.
         "spark.local.dir": str(spool(settings.home)),
-        # Iceberg sets this on the first session only; compaction needs it on each.
+        # Iceberg sets this only for the first session; compaction needs it in each.
         "spark.sql.catalog.default_rewrite_catalog": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
-        # A delete that only touches metadata takes no snapshot properties, so it could not be found by its batch id.
+        # A delete that only changes metadata supports no snapshot properties, so it could not be found by its batch id.
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.execution.datasources.v2.OptimizeMetadataOnlyDeleteFromTable"
         ),
@@ -56,12 +56,12 @@ def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str]
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
         # A WRITE's task need not wait for all tasks of a compaction.
         "spark.scheduler.mode": "FAIR",
-        # Small work pays for every task it is divided into.
+        # Every task costs time, which matters for small jobs.
         "spark.sql.leafNodeDefaultParallelism": "1",
         "spark.sql.shuffle.partitions": "4",
         # The files of a query's shuffles would otherwise stay until the JVM is short of heap.
         "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
-        # Values of an IN are kept out of the code that Spark generates, so that it is compiled once for all of them.
+        # Keeps the values of an IN out of the code that Spark generates, so that it is compiled once for all values.
         "spark.sql.optimizer.inSetConversionThreshold": "1",
         "spark.sql.optimizer.inSetSwitchThreshold": "0",
         # A SELECT must not read files by path, expand ${env:…} or run scripts.
@@ -88,8 +88,8 @@ def spark_conf(settings: Settings, jars: list[Path], java_options: Sequence[str]
 
 def _master(settings: Settings) -> dict[str, str]:
     """Where tasks run. Tasks cannot be preempted: with as many slots as cores, two queries that compute for a minute
-    would keep every WRITE from its own task for as long. So there are more slots than queries can fill at a time, and
-    the operating system shares the cores; what is split by the number of cores still is."""
+    would keep every WRITE waiting for a slot. So there are more slots than queries can fill at a time, and the
+    operating system shares the cores. Work is still divided by the number of cores."""
     if settings.spark.master != "local[*]":
         return {"spark.master": settings.spark.master}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -102,7 +102,7 @@ def _catalog(settings: Settings) -> dict[str, str]:
     warehouse = settings.catalog.warehouse or ""
     values = {
         "warehouse": warehouse,
-        # A cached table hides what other writers commit.
+        # A cached table hides the commits of other writers.
         "cache-enabled": "false",
         "unique-table-location": "true",
         **settings.catalog.properties,

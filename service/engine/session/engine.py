@@ -1,4 +1,4 @@
-"""Spark as the rest of the service sees it: a few warm sessions, lent one per job."""
+"""Spark for the rest of the service: a few warm sessions, of which each job is lent one."""
 
 import itertools
 import logging
@@ -21,14 +21,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 State = Literal["new", "starting", "up", "failed", "stopped"]
 Session = SparkSession
-"""What an engine lends. Outside of the engine it is only handed on."""
+"""What an engine lends. Code outside the engine only passes it on."""
 log = logging.getLogger("firn.engine")
-# So many sessions are kept for WRITEs and edits: queries and maintenance cannot take them.
+# How many sessions are reserved for WRITEs and edits: queries and maintenance cannot use them.
 _FOR_CHANGES = 1
 
 
 class Engine:
-    """Owns the JVM. When it dies, requests are told so and Spark is started anew."""
+    """Owns the JVM. If it dies, running requests fail with EngineUnavailable, and Spark is restarted."""
 
     def __init__(self, conf: dict[str, str], sessions: int, start_wait_s: float, held: tuple[int, ...] = ()) -> None:
         self._conf = conf
@@ -40,10 +40,10 @@ class Engine:
         self._root: SparkSession | None = None
         self._idle: list[SparkSession] = []
         self._limited = 0
-        """How many sessions are lent to calls that are no changes."""
+        """How many sessions are lent to calls that are not changes."""
         self._waiters: dict[object, float] = {}
         self._moved = time.monotonic()
-        """When a session was last lent or given back."""
+        """When a session was last lent or returned."""
         self._life = 0
         self._priorities = TaskPriorities(priorities.are_set(conf))
 
@@ -53,40 +53,40 @@ class Engine:
 
     @property
     def sessions(self) -> int:
-        """How many jobs can run side by side."""
+        """How many jobs can run at the same time."""
         return self._count
 
     @property
     def idle(self) -> int:
-        """How many sessions are lent to no job."""
+        """How many sessions are free."""
         return len(self._idle)
 
     @property
     def lent(self) -> int:
-        """How many sessions work for a job, of those that the present JVM has."""
+        """How many sessions of the current JVM are lent."""
         with self._changed:
             return self._count - len(self._idle) if self._state == "up" else 0
 
     @property
     def longest_wait_s(self) -> float:
-        """How long the request has waited that waits for a session longest."""
+        """The longest time that a waiting request has waited for a session."""
         with self._changed:
             return time.monotonic() - min(self._waiters.values()) if self._waiters else 0.0
 
     @property
     def stalled_s(self) -> float:
-        """For how long somebody has waited for a session while none was lent or given back."""
+        """How long requests have waited for a session without any being lent or returned."""
         with self._changed:
             since = max(min(self._waiters.values()), self._moved) if self._waiters else time.monotonic()
             return time.monotonic() - since
 
     @property
     def starts(self) -> int:
-        """How many times Spark has come up."""
+        """How many times Spark has started."""
         return self._life
 
     def start(self) -> None:
-        """Start Spark on this thread; raises when it cannot."""
+        """Start Spark on this thread. Raises EngineUnavailable if it does not start."""
         with self._changed:
             if self._stopped():
                 return
@@ -101,7 +101,7 @@ class Engine:
                 self._changed.notify_all()
             raise EngineUnavailable(f"Spark did not start: {e}") from e
         with self._changed:
-            if self._stopped():  # meanwhile
+            if self._stopped():  # during the start
                 jvm.stop(root, 2)
                 return
             self._root, self._idle, self._state, self._limited = root, sessions, "up", 0
@@ -111,7 +111,7 @@ class Engine:
         log.info("Spark %s is up after %.1f s", root.version, time.monotonic() - started)
 
     def run(self, job: Callable[Concatenate[SparkSession, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a job that nobody can cancel on a lent session."""
+        """Run a job that cannot be cancelled on a lent session."""
         with self.lend() as session:
             return job(session, *args, **kwargs)
 
@@ -124,10 +124,10 @@ class Engine:
 
     @contextmanager
     def lend(self, call: Call | None = None) -> Iterator[SparkSession]:
-        """Lend a session for the block, and translate what the JVM throws.
+        """Lend a session for the block, and translate the JVM's exceptions.
 
-        If the call is cancelled, it does not wait for a session any more, the Spark jobs of the block are cancelled,
-        and the block ends with the reason. A call that is no change cannot have the sessions kept for changes.
+        If the call is cancelled, it no longer waits for a session, the Spark jobs of the block are cancelled, and the
+        block ends with the reason. A call that is not a change cannot use the sessions reserved for changes.
         """
         session, life = self._borrow(call)
         try:
@@ -139,16 +139,14 @@ class Engine:
             raise
         except Exception as e:
             _check(call, e)
-            # What a job meets when its JVM ended while it was not looking can be anything.
+            # If the JVM has ended, a job can fail in any way.
             if is_lost(e) or self._over(life) or (is_odd(e) and not jvm.answers()):
                 self._end(life)
-                raise EngineUnavailable(
-                    "Spark ended while it worked on this request; it is being started anew, try again"
-                ) from e
-            told = translated(e)
-            if told is e:
+                raise EngineUnavailable("Spark ended during this request and is being restarted; try again") from e
+            error = translated(e)
+            if error is e:
                 raise
-            raise told from e
+            raise error from e
         finally:
             self._give_back(session, life, call)
 
@@ -162,7 +160,7 @@ class Engine:
             yield
 
     def run_on_all(self, job: Callable[[SparkSession], Any]) -> None:
-        """Run a job once on every session that is idle now, side by side: how they are warmed."""
+        """Run a job on every free session at the same time, to warm them."""
         with self._changed:
             sessions, life = list(self._idle), self._life
             self._idle.clear()
@@ -183,14 +181,14 @@ class Engine:
             jvm.stop(root, seconds)
 
     def cancel(self, tag: str) -> None:
-        """Cancel the jobs that bear a tag; of a JVM that does not answer, they end with it."""
+        """Cancel the jobs with a tag. Does nothing if the JVM does not respond."""
         root = self._root
         if root is not None:
             with suppress(Exception):
                 root.sparkContext.cancelJobsWithTag(tag)
 
     def cancel_all(self, seconds: float) -> None:
-        """Cancel every running job, so that a stop need not wait for them; gives up on a JVM that does not answer."""
+        """Cancel every running job, so that a stop need not wait. Times out if the JVM does not respond."""
         root = self._root
         if root is not None:
             cancelling = threading.Thread(target=jvm.cancel_quietly, args=(root,), daemon=True)
@@ -224,12 +222,12 @@ class Engine:
             return self._idle.pop(), self._life
 
     def _free(self, limited: bool) -> bool:
-        """Whether there is a session to lend; some are kept for changes."""
+        """Whether there is a session to lend. Some are reserved for changes."""
         return bool(self._idle) and not (limited and self._limited >= self._count - _FOR_CHANGES)
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Note since when somebody waits for a session."""
+        """Note when the wait for a session began."""
         token = object()
         self._waiters[token] = time.monotonic()
         try:
@@ -250,7 +248,7 @@ class Engine:
                 self._changed.notify_all()
 
     def _end(self, life: int) -> None:
-        """A JVM that we lost touch with must not commit later what we report as failed."""
+        """Kill a JVM whose connection broke, so that it cannot later commit what was reported as failed."""
         process = jvm.process()
         with self._changed:
             current = life == self._life and self._state == "up"
@@ -268,7 +266,7 @@ class Engine:
                 return
             self._state, self._root = "starting", None
             self._idle.clear()
-        log.error("the JVM ended with code %s; starting Spark anew", code)
+        log.error("the JVM ended with code %s; restarting Spark", code)
         for delay in itertools.chain((0, 1, 5, 15), itertools.repeat(60)):
             time.sleep(delay)
             try:
@@ -282,7 +280,7 @@ def _waking(call: Call | None, wake: Callable[[], None]) -> AbstractContextManag
 
 
 def _check(call: Call | None, failure: BaseException) -> None:
-    """What a job meets whose Spark jobs were cancelled can be anything: the reason of the cancellation explains it."""
+    """Raise the reason of the cancellation, if any: a job whose Spark jobs were cancelled can fail in any way."""
     if call is not None and call.cancelled:
         try:
             call.check()

@@ -1,7 +1,7 @@
 """Calls into the JVM: classes and errors by name, loops, and Java's own functions and streams.
 
-A call through Py4J takes longer than what it asks, so Java itself does what concerns many objects: with functions made
-of method handles, as a Python function that the JVM calls would need a server for it here.
+A call through Py4J takes longer than the work it requests, so Java itself handles large collections. It calls method
+handles: to call a Python function, the JVM would need a server in this process.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,28 +10,38 @@ from typing import Any
 from py4j.java_gateway import JavaClass, JavaMember, is_magic_member
 from py4j.protocol import STATIC_PREFIX, Py4JJavaError
 
+ICEBERG = "org.apache.iceberg"
 _INVOKE = "java.lang.invoke"
 # No path contains it.
 _SEPARATOR = "\0"
 
 
-def java_class(name: str) -> Any:
-    """A class by its full name. Py4J's own lookup goes package by package and searches every jar."""
+def gateway() -> Any:
+    """PySpark's connection to its JVM; None before the first start."""
     from pyspark import SparkContext
 
-    gateway: Any = SparkContext._gateway
-    return _Statics(name, gateway._gateway_client)
+    return SparkContext._gateway
 
 
-class _Statics(JavaClass):  # type: ignore[misc]  # Py4J ships no types
-    """A class whose static methods are called without asking first what their names mean.
+def java_class(name: str) -> Any:
+    """A class by its full name. Py4J's own lookup goes package by package and searches every jar."""
+    return _StaticMethods(name, gateway()._gateway_client)
 
-    Py4J asks for the first method of that name, in an order that differs from one JVM to the next. If that is not a
-    static one, as `get` of Iceberg's SparkTableCache sometimes, it says as long as that JVM lives that there is none.
+
+def iceberg_class(name: str) -> Any:
+    """A class of Iceberg, by its name below `org.apache.iceberg`."""
+    return java_class(f"{ICEBERG}.{name}")
+
+
+class _StaticMethods(JavaClass):  # type: ignore[misc]  # Py4J ships no types
+    """A class whose static methods are called without looking up their names first.
+
+    Py4J looks up the first method of that name, in an order that differs from one JVM to the next. If that method is
+    not static, as sometimes with `get` of Iceberg's SparkTableCache, Py4J reports it missing until that JVM ends.
     """
 
     def __getattr__(self, name: str) -> Any:
-        if name.isupper() or is_magic_member(name):  # a constant, perhaps
+        if name.isupper() or is_magic_member(name):  # possibly a constant
             return super().__getattr__(name)
         return JavaMember(name, None, STATIC_PREFIX + self._fqn, self._gateway_client)
 
@@ -42,7 +52,7 @@ def reflected(name: str) -> Any:
 
 
 def is_a(error: Py4JJavaError, name: str) -> bool:
-    """Whether what the JVM threw is of a class."""
+    """Whether the JVM threw an exception of this class."""
     return bool(reflected(name).isInstance(error.java_exception))
 
 
@@ -53,13 +63,15 @@ def each(items: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
+def scala_items(items: Any) -> list[Any]:
+    """The items of a Scala sequence."""
+    return [items.apply(i) for i in range(items.size())]
+
+
 def array(kind: str, items: Iterable[Any] = ()) -> Any:
     """A Java array of a class."""
-    from pyspark import SparkContext
-
     items = list(items)
-    gateway: Any = SparkContext._gateway
-    made = gateway.new_array(java_class(kind), len(items))
+    made = gateway().new_array(java_class(kind), len(items))
     for i, item in enumerate(items):
         made[i] = item
     return made
@@ -67,8 +79,8 @@ def array(kind: str, items: Iterable[Any] = ()) -> Any:
 
 def string_list(values: Iterable[str]) -> Any:
     """A Java list of strings, in few calls however many they are. None contains a NUL character."""
-    split = java_class("java.util.regex.Pattern").compile(_SEPARATOR).splitAsStream(_SEPARATOR.join(values))
-    return collected(split)
+    pattern = java_class("java.util.regex.Pattern").compile(_SEPARATOR)
+    return collected(pattern.splitAsStream(_SEPARATOR.join(values)))
 
 
 def strings(items: Any) -> list[str]:
@@ -79,12 +91,12 @@ def strings(items: Any) -> list[str]:
 
 
 def collected(stream: Any) -> Any:
-    """A Java list of what a stream holds."""
+    """A Java list of the items of a stream."""
     return stream.collect(java_class("java.util.stream.Collectors").toList())
 
 
 def mapped(items: Any, *steps: Any) -> Any:
-    """A stream of what method handles, one after the other, return for each item of a Java list."""
+    """A stream of the values that method handles, applied in order, return for each item of a Java list."""
     stream = items.stream()
     for step in steps:
         stream = stream.map(function(step))
@@ -92,15 +104,13 @@ def mapped(items: Any, *steps: Any) -> Any:
 
 
 def lines(items: Any, *steps: Any) -> list[str]:
-    """What the steps return for each item of a Java list, as text without line breaks, in order."""
-    texts = mapped(items, *steps, method("java.lang.Object", "toString"))
-    joined = str(texts.collect(java_class("java.util.stream.Collectors").joining("\n")))
-    return joined.split("\n") if joined else []
+    """The values that the steps return for each item of a Java list, as text, in order."""
+    return strings(collected(mapped(items, *steps, method("java.lang.Object", "toString"))))
 
 
 def total(items: Any, *steps: Any) -> int:
     """The sum of the whole numbers that the steps return for the items of a Java list."""
-    return int(mapped(items, *steps[:-1]).mapToLong(to_long(steps[-1])).sum())
+    return int(mapped(items, *steps[:-1]).mapToLong(function(steps[-1], "ToLongFunction")).sum())
 
 
 def method(owner: str, name: str, *parameters: str) -> Any:
@@ -115,20 +125,10 @@ def then(first: Any, second: Any) -> Any:
     return java_class(f"{_INVOKE}.MethodHandles").filterReturnValue(first, second)
 
 
-def function(handle: Any) -> Any:
-    return _implemented("Function", handle)
-
-
-def predicate(handle: Any) -> Any:
-    return _implemented("Predicate", handle)
-
-
-def consumer(handle: Any) -> Any:
-    return _implemented("Consumer", handle)
-
-
-def to_long(handle: Any) -> Any:
-    return _implemented("ToLongFunction", handle)
+def function(handle: Any, interface: str = "Function") -> Any:
+    """A method handle as one of the interfaces of `java.util.function`."""
+    proxies = java_class(f"{_INVOKE}.MethodHandleProxies")
+    return proxies.asInterfaceInstance(reflected(f"java.util.function.{interface}"), handle)
 
 
 def call_hidden(owner: str, name: str, target: Any, *arguments: tuple[str, Any]) -> Any:
@@ -139,7 +139,7 @@ def call_hidden(owner: str, name: str, target: Any, *arguments: tuple[str, Any])
 
 
 def construct_hidden(name: str, *arguments: Any) -> Any:
-    """A new object of a class that is not public, by its only constructor of so many parameters."""
+    """A new object of a class that is not public, by its only constructor with that number of parameters."""
     found = reflected(name).getDeclaredConstructors()
     [constructor] = [one for one in found if one.getParameterCount() == len(arguments)]
     constructor.setAccessible(True)
@@ -148,8 +148,3 @@ def construct_hidden(name: str, *arguments: Any) -> Any:
 
 def _classes(names: Iterable[str]) -> Any:
     return array("java.lang.Class", (reflected(name) for name in names))
-
-
-def _implemented(interface: str, handle: Any) -> Any:
-    proxies = java_class(f"{_INVOKE}.MethodHandleProxies")
-    return proxies.asInterfaceInstance(reflected(f"java.util.function.{interface}"), handle)

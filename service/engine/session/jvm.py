@@ -1,4 +1,4 @@
-"""Spark's JVM: started as our child process, watched, and ended with us."""
+"""Spark's JVM: a child process that starts and ends with the service."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from service.engine.session.conf import spool
-from service.engine.session.java import java_class
+from service.engine.session.java import gateway, java_class
 from service.engine.session.spark_types import SparkSession
 
 _SECRET = re.compile(r"(?i)password|secret|token|access[.-]?key")
@@ -21,11 +21,11 @@ _SECRET = re.compile(r"(?i)password|secret|token|access[.-]?key")
 def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
     """Start a JVM with Spark, also after an earlier one of this process has died.
 
-    The JVM shares the file descriptors in `held`: a lock on one of them lasts until the JVM has ended, too.
+    The JVM inherits the file descriptors in `held`: a lock on one of them lasts until the JVM has ended, too.
     """
     import pyspark
 
-    # Jobs, which run in parallel, would import these: none may meet a module that another has half imported.
+    # Jobs that run in parallel would import these: none may see a module that another has half imported.
     import pyspark.sql.classic.column
     import pyspark.sql.classic.dataframe
     import pyspark.sql.functions
@@ -37,45 +37,42 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
 
     _forget()
     _sweep(conf)
-    # Another Spark on this machine must not be used instead of ours.
+    # Otherwise another Spark on this machine could be used.
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    # Its Python workers need the packages that we have.
+    # Spark's Python workers need the packages of this process.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     for variable in ("SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"):
         os.environ.pop(variable, None)
     settings = SparkConf()
     settings.setAll(list(conf.items()))
-    # In a process session of its own, so that a signal to our process group does not end what we wait for.
+    # In a process session of its own, so that a signal to our process group does not end it.
     popen = {"pass_fds": held, "start_new_session": True}
     launch: Any = launch_gateway  # PySpark gives it no types
-    # Everybody on this machine can read a command line; secrets are given to the JVM once it runs.
+    # Every user of this machine can read a command line; the JVM gets the secrets once it runs.
     shown = SparkConf().setAll([(name, value) for name, value in conf.items() if not _SECRET.search(name)])
     SparkContext._ensure_initialized(gateway=launch(shown, popen_kwargs=popen))
     return SparkSession.builder.config(conf=settings).getOrCreate()
 
 
 def _sweep(conf: dict[str, str]) -> None:
-    """Remove what an earlier JVM that was killed left in a folder that is ours alone."""
+    """Remove the files of an earlier JVM that was killed, from the folder that only this service uses."""
     home = Path(conf.get("spark.sql.warehouse.dir", "")).parent
     if conf.get("spark.local.dir") == str(spool(home)):
         shutil.rmtree(spool(home), ignore_errors=True)
 
 
 def activate(session: SparkSession) -> None:
-    """Make this the active session of the JVM thread that serves ours; Iceberg's actions ask for it."""
+    """Make this the active session of the JVM thread that serves this one, for Iceberg's actions."""
     java_class("org.apache.spark.sql.classic.SparkSession").setActiveSession(session._jsparkSession)
 
 
 def process() -> "subprocess.Popen[bytes] | None":
     """The JVM's process, if there is one."""
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
-    return getattr(gateway, "proc", None)
+    return getattr(gateway(), "proc", None)
 
 
 def answers() -> bool:
-    """Whether the JVM still replies to the simplest call."""
+    """Whether the JVM still replies to a simple call."""
     from pyspark import SparkContext
 
     virtual_machine: Any = SparkContext._jvm
@@ -86,7 +83,7 @@ def answers() -> bool:
 
 
 def stop(session: SparkSession | None, seconds: float) -> None:
-    """End Spark, then its JVM; kill the JVM if it does not end in time."""
+    """Stop Spark, then its JVM; kill the JVM if it does not end in time."""
     jvm = process()
     # Py4J logs the end of its connections as errors.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -95,7 +92,7 @@ def stop(session: SparkSession | None, seconds: float) -> None:
         stopping.start()
         stopping.join(seconds)
     if jvm is not None:
-        # The JVM ends when its standard input does, which also happens when we are killed.
+        # The JVM ends when its standard input is closed, which also happens when this process is killed.
         with contextlib.suppress(OSError):
             if jvm.stdin:
                 jvm.stdin.close()
@@ -122,12 +119,8 @@ def _forget() -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    gateway: Any = SparkContext._gateway
-    if gateway is not None:
+    if gateway() is not None:
         with contextlib.suppress(Exception):
-            gateway.shutdown()
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = None
-    SparkSession._activeSession = None
+            gateway().shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None

@@ -1,9 +1,10 @@
-"""Rows in and out of Spark: always as Arrow, column by column."""
+"""Rows to and from Spark: always as Arrow, column by column."""
 
 import base64
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from math import isfinite
 from typing import Any
@@ -12,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from service.engine.session.java import java_class
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.errors import InvalidQuery
 from service.model.schema.types import Array, ColumnType, DecimalType, Field, Map, Primitive, Struct, TableSchema
 
-_PRIMITIVE = {
+PRIMITIVES = {
     "string": pa.string(),
     "integer": pa.int32(),
     "long": pa.int64(),
@@ -27,10 +29,11 @@ _PRIMITIVE = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", tz="UTC"),
     "binary": pa.binary(),
-    # Spark has no type for it; its Iceberg tables read and write text.
+    # Spark has no uuid type: it reads and writes text in Iceberg tables.
     "uuid": pa.string(),
 }
 
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = _EPOCH.toordinal()
@@ -54,9 +57,16 @@ def frame(session: SparkSession, table: pa.Table) -> DataFrame:
     return session.createDataFrame(table, schema=from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
 
 
+def planned(session: SparkSession, plan: Any) -> DataFrame:
+    """The rows of a logical plan of the JVM, as a DataFrame."""
+    from pyspark.sql import DataFrame
+
+    return DataFrame(java_class("org.apache.spark.sql.classic.Dataset").ofRows(session._jsparkSession, plan), session)
+
+
 def collect(df: DataFrame) -> pa.Table:
-    """Every row of the frame. It runs the job."""
-    # Not toArrow(): its cast fails where a map's null value is a struct with required fields.
+    """Every row of the frame. This runs the job."""
+    # Not toArrow(): its cast fails if a map's null value is a struct with required fields.
     batches = df._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
     if any(batch.schema != batches[0].schema for batch in batches):
         return pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="permissive")
@@ -78,7 +88,7 @@ def json_values(column: pa.Array) -> list[Any]:
 
 
 def not_utf8() -> InvalidQuery:
-    return InvalidQuery("a text in the answer is not UTF-8; select the binary column itself, or base64 of it")
+    return InvalidQuery("a text in the result is not valid UTF-8; select the binary column itself, or its base64")
 
 
 def _field(field: Field) -> pa.Field:
@@ -88,7 +98,7 @@ def _field(field: Field) -> pa.Field:
 def _type(kind: ColumnType) -> pa.DataType:
     match kind:
         case Primitive(name):
-            return _PRIMITIVE[name]
+            return PRIMITIVES[name]
         case DecimalType():
             return pa.decimal128(kind.precision, kind.scale)
         case Array():
@@ -108,7 +118,7 @@ def _objects(names: list[str], columns: list[list[Any]], count: int) -> list[dic
 def _values(array: pa.Array) -> list[Any]:
     kind = array.type
     if not len(array):
-        # Arrow's Java library leaves an empty list's offsets unwritten, so nothing may read them.
+        # Arrow's Java library does not write the offsets of an empty list, so they must not be read.
         return []
     if kinds.is_nested(kind):
         values = _nested(array)
@@ -119,10 +129,9 @@ def _values(array: pa.Array) -> list[Any]:
         return _floats(array)
     if kinds.is_timestamp(kind) or kinds.is_date(kind):
         return _times(array)
-    values = array.to_pylist()
     if kinds.is_duration(kind) or kinds.is_interval(kind):
-        return [None if v is None else str(v) for v in values]
-    return list(values)
+        return [None if v is None else str(v) for v in array.to_pylist()]
+    return list(array.to_pylist())
 
 
 def _nested(array: pa.Array) -> list[Any]:
@@ -132,12 +141,12 @@ def _nested(array: pa.Array) -> list[Any]:
         return _objects(names, [_values(array.field(i)) for i in range(kind.num_fields)], len(array))
     if not (kinds.is_map(kind) or kinds.is_list(kind) or kinds.is_large_list(kind)):
         return list(array.to_pylist())
-    # Offsets point into children that a sliced parent shares whole.
+    # A slice of a list shares all children, so its offsets need not start at 0.
     offsets = array.offsets.to_pylist()
     first, length = offsets[0], offsets[-1] - offsets[0]
     spans = [(start - first, end - first) for start, end in pairwise(offsets)]
     if kinds.is_map(kind):
-        keys = [_text(key) for key in _values(array.keys.slice(first, length))]
+        keys = [_KEY_TEXT.get(type(key), str)(key) for key in _values(array.keys.slice(first, length))]
         items = _values(array.items.slice(first, length))
         return [dict(zip(keys[start:end], items[start:end], strict=True)) for start, end in spans]
     elements = _values(array.values.slice(first, length))
@@ -146,16 +155,12 @@ def _nested(array: pa.Array) -> list[Any]:
 
 def _floats(array: pa.Array) -> list[Any]:
     if not kinds.is_float64(array.type):
-        # By its shortest text, a 32-bit 0.1 stays 0.1; widened it would be 0.10000000149011612.
+        # Converted by its shortest text, a 32-bit 0.1 stays 0.1; widened it would be 0.10000000149011612.
         array = array.cast(pa.string()).cast(pa.float64())
     values = array.to_pylist()
     if pc.all(pc.is_finite(array)).as_py() is False:
-        return [v if v is None or isfinite(v) else _not_finite(v) for v in values]
+        return [v if v is None or isfinite(v) else _NOT_FINITE[str(v)] for v in values]
     return list(values)
-
-
-def _not_finite(value: float) -> str:
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def _times(array: pa.Array) -> list[Any]:
@@ -163,9 +168,9 @@ def _times(array: pa.Array) -> list[Any]:
     if kinds.is_date(array.type):
         array, counted, make, zone = array.cast(pa.date32()), pa.int32(), _day, ""
     else:
-        # The numbers count from 1970 in UTC, whatever zone they are shown in.
+        # The numbers count from 1970 in UTC, whatever the time zone of the type.
         zone = "Z" if array.type.tz else ""
-        counted, make = pa.int64(), _moment_utc if zone else _moment
+        counted, make = pa.int64(), partial(_moment, _EPOCH_UTC if zone else _EPOCH)
         array = array.cast(pa.int64()).cast(pa.timestamp(array.type.unit)).cast(pa.timestamp("us"), safe=False)
     counts = array.cast(counted).to_pylist()
     try:
@@ -180,12 +185,8 @@ def _day(number: int) -> date:
     return date.fromordinal(number + _EPOCH_DAY)
 
 
-def _moment(number: int) -> datetime:
-    return _EPOCH + timedelta(0, 0, number)
-
-
-def _moment_utc(number: int) -> datetime:
-    return _EPOCH_UTC + timedelta(0, 0, number)
+def _moment(epoch: datetime, number: int) -> datetime:
+    return epoch + timedelta(0, 0, number)
 
 
 def _or_text(make: Callable[[int], date], number: int, text: str) -> date | str:
@@ -203,7 +204,3 @@ _KEY_TEXT: dict[type, Callable[[Any], str]] = {
     date: date.isoformat,
     datetime: lambda v: v.isoformat().replace("+00:00", "Z"),
 }
-
-
-def _text(key: Any) -> str:
-    return _KEY_TEXT.get(type(key), str)(key)

@@ -1,22 +1,24 @@
-"""What a query's scans read, by Iceberg's own report of each: files, bytes, and how long planning took.
+"""What a query's scans read: files, bytes, and how long planning took.
 
-Iceberg gives its scan report to Spark as metrics of the plan. So a report is never that of another query, and each
-scan of a join names its own table.
+Iceberg reports each scan to Spark as metrics of the plan. So a report never belongs to another query, and each scan of
+a join names its own table.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from service.engine.session.java import scala_items
+
 _SCAN = "BatchScan "
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What one scan of a table was planned to read; planning and manifests only if they were asked for."""
+    """What one scan of a table was planned to read. Planning time and manifests are 0 unless they were requested."""
 
     table: str
-    """As Spark shows its name, without quotes."""
+    """The name as Spark shows it, without quotes."""
     files: int
     bytes: int
     planning_ms: int = 0
@@ -24,16 +26,14 @@ class Scan:
 
 
 def scans(plan: Any, *, measured: bool = False) -> tuple[Scan, ...]:
-    """The scans of a plan that has been executed; `measured` asks the JVM for more."""
+    """The scans of an executed plan; `measured` adds planning time and manifests, at the cost of more JVM calls."""
     return tuple(_scan(leaf, name, measured) for leaf, name in _leaves(plan))
 
 
 def read(found: Iterable[Scan]) -> tuple[int, int]:
-    """Data files that scans were planned to read, and their bytes."""
-    files = size = 0
-    for scan in found:
-        files, size = files + scan.files, size + scan.bytes
-    return files, size
+    """How many data files the scans were planned to read, and their bytes."""
+    every = tuple(found)
+    return sum(scan.files for scan in every), sum(scan.bytes for scan in every)
 
 
 def _scan(leaf: Any, name: str, measured: bool) -> Scan:
@@ -41,22 +41,16 @@ def _scan(leaf: Any, name: str, measured: bool) -> Scan:
     metrics = leaf.metrics()
     if not metrics.contains("resultDataFiles"):  # not an Iceberg table
         return Scan(table, 0, 0)
-    files, size = _of(metrics, "resultDataFiles"), _of(metrics, "totalDataFileSize")
-    if not measured:
-        return Scan(table, files, size)
-    return Scan(table, files, size, _of(metrics, "totalPlanningDuration"), _of(metrics, "scannedDataManifests"))
-
-
-def _of(metrics: Any, name: str) -> int:
-    return int(metrics.apply(name).value())
+    names = ["resultDataFiles", "totalDataFileSize"]
+    if measured:
+        names += ["totalPlanningDuration", "scannedDataManifests"]
+    return Scan(table, *(int(metrics.apply(name).value()) for name in names))
 
 
 def _leaves(plan: Any) -> Iterator[tuple[Any, str]]:
-    """The plan's scans, each once: adaptive execution hides them in stages, a cache in
-    its own plan, and a reused stage stands for another."""
-    leaves = plan.collectLeaves()
-    for i in range(leaves.size()):
-        leaf = leaves.apply(i)
+    """The plan's scans, each once, with their names. Adaptive execution hides them in stages, and a cache in its own
+    plan; a reused stage stands for another."""
+    for leaf in scala_items(plan.collectLeaves()):
         name = leaf.nodeName()
         if name.startswith("BatchScan"):
             yield leaf, name

@@ -1,4 +1,4 @@
-"""Spark jobs that bear a tag: counted and cancelled by it."""
+"""Tags on Spark jobs, by which they are counted and cancelled."""
 
 import time
 import uuid
@@ -10,14 +10,12 @@ from service.engine.session.spark_types import SparkSession
 _SETTLE_S = 30.0
 # WRITEs and queries get the next free slot, before the waiting tasks of long work.
 _POOL = "maintenance"
-
-
 OnCancel = Callable[[Callable[[], object]], object]
 
 
 @contextmanager
 def tagged(session: SparkSession, tag: str) -> Iterator[None]:
-    """Jobs of the block bear the tag, and those of requests go first."""
+    """Tag the jobs of the block, and give those of requests precedence over them."""
     context = session.sparkContext
     context.addJobTag(tag)
     context.setLocalProperty("spark.scheduler.pool", _POOL)
@@ -25,18 +23,18 @@ def tagged(session: SparkSession, tag: str) -> Iterator[None]:
         yield
     finally:
         context.removeJobTag(tag)
-        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # its way to unset one
+        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # unsets it
 
 
 def jobs_of(session: SparkSession, tag: str) -> int:
-    """How many Spark jobs bore a tag."""
+    """How many Spark jobs have had this tag."""
     context = session.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     return len(context.statusTracker().getJobIdsForTag(tag))
 
 
 def settle(session: SparkSession, tag: str) -> None:
-    """Wait until no task of failed or cancelled jobs runs any more, as it may still be writing a file."""
+    """Wait until no task of failed or cancelled jobs is running: it may still be writing a file."""
     tracker = session.sparkContext._jsc.sc().statusTracker()
     deadline = time.monotonic() + _SETTLE_S
     for job in tracker.getJobIdsForTag(tag):
@@ -53,9 +51,9 @@ def settle(session: SparkSession, tag: str) -> None:
 
 @contextmanager
 def cancellable(session: SparkSession, on_cancel: OnCancel) -> Iterator[None]:
-    """Have the Spark jobs that this thread starts during the block cancelled when what `on_cancel` is given is called.
+    """Give `on_cancel` a function that cancels the Spark jobs that this thread has started in the block.
 
-    Those that begin after the call run on: whoever starts several looks between them.
+    Jobs that start after it was called are not cancelled: code that starts several checks between them.
     """
     context, tag = session.sparkContext, f"firn-{uuid.uuid4().hex}"
     ended = False

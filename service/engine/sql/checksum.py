@@ -1,4 +1,4 @@
-"""A checksum of rows in any order: their number, and the sum of their hashes."""
+"""A checksum of rows in any order: their number and the sum of their hashes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _LOW = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class Checksum:
-    """Of a set of rows. Checksums of several sets add up to that of all their rows."""
+    """The checksum of a set of rows. The sum of several sets' checksums is that of all their rows."""
 
     rows: int = 0
     sum: int = 0
@@ -33,6 +33,6 @@ def aggregates(fields: Iterable[Field]) -> str:
 
 
 def of(row: tuple[int, int | None, int | None]) -> Checksum:
-    """The checksum that a row of `aggregates` holds."""
+    """The checksum in a row of `aggregates`."""
     rows, low, high = row
     return Checksum(int(rows), (int(low or 0) + (int(high or 0) << 32)) % _MODULUS)

@@ -1,4 +1,4 @@
-"""Row contents in a form that Spark SQL can compare and hash: maps, which allow neither, as sorted entries."""
+"""Row contents in a form that Spark SQL can compare and hash. A map allows neither, so it becomes sorted entries."""
 
 from collections.abc import Iterable
 
@@ -7,50 +7,48 @@ from service.model.schema.types import Array, ColumnType, Field, Map, Struct
 
 
 def row_hash(fields: Iterable[Field], alias: str) -> str:
-    """64 bits of a row's whole content."""
+    """A 64-bit hash of all values of a row."""
     return hashed((f.type, f"{alias}.{identifier(f.name)}") for f in fields)
 
 
 def summed(text: str) -> str:
-    """The sum of such numbers, of any size. It tells two sets of rows apart, whatever their order."""
+    """The sum of hashes, without overflow: a digest of rows in any order."""
     return f"sum(CAST({text} AS DECIMAL(20,0)))"
 
 
 def hashed(values: Iterable[tuple[ColumnType, str]]) -> str:
-    """64 bits of some values, equal only if all of them are.
+    """A 64-bit hash of some values.
 
-    Spark's hash skips nulls and does not see where one nested value ends. So each value follows a mark of whether it
-    is null, and a list its length.
+    Spark's hash skips nulls and ignores where one nested value ends. So each value is preceded by a mark: the length of
+    a list or map, and otherwise whether the value is null.
     """
     return f"xxhash64({', '.join(part for kind, text in values for part in _marked(kind, text, 0))})"
 
 
 def same(kind: ColumnType, one: str, other: str) -> str:
-    """A condition that is true if both are the same value, or both null."""
+    """A condition that is true if both values are equal, or both null."""
     return f"{comparable(kind, one)} <=> {comparable(kind, other)}"
 
 
 def comparable(kind: ColumnType, text: str, depth: int = 0) -> str:
-    """The same value in a form that compares, and sorts."""
-    if not _holds_map(kind):
-        return text
+    """The same value in a form that can be compared and sorted: the value itself, unless it contains a map."""
     name = f"e{depth}"
     match kind:
         case Map(key, value):
-            entry = (
-                f"struct({comparable(key, f'{name}.key', depth + 1)}, {comparable(value, f'{name}.value', depth + 1)})"
-            )
-            return f"sort_array(transform(map_entries({text}), {name} -> {entry}))"
-        case Array(items):
-            return f"transform({text}, {name} -> {comparable(items, name, depth + 1)})"
+            entry = [comparable(key, f"{name}.key", depth + 1), comparable(value, f"{name}.value", depth + 1)]
+            return f"sort_array(transform(map_entries({text}), {name} -> struct({', '.join(entry)})))"
+        case Array(items) if (item := comparable(items, name, depth + 1)) != name:
+            return f"transform({text}, {name} -> {item})"
         case Struct(fields):
-            parts = ", ".join(comparable(f.type, f"{text}.{identifier(f.name)}", depth + 1) for f in fields)
-            return f"CASE WHEN {text} IS NOT NULL THEN struct({parts}) END"
+            old = [f"{text}.{identifier(f.name)}" for f in fields]
+            new = [comparable(f.type, part, depth + 1) for f, part in zip(fields, old, strict=True)]
+            if new != old:
+                return f"CASE WHEN {text} IS NOT NULL THEN struct({', '.join(new)}) END"
     return text
 
 
 def _marked(kind: ColumnType, text: str, depth: int) -> tuple[str, str]:
-    """A value's mark, and the value with a mark before everything in it."""
+    """A value's mark, and the value with a mark before each part of it."""
     name = f"e{depth}"
     match kind:
         case Map(key, value):
@@ -68,14 +66,3 @@ def _marked(kind: ColumnType, text: str, depth: int) -> tuple[str, str]:
 
 def _length(text: str) -> str:
     return f"coalesce(size({text}), -1)"
-
-
-def _holds_map(kind: ColumnType) -> bool:
-    match kind:
-        case Map():
-            return True
-        case Array(items):
-            return _holds_map(items)
-        case Struct(fields):
-            return any(_holds_map(field.type) for field in fields)
-    return False

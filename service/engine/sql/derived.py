@@ -1,12 +1,11 @@
-"""Derived columns in Spark SQL: how rows that lack their values get them."""
+"""Derived columns in Spark SQL: computes their values for rows that lack them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
 from service.engine.sql.content import same
-from service.engine.sql.frames import over
-from service.engine.sql.sql import Parameters, expression, fitted, identifier, run, spark_type
+from service.engine.sql.sql import TYPES, Parameters, expression, fitted, identifier, over, run, spark_type
 from service.errors import InvalidRequest
 from service.model.expressions.kinds import UUID
 from service.model.expressions.tree import rebind
@@ -14,22 +13,10 @@ from service.model.schema.columns import Column
 from service.model.schema.derived import DerivedColumn
 from service.model.schema.types import Array, ColumnType, DecimalType, Field, Map, Primitive, Struct, TableSchema
 
-# A row that changes, as the expressions of its derived columns see it; `o` is what it was, `n` what it becomes.
+# A row that changes, in the expressions of its derived columns: `o` is the row before, `n` the row after.
 _ROW = "_firn_r"
-_PRIMITIVES: dict[str, str] = {
-    "StringType": "string",
-    "ByteType": "integer",
-    "ShortType": "integer",
-    "IntegerType": "integer",
-    "LongType": "long",
-    "FloatType": "float",
-    "DoubleType": "double",
-    "BooleanType": "boolean",
-    "DateType": "date",
-    "TimestampNTZType": "timestamp",
-    "TimestampType": "timestamptz",
-    "BinaryType": "binary",
-}
+_NAMES = {spark_name.lower(): name for name, spark_name in TYPES.items() if name != "uuid"}
+_NAMES |= {"tinyint": "integer", "smallint": "integer"}
 
 
 def computed(derived: DerivedColumn, parameters: Parameters) -> str:
@@ -38,15 +25,15 @@ def computed(derived: DerivedColumn, parameters: Parameters) -> str:
 
 
 def filled(derived: DerivedColumn, parameters: Parameters) -> str:
-    """A derived column's value as the row has it, or else computed."""
+    """A derived column's value in the row, computed if it is null."""
     return f"coalesce({identifier(derived.column)}, {computed(derived, parameters)})"
 
 
 def followed(one: DerivedColumn, was: Mapping[str, str], becomes: Mapping[str, str], parameters: Parameters) -> str:
     """A derived column's value in a row that changes: computed again, unless it had been set by hand.
 
-    It was set by hand if its expression gives another value for the row as it was. `was` and `becomes` are the
-    columns' values.
+    It was set by hand if its expression gives another value for the row before the change. `was` and `becomes` are the
+    columns' values before and after.
     """
     read = sorted(one.expression.columns)
     before, after = (_struct({name: values[name] for name in read}) for values in (was, becomes))
@@ -54,30 +41,32 @@ def followed(one: DerivedColumn, was: Mapping[str, str], becomes: Mapping[str, s
     old, new = (computed(_seen(one, moment), parameters) for moment in ("o", "n"))
     equal = f"CASE WHEN {same(_type(one), kept, old)} THEN '01' ELSE '00' END"
     # An error for the old row must not stop a change that repairs it. Spark has no function that turns every error
-    # into null, but this one does so for its argument, if no part of that is computed earlier. Spark computes what is
-    # in a lambda function only there.
+    # into null, but this one does so for its argument, unless part of that is computed earlier. The lambda function
+    # prevents that.
     choice = f"CASE WHEN try_to_binary({equal}) = X'01' THEN {new} ELSE {kept} END"
     row = f"struct({before} AS o, {after} AS n, {was[one.column]} AS d)"
     return f"element_at(transform(array({row}), {_ROW} -> {choice}), 1)"
 
 
-def fill(session: SparkSession, rows: DataFrame, derived: Sequence[DerivedColumn]) -> DataFrame:
+def fill(rows: DataFrame, derived: Sequence[DerivedColumn]) -> DataFrame:
     """The rows, with every derived column that is null computed.
 
     The frame has every column of the table by its name. Derived columns that it lacks are added at the end.
     """
+    if not derived:
+        return rows
     parameters = Parameters()
-    there = set(rows.columns)
+    existing = set(rows.columns)
     values = {
-        one.column: filled(one, parameters) if one.column in there else computed(one, parameters) for one in derived
+        one.column: filled(one, parameters) if one.column in existing else computed(one, parameters) for one in derived
     }
-    columns = [*rows.columns, *(name for name in values if name not in there)]
+    columns = [*rows.columns, *(name for name in values if name not in existing)]
     listed = ", ".join(f"{values.get(name, identifier(name))} AS {identifier(name)}" for name in columns)
-    return over(session, rows, lambda name: f"SELECT {listed} FROM {name}", parameters.values)
+    return over(rows, lambda name: f"SELECT {listed} FROM {name}", parameters.values)
 
 
 def typed(session: SparkSession, schema: TableSchema, derived: Sequence[DerivedColumn]) -> tuple[DerivedColumn, ...]:
-    """New derived columns with the types that Spark gives their expressions. No row is read."""
+    """New derived columns with the types that Spark infers for their expressions, without reading a row."""
     if not derived:
         return ()
     parameters = Parameters()
@@ -92,7 +81,7 @@ def _struct(values: Mapping[str, str]) -> str:
 
 
 def _seen(one: DerivedColumn, moment: str) -> DerivedColumn:
-    """The same expression over one of the row's states that the lambda function has."""
+    """The same expression over one state of the lambda function's row."""
 
     def found(column: Column) -> Column:
         return replace(column, steps=(moment, *column.steps), qualifier=_ROW)
@@ -106,13 +95,13 @@ def _type(one: DerivedColumn) -> ColumnType:
 
 
 def _kind(one: DerivedColumn, found: DataType) -> ColumnType:
-    # Spark has a uuid as text.
+    # For Spark, a uuid is text.
     if one.expression.kind == UUID:
         return UUID
     kind = _ours(found)
     if kind is None:
         raise InvalidRequest(
-            f"{one.expression.path} gives {found.simpleString()}, which no column can hold; say as what with CAST",
+            f"{one.expression.path} gives {found.simpleString()}, which no column can store; convert it with CAST",
             field=one.expression.path,
         )
     return kind
@@ -135,5 +124,5 @@ def _ours(found: DataType) -> ColumnType | None:
             return (
                 Struct(tuple(Field(name, kind) for name, kind in kinds if kind)) if all(k for _, k in kinds) else None
             )
-    name = _PRIMITIVES.get(type(found).__name__)
+    name = _NAMES.get(found.simpleString())
     return Primitive(name) if name else None

@@ -1,33 +1,52 @@
-"""The SQL of a difference: how much more often one side has a content, pairs by key, and a page of them."""
+"""The SQL of a difference between rows: how often each content was added or removed, pairs by key, and pages of them.
 
-from collections.abc import Sequence
+In the result of `net`, the columns' values are c0, c1, …. Values that do not compare, such as maps, are also there in a
+form that does, as m0, m1, …. `n` is how much more often the content is in the rows that were added. No column is called
+by its own name.
+"""
+
+from collections.abc import Iterable, Sequence
 
 from service.engine.sql.content import comparable
 from service.engine.sql.sql import identifier
 from service.model.schema.types import TableSchema
 
-# In `net`, a column's value is c0, c1, …; if that does not compare, m0, m1, … does. `n` is how much more often the
-# content is in the state after. No column of a table is looked up by its own name.
+# Up to this many rows are sorted in memory.
 _MOST_IN_MEMORY = 100_000
 
 
-def net(sources: Sequence[tuple[str, int]], schema: TableSchema) -> str:
-    """Each content that one side has more often, of sources with -1 for a state before and 1 for one after."""
-    sides = " UNION ALL ".join(f"SELECT {_values(schema)}, {sign} AS s FROM {source}" for source, sign in sources)
-    kept = [f"first(c{i}) AS c{i}" for i in range(len(schema.fields)) if _apart(schema, i)]
-    columns = ", ".join([*_contents(schema), *kept])
+def net(sources: Iterable[tuple[str, int]], schema: TableSchema) -> str:
+    """Each content that was not added (1) as often as removed (-1), by relations of such rows."""
+    return net_by_change(((0, source, sign) for source, sign in sources), schema)
+
+
+def net_by_change(sources: Iterable[tuple[int, str, int]], schema: TableSchema) -> str:
+    """The same for each of several changes; `x` is a change's number."""
+    columns, contents = _columns(schema), contents_of(schema)
+    values = ", ".join(f"{identifier(name)} AS {c}" for name, c in zip(schema.names, columns, strict=True))
+    sides = " UNION ALL ".join(f"SELECT {values}, {x} AS x, {sign} AS s FROM {source}" for x, source, sign in sources)
+    apart = [(f.type, c, m) for f, c, m in zip(schema.fields, columns, contents, strict=True) if c != m]
+    added = [f"{comparable(kind, c)} AS {m}" for kind, c, m in apart]
+    kept = [f"first({c}) AS {c}" for _, c, _ in apart]
+    by = ", ".join(["x", *contents])
     return (
-        f"SELECT {columns}, sum(s) AS n FROM (SELECT {_with_contents(schema)}, s FROM ({sides})) "
-        f"GROUP BY {', '.join(_contents(schema))} HAVING sum(s) <> 0"
+        f"SELECT {', '.join([by, *kept])}, sum(s) AS n FROM (SELECT {', '.join(['*', *added])} FROM ({sides})) "
+        f"GROUP BY {by} HAVING sum(s) <> 0"
     )
+
+
+def contents_of(schema: TableSchema) -> list[str]:
+    """The columns of `net` that tell rows apart."""
+    kinds = enumerate(field.type for field in schema.fields)
+    return [f"c{i}" if comparable(kind, "x") == "x" else f"m{i}" for i, kind in kinds]
 
 
 def counts(view: str, schema: TableSchema, keys: Sequence[str]) -> str:
     """How many rows were inserted, deleted and updated, in one row."""
-    came, went = "sum(greatest(n, 0))", "sum(greatest(-n, 0))"
+    added, removed = "sum(greatest(n, 0))", "sum(greatest(-n, 0))"
     if not keys:
-        return f"SELECT {came}, {went}, 0 FROM {view}"
-    by_key = f"SELECT {came} AS i, {went} AS d FROM {view} GROUP BY {', '.join(_keys(schema, keys))}"
+        return f"SELECT {added}, {removed}, 0 FROM {view}"
+    by_key = f"SELECT {added} AS i, {removed} AS d FROM {view} GROUP BY {', '.join(_keys(schema, keys))}"
     return f"SELECT sum(i - least(i, d)), sum(d - least(i, d)), sum(least(i, d)) FROM ({by_key})"
 
 
@@ -35,7 +54,7 @@ def page(view: str, schema: TableSchema, keys: Sequence[str], limit: int, offset
     """Some of the differing rows: whether there was one before and after, then both rows' values."""
     last = offset + limit
     rows, order = _paired(view, schema, keys, last) if keys else _single(view, schema, last)
-    values = [f"{side}.c{i} AS {side}{i}" for side in "ba" for i in range(len(schema.fields))]
+    values = [f"{side}.{c} AS {side}{i}" for side in "ba" for i, c in enumerate(_columns(schema))]
     outputs = ", ".join(["b IS NOT NULL AS had", "a IS NOT NULL AS has", *values])
     if last <= _MOST_IN_MEMORY:
         return f"SELECT {outputs} FROM ({rows}) ORDER BY {order} LIMIT {limit} OFFSET {offset}"
@@ -45,52 +64,34 @@ def page(view: str, schema: TableSchema, keys: Sequence[str], limit: int, offset
 
 
 def _single(view: str, schema: TableSchema, last: int) -> tuple[str, str]:
-    """Every row that only one side has, as often as it has it."""
-    whole = _row(schema)
-    contents = _contents(schema)
-    sides = f"CASE WHEN n < 0 THEN {whole} END AS b, CASE WHEN n > 0 THEN {whole} END AS a"
-    return f"SELECT {', '.join(contents)}, {sides} FROM ({_copies(view, last)})", ", ".join(contents)
+    """Every row that only one side has, as often as that side has it."""
+    row, contents = _row(schema), ", ".join(contents_of(schema))
+    sides = f"CASE WHEN n < 0 THEN {row} END AS b, CASE WHEN n > 0 THEN {row} END AS a"
+    return f"SELECT {contents}, {sides} FROM ({_copies(view, last)})", contents
 
 
 def _paired(view: str, schema: TableSchema, keys: Sequence[str], last: int) -> tuple[str, str]:
-    """The rows of each key, pairing those before with those after as long as there are both."""
-    by = ", ".join(_keys(schema, keys))
-    rank = f"row_number() OVER (PARTITION BY {by}, n > 0 ORDER BY {', '.join(_contents(schema))}) AS r"
+    """The rows of each key, each row before paired with a row after while there are both."""
+    by, row = ", ".join(_keys(schema, keys)), _row(schema)
+    rank = f"row_number() OVER (PARTITION BY {by}, n > 0 ORDER BY {', '.join(contents_of(schema))}) AS r"
     ranked = f"SELECT *, {rank} FROM ({_copies(view, last)})"
-    sides = ", ".join(
-        f"first({_row(schema)}) FILTER (WHERE {which}) AS {side}" for side, which in (("b", "n < 0"), ("a", "n > 0"))
-    )
+    sides = f"first({row}) FILTER (WHERE n < 0) AS b, first({row}) FILTER (WHERE n > 0) AS a"
     return f"SELECT {by}, r, {sides} FROM ({ranked}) WHERE r <= {last} GROUP BY {by}, r", f"{by}, r"
 
 
 def _copies(view: str, last: int) -> str:
-    """A row for each occurrence; of equal rows never more than a page can show."""
+    """A row for each occurrence; equal rows are repeated at most as often as a page can show."""
     return f"SELECT *, explode(sequence(1L, least(abs(n), {last}L))) AS copy FROM {view}"
 
 
 def _row(schema: TableSchema) -> str:
-    return f"struct({', '.join(f'c{i}' for i in range(len(schema.fields)))})"
+    return f"struct({', '.join(_columns(schema))})"
 
 
-def _values(schema: TableSchema) -> str:
-    return ", ".join(f"{identifier(field.name)} AS c{i}" for i, field in enumerate(schema.fields))
-
-
-def _with_contents(schema: TableSchema) -> str:
-    apart = [f"{comparable(field.type, f'c{i}')} AS m{i}" for i, field in enumerate(schema.fields) if _apart(schema, i)]
-    return ", ".join([*(f"c{i}" for i in range(len(schema.fields))), *apart])
-
-
-def _contents(schema: TableSchema) -> list[str]:
-    """The columns that tell rows apart."""
-    return [f"m{i}" if _apart(schema, i) else f"c{i}" for i in range(len(schema.fields))]
+def _columns(schema: TableSchema) -> list[str]:
+    return [f"c{i}" for i in range(len(schema.fields))]
 
 
 def _keys(schema: TableSchema, keys: Sequence[str]) -> list[str]:
-    contents = _contents(schema)
+    contents = contents_of(schema)
     return [contents[schema.names.index(key)] for key in keys]
-
-
-def _apart(schema: TableSchema, i: int) -> bool:
-    """Whether a column's values do not compare by themselves."""
-    return comparable(schema.fields[i].type, "x") != "x"

@@ -1,34 +1,36 @@
-"""The SQL of an edit: the rows it concerns, and what a file's rows become."""
+"""The SQL of an edit: the rows that it affects, and the rows that files have after it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.engine.session.rows import frame
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql.content import hashed, row_hash, same, summed
 from service.engine.sql.derived import followed
 from service.engine.sql.sql import Parameters, identifier, new_value, reference, run, where
-from service.model.edits import RECORD_NUMBER, SENT_PREFIX, ByFilter, ByKey, Duplicates, Edit, MergeRule, SortKey
+from service.model.edits import RECORD_NUMBER, SENT_PREFIX, ByFilter, ByKey, Duplicates, Edit, MergeRule
 from service.model.filters.predicates import EVERY_ROW, And, Compare, In, Predicate
 from service.model.schema.columns import Column
-from service.model.schema.types import ColumnType, DecimalType, Primitive, TableSchema
+from service.model.schema.types import DecimalType, TableSchema
 
-# The relation whose rows an edit looks at, the records to join, and the places of rows; no column is called so.
+# Views of the request's records, of new rows, and of the places of rows.
+RECORDS, NEW, PLACES = "_firn_records", "_firn_new", "_firn_places"
+# Aliases of the rows that an edit reads, of the records that are joined to them, and of places. No column has such a
+# name.
 T, S, P = "_firn_t", "_firn_s", "_firn_p"
-_RECORDS, _NEW, _PLACES = "_firn_records", "_firn_new", "_firn_places"
-_HIT, _MET = "_firn_hit", "_firn_met"
-# Up to so many keys are looked up one by one; of more only the least and the greatest.
+_HIT, _MATCH = "_firn_hit", "_firn_match"
+# Up to this many keys are looked up one by one; of more, only the range from the least to the greatest.
 _LISTED = 500
+# Types by whose least and greatest values files can be skipped, and which Arrow sorts as Spark does; also decimals.
+_ORDERED = ("string", "integer", "long", "date", "timestamp", "timestamptz")
 
 
 @dataclass(frozen=True)
 class SqlStatement:
-    """SQL text and the values it names."""
+    """SQL text and the values of its parameters."""
 
     text: str
     parameters: Parameters = field(default_factory=Parameters)
@@ -39,22 +41,21 @@ class SqlStatement:
 
 @dataclass(frozen=True)
 class FindOptions:
-    """What the search for an edit's rows is to find besides the rows."""
+    """What else to find besides the rows of an edit."""
 
     digest: bool = False
-    """A digest of what they hold."""
+    """A digest of the rows' contents."""
     values: bool = False
-    """That every new value can be computed. Spark computes only what it returns, so a hash of them is selected."""
+    """Whether every new value can be computed. Spark computes only what it returns, so a hash of them is selected."""
 
 
 @contextmanager
-def viewed(session: SparkSession, **tables: pa.Table | DataFrame) -> Iterator[None]:
-    """Temporary views that statements of the session can name during the block."""
+def viewed(views: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Temporary views of the rows, for the block."""
     with ExitStack() as stack:
-        for name, rows in tables.items():
-            shown = frame(session, rows) if isinstance(rows, pa.Table) else rows
-            shown.createOrReplaceTempView(name)
-            stack.callback(session.catalog.dropTempView, name)
+        for name, rows in views.items():
+            rows.createOrReplaceTempView(name)
+            stack.callback(rows.sparkSession.catalog.dropTempView, name)
         yield
 
 
@@ -62,7 +63,7 @@ def viewed(session: SparkSession, **tables: pa.Table | DataFrame) -> Iterator[No
 
 
 def hits_by_file(edit: Edit, which: ByFilter, source: str, want: FindOptions) -> SqlStatement:
-    """For each file with rows that the edit concerns: how many, and a digest of them."""
+    """For each file with rows that the edit affects: how many, and a digest of them."""
     parameters = Parameters()
     outputs = ["_file AS file", "count(*) AS hits"]
     if want.digest:
@@ -79,8 +80,12 @@ def repeats(which: Duplicates, schema: TableSchema, source: str, outputs: str) -
     """Every row that is not the first of its key."""
     parameters = Parameters()
     keys = ", ".join(f"{T}.{identifier(key)}" for key in which.keys)
-    order = [_ordered(by, parameters, flipped=which.keep_last) for by in which.order]
-    # Of rows that sort equally, the same one stays whatever files they are in, so that a plan outlives a compaction.
+    order = []
+    for by in which.order:
+        descending, nulls_first = by.descending != which.keep_last, by.nulls_first != which.keep_last
+        direction = f"{'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"
+        order.append(f"{reference(by.column, parameters)} {direction}")
+    # Of rows that sort equally, the same one stays whatever files they are in, so that a preview survives a compaction.
     down = " DESC" if which.keep_last else ""
     order += [f"{tie}{down}" for tie in (row_hash(schema.fields, T), "_file", "_pos")]
     number = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(order)})"
@@ -90,8 +95,8 @@ def repeats(which: Duplicates, schema: TableSchema, source: str, outputs: str) -
 
 
 def places_by_file(digest: bool) -> SqlStatement:
-    said = f", {summed('hash')} AS digest" if digest else ""
-    return SqlStatement(f"SELECT file, count(*) AS hits{said} FROM {_PLACES} GROUP BY file")
+    digests = f", {summed('hash')} AS digest" if digest else ""
+    return SqlStatement(f"SELECT file, count(*) AS hits{digests} FROM {PLACES} GROUP BY file")
 
 
 def places_outputs(schema: TableSchema, digest: bool) -> str:
@@ -99,8 +104,8 @@ def places_outputs(schema: TableSchema, digest: bool) -> str:
     return f"_file AS file, _pos AS pos{hashed}"
 
 
-def met(edit: Edit, which: ByKey, source: str, want: FindOptions) -> SqlStatement:
-    """Each row with the key of a record: the record's place, the row's file, and whether it would change."""
+def matches(edit: Edit, which: ByKey, source: str, want: FindOptions) -> SqlStatement:
+    """Each row with the key of a record: the record's position, the row's file, and whether the row would change."""
     schema, parameters = edit.schema, Parameters()
     changed = _changed(which.how, schema)
     outputs = [f"{S}.{RECORD_NUMBER} AS place", f"{T}._file AS file", f"{changed} AS changed"]
@@ -108,33 +113,34 @@ def met(edit: Edit, which: ByKey, source: str, want: FindOptions) -> SqlStatemen
         outputs.append(f"{row_hash(schema.fields, T)} AS hash")
     if want.values and (values := _computed(edit, which, parameters)):
         outputs.append(f"CASE WHEN {changed} THEN {values} END AS computed")
-    rows = f"{_narrowed(which, schema, source, parameters)} JOIN {_RECORDS} AS {S} ON {_same_key(which.how)}"
+    rows = f"{_narrowed(which, schema, source, parameters)} JOIN {RECORDS} AS {S} ON {_same_key(which.how)}"
     if which.within == EVERY_ROW:
         return SqlStatement(f"SELECT {', '.join(outputs)} FROM {rows}", parameters)
     after = (f"{v} AS {identifier(n)}" for n, v in zip(schema.names, _after(edit, which, parameters), strict=True))
-    become = f"SELECT struct({', '.join(outputs)}) AS {_MET}, {', '.join(after)} FROM {rows}"
-    return SqlStatement(f"SELECT {_MET}.*, {_outside(which.within, parameters)} AS outside FROM ({become})", parameters)
+    become = f"SELECT struct({', '.join(outputs)}) AS {_MATCH}, {', '.join(after)} FROM {rows}"
+    outside = _outside(which.within, parameters)
+    return SqlStatement(f"SELECT {_MATCH}.*, {outside} AS outside FROM ({become})", parameters)
 
 
 def new_computed(edit: Edit) -> SqlStatement:
     """Every derived value of the rows that are new."""
     values = hashed((edit.schema.field(one.column).type, identifier(one.column)) for one in edit.derived)
-    return SqlStatement(f"SELECT max({values}) FROM {_NEW}")
+    return SqlStatement(f"SELECT max({values}) FROM {NEW}")
 
 
 def first_outside(within: Predicate) -> SqlStatement:
-    """The place of the first new row that a predicate is not true of."""
+    """The position of the first new row that does not match a predicate."""
     parameters = Parameters()
-    return SqlStatement(f"SELECT min({RECORD_NUMBER}) FROM {_NEW} WHERE {_outside(within, parameters)}", parameters)
+    return SqlStatement(f"SELECT min({RECORD_NUMBER}) FROM {NEW} WHERE {_outside(within, parameters)}", parameters)
 
 
 # Samples
 
 
 def shown(edit: Edit, source: str, limit: int) -> SqlStatement:
-    """Some of the rows, before (`b0`, `b1`, …) and, if they stay, after (`a0`, …)."""
+    """Some of the rows, before the edit (`b0`, `b1`, …) and, unless they are deleted, after it (`a0`, …)."""
     which, schema = edit.which, edit.schema
-    before = ", ".join(f"{T}.{identifier(f.name)} AS b{i}" for i, f in enumerate(schema.fields))
+    before = ", ".join(f"{value} AS b{i}" for i, value in enumerate(_old_values(edit).values()))
     if isinstance(which, Duplicates):
         found = repeats(which, schema, source, before)
         return SqlStatement(f"{found.text} LIMIT {limit}", found.parameters)
@@ -145,7 +151,7 @@ def shown(edit: Edit, source: str, limit: int) -> SqlStatement:
         tail = f"FROM {source} AS {T} WHERE {where(which.predicate, parameters)}"
     else:
         narrowed = _narrowed(which, schema, source, parameters)
-        tail = f"FROM {narrowed} JOIN {_RECORDS} AS {S} ON {_same_key(which.how)} WHERE {_changed(which.how, schema)}"
+        tail = f"FROM {narrowed} JOIN {RECORDS} AS {S} ON {_same_key(which.how)} WHERE {_changed(which.how, schema)}"
     return SqlStatement(f"SELECT {outputs} {tail} LIMIT {limit}", parameters)
 
 
@@ -153,13 +159,12 @@ def shown(edit: Edit, source: str, limit: int) -> SqlStatement:
 
 
 def rewritten(edit: Edit, source: str) -> SqlStatement:
-    """The rows that the files of a source hold after the edit."""
-    which, schema = edit.which, edit.schema
-    columns = ", ".join(f"{T}.{identifier(name)}" for name in schema.names)
-    parameters = Parameters()
+    """The rows that the files of a source have after the edit."""
+    which, old, parameters = edit.which, _old_values(edit), Parameters()
+    columns = ", ".join(old.values())
     if isinstance(which, Duplicates):
         same_place = f"{P}.file = {T}._file AND {P}.pos = {T}._pos"
-        return SqlStatement(f"SELECT {columns} FROM {source} AS {T} LEFT ANTI JOIN {_PLACES} AS {P} ON {same_place}")
+        return SqlStatement(f"SELECT {columns} FROM {source} AS {T} LEFT ANTI JOIN {PLACES} AS {P} ON {same_place}")
     if isinstance(which, ByFilter):
         hit = f"coalesce({where(which.predicate, parameters)}, FALSE)"
         if which.assignments is None:
@@ -169,34 +174,20 @@ def rewritten(edit: Edit, source: str) -> SqlStatement:
     else:
         within = where(which.within, parameters)
         rows = f"(SELECT *, coalesce({within}, FALSE) AS {_HIT} FROM {source}) AS {T} "
-        rows += f"LEFT JOIN {_RECORDS} AS {S} ON {_same_key(which.how)} AND {T}.{_HIT}"
+        rows += f"LEFT JOIN {RECORDS} AS {S} ON {_same_key(which.how)} AND {T}.{_HIT}"
         condition = f"{S}.{RECORD_NUMBER} IS NOT NULL"
-    outputs = ", ".join(
-        f"CASE WHEN {condition} THEN {new} ELSE {T}.{identifier(name)} END AS {identifier(name)}"
-        if new != f"{T}.{identifier(name)}"
-        else new
-        for name, new in zip(schema.names, _after(edit, which, parameters), strict=True)
+    outputs = (
+        new if new == was else f"CASE WHEN {condition} THEN {new} ELSE {was} END AS {identifier(name)}"
+        for (name, was), new in zip(old.items(), _after(edit, which, parameters), strict=True)
     )
-    return SqlStatement(f"SELECT {outputs} FROM {rows}", parameters)
+    return SqlStatement(f"SELECT {', '.join(outputs)} FROM {rows}", parameters)
 
 
 def with_new(found: SqlStatement | None, schema: TableSchema) -> SqlStatement:
-    """The same rows, and those that are new."""
+    """The same rows and the new rows."""
     columns = ", ".join(identifier(name) for name in schema.names)
-    new = f"SELECT {columns} FROM {_NEW}"
+    new = f"SELECT {columns} FROM {NEW}"
     return SqlStatement(new) if found is None else SqlStatement(f"{found.text} UNION ALL {new}", found.parameters)
-
-
-def records_of(rows: pa.Table | DataFrame) -> dict[str, pa.Table | DataFrame]:
-    return {_RECORDS: rows}
-
-
-def new_rows(rows: pa.Table | DataFrame) -> dict[str, pa.Table | DataFrame]:
-    return {_NEW: rows}
-
-
-def places(rows: DataFrame) -> dict[str, DataFrame]:
-    return {_PLACES: rows}
 
 
 def _outside(within: Predicate, parameters: Parameters) -> str:
@@ -204,42 +195,42 @@ def _outside(within: Predicate, parameters: Parameters) -> str:
 
 
 def _after(edit: Edit, which: ByFilter | ByKey, parameters: Parameters) -> list[str]:
-    """Each column's value in a row that the edit concerns; none if the rows are deleted."""
+    """Each column's new value in a row that the edit affects; none if the rows are deleted."""
     if isinstance(which, ByFilter) and which.assignments is None:
         return []
-    new = _given(which, parameters)
-    return list({**_was(edit), **new, **_following(edit, which, new, parameters)}.values())
+    new = _set_values(which, parameters)
+    return list({**_old_values(edit), **new, **_recomputed(edit, which, new, parameters)}.values())
 
 
 def _computed(edit: Edit, which: ByFilter | ByKey, parameters: Parameters) -> str:
-    """One number of all values that are computed for a row; empty if there are none."""
-    new = _given(which, parameters)
-    following = _following(edit, which, new, parameters)
+    """A hash of all values that are computed for a row; empty if there are none."""
+    new = _set_values(which, parameters)
+    recomputed = _recomputed(edit, which, new, parameters)
     # The records' own values need not be computed.
-    values = following if isinstance(which, ByKey) else {**new, **following}
+    values = recomputed if isinstance(which, ByKey) else {**new, **recomputed}
     return hashed((edit.schema.field(name).type, text) for name, text in values.items()) if values else ""
 
 
-def _was(edit: Edit) -> dict[str, str]:
+def _old_values(edit: Edit) -> dict[str, str]:
     return {name: f"{T}.{identifier(name)}" for name in edit.schema.names}
 
 
-def _given(which: ByFilter | ByKey, parameters: Parameters) -> dict[str, str]:
-    """The columns that the request itself changes."""
+def _set_values(which: ByFilter | ByKey, parameters: Parameters) -> dict[str, str]:
+    """The new values of the columns that the request itself sets."""
     if isinstance(which, ByKey):
         return {name: _sent_value(name, which.how) for name in which.how.update}
     return {a.column: new_value(a.type, a.value, parameters) for a in which.assignments or ()}
 
 
-def _following(edit: Edit, which: ByFilter | ByKey, new: Mapping[str, str], parameters: Parameters) -> dict[str, str]:
-    """The derived columns that read what changes, but for those that the request sets itself."""
-    was, found = _was(edit), dict[str, str]()
+def _recomputed(edit: Edit, which: ByFilter | ByKey, new: Mapping[str, str], parameters: Parameters) -> dict[str, str]:
+    """The new values of derived columns that read a changed column, except those that the request sets itself."""
+    old, found = _old_values(edit), dict[str, str]()
+    sometimes, keys = (which.how.sometimes_sent, which.how.keys) if isinstance(which, ByKey) else (frozenset(), ())
     for one in edit.derived:
-        sometimes, keys = (which.how.sometimes_sent, which.how.keys) if isinstance(which, ByKey) else (frozenset(), ())
         is_set = (one.column in new and one.column not in sometimes) or one.column in keys
         if is_set or not one.expression.columns & new.keys():
             continue
-        value = followed(one, was, {**was, **new}, parameters)
+        value = followed(one, old, {**old, **new}, parameters)
         if one.column in new:
             value = f"CASE WHEN {S}.{identifier(SENT_PREFIX + one.column)} THEN {new[one.column]} ELSE {value} END"
         found[one.column] = value
@@ -255,13 +246,12 @@ def _sent_value(name: str, how: MergeRule) -> str:
 
 def _changed(how: MergeRule, schema: TableSchema) -> str:
     """Whether a row would change. Derived columns change only if others do."""
-    kept = (
+    unchanged = " AND ".join(
         same(field.type, f"{T}.{identifier(field.name)}", _sent_value(field.name, how))
         for field in schema.fields
         if field.name in how.update
     )
-    said = " AND ".join(kept)
-    return f"NOT ({said})" if said else "FALSE"
+    return f"NOT ({unchanged})" if unchanged else "FALSE"
 
 
 def _same_key(how: MergeRule) -> str:
@@ -277,28 +267,11 @@ def _narrowed(which: ByKey, schema: TableSchema, source: str, parameters: Parame
 
 def _range(schema: TableSchema, key: str, values: pa.ChunkedArray) -> Sequence[Predicate]:
     kind = schema.field(key).type
-    if not _is_ordered(kind) or not len(values):
+    if not (isinstance(kind, DecimalType) or str(kind) in _ORDERED) or not len(values):
         return []
     column = Column(key, (key,), kind)
     distinct = pc.unique(values)
     if len(distinct) <= _LISTED:
-        return [In(column, tuple(_python(value) for value in distinct))]
-    ends = pc.min_max(values)
-    return [Compare(column, "gte", _python(ends["min"])), Compare(column, "lte", _python(ends["max"]))]
-
-
-def _is_ordered(kind: ColumnType) -> bool:
-    """Whether files can be skipped by their least and greatest values, and Arrow sorts as Spark does."""
-    return isinstance(kind, DecimalType) or (
-        isinstance(kind, Primitive) and kind.name in ("string", "integer", "long", "date", "timestamp", "timestamptz")
-    )
-
-
-def _python(value: pa.Scalar) -> Any:
-    return value.as_py()
-
-
-def _ordered(by: SortKey, parameters: Parameters, *, flipped: bool) -> str:
-    descending, nulls_first = by.descending != flipped, by.nulls_first != flipped
-    direction = "DESC" if descending else "ASC"
-    return f"{reference(by.column, parameters)} {direction} NULLS {'FIRST' if nulls_first else 'LAST'}"
+        return [In(column, tuple(distinct.to_pylist()))]
+    ends = pc.min_max(values).as_py()
+    return [Compare(column, "gte", ends["min"]), Compare(column, "lte", ends["max"])]

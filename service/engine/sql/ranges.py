@@ -1,26 +1,23 @@
-"""The column that says which of a table's ranges a row is in, filled whenever rows become files of the table."""
+"""The column with the number of a row's range, which is filled whenever rows are written to a table split by ranges."""
 
 from typing import Any
 
-from service.engine.session.spark_types import SparkSession
-from service.engine.sql.frames import over
-from service.engine.sql.sql import Parameters, identifier, literal
+from service.engine.session.spark_types import DataFrame
+from service.engine.sql.sql import Parameters, identifier, literal, over
 from service.model.schema.ranges import RANGE_FIELD, Ranges, parse_ranges
 
 
-def ranged(session: SparkSession, iceberg: Any, text: str, jdf: Any) -> Any:
-    """The JVM's frame of rows for a table, with their ranges if the table is split by ranges; `text` is its property.
+def ranged(iceberg: Any, text: str, rows: DataFrame) -> DataFrame:
+    """The rows with their ranges, if the table is split by ranges; `text` is its property.
 
-    The rows' own values of that column are ignored, as they may have been computed for another key.
+    The rows' own values of that column are ignored: they may have been computed for another key.
     """
-    from pyspark.sql import DataFrame
-
     if not text or iceberg.schema().findField(RANGE_FIELD.name) is None:
-        return jdf
-    rows, parameters = DataFrame(jdf, session), Parameters()
+        return rows
+    parameters = Parameters()
     listed = [identifier(name) for name in rows.columns if name != RANGE_FIELD.name]
     listed.append(f"{number(parse_ranges(text), parameters)} AS {identifier(RANGE_FIELD.name)}")
-    return over(session, rows, lambda name: f"SELECT {', '.join(listed)} FROM {name}", parameters.values)._jdf
+    return over(rows, lambda name: f"SELECT {', '.join(listed)} FROM {name}", parameters.values)
 
 
 def number(ranges: Ranges, parameters: Parameters) -> str:

@@ -2,33 +2,24 @@
 
 import json
 import math
-from collections.abc import Mapping
+import uuid as uuids
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 from service.engine.session.java import java_class
+from service.engine.session.rows import planned
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.model.expressions.functions import FUNCTIONS
 from service.model.expressions.kinds import BINARY, DOUBLE, STRING, UUID, family
 from service.model.expressions.tree import Case, Cast, ColumnValue, Constant, Expression, FunctionCall, Node
-from service.model.filters.predicates import (
-    Always,
-    And,
-    Compare,
-    ExpressionHolds,
-    HasElement,
-    In,
-    IsNull,
-    Matches,
-    Not,
-    Or,
-    Predicate,
-)
+from service.model.filters import predicates
 from service.model.schema.columns import Column, MapKey
 from service.model.schema.types import Array, ColumnType, DecimalType, Map, Primitive, Struct, holds_uuid
 
-_TYPES = {
+TYPES = {
     "string": "STRING",
     "integer": "INT",
     "long": "BIGINT",
@@ -52,25 +43,26 @@ _INFIX = {
     **{name: name for name in ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "<=>")},
     **{name: name.upper() for name in ("div", "and", "or", "like", "ilike", "rlike")},
 }
+_FORMS = {"not": "(NOT {})", "negative": "(- {})", "is_null": "({} IS NULL)", "between": "({} BETWEEN {} AND {})"}
 _MATCH = {"like": "LIKE", "ilike": "ILIKE", "regex": "RLIKE"}
 _CALL = {"starts_with": "startswith", "ends_with": "endswith", "contains": "contains"}
 _NULL = (
-    "the expression is null for a row, but the column is required; give another value with coalesce(…, …), or leave "
-    "such rows out with the filter"
+    "the expression is null for a row, but the column is required; replace null with coalesce(…, …), or exclude such "
+    "rows with the filter"
 )
 _TOO_LARGE = (
-    "the expression gives a number that is too large for its type; compute another one, or set Infinity itself as a "
-    "value, without an expression"
+    "the expression gives a number that is too large for its type; change the expression, or set Infinity as a value "
+    "without an expression"
 )
 _TOO_FAR = "the expression gives a time outside the years 1 to 9999; such times cannot be written"
-# What a lambda calls the value that it looks at; no column is called so.
+# A lambda's name for its argument; no column has this name.
 _VALUE = "_firn_value"
 REFUSED = "refused by Firn: "
-"""How the errors begin that our own statements raise for a row."""
+"""The start of each error that Firn's own statements raise for a row."""
 
 
 class Parameters:
-    """The values of one statement, by the names it gives them."""
+    """The values of a statement's named parameters."""
 
     def __init__(self) -> None:
         self.values: dict[str, str | int | bool] = {}
@@ -90,47 +82,69 @@ def run(session: SparkSession, text: str, values: Mapping[str, str | int | bool]
     return DataFrame(session._jsparkSession.sql(text, arguments), session)
 
 
-def where(predicate: Predicate, parameters: Parameters) -> str:
+@contextmanager
+def named(rows: DataFrame) -> Iterator[str]:
+    """A name for the rows in SQL, for the block."""
+    name = f"_firn_{uuids.uuid4().hex}"
+    rows.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        rows.sparkSession.catalog.dropTempView(name)
+
+
+def over(rows: DataFrame, text: Callable[[str], str], values: Mapping[str, str | int | bool]) -> DataFrame:
+    """The result of a statement over the rows; `text` is given their name in it."""
+    with named(rows) as name:
+        plan = run(rows.sparkSession, text(name), values)._jdf.queryExecution().analyzed()
+    # A writer would resolve the names in the statement's own plan again, and the name no longer exists.
+    return planned(rows.sparkSession, plan)
+
+
+def where(predicate: predicates.Predicate, parameters: Parameters) -> str:
     """A condition that is true of exactly the rows the predicate is true of."""
     match predicate:
-        case And((child,)) | Or((child,)):
-            # Spark reads `t WHERE (FALSE)` as a table called WHERE with a column called FALSE.
+        case predicates.And((child,)) | predicates.Or((child,)):
+            # Without its parentheses: Spark reads `t WHERE (FALSE)` as a table called WHERE with a column called FALSE.
             return where(child, parameters)
-        case And(children):
+        case predicates.And(children):
             return f"({' AND '.join(where(c, parameters) for c in children)})" if children else "TRUE"
-        case Or(children):
+        case predicates.Or(children):
             return f"({' OR '.join(where(c, parameters) for c in children)})" if children else "FALSE"
-        case Not(IsNull(column)):
+        case predicates.Not(predicates.IsNull(column)):
             return f"{reference(column, parameters)} IS NOT NULL"
-        case Not(child):
+        case predicates.Not(child):
             return f"(NOT {where(child, parameters)})"
-        case IsNull(column):
+        case predicates.IsNull(column):
             return f"{reference(column, parameters)} IS NULL"
-        case Always(column, answer):
+        case predicates.Always(column, answer):
             # True or false of a value, and neither of a null.
             known = "IS NOT NULL OR" if answer else "IS NULL AND"
             return f"({reference(column, parameters)} {known} CAST(NULL AS BOOLEAN))"
-        case Compare(column, operator, operand):
-            return f"{_tested(column, parameters)} {COMPARE[operator]} {_operand(column, operand, parameters)}"
-        case In(column, values, or_null):
+        case predicates.Compare(column, operator, operand):
+            left = _tested(column, parameters)
+            if isinstance(operand, Column):
+                return f"{left} {COMPARE[operator]} {_tested(operand, parameters)}"
+            return f"{left} {COMPARE[operator]} {literal(column.type, operand, parameters)}"
+        case predicates.In(column, values, or_null):
             listed = [literal(column.type, value, parameters) for value in values] + ["NULL"] * or_null
             return f"{_tested(column, parameters)} IN ({', '.join(listed)})"
-        case Matches():
+        case predicates.Matches():
             return _matches(predicate, parameters)
-        case HasElement(column, value):
+        case predicates.HasElement(column, value):
             kind = column.type.items if isinstance(column.type, Array) else column.type
             return f"array_contains({reference(column, parameters)}, {literal(kind, value, parameters)})"
-        case ExpressionHolds(computed):
+        case predicates.ExpressionHolds(computed):
             return expression(computed, parameters)
 
 
 def expression(computed: Expression, parameters: Parameters) -> str:
-    """What an expression computes. Its text is not in it: only names, parameters, and known functions."""
+    """An expression as SQL, built only from quoted names, parameters and known functions, never from its own text."""
     return _node(computed.tree, parameters)
 
 
 def new_value(kind: ColumnType, value: Any, parameters: Parameters) -> str:
-    """What a column of this type is set to: a value as `read_literal` gives it, or an Expression."""
+    """The SQL of a column's new value, which is an Expression or a value as `read_literal` returns it."""
     if not isinstance(value, Expression):
         return literal(kind, value, parameters)
     text = fitted(kind, value, parameters)
@@ -138,7 +152,7 @@ def new_value(kind: ColumnType, value: Any, parameters: Parameters) -> str:
 
 
 def fitted(kind: ColumnType, value: Expression, parameters: Parameters) -> str:
-    """What an expression computes, as a column of this type holds it; an error for a row if it cannot."""
+    """An expression's value in a column's type; raises an error for a row if it does not fit."""
     text = expression(value, parameters)
     if value.kind != kind or isinstance(kind, Primitive | DecimalType):
         text = f"CAST({text} AS {spark_type(kind)})"
@@ -166,7 +180,7 @@ def identifier(name: str) -> str:
 
 
 def literal(kind: ColumnType, value: Any, parameters: Parameters) -> str:
-    """A value as `read_literal` gives it, in its type exactly. Spark folds it, so that files can be pruned by it."""
+    """A value as `read_literal` returns it, in exactly its type. Spark folds it, so it can be used to skip files."""
     if value is None:
         return f"CAST(NULL AS {spark_type(kind)})"
     match kind:
@@ -198,7 +212,7 @@ def spark_type(kind: ColumnType) -> str:
         case Struct(fields):
             return f"STRUCT<{','.join(f'{identifier(f.name)}:{spark_type(f.type)}' for f in fields)}>"
         case Primitive(name):
-            return _TYPES[name]
+            return TYPES[name]
 
 
 def at_snapshot(table: str, snapshot_id: int | None) -> str:
@@ -207,10 +221,10 @@ def at_snapshot(table: str, snapshot_id: int | None) -> str:
 
 
 def opaque(text: str, kind: ColumnType) -> str:
-    """The same value of a uuid, or of a struct that holds one, for Spark alone to compare.
+    """The same value of a uuid, or of a struct with one, in a form that only Spark compares.
 
-    Iceberg would skip files and row groups by their smallest and greatest uuid, but Java orders uuids in another way
-    than files do: as two signed numbers.
+    Iceberg would skip files and row groups by their least and greatest uuid, but Java orders uuids differently from the
+    files: as two signed numbers.
     """
     return f"concat({text}, '')" if kind == UUID else f"element_at(transform(array({text}), same -> same), 1)"
 
@@ -240,44 +254,36 @@ def _node(node: Node, parameters: Parameters) -> str:
 def _call(name: str, arguments: list[str]) -> str:
     if name in _INFIX:
         return f"({f' {_INFIX[name]} '.join(arguments)})"
-    first, *others = arguments or [""]
-    match name:
-        case "not":
-            return f"(NOT {first})"
-        case "negative":
-            return f"(- {first})"
-        case "is_null":
-            return f"({first} IS NULL)"
-        case "in":
-            return f"({first} IN ({', '.join(others)}))"
-        case "between":
-            return f"({first} BETWEEN {others[0]} AND {others[1]})"
+    if name in _FORMS:
+        return _FORMS[name].format(*arguments)
+    if name == "in":
+        return f"({arguments[0]} IN ({', '.join(arguments[1:])}))"
     return f"{FUNCTIONS[name].name}({', '.join(arguments)})"
 
 
 def _cast(value: Node, kind: ColumnType, safe: bool, parameters: Parameters) -> str:
     text = _node(value, parameters)
     if value.kind == BINARY and kind in (STRING, UUID):
-        # Spark accepts any bytes as text, but could not read again what is not text.
+        # Spark accepts any bytes as text, but could not read invalid text again.
         text = f"{'try_' * safe}validate_utf8(CAST({text} AS STRING))"
         if kind == STRING:
             return text
     if kind != UUID:
         return f"{'TRY_CAST' if safe else 'CAST'}({text} AS {spark_type(kind)})"
-    # Spark has no such type and would not look at what it writes as one.
+    # Spark has no uuid type, and would write any text as one.
     form = parameters.add("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-    other = "NULL" if safe else _raised("CAST AS uuid: a text is not a uuid; TRY_CAST makes null of it", parameters)
+    other = "NULL" if safe else _raised("CAST AS uuid: a text is not a uuid; TRY_CAST gives null instead", parameters)
     return _checked(f"lower({text})", f"regexp_like({_VALUE}, {form})", other)
 
 
 def _checked(text: str, test: str, other: str) -> str:
-    """The value, or another one if a test of it, by the name `_VALUE`, fails; null stays null."""
+    """The value, or `other` if a test of it, by the name `_VALUE`, fails; null stays null."""
     read = f"CASE WHEN {test} THEN {_VALUE} WHEN {_VALUE} IS NOT NULL THEN {other} END"
     return f"element_at(transform(array({text}), {_VALUE} -> {read}), 1)"
 
 
 def _finite(text: str, value: Expression, parameters: Parameters) -> str:
-    """The same number; an error if it is infinite although no number that it is computed of is."""
+    """The same number; raises an error if it is infinite and none of its operands is."""
     infinity = literal(DOUBLE, math.inf, parameters)
     read = sorted(value.references, key=lambda column: column.name)
     infinite = (_infinite(reference(column, parameters), column.type, infinity) for column in read)
@@ -286,7 +292,7 @@ def _finite(text: str, value: Expression, parameters: Parameters) -> str:
 
 
 def _infinite(text: str, kind: ColumnType, infinity: str, depth: int = 0) -> str | None:
-    """A condition that is true if a value is an infinite number, or holds one; None if its type cannot."""
+    """A condition that is true if a value is or contains an infinite number; None if its type cannot."""
     match kind:
         case Primitive("float" | "double"):
             return f"(abs({text}) <=> {infinity})"
@@ -304,7 +310,7 @@ def _infinite(text: str, kind: ColumnType, infinity: str, depth: int = 0) -> str
 
 
 def _raised(message: str, parameters: Parameters) -> str:
-    """An error that reaches the caller in these words."""
+    """An error with this message for the caller."""
     return f"raise_error({parameters.add(REFUSED + message)})"
 
 
@@ -313,23 +319,14 @@ def _tested(column: Column, parameters: Parameters) -> str:
     return opaque(text, column.type) if holds_uuid(column.type) else text
 
 
-def _matches(test: Matches, parameters: Parameters) -> str:
-    column = _tested(test.column, parameters)
-    if isinstance(test.operand, Column):
-        operand = _tested(test.operand, parameters)
-    else:
-        operand = parameters.add(test.operand)
+def _matches(test: predicates.Matches, parameters: Parameters) -> str:
+    column, operand = _tested(test.column, parameters), test.operand
+    operand = _tested(operand, parameters) if isinstance(operand, Column) else parameters.add(operand)
     if test.operator in _CALL:
         return f"{_CALL[test.operator]}({column}, {operand})"
     if test.any_element:
         return f"exists({column}, element -> element {_MATCH[test.operator]} {operand})"
     return f"{column} {_MATCH[test.operator]} {operand}"
-
-
-def _operand(column: Column, operand: Any, parameters: Parameters) -> str:
-    if isinstance(operand, Column):
-        return _tested(operand, parameters)
-    return literal(column.type, operand, parameters)
 
 
 def _text(value: Any) -> str:

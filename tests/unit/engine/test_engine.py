@@ -29,7 +29,7 @@ def test_whatever_a_job_meets_once_its_jvm_has_ended_is_told_as_that(engine: Eng
         engine._life += 1
         raise AttributeError("'NoneType' object has no attribute '_gateway_client'")
 
-    with pytest.raises(EngineUnavailable, match="started anew"):
+    with pytest.raises(EngineUnavailable, match="being restarted"):
         engine.run(job)
 
 

@@ -108,7 +108,7 @@ def test_a_with_name_never_stands_for_a_name_of_several_parts() -> None:
     ],
 )
 def test_a_table_is_named_alone_or_with_its_namespace(parts: tuple[str, ...]) -> None:
-    assert "is not a table of yours" in refused(table(*parts))
+    assert "is not one of your tables" in refused(table(*parts))
 
 
 @pytest.mark.parametrize("name", ["DropTable", "ScriptTransformation", "RelationTimeTravel", "SomethingNew"])
