@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from service.commits.commit import Commits
 from service.ledger.jobs import LIVE, JobRecord
 from service.model.call import Call
 
@@ -55,6 +56,15 @@ class Job:
         self.check()
         self.call.commit_gate()
         self.gate(self)
+
+    def gate_for(self, commits: Commits, batch: str) -> Callable[[], None]:
+        """What to call directly before a commit: it raises if the batch or the job is not ours any more."""
+
+        def gate() -> None:
+            commits.must_be_ours(batch)
+            self.commit_gate()
+
+        return gate
 
     def note(self, **details: Any) -> None:
         """Add to the details that its kind reads; they are in the ledger when this returns."""

@@ -1,4 +1,4 @@
-"""What a job left on disk, and what it committed, if its instance ended before it did."""
+"""What a job left on disk, and what it committed, if its instance ended before the job did."""
 
 from dataclasses import dataclass, field
 
@@ -11,17 +11,17 @@ from service.maintenance.compact.report import CompactionTally
 
 @dataclass
 class LeftoverCommits:
-    """The files of one folder that snapshots hold, and the figures of the commits that brought them."""
+    """The files of one folder that snapshots hold, and the figures of the commits that added them."""
 
     paths: set[str] = field(default_factory=set)
-    tally: CompactionTally = field(default_factory=lambda: CompactionTally(0, 0))
+    tally: CompactionTally = field(default_factory=CompactionTally)
     last: Snapshot | None = None
 
 
 def commits_below(table: Table, folder: str) -> LeftoverCommits:
-    """What was committed of the files below a folder, known by its own name: `file:/…` may be spelled `file:///…`.
+    """What was committed of the files below a folder, given by its last name: `file:/…` may be spelled `file:///…`.
 
-    A commit whose own parent has expired is not counted.
+    A commit whose parent has expired is not counted.
     """
     found = LeftoverCommits()
     known = {snapshot.snapshot_id for snapshot in table.snapshots()}
@@ -39,10 +39,10 @@ def commits_below(table: Table, folder: str) -> LeftoverCommits:
 def clear_up(
     engine: Engine, catalog: Catalog, table: Table, folder: str, *, fence: bool
 ) -> tuple[int, LeftoverCommits]:
-    """Remove the files below a folder of a table that no snapshot holds; how many those were, and what was committed.
+    """Delete the files below a folder of a table that no snapshot holds; returns their number, and what was committed.
 
-    The job that wrote there was taken from its instance; the folder's last name is its alone. With `fence`, as that
-    instance may live, what it has built on an earlier snapshot can no longer be committed.
+    The job that wrote there was taken from its instance. The folder's last name belongs to that job alone. With
+    `fence`, for an instance that may still run, nothing built on an earlier snapshot can be committed any more.
     """
     name = folder.rstrip("/").rpartition("/")[2]
     if fence:

@@ -1,16 +1,20 @@
-"""Groups of a table's files rewritten side by side, as a recipe says; for compactions and repartitions alike."""
+"""Rewrites groups of a table's files in parallel, for compactions and repartitions."""
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from service.catalog.tables import Table
+from service.commits.commit import Commits
 from service.engine.iceberg.compaction import sweep
 from service.engine.session import tags
 from service.engine.session.engine import Engine
 from service.model.call import Call
 
+log = logging.getLogger("firn.maintenance")
 _LOOK_EVERY_S = 1.0  # whether it was cancelled
 
 
@@ -24,11 +28,15 @@ class FilesToRewrite(Protocol):
     def bytes(self) -> int: ...
 
 
-class RewriteProgress(Protocol):
-    files_done: int
-    files_total: int
-    bytes_done: int
-    bytes_total: int
+@dataclass
+class RewriteProgress:
+    """The progress of a job that rewrites files. The worker writes it, anybody may read it."""
+
+    phase: str = "queued"
+    files_done: int = 0
+    files_total: int = 0
+    bytes_done: int = 0
+    bytes_total: int = 0
 
 
 G = TypeVar("G", bound=FilesToRewrite)
@@ -36,7 +44,7 @@ W = TypeVar("W")
 
 
 class FileRewriter(Generic[G, W]):
-    """Runs a recipe for groups of files, several at once, and cancels what runs if one of them or the caller fails."""
+    """Runs a recipe for groups of files, several at once. If a group or the caller fails, it cancels the others."""
 
     def __init__(
         self,
@@ -47,8 +55,8 @@ class FileRewriter(Generic[G, W]):
         progress: RewriteProgress,
         fatal: tuple[type[Exception], ...] = (Exception,),
     ) -> None:
-        """`tag` is that of the recipe's Spark jobs. After a failure that is `fatal`, no other group is begun."""
-        # One session is left for the commits, and one for those who read and write in the meantime.
+        """`tag` marks the recipe's Spark jobs. After a `fatal` failure no other group is started."""
+        # One session is left for the commits, and one for reads and writes in the meantime.
         self.at_once = max(1, min(at_once, engine.sessions - 2))
         self._engine = engine
         self._tag = tag
@@ -59,9 +67,9 @@ class FileRewriter(Generic[G, W]):
 
     @contextmanager
     def rewriting(self, groups: Sequence[G], recipe: Callable[[G], W]) -> Iterator[Iterator[list[tuple[G, Future[W]]]]]:
-        """Rewrite groups during the block, which reads those that have ended from time to time; perhaps none.
+        """Rewrite groups during the block, which iterates over lists, possibly empty, of the groups that have ended.
 
-        Raises Cancelled if it was cancelled. What other groups have made then is the caller's to keep.
+        Raises Cancelled if it was cancelled. The caller then keeps or deletes what other groups have written.
         """
         self._progress.files_total += sum(group.files for group in groups)
         self._progress.bytes_total += sum(group.bytes for group in groups)
@@ -75,17 +83,23 @@ class FileRewriter(Generic[G, W]):
                 self.cancel()
                 while not all(future.done() for future in running):
                     wait(running, timeout=_LOOK_EVERY_S)
-                    self.cancel()  # for a Spark job that began only now
+                    self.cancel()  # for a Spark job that started only now
                 raise
 
     def cancel(self) -> None:
         """Cancel the recipe's Spark jobs."""
         self._engine.cancel(self._tag)
 
-    def sweep(self, table: Table, folder: str, kept: Collection[str] = ()) -> None:
-        """Delete what the recipe wrote into its folder, but for some files."""
-        self._engine.run(tags.settle, self._tag)
-        self._engine.run(sweep, table.spark_name, folder, frozenset(kept))
+    def sweep(self, commits: Commits, table: Table, folder: str, kept: Collection[str] = ()) -> bool:
+        """Delete what the recipe wrote into its folder, except for some files; false if that failed."""
+        try:
+            current = commits.find(table.name, table.uuid)  # it may have been renamed
+            self._engine.run(tags.settle, self._tag)
+            self._engine.run(sweep, current.spark_name, folder, frozenset(kept))
+        except Exception as e:  # the files only take space: the next recovery or CLEAN_ORPHANS deletes them
+            log.warning("unfinished files of %s in %s could not be deleted: %s", table.name, folder, e)
+            return False
+        return True
 
     def _ended(self, running: dict[Future[W], G]) -> Iterator[list[tuple[G, Future[W]]]]:
         while running:
@@ -103,7 +117,7 @@ class FileRewriter(Generic[G, W]):
         try:
             return recipe(group)
         except Exception as e:
-            self._call.check()  # a job that was cancelled fails with anything
+            self._call.check()  # a cancelled job can fail with any error
             if isinstance(e, self._fatal):
                 self._failure = e
             raise

@@ -16,7 +16,7 @@ from service.maintenance.advise.query_log import QueryLog
 from service.model.names import TableName
 from service.model.window import in_window
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 
 ALL_EVERY_S = 3600.0
 # A table whose mode is another is not looked at again for so long, whatever happens to it.
