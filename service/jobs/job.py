@@ -1,6 +1,7 @@
-"""A job as this process has it, and how a job is shown, whoever has it."""
+"""A job in this process, and the description of a job of any instance."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,13 +13,13 @@ from service.model.call import Call
 
 State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 BULK = "BULK"
-# The ends of a job that did not do what was asked.
+# The states of a job that ended without success.
 NOTHING = ("failed", "cancelled", "interrupted")
 
 
 @dataclass
 class BulkProgress:
-    """The progress of a bulk load. Whoever does it writes here; anybody may read. Other kinds have their own."""
+    """The progress of a bulk load. The worker writes it, anybody may read it. Other kinds have their own."""
 
     phase: str = "receiving"
     records: int = 0
@@ -27,7 +28,7 @@ class BulkProgress:
 
 @dataclass
 class Job:
-    """One piece of work that waits or is in progress in this process, or has just ended."""
+    """A job that waits or is in progress in this process, or has just ended."""
 
     record: JobRecord
     progress: Any
@@ -36,7 +37,7 @@ class Job:
     save: Callable[["Job"], None] = field(repr=False)
     details: dict[str, Any] = field(default_factory=dict)
     leaves_files: bool = False
-    """Set by work that fails and cannot remove its files now: the next start does."""
+    """Set by work that fails and cannot delete its files: the next recovery does."""
 
     @property
     def id(self) -> str:
@@ -51,8 +52,8 @@ class Job:
         self.call.check()
 
     def commit_gate(self) -> None:
-        """Called when nothing but a commit is left to do: Cancelled if it was cancelled, CommitConflict if its schedule
-        run was taken over, or another instance took this one for gone, and may have removed its files."""
+        """Call it directly before a commit: Cancelled if the job was cancelled, CommitConflict if its schedule run was
+        taken over, or if another instance considered this one gone and may have deleted its files."""
         self.check()
         self.call.commit_gate()
         self.gate(self)
@@ -67,13 +68,13 @@ class Job:
         return gate
 
     def note(self, **details: Any) -> None:
-        """Add to the details that its kind reads; they are in the ledger when this returns."""
+        """Add to the details that its kind reads, and save them in the ledger."""
         self.details |= details
         self.save(self)
 
     @property
     def current(self) -> JobRecord:
-        """Its row, with the progress and the details that it has now."""
+        """Its row, with its current progress and details."""
         return replace(self.record, progress=self.progress_json, details=dict(self.details))
 
     @property
@@ -95,12 +96,12 @@ def described(record: JobRecord, *, cancelling: bool | None = None) -> dict[str,
         "table": {"tenant_id": name.tenant, "namespace": name.namespace, "table": name.table},
         "state": record.state,
         "progress": json.loads(record.progress),
-        "created_at": _time(record.created_ms),
+        "created_at": utc(record.created_ms),
     }
     if cancelling and live:
         shown["cancelling"] = True
     if record.ended_ms is not None:
-        shown["ended_at"] = _time(record.ended_ms)
+        shown["ended_at"] = utc(record.ended_ms)
     if not live:
         shown["result" if record.state == "done" else "error"] = json.loads(record.outcome)
     return shown
@@ -118,5 +119,9 @@ def interrupted(kind: str) -> bytes:
     ).encode()
 
 
-def _time(ms: int) -> datetime:
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def utc(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
