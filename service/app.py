@@ -36,8 +36,9 @@ from service.errors import FirnError
 from service.host import class_archive, home_lock, jars, presence
 from service.host.logs import configure_logging
 from service.jobs.background import Background
+from service.jobs.job import now_ms
 from service.jobs.jobs import Jobs, Kind
-from service.jobs.schedules.scheduler import Scheduler, now_ms
+from service.jobs.schedules.scheduler import Scheduler
 from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
 from service.ledger.jobs import JobRecords
 from service.ledger.ledger import Ledger, open_ledger, tidy
