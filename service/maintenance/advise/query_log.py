@@ -66,8 +66,7 @@ class _TableQueries:
 
 
 class QueryLog:
-    """The queries of a bounded number of tables, with a bounded number of samples each. The least recently queried tables
-    are forgotten first."""
+    """The queries of a bounded number of tables, with a bounded number of samples each; those last queried stay."""
 
     def __init__(self, clock: Callable[[], float] = time.time, most_tables: int = MOST_TABLES) -> None:
         self._clock = clock
