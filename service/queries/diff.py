@@ -57,10 +57,7 @@ class Differences:
         keys = _keys(table, later, key_cols)
         if same_rows(table, before, after):
             return TableDifference(keys, DiffResult(), 0, len(list_files(table, after.snapshot_id).data))
-        with (
-            self.holds.reading(table.uuid, before.snapshot_id),
-            self.holds.reading(table.uuid, after.snapshot_id),
-        ):
+        with self.holds.reading(table.uuid, before.snapshot_id), self.holds.reading(table.uuid, after.snapshot_id):
             try:
                 removed, added = self._changed_files(call, table, before.snapshot_id, after.snapshot_id)
                 result = DiffResult()

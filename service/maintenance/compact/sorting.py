@@ -11,11 +11,7 @@ _CURVE = {"boolean", "integer", "long", "float", "double", "string", "binary", "
 
 
 def check_order(
-    strategy: str,
-    sort_by: Sequence[str],
-    schema: TableSchema,
-    path: str,
-    partition: Sequence[PartitionField] = (),
+    strategy: str, sort_by: Sequence[str], schema: TableSchema, path: str, partition: Sequence[PartitionField] = ()
 ) -> None:
     """Refuse columns that a strategy cannot sort by; `path` is where they stand in the request."""
     if strategy != "binpack" and not sort_by:

@@ -69,12 +69,7 @@ class Orphans:
     """Whether only this process is expected to write to the tables."""
 
     def clean(
-        self,
-        table: Table,
-        older_than_ms: int,
-        *,
-        dry_run: bool = False,
-        still_ours: Callable[[], None] = lambda: None,
+        self, table: Table, older_than_ms: int, *, dry_run: bool = False, still_ours: Callable[[], None] = lambda: None
     ) -> OrphansResult:
         """Delete orphans older than a time and than every writer that is active; never those younger than SAFE_HOURS.
 
@@ -88,12 +83,7 @@ class Orphans:
             return self._delete(found, still_ours)
 
     def clean_now(
-        self,
-        table: Table,
-        older_than_ms: int,
-        *,
-        dry_run: bool = False,
-        still_ours: Callable[[], None] = lambda: None,
+        self, table: Table, older_than_ms: int, *, dry_run: bool = False, still_ours: Callable[[], None] = lambda: None
     ) -> OrphansResult:
         """As `clean`, for files of any age. It holds the table's lock; InvalidRequest if a writer is active."""
         _must_own_its_files(table)

@@ -26,10 +26,7 @@ def refuse_partition_names(derived: Iterable[DerivedColumn], past: Iterable[Part
 
 
 def parse_layout(
-    value: Any,
-    schema: TableSchema,
-    present: tuple[PartitionField, ...],
-    past: Iterable[PartitionField],
+    value: Any, schema: TableSchema, present: tuple[PartitionField, ...], past: Iterable[PartitionField]
 ) -> tuple[PartitionField, ...]:
     """The partitioning that a JSON value describes; `present` for null. `schema` includes new columns.
 

@@ -259,13 +259,7 @@ class Repartitions:
         stats = RepartitionStats.of(before, list_files(table, snapshot.snapshot_id), summary)
         log.info("repartitioned %s as %s in %d rounds: %s", source.name, table.name, summary.rounds, stats)
         return RepartitionOutcome(
-            True,
-            None,
-            table.partition,
-            snapshot.snapshot_id,
-            stats,
-            backup_of(snapshot),
-            summary.source_snapshot_id,
+            True, None, table.partition, snapshot.snapshot_id, stats, backup_of(snapshot), summary.source_snapshot_id
         )
 
 

@@ -15,7 +15,7 @@ MEDIA_TYPES: dict[Form, str] = {
 
 
 def accepted_format(accept: str) -> Form:
-    """The format with the highest weight; of equals the one named more exactly, then JSON. An empty header means JSON."""
+    """The format with the highest weight; of equals the one named more exactly, then JSON. Without ranges, JSON."""
     ranges = list(_ranges(accept))
     if not ranges:
         return "json"
