@@ -1,5 +1,6 @@
 """What a job left on disk, and what it committed, if its instance ended before the job did."""
 
+import logging
 from dataclasses import dataclass, field
 
 from service.catalog.files.data_files import list_files
@@ -7,6 +8,8 @@ from service.catalog.tables import Catalog, Snapshot, Table
 from service.engine.iceberg.compaction import sweep
 from service.engine.session.engine import Engine
 from service.maintenance.compact.report import CompactionTally
+
+log = logging.getLogger("firn.maintenance")
 
 
 @dataclass
@@ -36,10 +39,8 @@ def commits_below(table: Table, folder: str) -> LeftoverCommits:
     return found
 
 
-def clear_up(
-    engine: Engine, catalog: Catalog, table: Table, folder: str, *, fence: bool
-) -> tuple[int, LeftoverCommits]:
-    """Delete the files below a folder of a table that no snapshot holds; returns their number, and what was committed.
+def clear_up(engine: Engine, catalog: Catalog, table: Table, folder: str, *, fence: bool) -> LeftoverCommits:
+    """Delete the files below a folder of a table that no snapshot holds; returns what was committed of them.
 
     The job that wrote there was taken from its instance. The folder's last name belongs to that job alone. With
     `fence`, for an instance that may still run, nothing built on an earlier snapshot can be committed any more.
@@ -50,4 +51,6 @@ def clear_up(
         table = catalog.load(table.name)
     committed = commits_below(table, name)
     kept = frozenset(path.rpartition("/")[2] for path in committed.paths)
-    return engine.run(sweep, table.spark_name, folder, kept), committed
+    if deleted := engine.run(sweep, table.spark_name, folder, kept):
+        log.info("deleted %d files of %s that an unfinished job left in %s", deleted, table.name, name)
+    return committed

@@ -1,4 +1,4 @@
-"""A table's compaction policy: what holds for it, which of that is its own wish, and what cannot be."""
+"""A table's effective compaction policy, which parts of it the table overrides, and its checks."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 
@@ -22,7 +22,7 @@ TARGET, SNAPSHOTS = "target_file_size_mb", "snapshots"
 
 
 class SnapshotsInForce(BaseModel):
-    """Which old snapshots of a table stay now."""
+    """Which old snapshots of a table are kept."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -32,7 +32,7 @@ class SnapshotsInForce(BaseModel):
 
 
 class CompactionInForce(BaseModel):
-    """The policy that holds for a table now: the service's settings, and the table's own over them."""
+    """A table's effective policy: the service's settings, overridden by the table's own."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,7 +52,7 @@ class CompactionInForce(BaseModel):
 
 
 def in_force(properties: Mapping[str, str], settings: IcebergSettings) -> CompactionInForce:
-    """What holds for a table with these properties."""
+    """The effective policy of a table with these properties."""
     policy = compaction_policy(properties, settings.compaction)
     target = target_file_size_mb(properties, settings)
     own = set(_overrides(properties)) | ({TARGET} if target != settings.write.target_file_size_mb else set())
@@ -73,29 +73,25 @@ def check_policy(
     where: Callable[[str], str] = lambda name: name,
     partition: Sequence[PartitionField] = (),
 ) -> None:
-    """Refuse what a request makes of a table's policy where it cannot be. `properties` are the table's with it.
+    """Refuse a request that makes a table's policy invalid. `properties` are the table's after the request.
 
-    `given` are the fields that the request names, `where` says where a field of that name stands in it.
+    `given` are the fields that the request has; `where` returns the path of a field in the request.
     """
     policy = compaction_policy(properties, settings.compaction)
     if given & {"strategy", "sort_by"}:
         check_order(policy.strategy, policy.sort_by, schema, where("sort_by"), partition)
     if given & {"small_file_threshold_mb", TARGET} and "small_file_threshold_mb" in _overrides(properties):
-        _check_sizes(policy.small_file_threshold_mb, target_file_size_mb(properties, settings), given, where)
+        threshold, target = policy.small_file_threshold_mb, target_file_size_mb(properties, settings)
+        if threshold >= target:
+            path = where("small_file_threshold_mb" if "small_file_threshold_mb" in given else TARGET)
+            raise InvalidRequest(
+                f"{path}: small_file_threshold_mb ({threshold}) must be below target_file_size_mb ({target}), "
+                "or every merged file would count as small again",
+                field=path,
+            )
     if "window" in given and policy.window is not None:
         check_window(policy.window, where("window"))
 
 
 def _overrides(properties: Mapping[str, str]) -> Set[str]:
     return set(describe(properties).get("compaction", ()))
-
-
-def _check_sizes(threshold: int, target: int, given: Set[str], where: Callable[[str], str]) -> None:
-    if threshold < target:
-        return
-    name = "small_file_threshold_mb" if "small_file_threshold_mb" in given else TARGET
-    raise InvalidRequest(
-        f"{where(name)}: small_file_threshold_mb ({threshold}) must be below target_file_size_mb ({target}), "
-        "or every merged file would count as small again",
-        field=where(name),
-    )

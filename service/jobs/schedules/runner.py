@@ -44,11 +44,6 @@ class ClaimedRun:
     over: "Future[JobRecord | None]" = field(default_factory=Future)
     """Its result is the run as it was recorded; None if it was taken over, or its schedule deleted."""
 
-    @property
-    def by_clock(self) -> bool:
-        """Whether it started because it was due, not on request."""
-        return self.run.requested_by == "schedule"
-
 
 @dataclass(frozen=True)
 class ScheduleRunner:
@@ -96,7 +91,7 @@ class ScheduleRunner:
         skipped: list[str] = []
 
         def check_start() -> None:
-            reason = self.skip_reason(name, task["operation"], live.by_clock)
+            reason = self.skip_reason(name, task["operation"], live.run.requested_by == "schedule")
             if reason is not None:
                 skipped.append(reason)
                 raise Cancelled(reason)

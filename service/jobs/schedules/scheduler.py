@@ -66,7 +66,7 @@ class Scheduler:
         self._unrecorded: dict[str, tuple[ClaimedRun, Callable[[], bool]]] = {}
         self._beaten = self.monotonic()
         self._watched: dict[str, _Watch] = {}
-        self._seen_due: dict[str, tuple[int | None, int]] = {}
+        self._due_since: dict[tuple[str, int | None], int] = {}
         self._unreadable: set[str] = set()
 
     def open(self, router: RequestRouter) -> None:
@@ -96,7 +96,10 @@ class Scheduler:
         now_ms = self.now_ms()
         at_hand = self.notes.at_hand(now_ms)
         self._watched = {s.id: self._watched[s.id] for s in at_hand if s.id in self._watched}
-        self._seen_due = {s.id: self._first_seen(s, now_ms) for s in at_hand if s.run is None}
+        due_since = self._due_since  # when this instance first saw each due time
+        self._due_since = {
+            (s.id, s.next_ms): due_since.get((s.id, s.next_ms), now_ms) for s in at_hand if s.run is None
+        }
         self._overdue = sum(s.run is None and now_ms - (s.next_ms or now_ms) > LATE_S * 1000 for s in at_hand)
         for schedule in at_hand:
             if self._stopping.is_set():
@@ -135,7 +138,7 @@ class Scheduler:
         timing = ScheduleTiming(schedule.cron, schedule.timezone, schedule.delay_s, schedule.catch_up)
         planned = utc(planned_ms)
         # A run that only had to wait for other runs was not missed: an instance was there when it was due.
-        what = due(timing, planned, utc(self._seen_due[schedule.id][1]))
+        what = due(timing, planned, utc(self._due_since[schedule.id, planned_ms]))
         if what == "not yet":
             return
         next_ms = next_run_ms(timing, utc(now_ms))
@@ -148,11 +151,6 @@ class Scheduler:
         if run is not None:
             log.info("schedule %s of %s starts, due at %s", schedule.name, schedule.tenant, planned.isoformat())
             self._go(schedule, run)
-
-    def _first_seen(self, schedule: Schedule, now_ms: int) -> tuple[int | None, int]:
-        """The time a schedule is due, and when this instance first saw that."""
-        seen = self._seen_due.get(schedule.id)
-        return seen if seen is not None and seen[0] == schedule.next_ms else (schedule.next_ms, now_ms)
 
     def _resume(self, schedule: Schedule, run: JobRecord) -> None:
         """Resume a run that its instance left, or that has stalled."""

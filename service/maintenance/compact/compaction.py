@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
 from service.commits.locks import TableLocks
 from service.commits.small_files import SmallFileChecks
-from service.engine.iceberg.compaction import RewriteOptions, rewrite_manifests
+from service.engine.iceberg.compaction import FileGroup, PlannedGroups, RewriteOptions, rewrite_manifests
 from service.engine.session import tags
 from service.engine.session.engine import Engine
 from service.errors import Cancelled, FirnError, TableNotFound
@@ -22,7 +22,7 @@ from service.jobs.job import Job
 from service.jobs.jobs import DAY_MS, Jobs, Kind
 from service.ledger.jobs import JobRecord
 from service.maintenance.advise.costs import MergeSize
-from service.maintenance.compact.merge import ChosenGroups, MergeOptions, MergeProgress, Merger, folder_of, merge_tag
+from service.maintenance.compact.merge import MergeOptions, MergeProgress, Merger, folder_of, merge_tag
 from service.maintenance.compact.report import (
     CompactionOptions,
     CompactionOutcome,
@@ -117,7 +117,8 @@ class Compactions:
                     self._record_failure(work, job, e)
                     raise
                 job.details |= {"stats": asdict(outcome.stats), "error": "; ".join(outcome.warnings) or None}
-        _log(table, outcome, work.predicted)
+        if outcome.compacted:
+            log.info("compacted %s: %s; predicted: %s", table.name, outcome.stats, dict(work.predicted))
         self.metrics.compacted(table.name, DONE if outcome.compacted else NOTHING, **_figures(outcome.stats))
         progress.phase = "done"
         return outcome
@@ -130,9 +131,7 @@ class Compactions:
         except TableNotFound:
             return details
         folder = folder_of(table, merge_tag(left.id))
-        deleted, committed = clear_up(self.engine, self.catalog, table, folder, fence=self.jobs.records.shared)
-        if deleted:
-            log.info("deleted %d files of an unfinished compaction of %s", deleted, table.name)
+        committed = clear_up(self.engine, self.catalog, table, folder, fence=self.jobs.records.shared)
         if committed.last is not None:
             small = self.small_files.small_bytes(table)
             stats = committed.tally.stats(
@@ -147,9 +146,10 @@ class Compactions:
         table = self.catalog.load(work.merged.table.name)
         work.merged = MergeProgress.of(table)
         with self.holds.building_on(table.uuid, table.current_snapshot_id):
+            planned = self._choose(work)
             work.plan = tuple(
                 PlannedGroup(_shown(group.partition), group.files, group.bytes, group.expected_files)
-                for group in self._choose(work).groups
+                for group in (planned.groups if planned else ())
             )
             work.reason = "this was a dry run" if work.plan else self._why_not(work)
             work.small_files = self._count_small_files(work)
@@ -162,9 +162,11 @@ class Compactions:
             if earlier is not None:  # an earlier attempt with the same key has merged the files
                 work.merged.committed(earlier)
             else:
-                chosen = self._choose(work)
-                work.predicted = self._prediction(table, chosen, job)
-                self.merger.run(work.merged, chosen, work.merge, job)
+                planned = self._choose(work)
+                job.check()
+                if planned is not None:
+                    work.predicted = self._prediction(table, planned.groups, job)
+                    self.merger.run(work.merged, planned, work.merge, job)
             if work.merged.snapshot is None:
                 work.reason = self._why_not(work)
             work.small_files = self._count_small_files(work)
@@ -172,7 +174,7 @@ class Compactions:
         if work.options.rewrite_manifests:
             with self._after_the_merge(work, "its manifests were not rewritten"):
                 self._rewrite_manifests(work, job)
-        self._progress(work).phase = "expiring"
+        job.progress.phase = "expiring"
         if work.options.expire_snapshots:
             hours = work.options.snapshot_retention_hours
             hours = work.policy.snapshot_retention_hours if hours is None else hours
@@ -209,16 +211,14 @@ class Compactions:
         if work.merged.snapshot is not None:
             self.small_files.tell(work.merged.table, work.merged.snapshot.snapshot_id)
 
-    def _choose(self, work: _Work) -> ChosenGroups:
-        return self.merger.choose(work.merged.table, work.merge, work.call) if work.enabled else ChosenGroups(None, ())
+    def _choose(self, work: _Work) -> PlannedGroups | None:
+        return self.merger.choose(work.merged.table, work.merge, work.call) if work.enabled else None
 
-    def _prediction(self, table: Table, chosen: ChosenGroups, job: Job) -> Mapping[str, Any]:
+    def _prediction(self, table: Table, groups: Sequence[FileGroup], job: Job) -> Mapping[str, Any]:
         """Record what the compaction is expected to do. A prediction that fails does not stop it."""
-        if not chosen.groups:
-            return {}
-        merged, fewer = sum(g.files for g in chosen.groups), sum(g.expected_files for g in chosen.groups)
+        merged, fewer = sum(g.files for g in groups), sum(g.expected_files for g in groups)
         before = len(list_files(table).data)
-        merge = MergeSize(before, before - merged + fewer, merged, sum(g.bytes for g in chosen.groups))
+        merge = MergeSize(before, before - merged + fewer, merged, sum(g.bytes for g in groups))
         try:
             predicted = self.predict(table, merge)
             job.note(predicted=predicted)
@@ -262,7 +262,7 @@ class Compactions:
         )
 
     def _rewrite_manifests(self, work: _Work, job: Job) -> None:
-        self._progress(work).phase = "rewriting manifests"
+        job.progress.phase = "rewriting manifests"
 
         def change(current: Table, batch: str) -> None:
             job.gate_for(self.commits, batch)()
@@ -304,9 +304,6 @@ class Compactions:
             log.warning("the Spark jobs of a compaction could not be counted: %s", e)
             return 0
 
-    def _progress(self, work: _Work) -> CompactionProgress:
-        return work.call.progress(CompactionProgress)
-
 
 def _figures(stats: CompactionStats | None) -> dict[str, Any]:
     """The figures of a compaction for metrics."""
@@ -315,22 +312,6 @@ def _figures(stats: CompactionStats | None) -> dict[str, Any]:
     names = ("files_before", "files_after", "files_compacted", "bytes_before", "bytes_after", "conflicts")
     figures = {name: getattr(stats, name) for name in (*names, "groups_failed")}
     return {**figures, "seconds": stats.compaction_time_ms / 1000}
-
-
-def _log(table: Table, outcome: CompactionOutcome, predicted: Mapping[str, Any]) -> None:
-    stats = outcome.stats
-    if not outcome.compacted:
-        return
-    log.info(
-        "compacted %s: %d files became %d, of %d in all, in %d ms; predicted: %s files, %s ms",
-        table.name,
-        stats.files_compacted,
-        stats.files_added,
-        stats.files_after,
-        stats.compaction_time_ms,
-        predicted.get("files_after"),
-        predicted.get("time_ms"),
-    )
 
 
 def _shown(partition: str) -> str:

@@ -52,14 +52,6 @@ class MergeOptions:
     at_once: int
 
 
-@dataclass(frozen=True)
-class ChosenGroups:
-    """The groups that are worth merging, in a table at a snapshot."""
-
-    planned: PlannedGroups | None
-    groups: tuple[FileGroup, ...]
-
-
 @dataclass
 class MergeProgress:
     """What a compaction has committed so far: the table after it, its last snapshot, and the figures."""
@@ -95,30 +87,27 @@ class Merger:
     every_s: float = 10.0
     pauses_s: Sequence[float] = (1.0, 4.0)
 
-    def choose(self, table: Table, options: MergeOptions, call: Call) -> ChosenGroups:
-        """What is worth merging now; this needs no Spark job."""
+    def choose(self, table: Table, options: MergeOptions, call: Call) -> PlannedGroups | None:
+        """The groups worth merging now, if any; this needs no Spark job."""
         if table.current_snapshot_id is None:
-            return ChosenGroups(None, ())
+            return None
         how = options.how
         planned = self.engine.run_for(call, plan, table.spark_name, how, table.current_snapshot_id)
         beside = small_files_beside(list_files(table).data, how.small_bytes, {group.path for group in planned.groups})
         worth = choose(planned.groups, options.min_files, options.max_files, beside)
         groups = [g if take == g.files else self.engine.run(first_of, g, take, how) for g, take in worth]
-        return ChosenGroups(planned, tuple(groups))
+        return replace(planned, groups=tuple(groups)) if groups else None
 
-    def run(self, merged: MergeProgress, chosen: ChosenGroups, options: MergeOptions, job: Job) -> None:
-        """Merge the chosen groups of `merged.table`. What others change in the meantime stays as they made it.
+    def run(self, merged: MergeProgress, planned: PlannedGroups, options: MergeOptions, job: Job) -> None:
+        """Merge the planned groups of `merged.table`. What others change in the meantime stays as they made it.
 
         `merged` has what was committed, even if the rest fails.
         """
-        job.call.check()
-        if chosen.planned is None or not chosen.groups:
-            return
         job.progress.phase = "rewriting"
-        merge = _Merge(self, chosen.planned, options, merged, job)
+        merge = _Merge(self, planned, options, merged, job)
         try:
             with merge.leaving_no_files():
-                self._rewrite_all(merge, chosen.groups)
+                self._rewrite_all(merge, planned.groups)
         except OutcomeUnknown:
             raise
         except Exception as e:
@@ -209,8 +198,6 @@ class _Merge:
         """Delete files that were written and are in no snapshot, unless it is unknown whether they are."""
         try:
             yield
-        except OutcomeUnknown:
-            raise
         except BaseException:
             self.left_files = True
             raise

@@ -33,16 +33,16 @@ class _Tally:
 ExpiryCheck = Callable[[TableName, str, int], int]
 
 
+@dataclass(eq=False)
 class Expiry:
     """Counts a table's commits, and looks at the table after enough of them."""
 
-    def __init__(
-        self, look: ExpiryCheck, *, slack: int = SLACK, threads: int = 2, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._look = look
-        self._slack = slack
-        self._clock = clock
-        self._most_threads = threads
+    look: ExpiryCheck
+    slack: int = SLACK
+    threads: int = 2
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._tallies: dict[str, _Tally] = {}
         self._waiting: queue.SimpleQueue[tuple[TableName, str] | None] = queue.SimpleQueue()
@@ -56,11 +56,11 @@ class Expiry:
                 self._tallies.clear()
             tally = self._tallies.setdefault(table_uuid, _Tally())
             tally.commits_left -= 1
-            if self._closed or tally.queued or tally.commits_left > 0 or self._clock() < tally.not_before:
+            if self._closed or tally.queued or tally.commits_left > 0 or self.clock() < tally.not_before:
                 return
             tally.queued, tally.commits_left = True, 0
             self._waiting.put((name, table_uuid))
-            if len(self._threads) < self._most_threads:
+            if len(self._threads) < self.threads:
                 thread = threading.Thread(target=self._work, name="firn-expiry", daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -81,11 +81,11 @@ class Expiry:
             self._look_at(*waiting)
 
     def _look_at(self, name: TableName, table_uuid: str) -> None:
-        started = self._clock()
-        commits, rest = self._slack, REST_AFTER_FAILURE_S
+        started = self.clock()
+        commits, rest = self.slack, REST_AFTER_FAILURE_S
         try:
-            commits = self._look(name, table_uuid, self._slack)
-            rest = REST * (self._clock() - started)
+            commits = self.look(name, table_uuid, self.slack)
+            rest = REST * (self.clock() - started)
         except TableNotFound:
             log.debug("%s was dropped before its snapshots were looked at", name)
         except Exception as e:
@@ -96,5 +96,5 @@ class Expiry:
         with self._lock:
             tally = self._tallies.setdefault(table_uuid, _Tally(0))
             tally.commits_left += commits  # minus those in the meantime
-            tally.not_before = self._clock() + rest
+            tally.not_before = self.clock() + rest
             tally.queued = False

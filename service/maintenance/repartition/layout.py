@@ -89,7 +89,12 @@ def _refuse_missing(value: Any, schema: TableSchema) -> None:
             missing.setdefault(source, f"{_PATH}[{i}].field")
     if not missing:
         return
-    suggestion, hint = _hints(list(missing), schema)
+    known = known_names(schema)
+    near = {name: found for name in missing if (found := did_you_mean(name, known)[0]) is not None}
+    suggestion, hint = did_you_mean(next(iter(missing)), known)
+    if near and len(missing) > 1:
+        suggestion = next(iter(near.values()))
+        hint = f"did you mean {' and '.join(f'{found!r} for {name!r}' for name, found in near.items())}?"
     raise InvalidSchema(
         f"Partition columns not found: {', '.join(name[:80] for name in missing)}; {hint}",
         field=next(iter(missing.values())),
@@ -103,14 +108,3 @@ def _exists(name: str, schema: TableSchema) -> bool:
     except FirnError:
         return False
     return True
-
-
-def _hints(missing: list[str], schema: TableSchema) -> tuple[str | None, str]:
-    known = known_names(schema)
-    near = {name: found for name in missing if (found := did_you_mean(name, known)[0]) is not None}
-    if not near:
-        return None, did_you_mean(missing[0], known)[1]
-    if len(missing) == 1:
-        return near[missing[0]], f"did you mean {near[missing[0]]!r}?"
-    hints = " and ".join(f"{found!r} for {name!r}" for name, found in near.items())
-    return next(iter(near.values())), f"did you mean {hints}?"

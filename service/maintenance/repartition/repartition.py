@@ -40,7 +40,7 @@ from service.maintenance.repartition.report import (
     RepartitionStats,
     RepartitionSummary,
 )
-from service.maintenance.repartition.rounds import RewriteRounds, RoundOptions
+from service.maintenance.repartition.rounds import RewriteRounds
 from service.model.call import Call
 from service.model.names import BATCH_PROPERTY, TableName
 from service.model.properties import codec_property
@@ -139,9 +139,7 @@ class Repartitions:
         with suppress(TableNotFound):
             if target is None:
                 table = self.commits.find(left.table, left.table_uuid)
-                deleted, _ = clear_up(self.engine, self.catalog, table, folder, fence=self.jobs.records.shared)
-                if deleted:
-                    log.info("deleted %d files of an unfinished repartition of %s", deleted, table.name)
+                clear_up(self.engine, self.catalog, table, folder, fence=self.jobs.records.shared)
             elif not self._is_at(replace(left.table, table=target), folder):
                 self.catalog.remove_folder(folder)
                 table = self.commits.find(left.table, left.table_uuid)  # it has access to the same storage
@@ -192,7 +190,13 @@ class Repartitions:
 
     def _rounds(self, work: _Work, goal: RepartitionTarget, folder: str) -> RewriteRounds:
         table, layout, policy = work.table, work.layout, self.small_files.policy(work.table)
-        options = RoundOptions(
+        work.call.on_cancel(lambda: self.engine.cancel(work.tag))
+        return RewriteRounds(
+            self.engine,
+            self.commits,
+            self.holds,
+            table,
+            work.call,
             goal=goal,
             recipe=LayoutRecipe(table.stored_schema, layout.derived, layout.compression, layout.validate),
             batch_rows=layout.batch_rows,
@@ -201,10 +205,7 @@ class Repartitions:
             folder=folder,
             tag=work.tag,
             every_file=layout.every_file,
-            call=work.call,
         )
-        work.call.on_cancel(lambda: self.engine.cancel(work.tag))
-        return RewriteRounds(self.engine, self.commits, self.holds, table, options)
 
     def _commit(self, work: _Work, goal: RepartitionTarget, backup: Tag | None) -> tuple[Table, Snapshot]:
         rounds, tries = work.rounds, itertools.count(1)
@@ -234,7 +235,7 @@ class Repartitions:
         """Record the folder while it may hold files of no snapshot; delete them after a failure. If it is unknown
         whether a snapshot holds them, the next recovery finds out."""
         job = work.job
-        job.note(folder=work.rounds.options.folder, target=None if target is None else target.table)
+        job.note(folder=work.rounds.folder, target=None if target is None else target.table)
         try:
             yield
         except OutcomeUnknown:

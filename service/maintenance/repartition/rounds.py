@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.catalog.files.data_files import DataFile, TableFiles, list_files
 from service.catalog.tables import Table
@@ -28,10 +28,15 @@ LONGEST_S = 60.0
 MOST_FILES = 200_000
 
 
-@dataclass(frozen=True)
-class RoundOptions:
-    """What to rewrite, and into which folder; a batch has at most `batch_rows` rows and `batch_bytes` bytes."""
+@dataclass(eq=False)
+class RewriteRounds:
+    """Rewrites one table in rounds, until every row is rewritten, in batches of limited rows and bytes."""
 
+    engine: Engine
+    commits: Commits
+    holds: SnapshotHolds
+    table: Table
+    call: Call
     goal: RepartitionTarget
     recipe: LayoutRecipe
     batch_rows: int | None
@@ -40,29 +45,14 @@ class RoundOptions:
     folder: str
     tag: str
     every_file: bool
-    call: Call
+    rounds: int = field(default=0, init=False)
+    batches: int = field(default=0, init=False)
+    spark_jobs: int = field(default=0, init=False)
 
-    @property
-    def progress(self) -> RepartitionProgress:
-        return self.call.progress(RepartitionProgress)
-
-
-class RewriteRounds:
-    """The rounds of one table, until every row is rewritten."""
-
-    def __init__(
-        self, engine: Engine, commits: Commits, holds: SnapshotHolds, table: Table, options: RoundOptions
-    ) -> None:
-        self.options = options
-        self.table = table
-        self.rounds = 0
-        self.batches = 0
-        self.spark_jobs = 0
-        self._engine = engine
-        self._commits = commits
-        self._holds = holds
+    def __post_init__(self) -> None:
+        self.progress = self.call.progress(RepartitionProgress)
         self._rewriter: FileRewriter[_Batch, WrittenFiles] = FileRewriter(
-            engine, options.tag, options.at_once, options.call, options.progress
+            self.engine, self.tag, self.at_once, self.call, self.progress
         )
         self._source: RepartitionSource | None = None
         self._coverage: RewriteCoverage[WrittenFiles] = RewriteCoverage()
@@ -94,8 +84,8 @@ class RewriteRounds:
     @contextmanager
     def current_table(self) -> Iterator[Table]:
         """The current table, whose files are kept during the block."""
-        current = self._commits.current(self.table)
-        with self._holds.building_on(current.uuid, current.current_snapshot_id):
+        current = self.commits.current(self.table)
+        with self.holds.building_on(current.uuid, current.current_snapshot_id):
             yield current
 
     @property
@@ -123,20 +113,20 @@ class RewriteRounds:
     def checksum(self) -> Checksum | None:
         """The checksum of all rows that were written, if they are validated."""
         found = (files.written for files in self.written if files.written is not None)
-        return sum(found, Checksum()) if self.options.recipe.validate else None
+        return sum(found, Checksum()) if self.recipe.validate else None
 
     def sweep(self) -> bool:
         """Delete what was written; false if that failed."""
-        return self._rewriter.sweep(self._commits, self.table, self.options.folder)
+        return self._rewriter.sweep(self.commits, self.table, self.folder)
 
     def _remaining(self, current: Table) -> RemainingWork[WrittenFiles]:
         if (current.schema_id, current.spec_id) != (self.table.schema_id, self.table.spec_id):
             raise CommitConflict(
                 "another program changed the table's columns or partitioning in the meantime; try again"
             )
-        self._source = self._engine.run(source_at, current.spark_name, current.current_snapshot_id)
+        self._source = self.engine.run(source_at, current.spark_name, current.current_snapshot_id)
         listed = list_files(current).data
-        has_layout = () if self.options.every_file else (self.options.goal.spec_id,)
+        has_layout = () if self.every_file else (self.goal.spec_id,)
         self._kept = [file for file in listed if file.group[0] in has_layout]
         files = [file for file in listed if file.group[0] not in has_layout]
         return self._coverage.compare(files, self.source.deletes)
@@ -144,15 +134,15 @@ class RewriteRounds:
     def _write(self, remaining: RemainingWork[WrittenFiles]) -> None:
         """One round."""
         self.rounds += 1
-        options, started = self.options, time.monotonic()
-        options.progress.round = self.rounds
+        started = time.monotonic()
+        self.progress.round = self.rounds
         for spoilt in remaining.spoilt:
             self._coverage.batches.remove(spoilt)
-            self._engine.run(discard, options.goal, spoilt.written)
+            self.engine.run(discard, self.goal, spoilt.written)
         batches = [
             _Batch(bundle)
             for files in (remaining.again, remaining.new)
-            for bundle in bundles(files, options.batch_rows, options.batch_bytes)
+            for bundle in bundles(files, self.batch_rows, self.batch_bytes)
         ]
         with self._rewriter.rewriting(batches, self._rewrite) as rewritten:
             for ended in rewritten:
@@ -162,10 +152,8 @@ class RewriteRounds:
         self._bytes += remaining.bytes
 
     def _rewrite(self, batch: "_Batch") -> WrittenFiles:
-        options, paths = self.options, [file.path for file in batch.data]
-        return self._engine.run_for(
-            options.call, rewrite, self.source, options.goal, paths, options.recipe, options.tag
-        )
+        paths = [file.path for file in batch.data]
+        return self.engine.run_for(self.call, rewrite, self.source, self.goal, paths, self.recipe, self.tag)
 
     def _add(self, files: tuple[DataFile, ...], written: WrittenFiles) -> None:
         deletes = {file.path: self.source.deletes[file.path] for file in files if file.path in self.source.deletes}

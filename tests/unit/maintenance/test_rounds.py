@@ -29,7 +29,7 @@ from service.errors import (
 )
 from service.maintenance.repartition import rounds as module
 from service.maintenance.repartition.report import RepartitionProgress
-from service.maintenance.repartition.rounds import LITTLE_BYTES, MOST_ROUNDS, RewriteRounds, RoundOptions
+from service.maintenance.repartition.rounds import LITTLE_BYTES, MOST_ROUNDS, RewriteRounds
 from service.model.call import Call
 
 BIG = LITTLE_BYTES + 1
@@ -121,7 +121,12 @@ def listing() -> Iterator[None]:
 
 
 def rounds(world: World, *, every: bool = True, rows: int | None = None, validate: bool = True) -> RewriteRounds:
-    options = RoundOptions(
+    return RewriteRounds(
+        cast(Any, world),
+        cast(Any, world),
+        SnapshotHolds(),
+        cast(Any, world.load("t")),
+        Call(progress=RepartitionProgress()),
         goal=cast(Any, SimpleNamespace(spec_id=1)),
         recipe=cast(Any, SimpleNamespace(validate=validate)),
         batch_rows=rows,
@@ -130,9 +135,7 @@ def rounds(world: World, *, every: bool = True, rows: int | None = None, validat
         folder="f",
         tag="t",
         every_file=every,
-        call=Call(progress=RepartitionProgress()),
     )
-    return RewriteRounds(cast(Any, world), cast(Any, world), SnapshotHolds(), cast(Any, world.load("t")), options)
 
 
 def covered(world: World, made: RewriteRounds) -> list[str]:
@@ -253,7 +256,7 @@ def test_whatever_others_do_what_is_published_is_what_the_table_holds_each_file_
     assert covered(world, made) == sorted(world.files)
     assert made.rows == 10 * len(world.files)
     assert world.on_disk == {one.handle for one in made.written}
-    progress = made.options.progress
+    progress = made.progress
     assert (progress.files_done, progress.bytes_done) == (progress.files_total, progress.bytes_total)
 
 
@@ -322,7 +325,7 @@ def test_who_calls_it_off_is_told_so_whatever_spark_says() -> None:
         raise ValueError("job 7 was cancelled")
 
     world.spoil = spoil
-    made.options.call.check = check  # type: ignore[method-assign]
+    made.call.check = check  # type: ignore[method-assign]
     with pytest.raises(Cancelled):
         made.run()
 
