@@ -50,9 +50,8 @@ from service.maintenance.advise.auto import Auto
 from service.maintenance.advise.query_log import QueryLog
 from service.maintenance.compact.compaction import Compactions
 from service.maintenance.compact.report import CompactionOptions
-from service.maintenance.expire.expirer import Expirer
+from service.maintenance.expire.expirer import Expirer, built_on_elsewhere
 from service.maintenance.expire.expiry import Expiry
-from service.maintenance.expire.other_instances import built_on_elsewhere
 from service.maintenance.orphans.orphans import Orphans
 from service.maintenance.repartition.estimate import LayoutEstimates
 from service.maintenance.repartition.repartition import Repartitions

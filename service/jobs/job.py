@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from service.commits.commit import Commits
-from service.ledger.jobs import LIVE, JobRecord
+from service.errors import CommitConflict
+from service.ledger.jobs import LIVE, JobRecord, JobRecords
 from service.model.call import Call
 
 State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
@@ -33,8 +34,7 @@ class Job:
     record: JobRecord
     progress: Any
     call: Call
-    gate: Callable[["Job"], None] = field(repr=False)
-    save: Callable[["Job"], None] = field(repr=False)
+    records: JobRecords = field(repr=False)
     details: dict[str, Any] = field(default_factory=dict)
     leaves_files: bool = False
     """Set by work that fails and cannot delete its files: the next recovery does."""
@@ -56,7 +56,8 @@ class Job:
         taken over, or if another instance considered this one gone and may have deleted its files."""
         self.check()
         self.call.commit_gate()
-        self.gate(self)
+        if self.records.shared and not self.records.holds(self.record):
+            raise taken_over()
 
     def gate_for(self, commits: Commits, batch: str) -> Callable[[], None]:
         """What to call directly before a commit: it raises if the batch or the job is not ours any more."""
@@ -70,7 +71,7 @@ class Job:
     def note(self, **details: Any) -> None:
         """Add to the details that its kind reads, and save them in the ledger."""
         self.details |= details
-        self.save(self)
+        self.records.note(self.id, **self.details)
 
     @property
     def current(self) -> JobRecord:
@@ -80,9 +81,6 @@ class Job:
     @property
     def progress_json(self) -> str:
         return json.dumps(asdict(self.progress))
-
-    def described(self) -> dict[str, Any]:
-        return described(self.current, cancelling=self.call.cancelled)
 
 
 def described(record: JobRecord, *, cancelling: bool | None = None) -> dict[str, Any]:
@@ -117,6 +115,10 @@ def interrupted(kind: str) -> bytes:
             "retryable": True,
         }
     ).encode()
+
+
+def taken_over() -> CommitConflict:
+    return CommitConflict("another instance could not see us and may have removed our files; send it again")
 
 
 def now_ms() -> int:

@@ -12,8 +12,8 @@ from typing import Any
 
 from service.catalog.tables import Table
 from service.commits.commit import Commits
-from service.errors import Cancelled, CommitConflict, FirnError, KeyBusy, LedgerUnavailable, NotFound
-from service.jobs.job import NOTHING, Job, State, described, interrupted, now_ms
+from service.errors import Cancelled, FirnError, KeyBusy, LedgerUnavailable, NotFound
+from service.jobs.job import NOTHING, Job, State, described, interrupted, now_ms, taken_over
 from service.ledger.jobs import LIVE, JobRecord, JobRecords
 from service.metrics.metrics import Metrics
 from service.model.call import Call
@@ -114,7 +114,7 @@ class Jobs:
     def tries(self, job: Job, batch: str) -> None:
         """Record the batch that is about to be committed: after a crash the table's history says whether it was."""
         if not self.records.try_batch(job.record, batch):
-            raise _taken_over()
+            raise taken_over()
 
     def done(self, job: Job, response: bytes) -> None:
         """End a job that has succeeded with this response."""
@@ -136,7 +136,7 @@ class Jobs:
         """A listed job; NotFound if there is none of that id."""
         job = self._job(job_id)
         if job is not None and job.record.listed:
-            return job.described()
+            return described(job.current, cancelling=job.call.cancelled)
         record = self.records.find(job_id)
         if record is not None and record.listed and self._is_left(record):
             with suppress(KeyBusy):  # another instance settles it
@@ -160,10 +160,8 @@ class Jobs:
         return [{name: value for name, value in job.items() if name not in ("result", "error")} for job in shown]
 
     def writing(self, table_uuid: str) -> list[JobRecord]:
-        """Jobs of all instances that may have files of a table which no snapshot holds yet, the first to start first.
-
-        A job whose instance is gone is taken from it, so that it can commit nothing any more, and left out.
-        """
+        """Jobs of all instances that may have files of a table which no snapshot holds yet, the first to start first. A
+        job whose instance is gone is taken from it, so that it can commit nothing any more, and left out."""
         found = []
         for record in self.records.unfinished():
             running = record.started_ms and record.state == "running"
@@ -181,10 +179,8 @@ class Jobs:
         return self._kind(record).writes or record.kind
 
     def cancel(self, job_id: str) -> dict[str, Any]:
-        """Cancel a job of any instance, unless it has ended, and describe it.
-
-        It ends a moment later as `cancelled`, or if it is too late, as it would have without this.
-        """
+        """Cancel a job of any instance, unless it has ended, and describe it. It ends a moment later as `cancelled`, or
+        if it is too late, as it would have without this."""
         job = self._job(job_id)
         if job is None:
             record = self.records.find(job_id)
@@ -243,7 +239,7 @@ class Jobs:
         requested_by = call.requested_by or f"request {call.id}"
         values |= {"owner": self.records.me, "requested_by": requested_by, "created_ms": now_ms()}
         record = JobRecord(uuid.uuid4().hex, kind, table.name, table.uuid, **values)
-        job = Job(record, progress, call, self._must_be_ours, self._save, details)
+        job = Job(record, progress, call, self.records, details)
         with self._lock:  # before it is recorded, or it would seem to be left
             self._live[job.id] = job
         try:
@@ -254,13 +250,6 @@ class Jobs:
             raise
         self._count(record)
         return job
-
-    def _must_be_ours(self, job: Job) -> None:
-        if self.records.shared and not self.records.holds(job.record):
-            raise _taken_over()
-
-    def _save(self, job: Job) -> None:
-        self.records.note(job.id, **job.details)
 
     def _end(self, job: Job, state: State, outcome: bytes) -> None:
         """The first end counts: a stop does not wait for work that is slow to notice it."""
@@ -339,7 +328,3 @@ def error_json(job: Job, failure: BaseException) -> bytes:
     """The error of a failed job as JSON; an unexpected one is logged."""
     error = failure if isinstance(failure, FirnError) else internal_error(log, f"job {job.id}", failure)
     return json.dumps(error_fields(error), default=str).encode()
-
-
-def _taken_over() -> CommitConflict:
-    return CommitConflict("another instance could not see us and may have removed our files; send it again")

@@ -22,10 +22,8 @@ class LeftoverCommits:
 
 
 def commits_below(table: Table, folder: str) -> LeftoverCommits:
-    """What was committed of the files below a folder, given by its last name: `file:/…` may be spelled `file:///…`.
-
-    A commit whose parent has expired is not counted.
-    """
+    """What was committed of the files below a folder, given by its last name: `file:/…` may be spelled `file:///…`. A
+    commit whose parent has expired is not counted."""
     found = LeftoverCommits()
     known = {snapshot.snapshot_id for snapshot in table.snapshots()}
     for snapshot in table.snapshots():

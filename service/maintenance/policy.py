@@ -73,10 +73,8 @@ def check_policy(
     where: Callable[[str], str] = lambda name: name,
     partition: Sequence[PartitionField] = (),
 ) -> None:
-    """Refuse a request that makes a table's policy invalid. `properties` are the table's after the request.
-
-    `given` are the fields that the request has; `where` returns the path of a field in the request.
-    """
+    """Refuse a request that makes a table's policy invalid. `properties` are the table's after the request. `given` are
+    the fields that the request has; `where` returns the path of a field in the request."""
     policy = compaction_policy(properties, settings.compaction)
     if given & {"strategy", "sort_by"}:
         check_order(policy.strategy, policy.sort_by, schema, where("sort_by"), partition)

@@ -64,9 +64,7 @@ class FileRewriter(Generic[G, W]):
     @contextmanager
     def rewriting(self, groups: Sequence[G], recipe: Callable[[G], W]) -> Iterator[Iterator[list[tuple[G, Future[W]]]]]:
         """Rewrite groups during the block, which iterates over lists, possibly empty, of the groups that have ended.
-
-        Raises Cancelled if it was cancelled. The caller then keeps or deletes what other groups have written.
-        """
+        Raises Cancelled if it was cancelled. The caller then keeps or deletes what other groups have written."""
         self.progress.files_total += sum(group.files for group in groups)
         self.progress.bytes_total += sum(group.bytes for group in groups)
         with ThreadPoolExecutor(self.at_once, thread_name_prefix="firn-rewrite") as pool:

@@ -57,10 +57,8 @@ class ScheduleRunner:
     pauses_s: Sequence[float] = (2, 15)
 
     def run(self, live: ClaimedRun) -> str | None:
-        """Run the task on every remaining table; returns the error if the tables cannot be listed.
-
-        Raises RunLost or RunStopped if the run does not go on here.
-        """
+        """Run the task on every remaining table; returns the error if the tables cannot be listed. Raises RunLost or
+        RunStopped if the run does not go on here."""
         schedule, task = live.schedule, loads(live.schedule.task)
         try:
             tables = self._list_tables(schedule)

@@ -11,7 +11,7 @@ from typing import Protocol
 from service.catalog.tables import Catalog
 from service.errors import FirnError, TableNotFound
 from service.ledger.jobs import JobRecords
-from service.maintenance.advise.advice import Advice, Adviser, CompactionHistory
+from service.maintenance.advise.advice import Advice, Adviser, CompactionHistory, why
 from service.maintenance.advise.query_log import QueryLog
 from service.model.names import TableName
 from service.model.window import in_window
@@ -119,10 +119,8 @@ class Auto:
             return [name for name in self._waiting if name not in self._rests or now >= self._rests[name].until_s]
 
     def _worthwhile(self, names: list[TableName]) -> list[tuple[Advice, bool]]:
-        """The tables to compact now, the most worthwhile first, and whether each is over its bound.
-
-        A table that is not worth it is not looked at again before it changes or is queried.
-        """
+        """The tables to compact now, the most worthwhile first, and whether each is over its bound. A table that is not
+        worth it is not looked at again before it changes or is queried."""
         if not names:
             return []
         evidence = self.adviser.evidence()
@@ -169,7 +167,7 @@ class Auto:
 
     def _compact_now(self, advice: Advice) -> bool:
         name, started = advice.name, self.clock()
-        log.info("compacting %s: %s", name, _why(advice))
+        log.info("compacting %s: %s", name, why(advice))
         try:
             merged = self.compact(name, asked_by="auto")
         except Exception as e:
@@ -198,11 +196,3 @@ def over_bound(advice: Advice) -> bool:
     """Whether there are so many small files that they are merged whatever queries save."""
     most = advice.policy.auto_bound * advice.policy.min_files_to_compact
     return (advice.merge.fewer > 0 or advice.heavy > 0) and advice.worth_merging >= most
-
-
-def _why(advice: Advice) -> str:
-    expected = advice.forecast
-    return (
-        f"{advice.worth_merging} small files, {advice.queries.per_hour:.1f} queries an hour, "
-        f"{expected.saving_ms_per_hour:.0f} ms an hour saved for {expected.cost_ms:.0f} ms: worth {expected.worth:.2f}"
-    )

@@ -141,9 +141,7 @@ def forecast(
 
 def opening_ms(samples: Iterable[Sequence[QuerySample]]) -> float:
     """What each further file costs a query: the median over pairs of queries of one table (the Theil–Sen estimator).
-
-    Only pairs that read about the same bytes from different numbers of files count. `samples` has a list per table.
-    """
+    Only pairs that read about the same bytes from different numbers of files count. `samples` has a list per table."""
     slopes = [slope for of_table in samples for slope in _slopes(of_table)]
     return max(0.0, median(slopes)) if len(slopes) >= _ENOUGH_PAIRS else OPENING_MS
 

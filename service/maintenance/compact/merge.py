@@ -67,11 +67,11 @@ class MergeProgress:
 
     def committed(self, result: CommitResult) -> None:
         """Count a commit."""
-        assert result.snapshot is not None  # if it could not be made, that was raised
-        self.table, self.snapshot = result.after, result.snapshot
+        table, snapshot = result.after, result.snapshot
+        assert snapshot is not None  # if it could not be made, that was raised
         # Compared with its own parent, as others may have committed in the meantime.
-        before, after = (list_files(self.table, id) for id in (self.snapshot.parent_id, self.snapshot.snapshot_id))
-        self.tally.committed(before, after, self.snapshot)
+        self.tally.committed(list_files(table, snapshot.parent_id), list_files(table, snapshot.snapshot_id), snapshot)
+        self.table, self.snapshot = table, snapshot
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,7 @@ class Merger:
 
     def run(self, merged: MergeProgress, planned: PlannedGroups, options: MergeOptions, job: Job) -> None:
         """Merge the planned groups of `merged.table`. What others change in the meantime stays as they made it.
-
-        `merged` has what was committed, even if the rest fails.
-        """
+        `merged` has what was committed, even if the rest fails."""
         job.progress.phase = "rewriting"
         merge = _Merge(self, planned, options, merged, job)
         try:
@@ -113,7 +111,9 @@ class Merger:
         except Exception as e:
             # A compaction whose Spark jobs were cancelled can fail with any error.
             if isinstance(e, Cancelled) or job.call.cancelled:
-                raise Cancelled(details=_so_far(merged.tally)) from e
+                tally = merged.tally  # what was committed before
+                done = {"files_compacted": tally.files_compacted, "files_added": tally.files_added}
+                raise Cancelled(details={**done, "partitions_compacted": len(tally.partitions)}) from e
             raise
 
     def _rewrite_all(self, merge: "_Merge", groups: Sequence[FileGroup]) -> None:
@@ -248,12 +248,3 @@ def folder_of(table: Table, tag: str) -> str:
     """The folder that a compaction writes to. The tag finds it again after the process has ended."""
     data = table.properties.get("write.data.path") or f"{table.location}/data"
     return f"{data.rstrip('/')}/{tag}"
-
-
-def _so_far(tally: CompactionTally) -> dict[str, int]:
-    """What a compaction had committed before it was cancelled."""
-    return {
-        "files_compacted": tally.files_compacted,
-        "files_added": tally.files_added,
-        "partitions_compacted": len(tally.partitions),
-    }

@@ -10,10 +10,8 @@ from service.engine.iceberg.compaction import FileGroup
 
 
 def core_shares(sizes: Sequence[int], at_once: int) -> list[int]:
-    """Among how many pieces of work, itself included, each piece shares the cores, if `at_once` run in parallel.
-
-    A piece that is larger than the others together goes on after them, and then uses all cores.
-    """
+    """Among how many pieces of work, itself included, each piece shares the cores, if `at_once` run in parallel. A
+    piece that is larger than the others together goes on after them, and then uses all cores."""
     total = sum(sizes)
     return [min(at_once, max(1, total // max(1, size))) for size in sizes]
 

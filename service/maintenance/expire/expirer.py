@@ -12,8 +12,10 @@ from service.engine.iceberg.expire import ExpiredSnapshots, remove, unneeded
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict
 from service.jobs.job import now_ms
+from service.jobs.jobs import Jobs
 from service.maintenance.expire import retention
 from service.maintenance.expire.retention import HOUR_MS, ExpiryDecision, ExpiryResult, KeptSnapshot
+from service.maintenance.orphans.orphans import SLACK_MS
 from service.model.names import TableName
 from service.model.properties import snapshot_policy
 from service.settings import SnapshotSettings
@@ -21,6 +23,7 @@ from service.settings import SnapshotSettings
 log = logging.getLogger("firn.maintenance")
 
 TRIES = 3
+_BUILT_ON = "a bulk load or a compaction of another instance builds on it"
 _SHARED = "the table's property gc.enabled is false: others may need its files"
 
 # Returns the snapshots of a table that must be kept, whatever their age, and why.
@@ -31,9 +34,7 @@ _Rule = Callable[[Table, History], ExpiryDecision]
 @dataclass(frozen=True)
 class Expirer:
     """Expires old snapshots; never the current one, one that a branch or tag keeps, or one that a keeper names.
-
-    Snapshots that `wished` names expire only by age, not by policy.
-    """
+    Snapshots that `wished` names expire only by age, not by policy."""
 
     settings: SnapshotSettings
     engine: Engine
@@ -43,10 +44,8 @@ class Expirer:
     wished: Keeper = lambda table: {}
 
     def by_policy(self, name: TableName, table_uuid: str, slack: int) -> int:
-        """Expire what the table's policy does not keep, if that is `slack` snapshots or more.
-
-        Returns the number of commits after which to call it again.
-        """
+        """Expire what the table's policy does not keep, if that is `slack` snapshots or more. Returns the number of
+        commits after which to call it again."""
         table = self.catalog.load(name)
         if table.uuid != table_uuid:
             return slack
@@ -109,6 +108,18 @@ class Expirer:
         for keeper in self.keepers:
             needed = {**keeper(table), **needed}
         return needed
+
+
+def built_on_elsewhere(jobs: Jobs, table: Table) -> dict[int, str]:
+    """Every snapshot since the one that the first job of another instance started from."""
+    if not jobs.records.shared:
+        return {}
+    started = [job.started_ms or 0 for job in jobs.writing(table.uuid) if job.owner != jobs.records.me]
+    if not started:
+        return {}
+    versions = history(table).versions
+    before = sum(version.timestamp_ms < min(started) - SLACK_MS for version in versions)
+    return {version.snapshot_id: _BUILT_ON for version in versions[max(0, before - 1) :]}
 
 
 def _decide(table: Table, rule: _Rule) -> ExpiryDecision:

@@ -44,10 +44,8 @@ NOTHING_EXPIRED = ExpiryResult()
 
 
 def by_policy(history: History, policy: SnapshotSettings, needed: Set[int], now_ms: int) -> ExpiryDecision:
-    """What a policy expires: all but the newest, and the last of each hour for some time, up to a number in all.
-
-    The current snapshot, what a branch or tag keeps, and what is `needed` are kept in addition.
-    """
+    """What a policy expires: all but the newest, and the last of each hour for some time, up to a number in all. The
+    current snapshot, what a branch or tag keeps, and what is `needed` are kept in addition."""
     newest_first = [version.snapshot_id for version in reversed(history.versions)]
     kept = dict.fromkeys(newest_first[: policy.keep_last])
     for version in _last_of_each_hour(history, now_ms - policy.hourly_for_hours * HOUR_MS):

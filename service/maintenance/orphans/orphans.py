@@ -72,9 +72,7 @@ class Orphans:
         self, table: Table, older_than_ms: int, *, dry_run: bool = False, still_ours: Callable[[], None] = lambda: None
     ) -> OrphansResult:
         """Delete orphans older than a time and than every writer that is active; never those younger than SAFE_HOURS.
-
-        It holds the table's lock only to delete. `still_ours` is called directly before; it may raise.
-        """
+        It holds the table's lock only to delete. `still_ours` is called directly before; it may raise."""
         _must_own_its_files(table)
         found = self._find(table, min(older_than_ms, now_ms() - SAFE_HOURS * HOUR_MS))
         if dry_run or not found.orphan_files:

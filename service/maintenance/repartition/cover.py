@@ -27,10 +27,8 @@ class RewrittenBatch(Generic[W]):
 
 @dataclass(frozen=True)
 class RemainingWork(Generic[W]):
-    """What to do until the rewritten files have the table's current rows.
-
-    Files of spoilt batches come again, apart from new ones: so files that change often are rewritten together.
-    """
+    """What to do until the rewritten files have the table's current rows. Files of spoilt batches come again, apart
+    from new ones: so files that change often are rewritten together."""
 
     spoilt: tuple[RewrittenBatch[W], ...]
     again: tuple[DataFile, ...]
@@ -63,10 +61,8 @@ class RewriteCoverage(Generic[W]):
 
 
 def bundles(files: Iterable[DataFile], most_rows: int | None, most_bytes: int) -> Iterator[tuple[DataFile, ...]]:
-    """Files to rewrite together, up to a number of rows and bytes, but at least one file.
-
-    Files of one partition, whose rows often go to few new files, are adjacent.
-    """
+    """Files to rewrite together, up to a number of rows and bytes, but at least one file. Files of one partition, whose
+    rows often go to few new files, are adjacent."""
     bundle: list[DataFile] = []
     rows = size = 0
     for file in sorted(files, key=_by_partition):
