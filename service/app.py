@@ -279,8 +279,8 @@ def _auto(
     compactions: Compactions,
     writes: Writes,
 ) -> Auto:
-    def compact(table: TableName, *, asked_by: str) -> bool:
-        call = Call(f"{asked_by}-{uuid.uuid4().hex}", requested_by=asked_by)
+    def compact(table: TableName) -> bool:
+        call = Call(f"auto-{uuid.uuid4().hex}", requested_by="auto")
         return compactions.compact(catalog.load(table), CompactionOptions(), call).compacted
 
     def is_busy() -> bool:

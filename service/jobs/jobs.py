@@ -79,7 +79,7 @@ class Jobs:
     def begin(self, kind: str, table: Table, progress: Any, call: Call, **details: Any) -> Iterator[Job]:
         """A job whose work starts with the block; from here on it may have files that no snapshot holds.
 
-        It ends with the block, unless it was accepted before with this call: then whoever accepted it ends it.
+        It ends with the block, unless it was accepted before with this call: then the caller of `accept` ends it.
         LedgerUnavailable before the block if it cannot be recorded; never after it.
         """
         accepted = self._job(call.job_id)
@@ -191,7 +191,7 @@ class Jobs:
         return self.describe(job_id)
 
     def look(self) -> None:
-        """Record the progress of our jobs, cancel those that other instances were asked to cancel, and record ends that
+        """Record the progress of our jobs, cancel those for which other instances requested it, and record ends that
         could not be recorded before."""
         with self._lock:
             jobs = list(self._live.values())
@@ -200,8 +200,8 @@ class Jobs:
                 if not job.live:
                     self._record_end(job)
             live = {job.id: job for job in jobs if job.live}
-            asked = self.records.look({id: job.progress_json for id, job in live.items()}) if live else set()
-            for id in asked & set(live):
+            to_cancel = self.records.look({id: job.progress_json for id, job in live.items()}) if live else set()
+            for id in to_cancel & set(live):
                 live[id].call.cancel()
         except FirnError as e:
             log.info("the jobs to cancel could not be read from the ledger: %s", e.message)
@@ -236,9 +236,8 @@ class Jobs:
         return settled
 
     def _begin(self, kind: str, table: Table, progress: Any, call: Call, details: dict[str, Any], **values: Any) -> Job:
-        requested_by = call.requested_by or f"request {call.id}"
-        values |= {"owner": self.records.me, "requested_by": requested_by, "created_ms": now_ms()}
-        record = JobRecord(uuid.uuid4().hex, kind, table.name, table.uuid, **values)
+        values |= {"owner": self.records.me, "requested_by": call.requested_by or f"request {call.id}"}
+        record = JobRecord(uuid.uuid4().hex, kind, table.name, table.uuid, created_ms=now_ms(), **values)
         job = Job(record, progress, call, self.records, details)
         with self._lock:  # before it is recorded, or it would seem to be left
             self._live[job.id] = job
@@ -306,7 +305,7 @@ class Jobs:
             return self._live.get(job_id)
 
     def _is_left(self, record: JobRecord) -> bool:
-        """Whether nobody works on a job: its instance is gone, or is this one, which never learnt that it was added."""
+        """Whether no instance works on a job: its owner is gone, or is this one, which does not know it."""
         kind = self._kind(record)
         if record.ended_ms is not None or kind.is_resumed:
             return False

@@ -26,9 +26,9 @@ class SnapshotsInForce(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    keep_last: int = Field(description="so many of the newest snapshots stay")
-    hourly_for_hours: int = Field(description="beyond those, the last snapshot of each hour stays for so many hours")
-    keep_at_most: int = Field(description="never more than so many stay by these rules")
+    keep_last: int = Field(description="the number of newest snapshots to keep")
+    hourly_for_hours: int = Field(description="the hours for which the last snapshot of each hour is kept, too")
+    keep_at_most: int = Field(description="the most snapshots that these rules keep")
 
 
 class CompactionInForce(BaseModel):
@@ -36,19 +36,21 @@ class CompactionInForce(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    enabled: bool = Field(description="whether writes check and COMPACT merges unforced")
+    enabled: bool = Field(description="whether writes check for small files, and COMPACT merges without `force`")
     mode: Mode = Field(description="`off`, `recommend` or `auto`")
-    target_file_size_mb: int = Field(description="how large merged files should be")
-    small_file_threshold_mb: int = Field(description="below this size a file is small")
-    min_files_to_compact: int = Field(description="so many small files in one partition are worth merging")
-    opportunistic_check_interval: int = Field(description="every so many writes the small files are counted")
-    max_files_per_compaction: int = Field(description="at most so many files are merged at once")
-    snapshot_retention_hours: int = Field(description="how old a snapshot must be for a compaction to let it go")
+    target_file_size_mb: int = Field(description="the size of merged files")
+    small_file_threshold_mb: int = Field(description="files below this size are small")
+    min_files_to_compact: int = Field(description="the number of small files in one partition that is worth merging")
+    opportunistic_check_interval: int = Field(description="the number of writes after which small files are counted")
+    max_files_per_compaction: int = Field(description="the most files that one compaction merges")
+    snapshot_retention_hours: int = Field(description="the age from which a compaction expires snapshots")
     strategy: Strategy = Field(description="`binpack`, `sort` or `zorder`")
     sort_by: list[str] = Field(description="the columns that `sort` and `zorder` sort by")
-    window: str | None = Field(description="when scheduled and automatic compactions may begin; null for always")
-    snapshots: SnapshotsInForce = Field(description="which old snapshots stay, whoever compacts or does not")
-    overridden: list[str] = Field(description="which of these are the table's own; the others are the service's")
+    window: str | None = Field(description="when scheduled and automatic compactions may start; null means always")
+    snapshots: SnapshotsInForce = Field(description="which old snapshots are kept, apart from compactions")
+    overridden: list[str] = Field(
+        description="the fields that the table overrides; the others are the service's settings"
+    )
 
 
 def in_force(properties: Mapping[str, str], settings: IcebergSettings) -> CompactionInForce:

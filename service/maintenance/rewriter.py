@@ -74,15 +74,11 @@ class FileRewriter(Generic[G, W]):
             except BaseException:
                 for waiting in running:
                     waiting.cancel()
-                self.cancel()
+                self.engine.cancel(self.tag)
                 while not all(future.done() for future in running):
                     wait(running, timeout=_LOOK_EVERY_S)
-                    self.cancel()  # for a Spark job that started only now
+                    self.engine.cancel(self.tag)  # for a Spark job that started only now
                 raise
-
-    def cancel(self) -> None:
-        """Cancel the recipe's Spark jobs."""
-        self.engine.cancel(self.tag)
 
     def sweep(self, commits: Commits, table: Table, folder: str, kept: Collection[str] = ()) -> bool:
         """Delete what the recipe wrote into its folder, except for some files; false if that failed."""

@@ -117,7 +117,9 @@ def _load(name: TableName, field: str, catalog: Catalog) -> Table:
 
 def _source(table: Table, alias: str, as_of: Moment | None) -> TableSource:
     if as_of is None:
-        return TableSource(table.spark_name, alias, table.schema, _head(table))
+        # A snapshot that is read by its id has the columns it was written with, which may not be the table's any more.
+        head = table.current_snapshot_id if table.head_has_table_schema else None
+        return TableSource(table.spark_name, alias, table.schema, head)
     try:
         snapshot = table.snapshot_as_of(as_of)
     except SnapshotNotFound as e:
@@ -134,11 +136,6 @@ def _source(table: Table, alias: str, as_of: Moment | None) -> TableSource:
 
 def _snapshot_of(source: TableSource, table: Table) -> int | None:
     return source.snapshot_id or table.current_snapshot_id
-
-
-def _head(table: Table) -> int | None:
-    # A snapshot that is read by its id has the columns it was written with, which may not be the table's any more.
-    return table.current_snapshot_id if table.head_has_table_schema else None
 
 
 def _check_params(references: SelectReferences, params: dict[str, Any]) -> None:

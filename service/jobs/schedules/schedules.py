@@ -129,10 +129,8 @@ def skip_reason(catalog: Catalog, settings: CompactionSettings, now_ms: Callable
         properties = catalog.load(name).properties
         if not is_online(properties):
             return "the table is offline"
-        if operation != "COMPACT" or not by_clock:
-            return None
         window = compaction_policy(properties, settings).window
-        if in_window(window, utc(now_ms())):
+        if operation != "COMPACT" or not by_clock or in_window(window, utc(now_ms())):
             return None
         return f"it is outside of the table's window, {window}"
 

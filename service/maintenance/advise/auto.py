@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
 
 from service.catalog.tables import Catalog
 from service.errors import FirnError, TableNotFound
@@ -30,10 +29,8 @@ REST = 50
 REST_S, LONGEST_REST_S = 300.0, 86_400.0
 
 
-class Compact(Protocol):
-    """Merges the small files of a table; returns whether any were merged."""
-
-    def __call__(self, table: TableName, *, asked_by: str) -> bool: ...
+# Merges the small files of a table; returns whether any were merged.
+Compact = Callable[[TableName], bool]
 
 
 @dataclass
@@ -135,10 +132,14 @@ class Auto:
             self._waiting.discard(name)
         try:
             advice = self.adviser.of(self.catalog.load(name), evidence, at_once=True)
-            over = over_bound(advice)
+            policy = advice.policy
+            # With so many small files they are merged whatever queries save.
+            bound = policy.auto_bound * policy.min_files_to_compact
+            over = advice.worth_merging >= bound and (advice.merge.fewer > 0 or advice.heavy > 0)
+            worth = advice.merge.fewer > 0 and advice.forecast.worth >= policy.auto_worth
             if advice.mode != "auto" or not advice.online:
                 self._rests[name] = _Rest(self.clock() + OTHER_MODE_S)
-            elif over or is_worth(advice):
+            elif over or worth:
                 self.changed(name)  # until it is compacted
                 return (advice, over) if self._in_window(advice) else None
         except TableNotFound:
@@ -169,7 +170,7 @@ class Auto:
         name, started = advice.name, self.clock()
         log.info("compacting %s: %s", name, why(advice))
         try:
-            merged = self.compact(name, asked_by="auto")
+            merged = self.compact(name)
         except Exception as e:
             unexpected = not isinstance(e, FirnError)
             log.warning("%s could not be compacted, it is tried again later: %s", name, e, exc_info=unexpected)
@@ -185,14 +186,3 @@ class Auto:
         failures = self._rests[name].failures + 1 if name in self._rests else 1
         pause = min(REST_S * 2 ** min(failures - 1, 30), LONGEST_REST_S)
         self._rests[name] = _Rest(self.clock() + pause, failures)
-
-
-def is_worth(advice: Advice) -> bool:
-    """Whether queries are expected to save enough, in units of the cost, for the settings."""
-    return advice.merge.fewer > 0 and advice.forecast.worth >= advice.policy.auto_worth
-
-
-def over_bound(advice: Advice) -> bool:
-    """Whether there are so many small files that they are merged whatever queries save."""
-    most = advice.policy.auto_bound * advice.policy.min_files_to_compact
-    return (advice.merge.fewer > 0 or advice.heavy > 0) and advice.worth_merging >= most

@@ -1,7 +1,5 @@
-"""Estimates what small files cost queries, and what merging them costs. Pure.
-
-Without enough measurements it uses defaults, which were measured on two cores with a local disk.
-"""
+"""Estimates what small files cost queries, and what merging them costs. Pure. Without enough measurements it uses
+defaults, which were measured on two cores with a local disk."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
-"""What a table's files cost its queries: all queries are counted, and some are sampled.
-
-In memory only: after a start it is learned again, which takes a few queries.
-"""
+"""What a table's files cost its queries: all queries are counted, and some are sampled. It is in memory only, and
+learned again after a start, which takes a few queries."""
 
 import math
 import threading

@@ -131,12 +131,12 @@ class Compactions:
         except TableNotFound:
             return details
         folder = folder_of(table, merge_tag(left.id))
-        committed = clear_up(self.engine, self.catalog, table, folder, fence=self.jobs.records.shared)
-        if committed.last is not None:
+        tally, last = clear_up(self.engine, self.catalog, table, folder, fence=self.jobs.records.shared)
+        if last is not None:
             small = self.small_files.small_bytes(table)
-            stats = committed.tally.stats(
+            stats = tally.stats(
                 small_files_remaining=sum(is_small(file, small) for file in list_files(table).data),
-                compaction_time_ms=max(committed.last.timestamp_ms - (left.started_ms or 0), 0),
+                compaction_time_ms=max(last.timestamp_ms - (left.started_ms or 0), 0),
             )
             details["stats"] = asdict(stats)
         return details

@@ -34,14 +34,14 @@ _Rule = Callable[[Table, History], ExpiryDecision]
 @dataclass(frozen=True)
 class Expirer:
     """Expires old snapshots; never the current one, one that a branch or tag keeps, or one that a keeper names.
-    Snapshots that `wished` names expire only by age, not by policy."""
+    Snapshots that `policy_keeper` names expire only by age, not by policy."""
 
     settings: SnapshotSettings
     engine: Engine
     catalog: Catalog
     commits: Commits
     keepers: Sequence[Keeper]
-    wished: Keeper = lambda table: {}
+    policy_keeper: Keeper = lambda table: {}
 
     def by_policy(self, name: TableName, table_uuid: str, slack: int) -> int:
         """Expire what the table's policy does not keep, if that is `slack` snapshots or more. Returns the number of
@@ -52,7 +52,7 @@ class Expirer:
         policy = snapshot_policy(table.properties, self.settings)
 
         def rule(current: Table, past: History) -> ExpiryDecision:
-            needed = self._needed(current).keys() | self.wished(current).keys()
+            needed = self._needed(current).keys() | self.policy_keeper(current).keys()
             return retention.by_policy(past, policy, needed, now_ms())
 
         expirable = len(_decide(table, rule).snapshots)
@@ -104,10 +104,7 @@ class Expirer:
 
     def _needed(self, table: Table) -> dict[int, str]:
         """The snapshots that keepers name, each with the first keeper's reason."""
-        needed: dict[int, str] = {}
-        for keeper in self.keepers:
-            needed = {**keeper(table), **needed}
-        return needed
+        return {id: reason for keeper in reversed(self.keepers) for id, reason in keeper(table).items()}
 
 
 def built_on_elsewhere(jobs: Jobs, table: Table) -> dict[int, str]:

@@ -113,9 +113,8 @@ class Orphans:
         return self._compare(found, [path for path in old if checksummed_file(path) is None])
 
     def _compare(self, found: "_Found", paths: Iterable[str]) -> "_Found":
-        root = found.root
-        compared = self.engine.run(compare, found.table.spark_name, [root + path for path in paths])
-        orphans = frozenset(path.removeprefix(root) for path in compared.unreferenced)
+        compared = self.engine.run(compare, found.table.spark_name, [found.root + path for path in paths])
+        orphans = frozenset(path.removeprefix(found.root) for path in compared.unreferenced)
         return replace(found, metadata_location=compared.metadata_location, orphans=orphans)
 
     def _delete(self, found: "_Found", still_ours: Callable[[], None]) -> OrphansResult:

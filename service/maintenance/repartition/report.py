@@ -1,7 +1,7 @@
 """The options and the results of a repartition."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from service.catalog.files.data_files import TableFiles
@@ -79,6 +79,8 @@ class RepartitionStats:
 
     @classmethod
     def of(cls, before: TableFiles, after: TableFiles, summary: RepartitionSummary) -> "RepartitionStats":
+        made = asdict(summary)
+        made.pop("source_snapshot_id")
         return cls(
             records=sum(file.rows for file in after.data),
             files_before=len(before.data),
@@ -87,12 +89,8 @@ class RepartitionStats:
             bytes_after=after.bytes,
             partitions_before=len({file.group for file in before.data}),
             partitions_after=len({file.group for file in after.data}),
-            rounds=summary.rounds,
-            batches=summary.batches,
-            spark_jobs=summary.spark_jobs,
             validated=summary.checksum is not None,
-            checksum=summary.checksum,
-            duration_ms=summary.duration_ms,
+            **made,
         )
 
 
