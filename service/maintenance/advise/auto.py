@@ -78,8 +78,8 @@ class Auto:
             try:
                 self.look(stopping)
             except Exception as e:
-                unexpected = not isinstance(e, FirnError)
-                log.warning("tables could not be checked, the next pass tries again: %s", e, exc_info=unexpected)
+                level = logging.WARNING if isinstance(e, FirnError) else logging.ERROR
+                log.log(level, "tables could not be checked, trying again: %s", e, exc_info=level > logging.WARNING)
 
     def look(self, stopping: threading.Event | None = None) -> int:
         """One pass; returns the number of tables that were compacted."""
@@ -172,8 +172,8 @@ class Auto:
         try:
             merged = self.compact(name)
         except Exception as e:
-            unexpected = not isinstance(e, FirnError)
-            log.warning("%s could not be compacted, it is tried again later: %s", name, e, exc_info=unexpected)
+            level = logging.WARNING if isinstance(e, FirnError) else logging.ERROR
+            log.log(level, "%s could not be compacted, trying again: %s", name, e, exc_info=level > logging.WARNING)
             merged = False
         if merged:
             now = self.clock()

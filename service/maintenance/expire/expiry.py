@@ -89,10 +89,8 @@ class Expiry:
         except TableNotFound:
             log.debug("%s was dropped before its snapshots were looked at", name)
         except Exception as e:
-            unexpected = not isinstance(e, FirnError)
-            log.warning(
-                "old snapshots of %s could not be expired, trying again later: %s", name, e, exc_info=unexpected
-            )
+            level = logging.WARNING if isinstance(e, FirnError) else logging.ERROR
+            log.log(level, "snapshots of %s could not be expired: %s", name, e, exc_info=level > logging.WARNING)
         with self._lock:
             tally = self._tallies.setdefault(table_uuid, _Tally(0))
             tally.commits_left += commits  # minus those in the meantime
