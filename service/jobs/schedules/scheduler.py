@@ -220,15 +220,15 @@ class Scheduler:
     def _ended(self, run: JobRecord, state: str, error: str | None) -> JobRecord:
         return replace(run, state=state, outcome=json.dumps(error).encode(), ended_ms=self.now_ms())
 
-    def _finish(self, live: ClaimedRun, ended: JobRecord | None, note: Callable[[], bool]) -> None:
+    def _finish(self, live: ClaimedRun, ended: JobRecord | None, record: Callable[[], bool]) -> None:
         """Record a run's end; if the ledger is not available, a later tick does."""
         try:
-            if not note():
+            if not record():
                 ended = None
         except LedgerUnavailable as e:
             log.error("the end of a run of schedule %s is not recorded yet: %s", live.schedule.name, e.message)
             with self._lock:
-                self._unrecorded[live.run.id] = (live, note)
+                self._unrecorded[live.run.id] = (live, record)
         except Exception:  # those who wait for the run are notified all the same
             log.exception("the end of a run of schedule %s could not be recorded", live.schedule.name)
         finally:
@@ -248,8 +248,8 @@ class Scheduler:
     def _record_ends(self) -> None:
         with self._lock:
             unrecorded = dict(self._unrecorded)
-        for run, (live, note) in unrecorded.items():
-            note()
+        for run, (live, record) in unrecorded.items():
+            record()
             with self._lock:
                 del self._unrecorded[run]
             self._forget(live)

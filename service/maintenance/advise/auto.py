@@ -22,8 +22,8 @@ ALL_EVERY_S = 3600.0
 OTHER_MODE_S = 600.0
 # How long a busy service postpones the compaction of a table that is over its bound.
 PATIENCE_S = 3600.0
-# A compacted table rests for so many times the duration of its compaction, so that at most a fiftieth of the time
-# goes into compacting it.
+# A compacted table rests for this multiple of its compaction's duration: at most a fiftieth of the time goes into
+# compacting it.
 REST = 50
 # How long a table rests after a compaction that failed or merged nothing; it doubles each time.
 REST_S, LONGEST_REST_S = 300.0, 86_400.0

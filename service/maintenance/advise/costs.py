@@ -89,7 +89,7 @@ class Forecast:
 
 
 def merged(files: int, found: SmallFiles, target_bytes: int, most: int | None = None) -> MergeSize:
-    """The effect of merging the files that are worth it, at most `most`, in a table with so many files."""
+    """The effect of merging the files that are worth it, at most `most`, in a table with `files` files."""
     sizes: dict[tuple[object, ...], list[int]] = {}
     for file in found.worth_merging:
         sizes.setdefault(file.group, []).append(file.bytes)

@@ -97,7 +97,7 @@ class Compactions:
         self.merger = Merger(self.engine, self.commits)
 
     def compact(self, table: Table, options: CompactionOptions, call: Call) -> CompactionOutcome:
-        """Merge the small files of a table where it is worth it, then expire old snapshots."""
+        """Merge the small files of a table if it is worth it, then expire old snapshots."""
         progress = call.progress(CompactionProgress)
         progress.phase = "planning"
         policy = self.small_files.policy(table)

@@ -78,7 +78,7 @@ class MergeProgress:
 class Merger:
     """Merges small files: planned and committed from metadata, rewritten by Spark.
 
-    A long merge commits what is finished `every_s`: a kill loses no more than this, and readers benefit early.
+    A long merge commits its finished groups every `every_s` seconds: a kill loses little, and readers benefit early.
     `pauses_s` are the pauses before a refused commit is tried again.
     """
 

@@ -14,7 +14,7 @@ log = logging.getLogger("firn.maintenance")
 
 # Fewer are not worth a commit of their own.
 SLACK = 25
-# A table rests for so many times the duration of the last look: maintenance never dominates a busy service.
+# A table rests for this multiple of the last look's duration: maintenance never dominates a busy service.
 REST = 10
 REST_AFTER_FAILURE_S = 60.0
 _TABLES = 10_000

@@ -72,7 +72,7 @@ def by_age(history: History, older_than_ms: int, needed: Mapping[int, str], now_
 
 
 def commits_until(slack: int, policy: SnapshotSettings, snapshots: int, expirable: int) -> int:
-    """The number of commits after which a table with so many snapshots may have `slack` that its policy expires."""
+    """The number of commits after which a table with `snapshots` may have `slack` of them that its policy expires."""
     last = min(policy.keep_last, policy.keep_at_most)
     return max(0, last - snapshots) + max(1, slack - expirable)
 
