@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from service.catalog.tables import Catalog
-from service.maintenance.orphans.orphans import HOUR_MS, SAFE_HOURS, Orphans, now_ms, said
+from service.jobs.job import now_ms
+from service.maintenance.orphans.orphans import HOUR_MS, SAFE_HOURS, Orphans, said
 from service.model.call import Call
 from service.operations.operation import ChangeRequest, Example, Result, operation
 

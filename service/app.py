@@ -34,8 +34,9 @@ from service.errors import FirnError
 from service.host import class_archive, home_lock, jars, presence
 from service.host.logs import configure_logging
 from service.jobs.background import Background
+from service.jobs.job import now_ms
 from service.jobs.jobs import Jobs, Kind
-from service.jobs.schedules.scheduler import Scheduler, now_ms
+from service.jobs.schedules.scheduler import Scheduler
 from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
 from service.ledger.jobs import JobRecords
 from service.ledger.ledger import Ledger, open_ledger, tidy
@@ -47,9 +48,8 @@ from service.maintenance.advise.auto import Auto
 from service.maintenance.advise.query_log import QueryLog
 from service.maintenance.compact.compaction import Compactions
 from service.maintenance.compact.report import CompactionOptions
-from service.maintenance.expire.expirer import Expirer
+from service.maintenance.expire.expirer import Expirer, built_on_elsewhere
 from service.maintenance.expire.expiry import Expiry
-from service.maintenance.expire.other_instances import built_on_elsewhere
 from service.maintenance.orphans.orphans import Orphans
 from service.maintenance.repartition.estimate import LayoutEstimates
 from service.maintenance.repartition.repartition import Repartitions
@@ -277,8 +277,8 @@ def _auto(
     compactions: Compactions,
     writes: Writes,
 ) -> Auto:
-    def compact(table: TableName, *, asked_by: str) -> bool:
-        call = Call(f"{asked_by}-{uuid.uuid4().hex}", requested_by=asked_by)
+    def compact(table: TableName) -> bool:
+        call = Call(f"auto-{uuid.uuid4().hex}", requested_by="auto")
         return compactions.compact(catalog.load(table), CompactionOptions(), call).compacted
 
     def is_busy() -> bool:

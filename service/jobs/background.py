@@ -1,4 +1,4 @@
-"""Work that goes on after its request got a response: on threads of its own, until it is done or cancelled."""
+"""Jobs in the background: they go on after the response to their request, on threads of their own."""
 
 import logging
 import threading
@@ -17,7 +17,7 @@ Work = Callable[[Call], bytes]
 
 
 class Background:
-    """Runs so many jobs at once; the others are queued."""
+    """Runs a number of jobs at once; the others are queued."""
 
     def __init__(self, jobs: Jobs, threads: int) -> None:
         self._jobs = jobs
@@ -27,8 +27,8 @@ class Background:
         self._stopping = False
 
     def start(self, kind: str, table: Table, progress: Any, call: Call, work: Work) -> str:
-        """Do work in the background; the id of its job. The work gets a call of its own, which ends it when the job is
-        cancelled. It returns the response body, and reports in `progress`, an instance of a dataclass, how far it is.
+        """Do work in the background; returns the id of its job. The work gets a call of its own, which is cancelled
+        with the job. It returns the response body, and reports its progress in `progress`, an instance of a dataclass.
         """
         if self._stopping:
             raise _stopping()
@@ -39,20 +39,20 @@ class Background:
             future = self._pool.submit(self._run, job, work)
         except RuntimeError as e:  # stopped in the meantime
             self._jobs.interrupted(job)
-            self._leave(job)
+            self._remove(job)
             raise _stopping() from e
-        future.add_done_callback(lambda done: self._not_begun(job, done))
+        future.add_done_callback(lambda done: self._cancelled_in_queue(job, done))
         job.call.on_cancel(future.cancel)
         return job.id
 
     @property
     def busy(self) -> bool:
-        """Whether a job waits or is in progress."""
+        """Whether a job is queued or in progress."""
         with self._changed:
             return bool(self._in_progress)
 
     def stop(self) -> None:
-        """Take nothing more, and cancel what is there. Returns at once."""
+        """Accept no more jobs, and cancel those there are. Returns at once."""
         with self._changed:
             self._stopping = True
             in_progress = list(self._in_progress.values())
@@ -61,7 +61,7 @@ class Background:
             job.call.cancel()
 
     def close(self, seconds: float) -> None:
-        """Stop, and give what runs so long to notice; all that has not ended by then is noted as interrupted."""
+        """Stop, and wait for running jobs. Those that have not ended in time are recorded as interrupted."""
         self.stop()
         with self._changed:
             self._changed.wait_for(lambda: not self._in_progress, timeout=seconds)
@@ -80,19 +80,19 @@ class Background:
         else:
             self._jobs.done(job, response)
         finally:
-            self._leave(job)
+            self._remove(job)
 
-    def _not_begun(self, job: Job, done: "Future[None]") -> None:
+    def _cancelled_in_queue(self, job: Job, done: "Future[None]") -> None:
         if done.cancelled():
             self._failed(job, Cancelled())
-            self._leave(job)
+            self._remove(job)
 
     def _failed(self, job: Job, failure: BaseException) -> None:
         if isinstance(failure, Cancelled) or job.call.cancelled:
             if self._stopping:
                 self._jobs.interrupted(job)
                 return
-            # What a job meets whose Spark jobs were cancelled can be anything.
+            # A job whose Spark jobs were cancelled can fail with any error.
             error = failure if isinstance(failure, Cancelled) else Cancelled()
             if error is not failure:
                 log.info("job %s was cancelled, and ended with: %s", job.id, failure)
@@ -102,11 +102,11 @@ class Background:
             log.info("job %s failed: %s: %s", job.id, failure.code, failure.message)
         self._jobs.failed(job, error_json(job, failure))
 
-    def _leave(self, job: Job) -> None:
+    def _remove(self, job: Job) -> None:
         with self._changed:
             self._in_progress.pop(job.id, None)
             self._changed.notify_all()
 
 
 def _stopping() -> ShuttingDown:
-    return ShuttingDown("the service is stopping and takes no new requests; send this one to it again once it is back")
+    return ShuttingDown("the service is stopping and takes no new requests; send this one again once it is back")

@@ -1,23 +1,26 @@
-"""A job as this process has it, and how a job is shown, whoever has it."""
+"""A job in this process, and the description of a job of any instance."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from service.ledger.jobs import LIVE, JobRecord
+from service.commits.commit import Commits
+from service.errors import CommitConflict
+from service.ledger.jobs import LIVE, JobRecord, JobRecords
 from service.model.call import Call
 
 State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 BULK = "BULK"
-# The ends of a job that did not do what was asked.
+# The states of a job that ended without success.
 NOTHING = ("failed", "cancelled", "interrupted")
 
 
 @dataclass
 class BulkProgress:
-    """The progress of a bulk load. Whoever does it writes here; anybody may read. Other kinds have their own."""
+    """The progress of a bulk load. The worker writes it, anybody may read it. Other kinds have their own."""
 
     phase: str = "receiving"
     records: int = 0
@@ -26,16 +29,15 @@ class BulkProgress:
 
 @dataclass
 class Job:
-    """One piece of work that waits or is in progress in this process, or has just ended."""
+    """A job that waits or is in progress in this process, or has just ended."""
 
     record: JobRecord
     progress: Any
     call: Call
-    gate: Callable[["Job"], None] = field(repr=False)
-    save: Callable[["Job"], None] = field(repr=False)
+    records: JobRecords = field(repr=False)
     details: dict[str, Any] = field(default_factory=dict)
     leaves_files: bool = False
-    """Set by work that fails and cannot remove its files now: the next start does."""
+    """Set by work that fails and cannot delete its files: the next recovery does."""
 
     @property
     def id(self) -> str:
@@ -50,28 +52,35 @@ class Job:
         self.call.check()
 
     def commit_gate(self) -> None:
-        """Called when nothing but a commit is left to do: Cancelled if it was cancelled, CommitConflict if its schedule
-        run was taken over, or another instance took this one for gone, and may have removed its files."""
+        """Call it directly before a commit: Cancelled if the job was cancelled, CommitConflict if its schedule run was
+        taken over, or if another instance considered this one gone and may have deleted its files."""
         self.check()
         self.call.commit_gate()
-        self.gate(self)
+        if self.records.shared and not self.records.holds(self.record):
+            raise taken_over()
+
+    def gate_for(self, commits: Commits, batch: str) -> Callable[[], None]:
+        """What to call directly before a commit: it raises if the batch or the job is not ours any more."""
+
+        def gate() -> None:
+            commits.must_be_ours(batch)
+            self.commit_gate()
+
+        return gate
 
     def note(self, **details: Any) -> None:
-        """Add to the details that its kind reads; they are in the ledger when this returns."""
+        """Add to the details that its kind reads, and save them in the ledger."""
         self.details |= details
-        self.save(self)
+        self.records.note(self.id, **self.details)
 
     @property
     def current(self) -> JobRecord:
-        """Its row, with the progress and the details that it has now."""
+        """Its row, with its current progress and details."""
         return replace(self.record, progress=self.progress_json, details=dict(self.details))
 
     @property
     def progress_json(self) -> str:
         return json.dumps(asdict(self.progress))
-
-    def described(self) -> dict[str, Any]:
-        return described(self.current, cancelling=self.call.cancelled)
 
 
 def described(record: JobRecord, *, cancelling: bool | None = None) -> dict[str, Any]:
@@ -85,12 +94,12 @@ def described(record: JobRecord, *, cancelling: bool | None = None) -> dict[str,
         "table": {"tenant_id": name.tenant, "namespace": name.namespace, "table": name.table},
         "state": record.state,
         "progress": json.loads(record.progress),
-        "created_at": _time(record.created_ms),
+        "created_at": utc(record.created_ms),
     }
     if cancelling and live:
         shown["cancelling"] = True
     if record.ended_ms is not None:
-        shown["ended_at"] = _time(record.ended_ms)
+        shown["ended_at"] = utc(record.ended_ms)
     if not live:
         shown["result" if record.state == "done" else "error"] = json.loads(record.outcome)
     return shown
@@ -108,5 +117,13 @@ def interrupted(kind: str) -> bytes:
     ).encode()
 
 
-def _time(ms: int) -> datetime:
+def taken_over() -> CommitConflict:
+    return CommitConflict("another instance could not see us and may have removed our files; send it again")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def utc(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,6 +1,6 @@
-"""What a job left on disk, and what it committed, if its instance ended before it did."""
+"""What a job left on disk, and what it committed, if its instance ended before the job did."""
 
-from dataclasses import dataclass, field
+import logging
 
 from service.catalog.files.data_files import list_files
 from service.catalog.tables import Catalog, Snapshot, Table
@@ -8,46 +8,39 @@ from service.engine.iceberg.compaction import sweep
 from service.engine.session.engine import Engine
 from service.maintenance.compact.report import CompactionTally
 
-
-@dataclass
-class LeftoverCommits:
-    """The files of one folder that snapshots hold, and the figures of the commits that brought them."""
-
-    paths: set[str] = field(default_factory=set)
-    tally: CompactionTally = field(default_factory=lambda: CompactionTally(0, 0))
-    last: Snapshot | None = None
+log = logging.getLogger("firn.maintenance")
 
 
-def commits_below(table: Table, folder: str) -> LeftoverCommits:
-    """What was committed of the files below a folder, known by its own name: `file:/…` may be spelled `file:///…`.
-
-    A commit whose own parent has expired is not counted.
-    """
-    found = LeftoverCommits()
+def commits_below(table: Table, folder: str) -> tuple[set[str], CompactionTally, Snapshot | None]:
+    """The files below a folder that snapshots hold, the figures of the commits that added them, and the last of these.
+    `folder` is the last name only: `file:/…` may be spelled `file:///…`. Commits whose parent expired do not count."""
+    paths, tally, last = set[str](), CompactionTally(), None
     known = {snapshot.snapshot_id for snapshot in table.snapshots()}
     for snapshot in table.snapshots():
         after = list_files(table, snapshot.snapshot_id)
-        new = [file for file in after.data if f"/{folder}/" in file.path and file.path not in found.paths]
-        found.paths.update(file.path for file in new)
+        new = [file for file in after.data if f"/{folder}/" in file.path and file.path not in paths]
+        paths.update(file.path for file in new)
         if new and snapshot.parent_id in known:
-            found.tally.committed(list_files(table, snapshot.parent_id), after, snapshot)
-            found.tally.partitions.update(str(file.group) for file in new)
-            found.last = snapshot
-    return found
+            tally.committed(list_files(table, snapshot.parent_id), after, snapshot)
+            tally.partitions.update(str(file.group) for file in new)
+            last = snapshot
+    return paths, tally, last
 
 
 def clear_up(
     engine: Engine, catalog: Catalog, table: Table, folder: str, *, fence: bool
-) -> tuple[int, LeftoverCommits]:
-    """Remove the files below a folder of a table that no snapshot holds; how many those were, and what was committed.
+) -> tuple[CompactionTally, Snapshot | None]:
+    """Delete the files below a folder of a table that no snapshot holds; returns its commits' figures and the last one.
 
-    The job that wrote there was taken from its instance; the folder's last name is its alone. With `fence`, as that
-    instance may live, what it has built on an earlier snapshot can no longer be committed.
+    The job that wrote there was taken from its instance. The folder's last name belongs to that job alone. With
+    `fence`, for an instance that may still run, nothing built on an earlier snapshot can be committed any more.
     """
     name = folder.rstrip("/").rpartition("/")[2]
     if fence:
         catalog.fence(table, name)
         table = catalog.load(table.name)
-    committed = commits_below(table, name)
-    kept = frozenset(path.rpartition("/")[2] for path in committed.paths)
-    return engine.run(sweep, table.spark_name, folder, kept), committed
+    paths, tally, last = commits_below(table, name)
+    kept = frozenset(path.rpartition("/")[2] for path in paths)
+    if deleted := engine.run(sweep, table.spark_name, folder, kept):
+        log.info("deleted %d files of %s that an unfinished job left in %s", deleted, table.name, name)
+    return tally, last

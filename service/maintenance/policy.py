@@ -1,4 +1,4 @@
-"""A table's compaction policy: what holds for it, which of that is its own wish, and what cannot be."""
+"""A table's effective compaction policy, which parts of it the table overrides, and its checks."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 
@@ -22,37 +22,39 @@ TARGET, SNAPSHOTS = "target_file_size_mb", "snapshots"
 
 
 class SnapshotsInForce(BaseModel):
-    """Which old snapshots of a table stay now."""
+    """Which old snapshots of a table are kept."""
 
     model_config = ConfigDict(extra="forbid")
 
-    keep_last: int = Field(description="so many of the newest snapshots stay")
-    hourly_for_hours: int = Field(description="beyond those, the last snapshot of each hour stays for so many hours")
-    keep_at_most: int = Field(description="never more than so many stay by these rules")
+    keep_last: int = Field(description="the number of newest snapshots to keep")
+    hourly_for_hours: int = Field(description="the hours for which the last snapshot of each hour is kept, too")
+    keep_at_most: int = Field(description="the most snapshots that these rules keep")
 
 
 class CompactionInForce(BaseModel):
-    """The policy that holds for a table now: the service's settings, and the table's own over them."""
+    """A table's effective policy: the service's settings, overridden by the table's own."""
 
     model_config = ConfigDict(extra="forbid")
 
-    enabled: bool = Field(description="whether writes check and COMPACT merges unforced")
+    enabled: bool = Field(description="whether writes check for small files, and COMPACT merges without `force`")
     mode: Mode = Field(description="`off`, `recommend` or `auto`")
-    target_file_size_mb: int = Field(description="how large merged files should be")
-    small_file_threshold_mb: int = Field(description="below this size a file is small")
-    min_files_to_compact: int = Field(description="so many small files in one partition are worth merging")
-    opportunistic_check_interval: int = Field(description="every so many writes the small files are counted")
-    max_files_per_compaction: int = Field(description="at most so many files are merged at once")
-    snapshot_retention_hours: int = Field(description="how old a snapshot must be for a compaction to let it go")
+    target_file_size_mb: int = Field(description="the size of merged files")
+    small_file_threshold_mb: int = Field(description="files below this size are small")
+    min_files_to_compact: int = Field(description="the number of small files in one partition that is worth merging")
+    opportunistic_check_interval: int = Field(description="the number of writes after which small files are counted")
+    max_files_per_compaction: int = Field(description="the most files that one compaction merges")
+    snapshot_retention_hours: int = Field(description="the age from which a compaction expires snapshots")
     strategy: Strategy = Field(description="`binpack`, `sort` or `zorder`")
     sort_by: list[str] = Field(description="the columns that `sort` and `zorder` sort by")
-    window: str | None = Field(description="when scheduled and automatic compactions may begin; null for always")
-    snapshots: SnapshotsInForce = Field(description="which old snapshots stay, whoever compacts or does not")
-    overridden: list[str] = Field(description="which of these are the table's own; the others are the service's")
+    window: str | None = Field(description="when scheduled and automatic compactions may start; null means always")
+    snapshots: SnapshotsInForce = Field(description="which old snapshots are kept, apart from compactions")
+    overridden: list[str] = Field(
+        description="the fields that the table overrides; the others are the service's settings"
+    )
 
 
 def in_force(properties: Mapping[str, str], settings: IcebergSettings) -> CompactionInForce:
-    """What holds for a table with these properties."""
+    """The effective policy of a table with these properties."""
     policy = compaction_policy(properties, settings.compaction)
     target = target_file_size_mb(properties, settings)
     own = set(_overrides(properties)) | ({TARGET} if target != settings.write.target_file_size_mb else set())
@@ -73,29 +75,23 @@ def check_policy(
     where: Callable[[str], str] = lambda name: name,
     partition: Sequence[PartitionField] = (),
 ) -> None:
-    """Refuse what a request makes of a table's policy where it cannot be. `properties` are the table's with it.
-
-    `given` are the fields that the request names, `where` says where a field of that name stands in it.
-    """
+    """Refuse a request that makes a table's policy invalid. `properties` are the table's after the request. `given` are
+    the fields that the request has; `where` returns the path of a field in the request."""
     policy = compaction_policy(properties, settings.compaction)
     if given & {"strategy", "sort_by"}:
         check_order(policy.strategy, policy.sort_by, schema, where("sort_by"), partition)
     if given & {"small_file_threshold_mb", TARGET} and "small_file_threshold_mb" in _overrides(properties):
-        _check_sizes(policy.small_file_threshold_mb, target_file_size_mb(properties, settings), given, where)
+        threshold, target = policy.small_file_threshold_mb, target_file_size_mb(properties, settings)
+        if threshold >= target:
+            path = where("small_file_threshold_mb" if "small_file_threshold_mb" in given else TARGET)
+            raise InvalidRequest(
+                f"{path}: small_file_threshold_mb ({threshold}) must be below target_file_size_mb ({target}), "
+                "or every merged file would count as small again",
+                field=path,
+            )
     if "window" in given and policy.window is not None:
         check_window(policy.window, where("window"))
 
 
 def _overrides(properties: Mapping[str, str]) -> Set[str]:
     return set(describe(properties).get("compaction", ()))
-
-
-def _check_sizes(threshold: int, target: int, given: Set[str], where: Callable[[str], str]) -> None:
-    if threshold < target:
-        return
-    name = "small_file_threshold_mb" if "small_file_threshold_mb" in given else TARGET
-    raise InvalidRequest(
-        f"{where(name)}: small_file_threshold_mb ({threshold}) must be below target_file_size_mb ({target}), "
-        "or every merged file would count as small again",
-        field=where(name),
-    )

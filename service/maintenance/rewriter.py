@@ -1,16 +1,20 @@
-"""Groups of a table's files rewritten side by side, as a recipe says; for compactions and repartitions alike."""
+"""Rewrites groups of a table's files in parallel, for compactions and repartitions."""
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from service.catalog.tables import Table
+from service.commits.commit import Commits
 from service.engine.iceberg.compaction import sweep
 from service.engine.session import tags
 from service.engine.session.engine import Engine
 from service.model.call import Call
 
+log = logging.getLogger("firn.maintenance")
 _LOOK_EVERY_S = 1.0  # whether it was cancelled
 
 
@@ -24,47 +28,45 @@ class FilesToRewrite(Protocol):
     def bytes(self) -> int: ...
 
 
-class RewriteProgress(Protocol):
-    files_done: int
-    files_total: int
-    bytes_done: int
-    bytes_total: int
+@dataclass
+class RewriteProgress:
+    """The progress of a job that rewrites files. The worker writes it, anybody may read it."""
+
+    phase: str = "queued"
+    files_done: int = 0
+    files_total: int = 0
+    bytes_done: int = 0
+    bytes_total: int = 0
 
 
 G = TypeVar("G", bound=FilesToRewrite)
 W = TypeVar("W")
 
 
+@dataclass(eq=False)
 class FileRewriter(Generic[G, W]):
-    """Runs a recipe for groups of files, several at once, and cancels what runs if one of them or the caller fails."""
+    """Runs a recipe for groups of files, several at once. If a group or the caller fails, it cancels the others."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        tag: str,
-        at_once: int,
-        call: Call,
-        progress: RewriteProgress,
-        fatal: tuple[type[Exception], ...] = (Exception,),
-    ) -> None:
-        """`tag` is that of the recipe's Spark jobs. After a failure that is `fatal`, no other group is begun."""
-        # One session is left for the commits, and one for those who read and write in the meantime.
-        self.at_once = max(1, min(at_once, engine.sessions - 2))
-        self._engine = engine
-        self._tag = tag
-        self._call = call
-        self._progress = progress
-        self._fatal = fatal
-        self._failure: Exception | None = None
+    engine: Engine
+    tag: str
+    """The tag of the recipe's Spark jobs."""
+    at_once: int
+    call: Call
+    progress: RewriteProgress
+    fatal: tuple[type[Exception], ...] = (Exception,)
+    """After one of these failures no other group is started."""
+    _failure: Exception | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        # One session is left for the commits, and one for reads and writes in the meantime.
+        self.at_once = max(1, min(self.at_once, self.engine.sessions - 2))
 
     @contextmanager
     def rewriting(self, groups: Sequence[G], recipe: Callable[[G], W]) -> Iterator[Iterator[list[tuple[G, Future[W]]]]]:
-        """Rewrite groups during the block, which reads those that have ended from time to time; perhaps none.
-
-        Raises Cancelled if it was cancelled. What other groups have made then is the caller's to keep.
-        """
-        self._progress.files_total += sum(group.files for group in groups)
-        self._progress.bytes_total += sum(group.bytes for group in groups)
+        """Rewrite groups during the block, which iterates over lists, possibly empty, of the groups that have ended.
+        Raises Cancelled if it was cancelled. The caller then keeps or deletes what other groups have written."""
+        self.progress.files_total += sum(group.files for group in groups)
+        self.progress.bytes_total += sum(group.bytes for group in groups)
         with ThreadPoolExecutor(self.at_once, thread_name_prefix="firn-rewrite") as pool:
             running = {pool.submit(self._rewrite, recipe, group): group for group in groups}
             try:
@@ -72,38 +74,40 @@ class FileRewriter(Generic[G, W]):
             except BaseException:
                 for waiting in running:
                     waiting.cancel()
-                self.cancel()
+                self.engine.cancel(self.tag)
                 while not all(future.done() for future in running):
                     wait(running, timeout=_LOOK_EVERY_S)
-                    self.cancel()  # for a Spark job that began only now
+                    self.engine.cancel(self.tag)  # for a Spark job that started only now
                 raise
 
-    def cancel(self) -> None:
-        """Cancel the recipe's Spark jobs."""
-        self._engine.cancel(self._tag)
-
-    def sweep(self, table: Table, folder: str, kept: Collection[str] = ()) -> None:
-        """Delete what the recipe wrote into its folder, but for some files."""
-        self._engine.run(tags.settle, self._tag)
-        self._engine.run(sweep, table.spark_name, folder, frozenset(kept))
+    def sweep(self, commits: Commits, table: Table, folder: str, kept: Collection[str] = ()) -> bool:
+        """Delete what the recipe wrote into its folder, except for some files; false if that failed."""
+        try:
+            current = commits.find(table.name, table.uuid)  # it may have been renamed
+            self.engine.run(tags.settle, self.tag)
+            self.engine.run(sweep, current.spark_name, folder, frozenset(kept))
+        except Exception as e:  # the files only take space: the next recovery or CLEAN_ORPHANS deletes them
+            log.warning("unfinished files of %s in %s could not be deleted: %s", table.name, folder, e)
+            return False
+        return True
 
     def _ended(self, running: dict[Future[W], G]) -> Iterator[list[tuple[G, Future[W]]]]:
         while running:
-            self._call.check()
+            self.call.check()
             done = wait(running, timeout=_LOOK_EVERY_S, return_when=FIRST_COMPLETED).done
             ended = [(running.pop(future), future) for future in done]
-            self._progress.files_done += sum(group.files for group, _ in ended)
-            self._progress.bytes_done += sum(group.bytes for group, _ in ended)
+            self.progress.files_done += sum(group.files for group, _ in ended)
+            self.progress.bytes_done += sum(group.bytes for group, _ in ended)
             yield ended
 
     def _rewrite(self, recipe: Callable[[G], W], group: G) -> W:
-        self._call.check()
+        self.call.check()
         if self._failure:  # the group was not cancelled in time
             raise self._failure
         try:
             return recipe(group)
         except Exception as e:
-            self._call.check()  # a job that was cancelled fails with anything
-            if isinstance(e, self._fatal):
+            self.call.check()  # a cancelled job can fail with any error
+            if isinstance(e, self.fatal):
                 self._failure = e
             raise

@@ -26,7 +26,7 @@ class DiffPage:
 
 @dataclass(frozen=True)
 class TableDifference:
-    """The differences of two states, and how many files had to be read."""
+    """The differences of two states, and the numbers of files that were read, and that they share."""
 
     keys: tuple[str, ...]
     """The columns that paired the rows."""
@@ -37,7 +37,7 @@ class TableDifference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Compares states of tables."""
+    """Compares two states of a table."""
 
     engine: Engine
     catalog: Catalog
@@ -57,12 +57,14 @@ class Differences:
         keys = _keys(table, later, key_cols)
         if same_rows(table, before, after):
             return TableDifference(keys, DiffResult(), 0, len(list_files(table, after.snapshot_id).data))
-        with (
-            self.holds.reading(table.uuid, before.snapshot_id),
-            self.holds.reading(table.uuid, after.snapshot_id),
-        ):
+        with self.holds.reading(table.uuid, before.snapshot_id), self.holds.reading(table.uuid, after.snapshot_id):
             try:
-                return self._compared(call, table, before, after, later, keys, page)
+                removed, added = self._changed_files(call, table, before.snapshot_id, after.snapshot_id)
+                result = DiffResult()
+                if removed.paths or added.paths:
+                    columns = (_schema_id(table, later), later.schema, keys)
+                    comparison = Comparison(table.spark_name, removed, added, *columns, page.limit, page.offset)
+                    result = self.engine.run_for(call, compare, comparison)
             except Exception:
                 # If a snapshot has expired in the meantime, that is the error to report.
                 current = self.catalog.load(table.name)
@@ -70,45 +72,30 @@ class Differences:
                     current.snapshot(before.snapshot_id, "from_snapshot")
                     current.snapshot(after.snapshot_id, "to_snapshot")
                 raise
+        shared = len(list_files(table, after.snapshot_id).data) - len(added.paths)
+        return TableDifference(keys, result, len(removed.paths) + len(added.paths), shared)
 
-    def _compared(
-        self,
-        call: Call,
-        table: Table,
-        before: Snapshot,
-        after: Snapshot,
-        later: Snapshot,
-        keys: tuple[str, ...],
-        page: DiffPage,
-    ) -> TableDifference:
-        had, has = self._states(call, table, before.snapshot_id, after.snapshot_id)
-        shared = len(list_files(table, after.snapshot_id).data) - len(has.paths)
-        compared = DiffResult()
-        if had.paths or has.paths:
-            schema_id = table.schema_id if later.schema_id is None else later.schema_id
-            asked = Comparison(table.spark_name, had, has, schema_id, later.schema, keys, page.limit, page.offset)
-            compared = self.engine.run_for(call, compare, asked)
-        return TableDifference(keys, compared, len(had.paths) + len(has.paths), shared)
-
-    def _states(self, call: Call, table: Table, before_id: int, after_id: int) -> tuple[SnapshotFiles, SnapshotFiles]:
+    def _changed_files(
+        self, call: Call, table: Table, before_id: int, after_id: int
+    ) -> tuple[SnapshotFiles, SnapshotFiles]:
+        """The files of each snapshot that the other one lacks."""
         if has_deletes(table, before_id) or has_deletes(table, after_id):
             return self.engine.run_for(call, apart, table.spark_name, before_id, after_id)
-        had = {file.path for file in list_files(table, before_id).data}
-        has = {file.path for file in list_files(table, after_id).data}
-        return SnapshotFiles(before_id, frozenset(had - has)), SnapshotFiles(after_id, frozenset(has - had))
+        old, new = ({file.path for file in list_files(table, id).data} for id in (before_id, after_id))
+        return SnapshotFiles(before_id, frozenset(old - new)), SnapshotFiles(after_id, frozenset(new - old))
 
 
 def _keys(table: Table, later: Snapshot, key_cols: Sequence[str] | None) -> tuple[str, ...]:
     """The columns that pair rows: those given, or else the primary key; none if the given list is empty."""
-    if key_cols is None:
-        return _primary_key(table, later)
-    return key_columns(later.schema, key_cols) if key_cols else ()
-
-
-def _primary_key(table: Table, later: Snapshot) -> tuple[str, ...]:
-    """The table's primary key, by the names in a snapshot; the snapshot's own if it lacks one of the columns."""
-    names = current_names(table, table.schema_id if later.schema_id is None else later.schema_id) or {}
+    if key_cols is not None:
+        return key_columns(later.schema, key_cols) if key_cols else ()
+    # By the names of columns in that snapshot; if it lacks one of them, its own primary key.
+    names = current_names(table, _schema_id(table, later)) or {}
     then = {now: name for name, now in names.items()}
     if all(name in then for name in table.schema.primary_key):
         return tuple(then[name] for name in table.schema.primary_key)
     return later.schema.primary_key
+
+
+def _schema_id(table: Table, snapshot: Snapshot) -> int:
+    return table.schema_id if snapshot.schema_id is None else snapshot.schema_id

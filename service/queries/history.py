@@ -40,13 +40,11 @@ def history_entries(table: Table, ledger: Ledger, limit: int, offset: int) -> li
     """Some of a table's snapshots, newest first."""
     page = newest_first(table.snapshots())[offset : offset + limit]
     batches = [s.summary[BATCH_PROPERTY] for s in page if BATCH_PROPERTY in s.summary]
-    asked = batch_requests(ledger, batches)
-    tags = _tags(table)
-    line = ancestors(table)
+    requests, tags, line = batch_requests(ledger, batches), _tags(table), ancestors(table)
     return [
         HistoryEntry(
             snapshot,
-            asked.get(snapshot.summary.get(BATCH_PROPERTY, "")),
+            requests.get(snapshot.summary.get(BATCH_PROPERTY, "")),
             commit_rows(snapshot),
             tuple(sorted(tags[snapshot.snapshot_id])),
             snapshot.snapshot_id == table.current_snapshot_id,
@@ -62,7 +60,7 @@ def newest_first(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
 
 
 def commit_rows(snapshot: Snapshot) -> CommitRows:
-    """What a commit did to rows. Rows that it only copied do not count, if its summary allows to tell them apart."""
+    """The rows that a commit changed. Rows that it only copied do not count, if its summary shows which they are."""
     summary = snapshot.summary
     if snapshot.leaves_rows:
         return CommitRows()
@@ -85,8 +83,8 @@ def same_rows(table: Table, one: Snapshot, other: Snapshot) -> bool:
 
 
 def _tags(table: Table) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = defaultdict(list)
+    tags: dict[int, list[str]] = defaultdict(list)
     for ref in history(table).refs:
         if ref.is_tag:
-            found[ref.snapshot_id].append(ref.name)
-    return found
+            tags[ref.snapshot_id].append(ref.name)
+    return tags

@@ -32,7 +32,7 @@ _OPTIONS = re.compile(r"(?i)\bwith\s*\(")
 
 @dataclass(frozen=True)
 class Reading:
-    """The tables that a query reads, and the jobs that read it: a window of its rows as objects, or all as batches."""
+    """The tables of a query, and the jobs that run it: a page of its rows as objects, or all of them as batches."""
 
     rows: Callable[..., Selected]
     batches: Callable[..., ArrowBatches]
@@ -42,7 +42,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How a query reads, whether it is in JSON or in SQL."""
+    """The options of a query in JSON or in SQL."""
 
     tenant: str
     namespace: str
@@ -51,20 +51,16 @@ class ReadOptions:
     offset: int
     explain: bool
     window: Window
-    """The rows that a stream has."""
+    """The rows of a stream."""
 
 
 def read_parts(catalog: Catalog, table_name: str, parts: QueryParts, options: ReadOptions) -> Reading:
     """A query in JSON."""
     table = catalog.load(TableName(options.tenant, options.namespace, table_name))
     source = _source(table, table_name, options.as_of)
-    tables = [(table, _snapshot_of(source, table))]
-    joined = []
-    for i, item in enumerate(parts.joins):
-        other, found = _joined(item, f"join[{i}]", options, catalog)
-        joined.append(found)
-        tables.append((other, _snapshot_of(found, other)))
-    planned = plan_query(parts, source, joined)
+    joined = [_joined(item, f"join[{i}]", options, catalog) for i, item in enumerate(parts.joins)]
+    planned = plan_query(parts, source, [other for _, other in joined])
+    tables = [(each, _snapshot_of(of_each, each)) for each, of_each in ((table, source), *joined)]
     return Reading(
         partial(select.select, query=planned, explain=options.explain),
         partial(stream.select, query=planned, window=options.window),
@@ -76,14 +72,14 @@ def read_parts(catalog: Catalog, table_name: str, parts: QueryParts, options: Re
 def read_sql(
     call: Call, engine: Engine, catalog: Catalog, sql: str, params: dict[str, Any], options: ReadOptions
 ) -> Reading:
-    """One SELECT, which must be allowed by the SQL sandbox."""
+    """A query in SQL: one SELECT, which the SQL sandbox must allow."""
     if len(sql) > _MAX_SQL:
         raise InvalidQuery(f"sql has {len(sql)} characters; send at most {_MAX_SQL}", field="sql")
     references = check_parsed(engine.run_for(call, tenant_sql.parse, sql))
     _check_params(references, params)
-    # Only the plan itself shows options and the places of names with a namespace, and it takes a while.
-    look = any(table.namespace for table in references.tables) or _OPTIONS.search(sql)
-    mentions = engine.run_for(call, tenant_sql.mentions, sql) if look else []
+    # Only the plan shows options, and the places of names with a namespace; it takes a while.
+    needs_plan = any(table.namespace for table in references.tables) or _OPTIONS.search(sql)
+    mentions = engine.run_for(call, tenant_sql.mentions, sql) if needs_plan else []
     named = name_views(sql, references, options.namespace, mentions)
     if isinstance(options.as_of, int | str) and len(named.views) != 1:
         raise InvalidQuery("as_of: a snapshot id or tag needs sql over exactly one table; send a time", field="as_of")
@@ -121,13 +117,15 @@ def _load(name: TableName, field: str, catalog: Catalog) -> Table:
 
 def _source(table: Table, alias: str, as_of: Moment | None) -> TableSource:
     if as_of is None:
-        return TableSource(table.spark_name, alias, table.schema, _head(table))
+        # A snapshot that is read by its id has the columns it was written with, which may not be the table's any more.
+        head = table.current_snapshot_id if table.head_has_table_schema else None
+        return TableSource(table.spark_name, alias, table.schema, head)
     try:
         snapshot = table.snapshot_as_of(as_of)
     except SnapshotNotFound as e:
         if not isinstance(as_of, str):
             raise
-        # What is not a tag may be a misspelt time.
+        # It may be a misspelt time rather than a tag.
         raise InvalidQuery(
             f"as_of: {as_of[:80]!r} is neither a time, such as 2024-01-31T12:00:00Z, nor a snapshot id; {e.message}",
             field="as_of",
@@ -138,11 +136,6 @@ def _source(table: Table, alias: str, as_of: Moment | None) -> TableSource:
 
 def _snapshot_of(source: TableSource, table: Table) -> int | None:
     return source.snapshot_id or table.current_snapshot_id
-
-
-def _head(table: Table) -> int | None:
-    # A snapshot that is read by its id shows the columns it was written with, which may not be the table's any more.
-    return table.current_snapshot_id if table.head_has_table_schema else None
 
 
 def _check_params(references: SelectReferences, params: dict[str, Any]) -> None:

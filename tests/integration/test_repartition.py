@@ -255,7 +255,7 @@ def test_an_answer_that_was_lost_is_made_again_from_the_snapshot(
     table.fill(1)
     request = {"operation": "REPARTITION", **table.address, "partition": BY_PRODUCT, "idempotency_key": "k"}
     with monkeypatch.context() as patch:
-        patch.setattr(type(firn.app.parts[Repartitions]), "_told", lambda *args: 1 / 0)
+        patch.setattr(type(firn.app.parts[Repartitions]), "_outcome", lambda *args: 1 / 0)
         firn.fail(request, "INTERNAL_ERROR")
     snapshots = table.loaded.snapshot_count
     answer = firn.ok(request)

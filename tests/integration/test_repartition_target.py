@@ -118,7 +118,7 @@ def test_asked_for_twice_with_a_key_it_is_made_once(firn: Firn, tenant: str, mon
         "idempotency_key": "k",
     }
     with monkeypatch.context() as patch:
-        patch.setattr(type(firn.app.parts[Repartitions]), "_told", lambda *args: 1 / 0)
+        patch.setattr(type(firn.app.parts[Repartitions]), "_outcome", lambda *args: 1 / 0)
         firn.fail(request, "INTERNAL_ERROR")
     location = another(table).loaded.location
     answers = [firn.ok(request) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""One run of a schedule: the operation on one table after another, as long as the run is this instance's."""
+"""One run of a schedule: the operation on one table after another, while this instance has the run."""
 
 import logging
 import threading
@@ -19,17 +19,17 @@ from service.model.names import TableName
 
 log = logging.getLogger("firn.schedules")
 
-# Says why a scheduled operation must not begin on a table now, if so.
+# Why a scheduled operation must not start on a table now, if so; the flag says that it is due, not requested.
 SkipReason = Callable[[TableName, str, bool], str | None]
 TablesOf = Callable[[Schedule], list[TableName]]
 
 
 class RunLost(Exception):
-    """The run is somebody else's by now, or its schedule is gone."""
+    """The run was taken over by another instance, or its schedule was deleted."""
 
 
 class RunStopped(Exception):
-    """The service stops: whoever is next goes on."""
+    """The service stops; another instance, or the next start, resumes the run."""
 
 
 @dataclass
@@ -40,48 +40,43 @@ class ClaimedRun:
     run: JobRecord
     tally: RunTally
     lost: bool = False
-    """Whether others were seen to have it; what is under way may go on, and cannot be committed."""
+    """Whether another instance is known to have it. What is in progress may go on, but cannot be committed."""
     over: "Future[JobRecord | None]" = field(default_factory=Future)
-    """Ends with the run as it was noted; None where it was taken over, or its schedule deleted."""
-
-    @property
-    def by_clock(self) -> bool:
-        """Whether it began because it was due, not because somebody asked for it now."""
-        return self.run.requested_by == "schedule"
+    """Its result is the run as it was recorded; None if it was taken over, or its schedule deleted."""
 
 
 @dataclass(frozen=True)
 class ScheduleRunner:
-    """Carries runs out. `pauses_s` is how long to wait before what may be sent again is."""
+    """Performs runs. `pauses_s` are the pauses before a retryable request is sent again."""
 
     records: JobRecords
     tables_of: TablesOf
-    held_off: SkipReason
-    door: RequestRouter
+    skip_reason: SkipReason
+    router: RequestRouter
     stopping: threading.Event
     pauses_s: Sequence[float] = (2, 15)
 
-    def carry_out(self, live: ClaimedRun) -> str | None:
-        """Look after every table that is left; what the error was where there was nothing to look after.
-
-        Lost and Stopped say that it goes no further here.
-        """
+    def run(self, live: ClaimedRun) -> str | None:
+        """Run the task on every remaining table; returns the error if the tables cannot be listed. Raises RunLost or
+        RunStopped if the run does not go on here."""
         schedule, task = live.schedule, loads(live.schedule.task)
         try:
-            tables = self._again(lambda: self.tables_of(schedule))
+            tables = self._list_tables(schedule)
         except FirnError as e:
             return f"{e.code}: {e.message}"
         left = live.tally.left(tables)
         live.tally = replace(live.tally, tables=len(tables))
-        self._note(live)
+        self._record(live)
         for number, name in enumerate(left, len(tables) - len(left) + 1):
-            self._go_on(live)
-            live.tally = live.tally.plus(self._one(live, task, name, number))
-            self._note(live)
+            self._check_goes_on(live)
+            started = time.monotonic()
+            outcome = self._run_on(live, task, name, number)
+            live.tally = live.tally.plus(replace(outcome, ms=round((time.monotonic() - started) * 1000)))
+            self._record(live)
         return None
 
-    def still_ours(self, live: ClaimedRun) -> None:
-        """Refuse what the run would commit, where it is ours no more; asked right before each commit."""
+    def check_ours(self, live: ClaimedRun) -> None:
+        """Call it directly before each commit of the run: CommitConflict if the run is not ours any more."""
         if live.lost or not self.records.holds(live.run):
             live.lost = True
             raise CommitConflict(
@@ -89,81 +84,73 @@ class ScheduleRunner:
                 "or its schedule was deleted; nothing more of it is committed here"
             )
 
-    def _one(self, live: ClaimedRun, task: dict[str, Any], name: TableName, number: int) -> TableOutcome:
-        begun = time.monotonic()
+    def _run_on(self, live: ClaimedRun, task: dict[str, Any], name: TableName, number: int) -> TableOutcome:
+        outcome = TableOutcome(name.namespace, name.table, "skipped")
+        skipped: list[str] = []
 
-        def outcome(state: Any, **said: Any) -> TableOutcome:
-            return TableOutcome(name.namespace, name.table, state, ms=round((time.monotonic() - begun) * 1000), **said)
-
-        def failed(error: dict[str, str]) -> TableOutcome:
-            if error["code"] == TableNotFound.code and live.schedule.scope != "table":
-                return outcome("skipped", reason="it was dropped after the run had begun")
-            log.warning("schedule %s on %s: %s", live.schedule.name, name, error["message"])
-            return outcome("failed", error=error)
-
-        held: list[str] = []
-
-        def may_begin() -> None:
-            reason = self.held_off(name, task["operation"], live.by_clock)
+        def check_start() -> None:
+            reason = self.skip_reason(name, task["operation"], live.run.requested_by == "schedule")
             if reason is not None:
-                held.append(reason)
+                skipped.append(reason)
                 raise Cancelled(reason)
 
         try:
-            may_begin()
-        except Cancelled:
-            return outcome("skipped", reason=held[-1])
+            check_start()
         except FirnError as e:
-            return failed({"code": e.code, "message": e.message})
-        # The request may wait for long until it has its turn; there it is asked again.
-        answer = self._ask(live, request_of(task, name), lambda: self._asking(live, number, may_begin))
-        if held:
-            return outcome("skipped", reason=held[-1])
-        if answer["success"]:
-            said = answer.get("reason")
-            return outcome("done", reason=said if isinstance(said, str) else None)
-        return failed({key: answer["error"][key] for key in ("code", "message")})
+            response: dict[str, Any] = {"success": False, "error": {"code": e.code, "message": e.message}}
+        else:  # the request may wait for a lock, and is checked again when it has it
+            response = self._send(live, request_of(task, name), lambda: self._call(live, number, check_start))
+        if skipped:
+            return replace(outcome, reason=skipped[-1])
+        if response["success"]:
+            reason = response.get("reason")
+            return replace(outcome, state="done", reason=reason if isinstance(reason, str) else None)
+        error = {key: response["error"][key] for key in ("code", "message")}
+        if error["code"] == TableNotFound.code and live.schedule.scope != "table":
+            return replace(outcome, reason="it was dropped after the run had begun")
+        log.warning("schedule %s on %s: %s", live.schedule.name, name, error["message"])
+        return replace(outcome, state="failed", error=error)
 
-    def _asking(self, live: ClaimedRun, number: int, may_begin: Callable[[], None]) -> Call:
+    def _call(self, live: ClaimedRun, number: int, check_start: Callable[[], None]) -> Call:
         name, run = live.schedule.name, live.run
         return Call(
             f"schedule-{name}-{run.id[:12]}-{number}",
-            commit_gate=lambda: self.still_ours(live),
-            start_gate=may_begin,
+            commit_gate=lambda: self.check_ours(live),
+            start_gate=check_start,
             requested_by=f"schedule {name}",
         )
 
-    def _ask(self, live: ClaimedRun, request: dict[str, Any], new_call: Callable[[], Call]) -> dict[str, Any]:
-        """The answer to the operation on one table, asked again where that may help."""
+    def _send(self, live: ClaimedRun, request: dict[str, Any], new_call: Callable[[], Call]) -> dict[str, Any]:
+        """The response to the operation on one table; retried if that may help."""
         for pause in (*self.pauses_s, None):
-            answer: dict[str, Any] = wire.parse(self.door.submit(request, new_call()).result().body)
-            if answer["success"]:
-                return answer
-            self._go_on(live)
-            if pause is None or not answer["error"]["retryable"]:
-                return answer
+            response: dict[str, Any] = wire.parse(self.router.submit(request, new_call()).result().body)
+            if response["success"]:
+                return response
+            self._check_goes_on(live)
+            if pause is None or not response["error"]["retryable"]:
+                return response
             self.stopping.wait(pause)
-            self._go_on(live)
+            self._check_goes_on(live)
         raise AssertionError("unreachable")
 
-    def _again(self, look: Callable[[], list[TableName]]) -> list[TableName]:
+    def _list_tables(self, schedule: Schedule) -> list[TableName]:
         for pause in self.pauses_s:
             try:
-                return look()
+                return self.tables_of(schedule)
             except FirnError as e:
                 if not e.retryable:
                     raise
                 self.stopping.wait(pause)
-        return look()
+        return self.tables_of(schedule)
 
-    def _go_on(self, live: ClaimedRun) -> None:
+    def _check_goes_on(self, live: ClaimedRun) -> None:
         if live.lost:
             raise RunLost
         if self.stopping.is_set():
             raise RunStopped
 
-    def _note(self, live: ClaimedRun) -> None:
+    def _record(self, live: ClaimedRun) -> None:
         try:
             live.lost = live.lost or not self.records.show(live.run, live.tally.dumps())
-        except LedgerUnavailable as e:  # the next note, or the end, says it too
-            log.warning("how far schedule %s is could not be noted: %s", live.schedule.name, e.message)
+        except LedgerUnavailable as e:  # it is recorded with the next table, or with the end
+            log.warning("the progress of schedule %s could not be recorded: %s", live.schedule.name, e.message)

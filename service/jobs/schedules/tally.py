@@ -1,7 +1,7 @@
-"""What became of the tables of one run, in figures and, of so many, by name."""
+"""The outcomes of one run's tables: counts, and up to a number of tables by name."""
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
 from service.model.names import TableName
@@ -11,7 +11,7 @@ SHOWN = 100
 
 @dataclass(frozen=True)
 class TableOutcome:
-    """What became of one table."""
+    """The outcome of one table."""
 
     namespace: str
     table: str
@@ -24,23 +24,23 @@ class TableOutcome:
 
 @dataclass(frozen=True)
 class RunTally:
-    """How far a run is. Tables come in order, so that the last one says which are left."""
+    """The progress of a run. Tables come in order, so that the last one shows which are left."""
 
     tables: int = 0
     done: int = 0
     failed: int = 0
     skipped: int = 0
     last: tuple[str, str] | None = None
-    """The namespace and the name of the table that was finished last."""
-    outcomes: tuple[TableOutcome, ...] = field(default=())
+    """The namespace and the name of the table that was done last."""
+    outcomes: tuple[TableOutcome, ...] = ()
 
     def left(self, tables: list[TableName]) -> list[TableName]:
-        """The tables that are still to be looked after, in order."""
+        """The tables that are left, in order."""
         ordered = sorted(tables, key=_place)
         return ordered if self.last is None else [name for name in ordered if _place(name) > self.last]
 
     def plus(self, outcome: TableOutcome) -> Self:
-        """With one table more. Of many outcomes those that are no success are kept."""
+        """With one more table. If there are too many outcomes, failures are kept rather than successes."""
         kept = (*self.outcomes, outcome)
         if len(kept) > SHOWN:
             dispensable = next((i for i, known in enumerate(kept) if known.state == "done"), 0)
@@ -50,7 +50,7 @@ class RunTally:
 
     @property
     def state(self) -> Literal["done", "partly", "failed"]:
-        """What the run came to, now that it has ended."""
+        """The state of the run after its end."""
         if not self.failed:
             return "done"
         return "partly" if self.done or self.skipped else "failed"

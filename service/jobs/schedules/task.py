@@ -1,4 +1,4 @@
-"""What a schedule runs: a request without an address, checked when the schedule is made."""
+"""The task of a schedule: a request without a table, checked when the schedule is created."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -12,8 +12,8 @@ from service.model.call import Call
 from service.model.names import TableName
 
 _WHOSE = "the schedule names the tables"
-# What has no place in a task, and why.
-_NOT_HERE = {
+# Fields that do not belong in a task, and why.
+_REFUSED = {
     "tenant_id": _WHOSE,
     "namespace": _WHOSE,
     "table": _WHOSE,
@@ -22,35 +22,21 @@ _NOT_HERE = {
 }
 
 
-class Schedulable(Protocol):
-    """As much of an operation as matters here."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def schedulable(self) -> bool: ...
-
-
-class RequestResponse(Protocol):
-    @property
-    def body(self) -> bytes: ...
-
-
 class RequestRouter(Protocol):
-    """Where a schedule's requests go in: the router, which is above."""
+    """The part of the request router, which is in a package above, that schedules use."""
 
     @property
-    def operations(self) -> Sequence[Schedulable]: ...
+    def operations(self) -> Sequence[Any]: ...
 
     def parse(self, body: Any, *, trusted: bool = False) -> tuple[Any, Any]: ...
 
     def submit(self, body: Any, call: Call) -> "Future[Any]": ...
 
 
-def check_task(task: dict[str, Any], door: RequestRouter) -> dict[str, Any]:
-    """The task as it is to be kept, or a refusal that names the field in it."""
-    known = [operation.name for operation in door.operations if operation.schedulable]
-    for name, why in _NOT_HERE.items():
+def check_task(task: dict[str, Any], router: RequestRouter) -> dict[str, Any]:
+    """The task as it is stored; refusals name the field in it."""
+    known = [operation.name for operation in router.operations if operation.schedulable]
+    for name, why in _REFUSED.items():
         if name in task:
             raise UnknownField(f"task.{name} does not belong in a task: {why}; leave it out", field=f"task.{name}")
     operation = task.get("operation")
@@ -65,20 +51,20 @@ def check_task(task: dict[str, Any], door: RequestRouter) -> dict[str, Any]:
         )
     task = {**task, "operation": operation.upper()}
     try:
-        # Any name will do: the operation's own fields are what is looked at.
-        door.parse(request_of(task, TableName("any", "any", "any")), trusted=True)
+        # Any table name will do: only the operation's own fields are checked.
+        router.parse(request_of(task, TableName("any", "any", "any")), trusted=True)
     except FirnError as e:
         raise _inside_task(e) from e
     return task
 
 
 def request_of(task: dict[str, Any], table: TableName) -> dict[str, Any]:
-    """The request that a task is for one table."""
+    """The task as a request for one table."""
     return {**task, "tenant_id": table.tenant, "namespace": table.namespace, "table": table.table}
 
 
 def dumps(task: dict[str, Any]) -> str:
-    """A task as JSON, its numbers as they were sent."""
+    """A task as JSON, with its numbers as they were sent."""
     try:
         return orjson.dumps(task, default=lambda number: orjson.Fragment(format(number, "f"))).decode()
     except TypeError as e:
@@ -91,6 +77,6 @@ def loads(text: str) -> dict[str, Any]:
 
 def _inside_task(error: FirnError) -> FirnError:
     field = f"task.{error.field}" if error.field else "task"
-    said = error.message
-    said = f"task.{said}" if error.field and said.startswith(error.field) else f"task: {said}"
-    return type(error)(said, field=field, suggestion=error.suggestion, details=error.details)
+    message = error.message
+    message = f"task.{message}" if error.field and message.startswith(error.field) else f"task: {message}"
+    return type(error)(message, field=field, suggestion=error.suggestion, details=error.details)

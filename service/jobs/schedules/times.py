@@ -11,18 +11,17 @@ from cronsim import CronSim, CronSimError
 from service.errors import InvalidRequest
 from service.model.time_zones import check_zone
 
-# A run that begins later than this was missed: nobody was there when it was due.
+# A run that cannot start within this time was missed: no instance was there when it was due.
 LATE_S = 60
 _LONGEST_DELAY_S = 31 * 86_400
 _DELAY = re.compile(r"([0-9]{1,7})([smhd])")
-_STAR = re.compile(r"^\*")
 _SECONDS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _FORM = "minute, hour, day of the month, month and day of the week, such as 0 2 * * *"
 
 
 @dataclass(frozen=True)
 class ScheduleTiming:
-    """When something is to run: at the times of a cron expression by the clock of a place, and so much later."""
+    """When a schedule runs: at the times of a cron expression in an IANA time zone, plus a delay."""
 
     cron: str
     timezone: str = "UTC"
@@ -31,13 +30,13 @@ class ScheduleTiming:
 
 
 def check_timing(timing: ScheduleTiming, now: datetime) -> None:
-    """Refuse what names no time, or a place that is not known."""
+    """Refuse a cron expression without a time, or an unknown time zone."""
     check_zone(timing.timezone, "timezone")
     if len(timing.cron.split()) != 5:  # the library takes a sixth field for seconds
         raise InvalidRequest(f"cron {timing.cron[:80]!r} must have five fields: {_FORM}", field="cron")
     try:
         found = next_run(timing, now)
-    except (CronSimError, AssertionError, TypeError) as e:  # the latter two for parts that do not go together
+    except (CronSimError, AssertionError, TypeError) as e:  # the latter two for parts that contradict each other
         part = str(e).removeprefix("Bad ").replace("-", " ") or "one of its parts"
         raise InvalidRequest(
             f"cron {timing.cron[:80]!r} cannot be read ({part}); its fields are {_FORM}", field="cron"
@@ -58,7 +57,7 @@ def check_delay(text: str) -> int:
 
 
 def show_delay(seconds: int) -> str | None:
-    """A delay as a request would say it; None for none."""
+    """A delay in the form of a request; None for none."""
     if not seconds:
         return None
     unit = next(unit for unit, size in _SECONDS.items() if seconds % size == 0)
@@ -66,11 +65,10 @@ def show_delay(seconds: int) -> str | None:
 
 
 def next_run(timing: ScheduleTiming, after: datetime) -> datetime | None:
-    """The first time strictly after a moment; None where there is none within 50 years.
+    """The first time strictly after a moment; None if there is none within 50 years.
 
-    Where a clock is put forward, what is due in the hour that is left out runs once, right after it, unless it runs
-    every hour anyway; where it is put back, what is due at certain minutes of certain hours runs in the first of the
-    two hours, and what runs every so many minutes, or every hour, in both.
+    When clocks go forward, a run at a fixed time in the skipped hour is due once, right after it. When they go back, a
+    run at a fixed time is due in the first of the two hours, and one every hour or every few minutes in both.
     """
     delay = timedelta(seconds=timing.delay_s)
     latest, zone = (after - delay).astimezone(UTC), check_zone(timing.timezone, "timezone")
@@ -81,26 +79,26 @@ def next_run(timing: ScheduleTiming, after: datetime) -> datetime | None:
 def _first(cron: str, zone: ZoneInfo, latest: datetime) -> datetime | None:
     for tick in CronSim(cron, latest.astimezone(zone)):
         found = tick.astimezone(UTC)
-        if found > latest:  # in the second of two equal hours the library begins with the first again
+        if found > latest:  # in the second of two equal hours the library starts with the first again
             return found
     return None
 
 
 def _readings(cron: str) -> list[str]:
-    """The expression as the library is to read it: it goes by the beginning of the first two fields.
+    """The expressions for the library, which decides by the first character of the minute and hour fields.
 
-    Where either is a `*`, time is counted through: hours that come twice are both run in, an hour that is left out is
-    not there. Else a named time is run at once, in the first of two hours, or right after the one that is left out.
+    If either is `*`, time runs on: repeated hours both count, a skipped hour does not exist. Otherwise a run is at a
+    fixed time: in the first of two equal hours, or right after the skipped hour.
     """
     minute, hour, days = cron.split(maxsplit=2)
     if hour in ("*", "*/1"):
         return [cron]
-    named = f"{_STAR.sub('0-59', minute)} {_STAR.sub('0-23', hour)} {days}"
-    return [cron, named] if minute.startswith("*") else [named]
+    fixed = " ".join([re.sub(r"^\*", "0-59", minute), re.sub(r"^\*", "0-23", hour), days])
+    return [cron, fixed] if minute.startswith("*") else [fixed]
 
 
 def due(timing: ScheduleTiming, planned: datetime, now: datetime) -> Literal["not yet", "run", "missed"]:
-    """What to do about the time planned: wait for it, run once however many were missed, or leave it out."""
+    """What to do at a planned time: wait, run once however many runs were missed, or skip it."""
     if now < planned:
         return "not yet"
     late = now - planned > timedelta(seconds=LATE_S)

@@ -1,8 +1,8 @@
-"""Which tables are worth compacting, in numbers: from metadata, the query log and the notes of past compactions."""
+"""Which tables are worth compacting, from metadata, the query log and the jobs of past compactions."""
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from service.catalog.files.data_files import list_files
@@ -10,35 +10,26 @@ from service.catalog.files.small import MIB, find_small_files, small_bytes
 from service.catalog.tables import Catalog, Table
 from service.errors import CatalogUnavailable, FirnError, TableNotFound
 from service.ledger.jobs import JobRecord, JobRecords
-from service.maintenance.advise.costs import (
-    Forecast,
-    MergeSize,
-    PastCompaction,
-    QueryCosts,
-    RewriteCosts,
-    forecast,
-    merged,
-    opening_ms,
-    queries_now,
-    rewriting,
-)
+from service.maintenance.advise import costs
+from service.maintenance.advise.costs import Forecast, MergeSize, PastCompaction, QueryCosts, RewriteCosts
 from service.maintenance.advise.query_log import QueryLog
 from service.metrics.metrics import Metrics
 from service.model.names import TableName
 from service.model.properties import CompactionPolicy, compaction_policy, is_online, target_file_size_mb
 from service.settings import IcebergSettings, Mode
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 
 ENOUGH_SAMPLES = 5
-_PAST = 500  # compactions that estimates are learned from
-# Later queries say little of a compaction: there are new small files by then.
+# The number of compactions that estimates are learned from.
+_PAST = 500
+# Later queries say little about a compaction: there are new small files by then.
 _SOON_MS = 6 * 3_600_000
 
 
 @dataclass(frozen=True)
 class CompactionHistory:
-    """What is learned from all tables together, and when each was last compacted."""
+    """What was learned from all tables together, and when each was last compacted."""
 
     opening_ms: float
     rewriting: RewriteCosts
@@ -47,7 +38,7 @@ class CompactionHistory:
 
 @dataclass(frozen=True)
 class Advice:
-    """What is known of one table's small files, and whether to merge them."""
+    """What is known about one table's small files, and whether to merge them."""
 
     name: TableName
     table_uuid: str
@@ -62,7 +53,7 @@ class Advice:
     forecast: Forecast
     online: bool = True
     heavy: int = 0
-    """How many of those worth merging are of a good size, with much deleted in them."""
+    """How many of those worth merging have a good size, but many deleted rows."""
 
     @property
     def mode(self) -> Mode:
@@ -70,26 +61,19 @@ class Advice:
 
     @property
     def rank(self) -> tuple[float, int, str, str]:
-        """What sorts the most worthwhile first."""
+        """A sort key that puts the most worthwhile first."""
         return -self.forecast.worth, -self.small, self.name.namespace, self.name.table
 
 
+@dataclass(frozen=True)
 class Adviser:
-    """Reads and reckons; it changes nothing but metrics, and what notes say of predictions that came true or not."""
+    """Advises on compaction. It changes nothing but metrics, and the jobs' records of whether predictions held."""
 
-    def __init__(
-        self,
-        settings: IcebergSettings,
-        catalog: Catalog,
-        records: JobRecords,
-        queries: QueryLog,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self._settings = settings
-        self._catalog = catalog
-        self._records = records
-        self._queries = queries
-        self._metrics = metrics or Metrics()
+    settings: IcebergSettings
+    catalog: Catalog
+    records: JobRecords
+    queries: QueryLog
+    metrics: Metrics = field(default_factory=Metrics)
 
     def evidence(self) -> CompactionHistory:
         merges = list(self._merges())
@@ -97,31 +81,29 @@ class Adviser:
         for job, _ in merges:
             ended[job.table_uuid] = max(ended.get(job.table_uuid, 0), job.ended_ms or 0)
         return CompactionHistory(
-            opening_ms(self._queries.contrasts()),
-            rewriting(_done(stats, _object(job, "predicted")) for job, stats in merges),
+            costs.opening_ms(self.queries.contrasts()),
+            costs.rewriting(_done(stats, _object(job, "predicted")) for job, stats in merges),
             ended,
         )
 
     def of(
         self, table: Table, evidence: CompactionHistory, *, at_once: bool = False, merge: MergeSize | None = None
     ) -> Advice:
-        """What is known of a table as it is, were all its small files merged.
-
-        Or as many as one compaction merges at once, or as a `merge` says that was planned already.
-        """
-        policy = compaction_policy(table.properties, self._settings.compaction)
-        target_mb = target_file_size_mb(table.properties, self._settings)
+        """Advice on merging all small files of a table; with `at_once`, as many as one compaction merges; with `merge`,
+        those that were planned already."""
+        policy = compaction_policy(table.properties, self.settings.compaction)
+        target_mb = target_file_size_mb(table.properties, self.settings)
         files = list_files(table)
         found = find_small_files(files.data, small_bytes(policy, target_mb), policy.min_files_to_compact)
         online = is_online(table.properties)
         recommended = bool(found.worth_merging) and policy.active and online
-        self._metrics.looked_at(table.name, len(found.small), recommended=recommended)
+        self.metrics.looked_at(table.name, len(found.small), recommended=recommended)
         if merge is None:
             most = policy.max_files_per_compaction if at_once else None
-            merge = merged(len(files.data), found, target_mb * MIB, most)
-        # Whatever was measured before the last compaction is not how things are now.
+            merge = costs.merged(len(files.data), found, target_mb * MIB, most)
+        # What was measured before the last compaction no longer applies.
         since = evidence.compacted_ms.get(table.uuid, 0)
-        queries = queries_now(self._queries.samples(table.uuid, since), self._queries.per_hour(table.uuid))
+        queries = costs.queries_now(self.queries.samples(table.uuid, since), self.queries.per_hour(table.uuid))
         return Advice(
             name=table.name,
             table_uuid=table.uuid,
@@ -134,7 +116,7 @@ class Adviser:
             bytes=files.bytes,
             merge=merge,
             queries=queries,
-            forecast=forecast(queries, merge, evidence.opening_ms, evidence.rewriting, policy.auto_horizon_hours),
+            forecast=costs.forecast(queries, merge, evidence.opening_ms, evidence.rewriting, policy.auto_horizon_hours),
         )
 
     def ranked(self, tenant: str, namespace: str | None = None) -> list[Advice]:
@@ -144,56 +126,56 @@ class Adviser:
         return sorted((advice for advice in found if advice), key=lambda advice: advice.rank)
 
     def predict(self, table: Table, merge: MergeSize | None = None) -> dict[str, Any]:
-        """What a compaction that begins now is expected to do, as its note keeps it; as planned, where it is."""
+        """What a compaction is expected to do if it starts now, in the form that its job records."""
         return predicted(self.of(table, self.evidence(), at_once=True, merge=merge))
 
     def complete(self) -> int:
-        """Note how predictions compare with what queries took since; how many were noted."""
-        if self._queries.empty:
+        """Record how predictions compare with what queries took since then; returns the number of these compactions."""
+        if self.queries.empty:
             return 0
-        next_begun: dict[str, int] = {}
+        next_started: dict[str, int] = {}
         completed = 0
         for job, _ in self._merges():  # newest first
-            until = min(next_begun.get(job.table_uuid, 1 << 62), (job.ended_ms or 0) + _SOON_MS)
-            next_begun[job.table_uuid] = job.started_ms or 0
+            until = min(next_started.get(job.table_uuid, 1 << 62), (job.ended_ms or 0) + _SOON_MS)
+            next_started[job.table_uuid] = job.started_ms or 0
             expected = _object(job, "predicted")
             if not expected or "actual_query_ms" in expected:
                 continue
-            after = [s for s in self._queries.samples(job.table_uuid, job.ended_ms or 0) if s.at_ms < until]
+            after = [s for s in self.queries.samples(job.table_uuid, job.ended_ms or 0) if s.at_ms < until]
             alone = sum(sample.total_ms is not None for sample in after)
             if alone < ENOUGH_SAMPLES and len(after) < 4 * ENOUGH_SAMPLES:
                 continue
-            self._records.note(job.id, predicted={**expected, **_actual(expected, queries_now(after, 0))})
+            self.records.note(job.id, predicted={**expected, **_actual(expected, costs.queries_now(after, 0))})
             completed += 1
         return completed
 
     def _merges(self) -> Iterator[tuple[JobRecord, dict[str, Any]]]:
-        """The latest compactions that merged something, with what was counted, newest first."""
-        for job in self._records.log("COMPACT", _PAST):
+        """The latest compactions that merged files, with their figures, newest first."""
+        for job in self.records.log("COMPACT", _PAST):
             stats = _object(job, "stats")
             if job.state == "done" and _number(stats, "files_compacted") > 0:
                 yield job, stats
 
     def _names(self, tenant: str, namespace: str | None) -> Iterator[TableName]:
-        namespaces = [n for _, n in self._catalog.list_namespaces(tenant)] if namespace is None else [namespace]
+        namespaces = [n for _, n in self.catalog.list_namespaces(tenant)] if namespace is None else [namespace]
         for each in namespaces:
-            for table in self._catalog.list_tables(tenant, each):
+            for table in self.catalog.list_tables(tenant, each):
                 yield TableName(tenant, each, table)
 
     def _of(self, name: TableName, evidence: CompactionHistory) -> Advice | None:
         try:
-            return self.of(self._catalog.load(name), evidence)
-        except TableNotFound:  # dropped meanwhile
+            return self.of(self.catalog.load(name), evidence)
+        except TableNotFound:  # dropped in the meantime
             return None
         except CatalogUnavailable:
             raise
-        except FirnError as e:  # what is wrong with one table keeps nobody from hearing of the others
-            log.warning("the small files of %s could not be looked at: %s", name, e.message)
+        except FirnError as e:  # one unreadable table must not hide the others
+            log.warning("the small files of %s could not be read: %s", name, e.message)
             return None
 
 
 def predicted(advice: Advice) -> dict[str, Any]:
-    """An advice as a prediction."""
+    """The prediction in an advice, for the job's record."""
     queries, expected = advice.queries, advice.forecast
     before = queries.query_ms
     return {
@@ -214,41 +196,41 @@ def predicted(advice: Advice) -> dict[str, Any]:
 
 
 def why(advice: Advice) -> str:
-    """The advice in one sentence, with the numbers it rests on."""
+    """The advice in one sentence, with its numbers."""
     if not advice.online:
-        return "the table is offline, so that it is left alone; SET_ONLINE takes it back"
+        return "the table is offline, so that it is not compacted; SET_ONLINE takes it back"
     if not advice.small:
         return "there are no small files"
     merge, queries, expected, policy = advice.merge, advice.queries, advice.forecast, advice.policy
     small = f"{advice.small} of {merge.files} file(s) are small"
     if advice.heavy:
-        small += f" ({advice.heavy} by what is deleted in them)"
+        small += f" ({advice.heavy} because of their deleted rows)"
     if not advice.worth_merging:
         return f"{small}, but no partition has the {policy.min_files_to_compact} that make merging worth it"
-    said = f"{small}; merging {advice.worth_merging} of them would leave {merge.files_after} file(s) in all"
+    sentence = f"{small}; merging {advice.worth_merging} of them would leave {merge.files_after} file(s) in all"
     if merge.fewer:
-        said += f" and take about {expected.cost_ms / 1000:.1f} s"
+        sentence += f" and take about {expected.cost_ms / 1000:.1f} s"
     if queries.files_opened is None:
-        said += ", but no query of the table was measured since it was last compacted or the service was started"
+        sentence += ", but no query of the table was measured since its last compaction or the start of the service"
     elif merge.fewer:
-        said += (
+        sentence += (
             f": {queries.per_hour:.1f} queries an hour open {queries.files_opened:.1f} file(s) and plan for "
             f"{queries.planning_ms:.0f} ms each, and would save {expected.saving_ms:.1f} ms each, "
             f"{expected.saving_ms_per_hour / 1000:.1f} s an hour"
         )
     if advice.mode == "off":
-        said += "; compaction is off for this table"
-    return said
+        sentence += "; compaction is off for this table"
+    return sentence
 
 
 def _actual(expected: Mapping[str, Any], after: QueryCosts) -> dict[str, Any]:
     before = expected.get("query_ms_before")
-    known = isinstance(before, int | float) and after.query_ms is not None
+    saving = before - after.query_ms if isinstance(before, int | float) and after.query_ms is not None else None
     return {
         "actual_query_ms": _rounded(after.query_ms),
         "actual_planning_ms": _rounded(after.planning_ms),
         "actual_files_opened": _rounded(after.files_opened),
-        "actual_saving_ms": _rounded(before - after.query_ms) if known else None,  # type: ignore[operator]  # known
+        "actual_saving_ms": _rounded(saving),
         "actual_samples": after.samples,
     }
 
@@ -256,7 +238,7 @@ def _actual(expected: Mapping[str, Any], after: QueryCosts) -> dict[str, Any]:
 def _done(stats: Mapping[str, Any], expected: Mapping[str, Any]) -> PastCompaction:
     files = _number(stats, "files_compacted")
     size = _number(stats, "bytes_compacted") or _number(expected, "bytes_merged")
-    if not size:  # as much as so many files of this table have on average
+    if not size:  # the average size of so many files of this table
         size = _number(stats, "bytes_before") * min(1.0, files / max(_number(stats, "files_before"), 1))
     return PastCompaction(round(files), round(size), _number(stats, "compaction_time_ms"))
 

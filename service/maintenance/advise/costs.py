@@ -1,7 +1,5 @@
-"""What small files cost queries, and what merging them costs: estimates from what was measured. Pure.
-
-Until there is evidence, defaults stand in: measured on two cores with a local disk. Each estimate says what it needs.
-"""
+"""Estimates what small files cost queries, and what merging them costs. Pure. Without enough measurements it uses
+defaults, which were measured on two cores with a local disk."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,18 +9,18 @@ from statistics import mean, median
 from service.catalog.files.small import MIB, SmallFiles
 from service.maintenance.advise.query_log import QuerySample
 
-# What a query pays for each further file it opens, and for the planning of a table that has next to none.
+# What each further file costs a query, and what the planning of a table with hardly any files takes.
 OPENING_MS = 1.5
 PLANNING_MS = 2.0
 # No query takes less, however few files it opens.
 LEAST_MS = 20.0
-# What a compaction takes: so much whatever it merges, so much for each file and each MiB.
+# What a compaction takes: a fixed time, and a time for each file and each MiB.
 REWRITE_MS = (200.0, 1.0, 30.0)
-# So many pairs of queries must be there before they are believed more than the default.
+# The number of pairs of queries that outweigh the default.
 _ENOUGH_PAIRS = 20
-# The default counts as much as so many compactions would.
+# The number of compactions that the default counts for.
 _PRIOR = 3
-# A compaction that took so many times more or less than usual counts as if it had taken just that.
+# A compaction that deviates more than this factor from the usual counts as if it deviated by this factor.
 _ODD = 3.0
 _ROUNDS = 200
 # Two queries read about as much if the bytes differ by no more than this, or this share.
@@ -46,13 +44,13 @@ class MergeSize:
 
 @dataclass(frozen=True, slots=True)
 class QueryCosts:
-    """What a table's queries are like now; None where none was looked at closely since it was last compacted."""
+    """What a table's queries cost now; None if none was sampled since the last compaction."""
 
     per_hour: float = 0.0
     planning_ms: float | None = None
     files_opened: float | None = None
     query_ms: float | None = None
-    """Of those that read this table alone."""
+    """Of queries that read only this table."""
     samples: int = 0
 
 
@@ -72,7 +70,7 @@ class RewriteCosts:
 
 @dataclass(frozen=True, slots=True)
 class PastCompaction:
-    """A compaction of the past: what it merged, and how long it took."""
+    """What a past compaction merged, and how long it took."""
 
     files: int
     bytes: int
@@ -81,17 +79,17 @@ class PastCompaction:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a merge would save and cost. `worth` is what it saves over the horizon, in units of its cost."""
+    """What a merge would save and cost. `worth` is the saving over the horizon divided by the cost."""
 
     saving_ms: float
-    """By each query."""
+    """For each query."""
     saving_ms_per_hour: float
     cost_ms: float
     worth: float
 
 
 def merged(files: int, found: SmallFiles, target_bytes: int, most: int | None = None) -> MergeSize:
-    """What merging the files worth it comes to, of a table with so many files; at most `most` of them at once."""
+    """The effect of merging the files that are worth it, at most `most`, in a table with `files` files."""
     sizes: dict[tuple[object, ...], list[int]] = {}
     for file in found.worth_merging:
         sizes.setdefault(file.group, []).append(file.bytes)
@@ -109,7 +107,7 @@ def merged(files: int, found: SmallFiles, target_bytes: int, most: int | None = 
 
 
 def queries_now(samples: Sequence[QuerySample], per_hour: float) -> QueryCosts:
-    """What the latest samples say."""
+    """The costs that the latest samples show."""
     lately = samples[-_LATELY:]
     if not lately:
         return QueryCosts(per_hour)
@@ -126,26 +124,23 @@ def queries_now(samples: Sequence[QuerySample], per_hour: float) -> QueryCosts:
 def forecast(
     queries: QueryCosts, merge: MergeSize, opening_ms: float, rewriting: RewriteCosts, horizon_hours: float
 ) -> Forecast:
-    """What a merge is worth. The files a query opens shrink as the table's do, but where it opens any, one is left."""
+    """What a merge is worth. A query opens proportionally fewer files, but at least one if it opened any."""
     kept = merge.files_after / merge.files if merge.files else 1.0
     opened, planning = queries.files_opened or 0.0, queries.planning_ms or 0.0
     opened_after = max(opened * kept, min(opened, 1.0))
     planning_after = min(planning, PLANNING_MS) + max(0.0, planning - PLANNING_MS) * kept
     saving = max(0.0, planning - planning_after) + opening_ms * (opened - opened_after)
     if queries.query_ms is not None:
-        saving = min(saving, max(0.0, queries.query_ms - LEAST_MS))  # nothing saves more than there is
+        saving = min(saving, max(0.0, queries.query_ms - LEAST_MS))  # no more can be saved than there is
     cost = rewriting.cost_ms(merge)
     an_hour = saving * queries.per_hour
     return Forecast(saving, an_hour, cost, an_hour * horizon_hours / max(cost, 1.0) if cost else 0.0)
 
 
 def opening_ms(samples: Iterable[Sequence[QuerySample]]) -> float:
-    """What each further file costs a query: the median over pairs of queries of one table (Theil and Sen's slope).
-
-    Only pairs that read about as many bytes from another number of files: else it would be the bytes' price.
-    `samples` are those of each table.
-    """
-    slopes = [slope for of_one in samples for slope in _slopes(of_one)]
+    """What each further file costs a query: the median over pairs of queries of one table (the Theil–Sen estimator).
+    Only pairs that read about the same bytes from different numbers of files count. `samples` has a list per table."""
+    slopes = [slope for of_table in samples for slope in _slopes(of_table)]
     return max(0.0, median(slopes)) if len(slopes) >= _ENOUGH_PAIRS else OPENING_MS
 
 
@@ -157,10 +152,10 @@ def _slopes(samples: Sequence[QuerySample]) -> Iterable[float]:
 
 
 def rewriting(done: Iterable[PastCompaction]) -> RewriteCosts:
-    """What compactions take, from those of the past: least squares against the defaults, none below 0.
+    """What compactions take, learned from past ones: least squares, regularised by the defaults, none below 0.
 
-    How fast this machine is altogether is the median of what they took in units of what the defaults say; each part
-    of the price leans on that. One that had to wait for long counts as little more than a slow one.
+    The speed of this machine is the median of the times they took, relative to the defaults; each cost is pulled
+    towards it. A compaction that had to wait for long counts as little more than a slow one.
     """
     default = RewriteCosts(*REWRITE_MS)
     parts: list[tuple[float, float, float]] = []
@@ -171,20 +166,20 @@ def rewriting(done: Iterable[PastCompaction]) -> RewriteCosts:
             parts.append((1 / whole, each.files / whole, each.bytes / MIB / whole))
             ratios.append(each.took_ms / whole)
     speed = median([*ratios, *[1.0] * _PRIOR])
-    wanted = [min(max(ratio, speed / _ODD), speed * _ODD) for ratio in ratios]
-    for place, ms in enumerate(REWRITE_MS):
-        parts.append((1 / ms if place == 0 else 0, 1 / ms if place == 1 else 0, 1 / ms if place == 2 else 0))
-        wanted.append(speed)
-    return RewriteCosts(*_least_squares(parts, wanted))
+    targets = [min(max(ratio, speed / _ODD), speed * _ODD) for ratio in ratios]
+    fixed, file, mib = (1 / ms for ms in REWRITE_MS)
+    parts += [(fixed, 0, 0), (0, file, 0), (0, 0, mib)]
+    targets += [speed] * 3
+    return RewriteCosts(*_least_squares(parts, targets))
 
 
-def _least_squares(rows: Sequence[tuple[float, float, float]], wanted: Sequence[float]) -> tuple[float, ...]:
-    """The three factors, none below 0, by which the rows come closest to what is wanted of each."""
+def _least_squares(rows: Sequence[tuple[float, float, float]], targets: Sequence[float]) -> tuple[float, ...]:
+    """The three factors, none below 0, with which the rows come closest to their targets."""
     square = [[sum(row[i] * row[j] for row in rows) for j in range(3)] for i in range(3)]
-    aim = [sum(row[i] * want for row, want in zip(rows, wanted, strict=True)) for i in range(3)]
+    right = [sum(row[i] * target for row, target in zip(rows, targets, strict=True)) for i in range(3)]
     found = list(REWRITE_MS)
     for _ in range(_ROUNDS):
         for i in range(3):
             rest = sum(square[i][j] * found[j] for j in range(3) if j != i)
-            found[i] = max(0.0, (aim[i] - rest) / square[i][i])
+            found[i] = max(0.0, (right[i] - rest) / square[i][i])
     return tuple(found)

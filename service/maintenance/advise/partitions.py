@@ -1,4 +1,4 @@
-"""A table's partitions by what their files are like, those that need a compaction most first."""
+"""A table's partitions and their files, those that need a compaction most first."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from service.catalog.files.small import is_small, partition_group
 
 @dataclass(frozen=True)
 class PartitionFiles:
-    """What lies in one partition; `group` names it, as `DataFile.group` does."""
+    """The files of one partition; `group` identifies it, as `DataFile.group` does."""
 
     group: tuple[Any, ...]
     rows: int

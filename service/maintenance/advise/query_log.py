@@ -1,7 +1,5 @@
-"""What queries of each table pay for its files: all are counted, now and then one is looked at closely.
-
-In memory only: after a start it is learned anew, which takes a few queries.
-"""
+"""What a table's files cost its queries: all queries are counted, and some are sampled. It is in memory only, and
+learned again after a start, which takes a few queries."""
 
 import math
 import threading
@@ -17,13 +15,13 @@ from service.model.names import TableName
 EVERY_S = 1.0
 MOST_TABLES = 1000
 SAMPLES = 64
-# Kept beside the latest: so many for each of so many numbers of files opened, to learn what a file costs.
+# Also kept, to learn what a file costs: EACH samples for each of NUMBERS different numbers of opened files.
 EACH, NUMBERS = 4, 16
-# Of so many tables, those queried last: pairs of samples are many.
+# The number of tables to compare samples of, those queried last: there are many pairs of samples.
 CONTRASTED = 30
-# How fast a query is forgotten: after so long it counts a third of one that was just made.
+# How fast a query is forgotten: after this time it counts a third.
 MEMORY_S = 6 * 3600.0
-# The rate of a table that was first seen just now is worked out as if it had been watched for so long.
+# The shortest time over which a table's query rate is computed.
 WATCHED_S = 3600.0
 # The warm-up's tables live under a tenant that no request can name.
 _OWN = "_"
@@ -31,12 +29,12 @@ _OWN = "_"
 
 @dataclass(frozen=True, slots=True)
 class QuerySample:
-    """One query of a table, looked at closely."""
+    """A sampled query of one table."""
 
     at_ms: int
-    """When it began: what is compacted meanwhile does not concern it."""
+    """When it started: a compaction in the meantime does not concern it."""
     total_ms: float | None
-    """None where it is not the table's alone: of a join, and of a stream, whose reader sets the pace."""
+    """None if the time is not the table's alone: in a join, and in a stream, whose reader sets the pace."""
     planning_ms: int
     files: int
     bytes: int
@@ -44,8 +42,8 @@ class QuerySample:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """What is known of one table's queries."""
+class _TableQueries:
+    """What is known about one table's queries."""
 
     name: TableName
     first_s: float
@@ -66,86 +64,88 @@ class _Asked:
 
 
 class QueryLog:
-    """Bounded: so many tables, the least recently queried are forgotten first, and so many samples of each."""
+    """The queries of a bounded number of tables, with a bounded number of samples each; those last queried stay."""
 
     def __init__(self, clock: Callable[[], float] = time.time, most_tables: int = MOST_TABLES) -> None:
         self._clock = clock
         self._most = most_tables
         self._lock = threading.Lock()
-        self._tables: OrderedDict[str, _Asked] = OrderedDict()
+        self._tables: OrderedDict[str, _TableQueries] = OrderedDict()
 
     def due(self, tables: Iterable[Table]) -> bool:
-        """Whether the query of these tables that is about to run should be looked at closely."""
+        """Whether to sample the query of these tables that is about to run."""
         now = self._clock()
         with self._lock:
             found = [self._tables.get(table.uuid) for table in tables]
-            due = any(asked is None or not 0 <= now - asked.sampled_s < EVERY_S for asked in found)
-            if due:  # those that come meanwhile are not
-                for asked in found:
-                    if asked is not None:
-                        asked.sampled_s = now
+            due = any(queries is None or not 0 <= now - queries.sampled_s < EVERY_S for queries in found)
+            if due:  # queries in the meantime are not
+                for queries in found:
+                    if queries is not None:
+                        queries.sampled_s = now
             return due
 
     def answered(self, tables: Sequence[Table], total_ms: float | None, scans: Sequence[Scan] | None) -> None:
-        """Count a query of these tables; with its scans it is a sample, for which they must have been measured."""
+        """Count a query of these tables; with its measured scans it is also a sample."""
         now = self._clock()
         each = {table.uuid: table for table in tables}
         with self._lock:
             for uuid, table in each.items():
                 if table.name.tenant.startswith(_OWN):
                     continue
-                asked = self._count(uuid, table.name, now)
+                queries = self._count(uuid, table.name, now)
                 if scans is not None:
-                    asked.sampled_s = now
-                    asked.keep(_sample(table, scans, now, total_ms if len(each) == 1 else None))
+                    queries.sampled_s = now
+                    queries.keep(_sample(table, scans, now, total_ms if len(each) == 1 else None))
 
     def samples(self, table_uuid: str, since_ms: int = 0) -> list[QuerySample]:
         """Oldest first."""
         with self._lock:
-            asked = self._tables.get(table_uuid)
-            return [sample for sample in asked.samples if sample.at_ms >= since_ms] if asked else []
+            queries = self._tables.get(table_uuid)
+            return [sample for sample in queries.samples if sample.at_ms >= since_ms] if queries else []
 
     def contrasts(self) -> list[list[QuerySample]]:
-        """Of each of the tables queried last, samples that opened as many different numbers of files as possible."""
+        """For each of the tables queried last, samples with as many different numbers of opened files as possible."""
         with self._lock:
-            told = [asked.by_files.values() for asked in reversed(self._tables.values()) if len(asked.by_files) > 1]
-            return [[sample for kept in numbers for sample in kept] for numbers in told[:CONTRASTED]]
+            by_files = [
+                queries.by_files.values() for queries in reversed(self._tables.values()) if len(queries.by_files) > 1
+            ]
+            return [[sample for kept in numbers for sample in kept] for numbers in by_files[:CONTRASTED]]
 
     @property
     def empty(self) -> bool:
         return not self._tables
 
     def per_hour(self, table_uuid: str) -> float:
-        """How many queries an hour there are lately, by all that were counted; recent ones count more."""
+        """The recent rate of queries; the latest count most."""
         now = self._clock()
         with self._lock:
-            asked = self._tables.get(table_uuid)
-            if asked is None:
+            queries = self._tables.get(table_uuid)
+            if queries is None:
                 return 0.0
-            watched = max(now - asked.first_s, WATCHED_S)
-            seen = MEMORY_S * -math.expm1(-watched / MEMORY_S)
-            return asked.weight * _faded(now - asked.last_s) * 3600 / seen
+            watched = max(now - queries.first_s, WATCHED_S)
+            effective_s = MEMORY_S * -math.expm1(-watched / MEMORY_S)
+            return queries.weight * _faded(now - queries.last_s) * 3600 / effective_s
 
-    def asked_since(self, moment_s: float) -> dict[TableName, str]:
-        """The tables that were queried at or after a time, by name, with their UUIDs."""
+    def queried_since(self, moment_s: float) -> dict[TableName, str]:
+        """The UUIDs of tables that were queried at or after a time, by name."""
         with self._lock:
-            return {asked.name: uuid for uuid, asked in self._tables.items() if asked.last_s >= moment_s}
+            return {queries.name: uuid for uuid, queries in self._tables.items() if queries.last_s >= moment_s}
 
-    def _count(self, uuid: str, name: TableName, now: float) -> _Asked:
-        asked = self._tables.get(uuid)
-        if asked is None:
-            asked = self._tables[uuid] = _Asked(name, now, now)
+    def _count(self, uuid: str, name: TableName, now: float) -> _TableQueries:
+        queries = self._tables.get(uuid)
+        if queries is None:
+            queries = self._tables[uuid] = _TableQueries(name, now, now)
             if len(self._tables) > self._most:
                 self._tables.popitem(last=False)
         else:
             self._tables.move_to_end(uuid)
-        asked.weight = asked.weight * _faded(now - asked.last_s) + 1
-        asked.last_s = max(now, asked.last_s)
-        return asked
+        queries.weight = queries.weight * _faded(now - queries.last_s) + 1
+        queries.last_s = max(now, queries.last_s)
+        return queries
 
 
 def _sample(table: Table, scans: Sequence[Scan], now: float, total_ms: float | None) -> QuerySample:
-    # A query that statistics answer scans nothing, and opens no file.
+    # A query that is answered from statistics opens no file.
     shown = table.spark_name.replace("`", "")
     own = [scan for scan in scans if scan.table == shown]
     return QuerySample(
@@ -159,5 +159,5 @@ def _sample(table: Table, scans: Sequence[Scan], now: float, total_ms: float | N
 
 
 def _faded(seconds: float) -> float:
-    """What is left of a query's weight; a clock that was set back takes nothing away."""
+    """The weight of a query after some time; a clock that was set back does not reduce it."""
     return math.exp(-max(seconds, 0.0) / MEMORY_S)

@@ -1,11 +1,10 @@
-"""COMPACT from request to report: noted, one at a time for each table, its old snapshots let go after it."""
+"""COMPACT from request to report: recorded as a job, one at a time per table, followed by the expiry of snapshots."""
 
 import logging
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from service.catalog.files.data_files import list_files, matching_files
@@ -15,7 +14,7 @@ from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
 from service.commits.locks import TableLocks
 from service.commits.small_files import SmallFileChecks
-from service.engine.iceberg.compaction import RewriteOptions, rewrite_manifests
+from service.engine.iceberg.compaction import FileGroup, PlannedGroups, RewriteOptions, rewrite_manifests
 from service.engine.session import tags
 from service.engine.session.engine import Engine
 from service.errors import Cancelled, FirnError, TableNotFound
@@ -23,19 +22,12 @@ from service.jobs.job import Job
 from service.jobs.jobs import DAY_MS, Jobs, Kind
 from service.ledger.jobs import JobRecord
 from service.maintenance.advise.costs import MergeSize
-from service.maintenance.compact.merge import (
-    ChosenGroups,
-    MergeOptions,
-    MergeProgress,
-    Merger,
-    folder_of,
-)
+from service.maintenance.compact.merge import MergeOptions, MergeProgress, Merger, folder_of, merge_tag
 from service.maintenance.compact.report import (
     CompactionOptions,
     CompactionOutcome,
     CompactionProgress,
     CompactionStats,
-    CompactionTally,
     PlannedGroup,
 )
 from service.maintenance.expire.expirer import Expirer
@@ -48,340 +40,280 @@ from service.model.failures import internal_error
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.properties import CompactionPolicy, target_file_size_mb
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 COMPACT = "COMPACT"
-_LOGGED_DAYS = 90
+_KEPT_DAYS = 90
 
 
 @dataclass
 class _Work:
-    """A compaction under way, and what became of it so far."""
+    """A compaction in progress."""
 
-    order: MergeOptions
-    made: MergeProgress
-    started: float
+    policy: CompactionPolicy
+    options: CompactionOptions
+    merge: MergeOptions
+    merged: MergeProgress
+    call: Call
+    started: float = field(default_factory=time.monotonic)
     job: Job | None = None
     """None for a dry run."""
     reason: str | None = None
     small_files: int | None = None
-    """How many there are after it, where that was counted: before old snapshots go."""
-    manifests: int = 0
-    expired: ExpiryResult = NOTHING_EXPIRED
+    """How many small files are left; counted before old snapshots expire."""
     plan: tuple[PlannedGroup, ...] | None = None
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    manifests: int = 0
+    newest_id: int | None = None
+    """The snapshot with the rewritten manifests."""
+    expired: ExpiryResult = NOTHING_EXPIRED
     warnings: list[str] = field(default_factory=list)
 
+    @property
+    def enabled(self) -> bool:
+        return self.policy.active or self.options.force
 
-# What a compaction that is planned is expected to do.
+
+# Predicts the effects of a compaction that is planned.
 Predict = Callable[[Table, MergeSize], Mapping[str, Any]]
 
 
+@dataclass(eq=False)
 class Compactions:
-    """Compacts tables; plans and counts from metadata, and leaves the merging to Spark."""
+    """Compacts tables: plans and counts from metadata, and has Spark merge the files."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: Catalog,
-        commits: Commits,
-        upkeep: SmallFileChecks,
-        holds: SnapshotHolds,
-        expirer: Expirer,
-        jobs: Jobs,
-        metrics: Metrics | None = None,
-        predict: Predict = lambda table, merge: {},
-    ) -> None:
-        self.engine = engine
-        self.catalog = catalog
-        self.commits = commits
-        self.upkeep = upkeep
-        self.holds = holds
-        self.expirer = expirer
-        self.jobs = jobs
-        jobs.register(COMPACT, Kind("a compaction", self._clean_up, _LOGGED_DAYS * DAY_MS))
-        self.metrics = metrics or Metrics()
-        self.merger = Merger(engine, commits)
-        self._predict = predict
-        self._line = TableLocks()
+    engine: Engine
+    catalog: Catalog
+    commits: Commits
+    small_files: SmallFileChecks
+    holds: SnapshotHolds
+    expirer: Expirer
+    jobs: Jobs
+    metrics: Metrics = field(default_factory=Metrics)
+    predict: Predict = lambda table, merge: {}
+    _locks: TableLocks = field(default_factory=TableLocks)
 
-    def compact(self, table: Table, wish: CompactionOptions, call: Call) -> CompactionOutcome:
-        """Merge the small files of a table where it is worth it, then let old snapshots go."""
-        started, progress = time.monotonic(), call.progress(CompactionProgress)
+    def __post_init__(self) -> None:
+        self.jobs.register(COMPACT, Kind("a compaction", self._clean_up, _KEPT_DAYS * DAY_MS))
+        self.merger = Merger(self.engine, self.commits)
+
+    def compact(self, table: Table, options: CompactionOptions, call: Call) -> CompactionOutcome:
+        """Merge the small files of a table if it is worth it, then expire old snapshots."""
+        progress = call.progress(CompactionProgress)
         progress.phase = "planning"
-        policy = self.upkeep.policy(table)
-        order = self._order(table, policy, wish, call)
-        work = _Work(order, _nothing(table), started)
-        if wish.dry_run:
-            return self._outcome(self._planned(work, policy, wish))
-        with self._line.hold(table.uuid, call.check):
+        policy = self.small_files.policy(table)
+        work = _Work(policy, options, self._merge_options(table, policy, options), MergeProgress.of(table), call)
+        if options.dry_run:
+            self._plan(work)
+            return self._outcome(work)
+        with self._locks.hold(table.uuid, call.check):
             call.start_gate()
-            wished = {key: value for key, value in asdict(wish).items() if value is not None}
-            with self.jobs.begin(COMPACT, table, progress, call, request=wished) as work.job:
-                work.order = replace(order, tag=_tag(work.job.id), commit_gate=work.job.commit_gate)
+            request = {key: value for key, value in asdict(options).items() if value is not None}
+            with self.jobs.begin(COMPACT, table, progress, call, request=request) as job:
+                work.job = job
                 try:
-                    self._compact(table, policy, wish, work)
+                    self._compact(work, job)
                     outcome = self._outcome(work)
                 except BaseException as e:
-                    self._given_up(work.job, table, work, e)
+                    self._record_failure(work, job, e)
                     raise
-                work.job.details |= {"stats": asdict(outcome.stats), "error": "; ".join(outcome.warnings) or None}
-        _tell(table, outcome)
+                job.details |= {"stats": asdict(outcome.stats), "error": "; ".join(outcome.warnings) or None}
+        if outcome.compacted:
+            log.info("compacted %s: %s; predicted: %s", table.name, outcome.stats, dict(work.predicted))
         self.metrics.compacted(table.name, DONE if outcome.compacted else NOTHING, **_figures(outcome.stats))
         progress.phase = "done"
         return outcome
 
     def _clean_up(self, left: JobRecord) -> dict[str, Any]:
-        """Remove what a compaction wrote and did not commit; what it did commit, as far as snapshots tell."""
-        told: dict[str, Any] = {"error": "the service ended while it ran; what it had committed stays"}
+        """Delete what an interrupted compaction wrote and did not commit; count what it committed, from snapshots."""
+        details: dict[str, Any] = {"error": "the service ended while it ran; what it had committed stays"}
         try:
             table = self.commits.find(left.table, left.table_uuid)
         except TableNotFound:
-            return told
-        folder = folder_of(table, _tag(left.id))
-        gone, committed = clear_up(self.engine, self.catalog, table, folder, fence=self.jobs.records.shared)
-        if gone:
-            log.info("%d files of a compaction of %s that did not end were removed", gone, table.name)
-        if committed.last is not None:
-            small = self.upkeep.small_bytes(table)
-            stats = CompactionStats.of(
-                committed.tally,
-                NOTHING_EXPIRED,
-                manifests_rewritten=0,
-                spark_jobs=0,
+            return details
+        folder = folder_of(table, merge_tag(left.id))
+        tally, last = clear_up(self.engine, self.catalog, table, folder, fence=self.jobs.records.shared)
+        if last is not None:
+            small = self.small_files.small_bytes(table)
+            stats = tally.stats(
                 small_files_remaining=sum(is_small(file, small) for file in list_files(table).data),
-                compaction_time_ms=max(committed.last.timestamp_ms - (left.started_ms or 0), 0),
+                compaction_time_ms=max(last.timestamp_ms - (left.started_ms or 0), 0),
             )
-            told["stats"] = asdict(stats)
-        return told
+            details["stats"] = asdict(stats)
+        return details
 
-    def _planned(self, work: _Work, policy: CompactionPolicy, wish: CompactionOptions) -> _Work:
-        """What would be done now."""
-        table = self.catalog.load(work.made.table.name)
-        work.made, order = _nothing(table), work.order
+    def _plan(self, work: _Work) -> None:
+        """What a compaction would do now."""
+        table = self.catalog.load(work.merged.table.name)
+        work.merged = MergeProgress.of(table)
         with self.holds.building_on(table.uuid, table.current_snapshot_id):
-            chosen = self.merger.choose(table, order) if policy.active or wish.force else ChosenGroups(None, ())
+            planned = self._choose(work)
             work.plan = tuple(
-                PlannedGroup(_shown(g.partition), g.files, g.bytes, g.expected_files) for g in chosen.groups
+                PlannedGroup(_shown(group.partition), group.files, group.bytes, group.expected_files)
+                for group in (planned.groups if planned else ())
             )
-            work.reason = "this was a dry run" if work.plan else self._why_not(table, policy, wish, order, work.made)
-            work.small_files = self._small_files(work)
-        return work
+            work.reason = "this was a dry run" if work.plan else self._why_not(work)
+            work.small_files = self._count_small_files(work)
 
-    def _compact(self, table: Table, policy: CompactionPolicy, wish: CompactionOptions, work: _Work) -> None:
-        table = self.catalog.load(table.name)  # it may have waited for another compaction
-        order = work.order
+    def _compact(self, work: _Work, job: Job) -> None:
+        table = self.catalog.load(work.merged.table.name)  # it may have waited for another compaction
+        work.merged = MergeProgress.of(table)
         with self.holds.building_on(table.uuid, table.current_snapshot_id):
-            self._merge(table, policy, wish, work)
-            if work.made.snapshot is None:
-                work.reason = self._why_not(table, policy, wish, order, work.made)
-            work.small_files = self._small_files(work)
-            self._tell_what_is_left(work)
-        if wish.rewrite_manifests:
-            with self._after_the_merge(work, "the lists of its files were not rewritten"):
-                work.manifests = self._rewrite_manifests(work.made, order)
-        order.progress.phase = "expiring"
-        hours = wish.snapshot_retention_hours
-        hours = policy.snapshot_retention_hours if hours is None else hours
-        if wish.expire_snapshots:
-            with self._after_the_merge(work, "its old snapshots stayed"):
-                work.expired = self.expirer.by_age(work.made.table, hours, order.call.commit_gate)
+            earlier = self.commits.earlier_result(table, work.call)
+            if earlier is not None:  # an earlier attempt with the same key has merged the files
+                work.merged.committed(earlier)
+            else:
+                planned = self._choose(work)
+                job.check()
+                if planned is not None:
+                    work.predicted = self._prediction(table, planned.groups, job)
+                    self.merger.run(work.merged, planned, work.merge, job)
+            if work.merged.snapshot is None:
+                work.reason = self._why_not(work)
+            work.small_files = self._count_small_files(work)
+            self._report_small_files(work)
+        if work.options.rewrite_manifests:
+            with self._after_the_merge(work, "its manifests were not rewritten"):
+                self._rewrite_manifests(work, job)
+        job.progress.phase = "expiring"
+        if work.options.expire_snapshots:
+            hours = work.options.snapshot_retention_hours
+            hours = work.policy.snapshot_retention_hours if hours is None else hours
+            with self._after_the_merge(work, "its old snapshots were kept"):
+                work.expired = self.expirer.by_age(work.merged.table, hours, work.call.commit_gate)
 
     @contextmanager
     def _after_the_merge(self, work: _Work, undone: str) -> Iterator[None]:
-        """What fails once files were merged makes no failure of that: it is told, and the next compaction does it."""
+        """Once files were merged, a later failure is only a warning: the next compaction does what is missing."""
         try:
             yield
         except Cancelled:
             raise
         except FirnError as e:
-            if work.made.snapshot is None:
+            if work.merged.snapshot is None:
                 raise
-            log.warning("%s was compacted, but %s: %s", work.made.table.name, undone, e.message)
+            log.warning("%s was compacted, but %s: %s", work.merged.table.name, undone, e.message)
             work.warnings.append(f"{undone}: {e.code}: {e.message}")
 
-    def _merge(self, table: Table, policy: CompactionPolicy, wish: CompactionOptions, work: _Work) -> None:
-        # What an earlier attempt with the same key merged is answered, not looked for again.
-        happened = self.commits.earlier_batch(work.order.call)
-        if happened is not None and happened.snapshot_id:
-            work.made = self._made_before(table, happened.snapshot_id)
-            return
-        work.made = _nothing(table)
-        if not policy.active and not wish.force:
-            return
-        chosen = self.merger.choose(table, work.order)
-        if chosen.groups:
-            work.made.expected = self._expect(table, chosen, work)
-        self.merger.run(work.made, chosen, work.order)
-
-    def _given_up(self, job: Job, table: Table, work: _Work, failure: BaseException) -> None:
-        """Note a compaction that failed or was cancelled, with what it had committed by then: that stays."""
-        cancelled = isinstance(failure, Cancelled)
-        stats = None
+    def _record_failure(self, work: _Work, job: Job, failure: BaseException) -> None:
+        """Record a compaction that failed or was cancelled, with what it had committed before: that stays."""
+        name, stats = work.merged.table.name, None
         try:
             stats = self._outcome(work).stats
-            self._tell_what_is_left(work)
+            self._report_small_files(work)
         except Exception:
-            log.warning("what the compaction of %s had done by then could not be counted", table.name, exc_info=True)
-        told = (
-            failure
-            if isinstance(failure, FirnError)
-            else internal_error(log, f"the compaction of {table.name}", failure)
-        )
-        job.details |= {"stats": stats and asdict(stats), "error": told.message}
-        self.metrics.compacted(table.name, CANCELLED if cancelled else FAILED, **_figures(stats))
+            log.warning("what the compaction of %s had committed could not be counted", name, exc_info=True)
+        what = f"the compaction of {name}"
+        error = failure if isinstance(failure, FirnError) else internal_error(log, what, failure)
+        job.details |= {"stats": stats and asdict(stats), "error": error.message}
+        self.metrics.compacted(name, CANCELLED if isinstance(failure, Cancelled) else FAILED, **_figures(stats))
 
-    def _tell_what_is_left(self, work: _Work) -> None:
-        made = work.made
-        if made.snapshot is not None:
-            self.upkeep.tell(made.table, made.snapshot.snapshot_id)
+    def _report_small_files(self, work: _Work) -> None:
+        if work.merged.snapshot is not None:
+            self.small_files.tell(work.merged.table, work.merged.snapshot.snapshot_id)
 
-    def _expect(self, table: Table, chosen: ChosenGroups, work: _Work) -> Mapping[str, Any]:
-        """Note what is expected of it; what cannot be foretold keeps nothing from being done."""
-        merged, fewer = sum(g.files for g in chosen.groups), sum(g.expected_files for g in chosen.groups)
+    def _choose(self, work: _Work) -> PlannedGroups | None:
+        return self.merger.choose(work.merged.table, work.merge, work.call) if work.enabled else None
+
+    def _prediction(self, table: Table, groups: Sequence[FileGroup], job: Job) -> Mapping[str, Any]:
+        """Record what the compaction is expected to do. A prediction that fails does not stop it."""
+        merged, fewer = sum(g.files for g in groups), sum(g.expected_files for g in groups)
         before = len(list_files(table).data)
-        merge = MergeSize(before, before - merged + fewer, merged, sum(g.bytes for g in chosen.groups))
+        merge = MergeSize(before, before - merged + fewer, merged, sum(g.bytes for g in groups))
         try:
-            expected = self._predict(table, merge)
-            assert work.job is not None  # this is no dry run
-            work.job.note(predicted=expected)
+            predicted = self.predict(table, merge)
+            job.note(predicted=predicted)
         except Exception:
-            log.warning("what the compaction of %s would take could not be foretold", table.name, exc_info=True)
+            log.warning("the effects of compacting %s could not be predicted", table.name, exc_info=True)
             return {}
-        return expected
+        return predicted
 
-    def _order(self, table: Table, policy: CompactionPolicy, wish: CompactionOptions, call: Call) -> MergeOptions:
-        target_mb = wish.target_file_size_mb or target_file_size_mb(table.properties, self.upkeep.settings)
-        small = wish.max_file_size_mb * MIB if wish.max_file_size_mb else small_bytes(policy, target_mb)
+    def _merge_options(self, table: Table, policy: CompactionPolicy, options: CompactionOptions) -> MergeOptions:
+        target_mb = options.target_file_size_mb or target_file_size_mb(table.properties, self.small_files.settings)
         how = RewriteOptions(
-            small_bytes=small,
+            small_bytes=options.max_file_size_mb * MIB if options.max_file_size_mb else small_bytes(policy, target_mb),
             target_bytes=target_mb * MIB,
             group_bytes=policy.group_mb * MIB,
-            filter_json=wish.filter_json,
-            compression=wish.compression,
-            strategy=wish.strategy or policy.strategy,
-            sort_by=policy.sort_by if wish.sort_by is None else wish.sort_by,
+            filter_json=options.filter_json,
+            compression=options.compression,
+            strategy=options.strategy or policy.strategy,
+            sort_by=policy.sort_by if options.sort_by is None else options.sort_by,
         )
         return MergeOptions(
             how,
-            min_files=wish.min_files or (2 if wish.force else policy.min_files_to_compact),
-            max_files=wish.max_files or policy.max_files_per_compaction,
+            min_files=options.min_files or (2 if options.force else policy.min_files_to_compact),
+            max_files=options.max_files or policy.max_files_per_compaction,
             at_once=policy.groups_at_once,
-            call=call,
-            tag=_tag(uuid.uuid4().hex),
         )
 
-    def _made_before(self, table: Table, snapshot_id: int) -> MergeProgress:
-        current = self.catalog.load(table.name)
-        snapshot = current.snapshot(snapshot_id)
-        before, after = list_files(current, snapshot.parent_id), list_files(current, snapshot_id)
-        made = MergeProgress(current, CompactionTally(len(before.data), before.bytes), snapshot)
-        made.tally.committed(before, after, snapshot)
-        return made
-
-    def _why_not(
-        self, table: Table, policy: CompactionPolicy, wish: CompactionOptions, order: MergeOptions, made: MergeProgress
-    ) -> str:
-        if made.tally.conflicts:
-            return "the files to merge were changed by other writers meanwhile; try again"
-        found = find_small_files(matching_files(table, wish.filter_json), order.how.small_bytes, order.min_files)
-        if found.worth_merging and not (policy.active or wish.force):
+    def _why_not(self, work: _Work) -> str:
+        if work.merged.tally.conflicts:
+            return "the files to merge were changed by other writers in the meantime; try again"
+        files, min_files = matching_files(work.merged.table, work.options.filter_json), work.merge.min_files
+        found = find_small_files(files, work.merge.how.small_bytes, min_files)
+        if found.worth_merging and not work.enabled:
             return "compaction is disabled for this table; force: true compacts it all the same"
         if not found.small:
             return "there are no small files"
         if found.worth_merging:
             return f"{len(found.small)} small files would not become fewer"
-        hint = "" if wish.force else "; force: true merges from 2"
+        hint = "" if work.options.force else "; force: true merges from 2"
         return (
-            f"{len(found.small)} small file(s), but no partition has the {order.min_files} that make merging worth it"
-            f"{hint}"
+            f"{len(found.small)} small file(s), but no partition has the {min_files} that make merging worth it{hint}"
         )
 
-    def _rewrite_manifests(self, made: MergeProgress, order: MergeOptions) -> int:
-        order.progress.phase = "rewriting manifests"
-        rewritten = 0
+    def _rewrite_manifests(self, work: _Work, job: Job) -> None:
+        job.progress.phase = "rewriting manifests"
 
         def change(current: Table, batch: str) -> None:
-            nonlocal rewritten
-            order.gate(self.commits, batch)()
-            rewritten = self.engine.run(rewrite_manifests, current.spark_name, batch, order.tag)
+            job.gate_for(self.commits, batch)()
+            work.manifests = self.engine.run(rewrite_manifests, current.spark_name, batch, merge_tag(job.id))
 
-        effect = self.commits.commit(made.table, "COMPACT", order.call.without_key(), change)
-        made.table, made.newest = effect.after, effect.snapshot_id
-        return rewritten
+        result = self.commits.commit(work.merged.table, COMPACT, work.call.without_key(), change)
+        work.merged.table, work.newest_id = result.after, result.snapshot_id
 
     def _outcome(self, work: _Work) -> CompactionOutcome:
-        made = work.made
-        stats = CompactionStats.of(
-            made.tally,
+        table, snapshot = work.merged.table, work.merged.snapshot
+        stats = work.merged.tally.stats(
             work.expired,
             manifests_rewritten=work.manifests,
-            spark_jobs=self._spark_jobs(work.order),
-            small_files_remaining=self._small_files(work),
+            spark_jobs=self._count_spark_jobs(work),
+            small_files_remaining=self._count_small_files(work),
             compaction_time_ms=round((time.monotonic() - work.started) * 1000),
         )
-        merged = made.snapshot.snapshot_id if made.snapshot else made.table.current_snapshot_id
         return CompactionOutcome(
-            made.snapshot is not None,
+            snapshot is not None,
             work.reason,
             stats,
-            made.newest or merged,
+            work.newest_id or (snapshot.snapshot_id if snapshot else table.current_snapshot_id),
             work.plan,
             work.expired.kept,
-            made.expected,
             tuple(work.warnings),
         )
 
-    def _small_files(self, work: _Work) -> int:
+    def _count_small_files(self, work: _Work) -> int:
         if work.small_files is not None:
             return work.small_files
-        made = work.made
-        at = made.snapshot.snapshot_id if made.snapshot else None
-        return sum(is_small(file, work.order.how.small_bytes) for file in list_files(made.table, at).data)
+        table, snapshot = work.merged.table, work.merged.snapshot
+        files = list_files(table, snapshot.snapshot_id if snapshot else None).data
+        return sum(is_small(file, work.merge.how.small_bytes) for file in files)
 
-    def _spark_jobs(self, order: MergeOptions) -> int:
+    def _count_spark_jobs(self, work: _Work) -> int:
         try:
-            return self.engine.run(tags.jobs_of, order.tag)
-        except Exception as e:  # the work is done; only how it was done is not known
+            return 0 if work.job is None else self.engine.run(tags.jobs_of, merge_tag(work.job.id))
+        except Exception as e:  # the compaction itself is done
             log.warning("the Spark jobs of a compaction could not be counted: %s", e)
             return 0
 
 
 def _figures(stats: CompactionStats | None) -> dict[str, Any]:
-    """What metrics are told of a compaction."""
+    """The figures of a compaction for metrics."""
     if stats is None:
         return {}
     names = ("files_before", "files_after", "files_compacted", "bytes_before", "bytes_after", "conflicts")
-    told = {name: getattr(stats, name) for name in (*names, "groups_failed")}
-    return {**told, "seconds": stats.compaction_time_ms / 1000}
-
-
-def _tell(table: Table, outcome: CompactionOutcome) -> None:
-    """What was foretold, and what came of it."""
-    stats, expected = outcome.stats, outcome.expected
-    if not outcome.compacted:
-        return
-    foretold = ""
-    if expected:
-        foretold = f"; foretold were {expected.get('files_after')} files after {expected.get('time_ms')} ms"
-    log.info(
-        "compacted %s: %d files became %d, of %d in all, in %d ms%s",
-        table.name,
-        stats.files_compacted,
-        stats.files_added,
-        stats.files_after,
-        stats.compaction_time_ms,
-        foretold,
-    )
-
-
-def _tag(job_id: str) -> str:
-    return f"compact-{job_id}"
-
-
-def _nothing(table: Table) -> MergeProgress:
-    files = list_files(table)
-    return MergeProgress(table, CompactionTally(len(files.data), files.bytes))
+    figures = {name: getattr(stats, name) for name in (*names, "groups_failed")}
+    return {**figures, "seconds": stats.compaction_time_ms / 1000}
 
 
 def _shown(partition: str) -> str:
-    """A partition as answers name it: by columns that requests may name."""
+    """A partition as responses name it, without reserved columns."""
     return "/".join(part for part in partition.split("/") if not part.startswith(RESERVED_COLUMN_PREFIX))

@@ -1,17 +1,16 @@
-"""What upkeep is asked for and what it reports."""
+"""The options and the results of a compaction."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from service.catalog.files.data_files import TableFiles
 from service.catalog.tables import Snapshot
-from service.maintenance.expire.retention import ExpiryResult, KeptSnapshot
+from service.maintenance.expire.retention import NOTHING_EXPIRED, ExpiryResult, KeptSnapshot
+from service.maintenance.rewriter import RewriteProgress
 
 
 @dataclass(frozen=True)
 class CompactionOptions:
-    """What a COMPACT asks for; None means the table's own policy."""
+    """The options of a COMPACT; None stands for the table's policy."""
 
     force: bool = False
     target_file_size_mb: int | None = None
@@ -29,54 +28,18 @@ class CompactionOptions:
 
 
 @dataclass
-class CompactionProgress:
-    """How far a compaction is. Whoever does it writes here; anybody may read."""
-
-    phase: str = "queued"
-    files_done: int = 0
-    files_total: int = 0
-    bytes_done: int = 0
-    bytes_total: int = 0
+class CompactionProgress(RewriteProgress):
+    """The progress of a compaction."""
 
 
 @dataclass(frozen=True)
 class PlannedGroup:
-    """Files that would be merged at one go."""
+    """Files that would be merged together."""
 
     partition: str
     files: int
     bytes: int
     expected_files: int
-
-
-@dataclass
-class CompactionTally:
-    """What the commits of one compaction came to: each counted from the table just before and just after it."""
-
-    files_before: int
-    bytes_before: int
-    files_after: int = field(init=False)
-    bytes_after: int = field(init=False)
-    files_compacted: int = 0
-    delete_files_removed: int = 0
-    files_added: int = 0
-    partitions: set[str] = field(default_factory=set)
-    groups_failed: int = 0
-    conflicts: int = 0
-
-    def __post_init__(self) -> None:
-        self.files_after, self.bytes_after = self.files_before, self.bytes_before
-
-    def committed(self, before: TableFiles, after: TableFiles, snapshot: Snapshot) -> None:
-        """Count a commit. What others committed before the first, or between two, is not this compaction's doing."""
-        if not self.files_added:
-            self.files_before = self.files_after = len(before.data)
-            self.bytes_before = self.bytes_after = before.bytes
-        self.files_after += len(after.data) - len(before.data)
-        self.bytes_after += after.bytes - before.bytes
-        self.files_compacted += snapshot.counted("deleted-data-files")
-        self.delete_files_removed += snapshot.counted("removed-delete-files")
-        self.files_added += snapshot.counted("added-data-files")
 
 
 @dataclass(frozen=True)
@@ -102,29 +65,53 @@ class CompactionStats:
     compaction_time_ms: int
     small_files_remaining: int
 
-    @classmethod
-    def of(
-        cls,
-        tally: CompactionTally,
-        expired: ExpiryResult,
+
+@dataclass
+class CompactionTally:
+    """The sum of a compaction's commits, each counted from the table just before and just after it."""
+
+    files_before: int = 0
+    bytes_before: int = 0
+    files_grown: int = 0
+    bytes_grown: int = 0
+    files_compacted: int = 0
+    delete_files_removed: int = 0
+    files_added: int = 0
+    partitions: set[str] = field(default_factory=set)
+    groups_failed: int = 0
+    conflicts: int = 0
+
+    def committed(self, before: TableFiles, after: TableFiles, snapshot: Snapshot) -> None:
+        """Count a commit. Other writers' commits before the first, or between two, do not count."""
+        if not self.files_added:
+            self.files_before, self.bytes_before = len(before.data), before.bytes
+        self.files_grown += len(after.data) - len(before.data)
+        self.bytes_grown += after.bytes - before.bytes
+        self.files_compacted += snapshot.counted("deleted-data-files")
+        self.delete_files_removed += snapshot.counted("removed-delete-files")
+        self.files_added += snapshot.counted("added-data-files")
+
+    def stats(
+        self,
+        expired: ExpiryResult = NOTHING_EXPIRED,
         *,
-        manifests_rewritten: int,
-        spark_jobs: int,
         small_files_remaining: int,
         compaction_time_ms: int,
-    ) -> "CompactionStats":
-        return cls(
-            files_before=tally.files_before,
-            files_after=tally.files_after,
-            files_compacted=tally.files_compacted,
-            files_removed=tally.files_compacted + tally.delete_files_removed,
-            files_added=tally.files_added,
-            bytes_before=tally.bytes_before,
-            bytes_after=tally.bytes_after,
-            bytes_saved=tally.bytes_before - tally.bytes_after,
-            partitions_compacted=len(tally.partitions),
-            groups_failed=tally.groups_failed,
-            conflicts=tally.conflicts,
+        manifests_rewritten: int = 0,
+        spark_jobs: int = 0,
+    ) -> CompactionStats:
+        return CompactionStats(
+            files_before=self.files_before,
+            files_after=self.files_before + self.files_grown,
+            files_compacted=self.files_compacted,
+            files_removed=self.files_compacted + self.delete_files_removed,
+            files_added=self.files_added,
+            bytes_before=self.bytes_before,
+            bytes_after=self.bytes_before + self.bytes_grown,
+            bytes_saved=-self.bytes_grown,
+            partitions_compacted=len(self.partitions),
+            groups_failed=self.groups_failed,
+            conflicts=self.conflicts,
             spark_jobs=spark_jobs,
             manifests_rewritten=manifests_rewritten,
             snapshots_expired=expired.snapshots,
@@ -143,8 +130,6 @@ class CompactionOutcome:
     snapshot_id: int | None
     plan: tuple[PlannedGroup, ...] | None = None
     kept: tuple[KeptSnapshot, ...] = ()
-    """Snapshots that are old enough to go, and stay."""
-    expected: Mapping[str, Any] = field(default_factory=dict)
-    """What was foretold of it."""
+    """Snapshots that are old enough to expire, but are kept."""
     warnings: tuple[str, ...] = ()
-    """What else was asked for and failed after files were merged."""
+    """What else was requested and failed after files were merged."""

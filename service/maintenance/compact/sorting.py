@@ -6,16 +6,12 @@ from service.errors import InvalidRequest, UnknownField
 from service.model.schema.partition import PartitionField
 from service.model.schema.types import DecimalType, Primitive, TableSchema, resolve_field
 
-# What Iceberg's curve through several columns has an order of bytes for.
+# The types that Iceberg can order by bytes, for the curve through several columns.
 _CURVE = {"boolean", "integer", "long", "float", "double", "string", "binary", "date", "timestamp", "timestamptz"}
 
 
 def check_order(
-    strategy: str,
-    sort_by: Sequence[str],
-    schema: TableSchema,
-    path: str,
-    partition: Sequence[PartitionField] = (),
+    strategy: str, sort_by: Sequence[str], schema: TableSchema, path: str, partition: Sequence[PartitionField] = ()
 ) -> None:
     """Refuse columns that a strategy cannot sort by; `path` is where they stand in the request."""
     if strategy != "binpack" and not sort_by:
@@ -26,22 +22,19 @@ def check_order(
     for i, name in enumerate(sort_by):
         at = f"{path}[{i}]"
         kind = resolve_field(schema, name, error=UnknownField, path=at).type
+        problem = None
         if not isinstance(kind, Primitive | DecimalType):
-            raise InvalidRequest(
-                f"{at}: {name!r} is {kind}, which has no order; name columns of simple types", field=at
+            problem = f"is {kind}, which has no order; name columns of simple types"
+        elif strategy == "zorder" and str(kind) not in _CURVE:
+            problem = f"is {kind}, which zorder cannot order; leave it out, or send strategy: sort"
+        elif strategy == "zorder" and name not in schema.names:
+            problem = (
+                "lies inside another column, and zorder takes whole columns only; leave it out, or send strategy: sort"
             )
-        if strategy == "zorder" and str(kind) not in _CURVE:
-            raise InvalidRequest(
-                f"{at}: {name!r} is {kind}, which zorder cannot order; leave it out, or send strategy: sort", field=at
-            )
-        if strategy == "zorder" and all(field.name != name for field in schema.fields):
-            raise InvalidRequest(
-                f"{at}: {name!r} lies inside another column, and zorder takes whole columns only; leave it out, or "
-                "send strategy: sort",
-                field=at,
-            )
-        if name in sort_by[:i]:
-            raise InvalidRequest(f"{at} repeats {name!r}; name each column once", field=at)
+        elif name in sort_by[:i]:
+            problem = "is listed twice; name each column once"
+        if problem:
+            raise InvalidRequest(f"{at}: {name!r} {problem}", field=at)
     same_in_each_file = {field.field for field in partition if field.transform == "identity"}
     if strategy == "zorder" and same_in_each_file.issuperset(sort_by):
         raise InvalidRequest(

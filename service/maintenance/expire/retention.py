@@ -1,4 +1,4 @@
-"""Which snapshots may go: pure, so that what must never go can be tried on every history there may be."""
+"""Which snapshots may expire. Pure, so that property tests can try every kind of history."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
@@ -12,7 +12,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class KeptSnapshot:
-    """A snapshot that is old enough to go, and why it stays."""
+    """A snapshot that is old enough to expire, and why it is kept."""
 
     snapshot_id: int
     reason: str
@@ -20,12 +20,12 @@ class KeptSnapshot:
 
 @dataclass(frozen=True)
 class ExpiryDecision:
-    """The snapshots to let go of, oldest first, and the branches and tags whose own time is over."""
+    """The snapshots to expire, oldest first, and the branches and tags to expire."""
 
     snapshots: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
     kept: tuple[KeptSnapshot, ...] = ()
-    """By age only: what is old enough and stays, less the current snapshot, which always does."""
+    """By age only: old snapshots that are kept, except the current one, which always is."""
 
     def __bool__(self) -> bool:
         return bool(self.snapshots or self.refs)
@@ -33,7 +33,7 @@ class ExpiryDecision:
 
 @dataclass(frozen=True)
 class ExpiryResult:
-    """What came of an expiry: how many snapshots went, how many files were deleted, and what stays though it is old."""
+    """The numbers of expired snapshots and deleted files, and the old snapshots that were kept."""
 
     snapshots: int = 0
     files: int = 0
@@ -44,10 +44,8 @@ NOTHING_EXPIRED = ExpiryResult()
 
 
 def by_policy(history: History, policy: SnapshotSettings, needed: Set[int], now_ms: int) -> ExpiryDecision:
-    """What a policy lets go: all but the last so many and the last of each hour for so long, so many at most.
-
-    What is current, what a branch or tag keeps and what is `needed` stays all the same.
-    """
+    """What a policy expires: all but the newest, and the last of each hour for some time, up to a number in all. The
+    current snapshot, what a branch or tag keeps, and what is `needed` are kept in addition."""
     newest_first = [version.snapshot_id for version in reversed(history.versions)]
     kept = dict.fromkeys(newest_first[: policy.keep_last])
     for version in _last_of_each_hour(history, now_ms - policy.hourly_for_hours * HOUR_MS):
@@ -56,31 +54,31 @@ def by_policy(history: History, policy: SnapshotSettings, needed: Set[int], now_
 
 
 def by_age(history: History, older_than_ms: int, needed: Mapping[int, str], now_ms: int) -> ExpiryDecision:
-    """Snapshots older than a time; what is current, referred to or `needed`, each for a reason, stays all the same."""
+    """Expire snapshots older than a time, except the current one, those `needed`, and what a branch or tag keeps."""
     young = {version.snapshot_id for version in history.versions if version.timestamp_ms >= older_than_ms}
-    verdict = _all_but(history, young, needed.keys(), now_ms)
+    decision = _all_but(history, young, needed.keys(), now_ms)
     reasons: dict[int, list[str]] = defaultdict(list)
     for ref in history.refs:
-        if ref.name not in verdict.refs:
+        if ref.name not in decision.refs:
             for snapshot_id in _kept_by(ref, history, now_ms):
                 reasons[snapshot_id].append(f"{'tag' if ref.is_tag else 'branch'} {ref.name}")
     for snapshot_id, reason in needed.items():
         reasons[snapshot_id].append(reason)
-    settled = {*young, *verdict.snapshots, history.current_id}
+    settled = {*young, *decision.snapshots, history.current_id}
     kept = (v.snapshot_id for v in history.versions if v.snapshot_id not in settled)
     return replace(
-        verdict, kept=tuple(KeptSnapshot(snapshot_id, "; ".join(reasons[snapshot_id])) for snapshot_id in kept)
+        decision, kept=tuple(KeptSnapshot(snapshot_id, "; ".join(reasons[snapshot_id])) for snapshot_id in kept)
     )
 
 
 def commits_until(slack: int, policy: SnapshotSettings, snapshots: int, expirable: int) -> int:
-    """After how many more commits a table of so many snapshots may have `slack` that its policy lets go."""
+    """The number of commits after which a table with `snapshots` may have `slack` of them that its policy expires."""
     last = min(policy.keep_last, policy.keep_at_most)
     return max(0, last - snapshots) + max(1, slack - expirable)
 
 
 def _last_of_each_hour(history: History, since_ms: int) -> Iterator[Version]:
-    """Newest first. An hour's last snapshot stays that for ever, so the choice does not move as time goes on."""
+    """Newest first. An hour's last snapshot is the same at any time, so that the choice is stable."""
     hours: set[int] = set()
     for version in reversed(history.versions):
         hour = version.timestamp_ms // HOUR_MS
@@ -90,7 +88,7 @@ def _last_of_each_hour(history: History, since_ms: int) -> Iterator[Version]:
 
 
 def _all_but(history: History, kept: Set[int], needed: Set[int], now_ms: int) -> ExpiryDecision:
-    lapsed = [ref for ref in history.refs if _is_over(ref, history, now_ms)]
+    lapsed = [ref for ref in history.refs if _has_lapsed(ref, history, now_ms)]
     stays = {*kept, *needed, history.current_id}
     for ref in history.refs:
         if ref not in lapsed:
@@ -99,7 +97,7 @@ def _all_but(history: History, kept: Set[int], needed: Set[int], now_ms: int) ->
     return ExpiryDecision(gone, tuple(ref.name for ref in lapsed))
 
 
-def _is_over(ref: Ref, history: History, now_ms: int) -> bool:
+def _has_lapsed(ref: Ref, history: History, now_ms: int) -> bool:
     if ref.max_age_ms is None or ref.snapshot_id == history.current_id:
         return False
     made = next((v.timestamp_ms for v in history.versions if v.snapshot_id == ref.snapshot_id), None)
@@ -107,7 +105,7 @@ def _is_over(ref: Ref, history: History, now_ms: int) -> bool:
 
 
 def _kept_by(ref: Ref, history: History, now_ms: int) -> set[int]:
-    """A tag's snapshot; a branch's and those before it that its own rule asks for."""
+    """The snapshot of a tag; of a branch, also those before it that the branch's own rule keeps."""
     versions = {version.snapshot_id: version for version in history.versions}
     kept: set[int] = set()
     at: int | None = ref.snapshot_id

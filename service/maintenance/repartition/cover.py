@@ -1,4 +1,4 @@
-"""Which files a table's rows have been written anew from, while others go on changing the table. Pure."""
+"""Which files of a table have been rewritten, while others go on changing the table. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,24 +8,27 @@ from service.catalog.files.data_files import DataFile
 
 W = TypeVar("W")
 Deletes = tuple[str, ...]
-"""The delete files that say which rows of a data file are gone."""
+"""The delete files that say which rows of a data file are deleted."""
 
 
 @dataclass(frozen=True)
 class RewrittenBatch(Generic[W]):
-    """Files whose rows were written anew together, as they were then, and what was written."""
+    """Files that were rewritten together, with their deletes at that time, and what was written."""
 
     files: tuple[DataFile, ...]
     deletes: Mapping[str, Deletes]
     written: W
 
+    def is_valid(self, present: Mapping[str, DataFile], deletes: Mapping[str, Deletes]) -> bool:
+        """Whether its files are still present, with the same rows deleted."""
+        paths = [file.path for file in self.files]
+        return all(path in present and self.deletes.get(path, ()) == deletes.get(path, ()) for path in paths)
+
 
 @dataclass(frozen=True)
 class RemainingWork(Generic[W]):
-    """What is to be done so that what was written is what the table holds now.
-
-    Files that nobody has taken yet stand apart from those whose batch was spoilt: what changes often stays together.
-    """
+    """What to do until the rewritten files have the table's current rows. Files of spoilt batches come again, apart
+    from new ones: so files that change often are rewritten together."""
 
     spoilt: tuple[RewrittenBatch[W], ...]
     again: tuple[DataFile, ...]
@@ -46,28 +49,23 @@ class RewriteCoverage(Generic[W]):
 
     batches: list[RewrittenBatch[W]] = field(default_factory=list)
 
-    def look(self, files: Iterable[DataFile], deletes: Mapping[str, Deletes]) -> RemainingWork[W]:
-        """Compare with a table that holds these files, some with delete files. A batch of which a file is not there any
-        more, or has other rows deleted, is spoilt: the rows of several files cannot be told apart in it."""
-        there = {file.path: file for file in files}
-        spoilt = [batch for batch in self.batches if not _stands(batch, there, deletes)]
+    def compare(self, files: Iterable[DataFile], deletes: Mapping[str, Deletes]) -> RemainingWork[W]:
+        """Compare with the table's current files and their delete files. If a file of a batch was removed or has other
+        rows deleted, the whole batch is spoilt: the rows of its files cannot be told apart."""
+        present = {file.path: file for file in files}
+        spoilt = [batch for batch in self.batches if not batch.is_valid(present, deletes)]
         covered = {file.path for batch in self.batches for file in batch.files}
-        again = [there[file.path] for batch in spoilt for file in batch.files if file.path in there]
-        new = [file for path, file in there.items() if path not in covered]
+        again = [present[file.path] for batch in spoilt for file in batch.files if file.path in present]
+        new = [file for path, file in present.items() if path not in covered]
         return RemainingWork(tuple(spoilt), tuple(again), tuple(new))
-
-    def drop(self, batch: RewrittenBatch[W]) -> None:
-        self.batches.remove(batch)
 
 
 def bundles(files: Iterable[DataFile], most_rows: int | None, most_bytes: int) -> Iterator[tuple[DataFile, ...]]:
-    """Files to be written anew together: so many rows and bytes at most, but at least a file.
-
-    Those of one partition, which often go to few new ones, stand together.
-    """
+    """Files to rewrite together, up to a number of rows and bytes, but at least one file. Files of one partition, whose
+    rows often go to few new files, are adjacent."""
     bundle: list[DataFile] = []
     rows = size = 0
-    for file in sorted(files, key=_place):
+    for file in sorted(files, key=_by_partition):
         too_many = most_rows is not None and rows + file.rows > most_rows
         if bundle and (too_many or size + file.bytes > most_bytes):
             yield tuple(bundle)
@@ -78,10 +76,6 @@ def bundles(files: Iterable[DataFile], most_rows: int | None, most_bytes: int) -
         yield tuple(bundle)
 
 
-def _stands(batch: RewrittenBatch[W], there: Mapping[str, DataFile], deletes: Mapping[str, Deletes]) -> bool:
-    return all(f.path in there and batch.deletes.get(f.path, ()) == deletes.get(f.path, ()) for f in batch.files)
-
-
-def _place(file: DataFile) -> tuple[object, ...]:
+def _by_partition(file: DataFile) -> tuple[object, ...]:
     # Files of one spec have values of the same types, and the spec's id comes first.
     return (*((False,) if value is None else (True, value) for value in file.group), file.path)

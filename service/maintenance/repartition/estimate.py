@@ -1,4 +1,4 @@
-"""What another layout would be like, before any file is rewritten: counted by Spark, measured from metadata."""
+"""Estimates another layout before any file is rewritten: rows counted by Spark, sizes from metadata."""
 
 import uuid
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ from service.model.call import Call
 
 @dataclass(frozen=True)
 class LayoutEstimates:
-    """Says what a repartition would do; it changes nothing."""
+    """Estimates what a repartition would do; it changes nothing."""
 
     engine: Engine
-    upkeep: SmallFileChecks
+    small_files: SmallFileChecks
     holds: SnapshotHolds
 
-    def estimate(self, call: Call, table: Table, wanted: LayoutOptions, most: int) -> LayoutEstimate:
-        """The partitions there would be, so many at most. A row is taken to be as large as the table's rows are."""
-        counted, size = self._counted(call, table, wanted, most)
+    def estimate(self, call: Call, table: Table, layout: LayoutOptions, most: int) -> LayoutEstimate:
+        """The partitions of the layout, at most `most`. Each row is assumed to have the average size of a row."""
+        counted, size = self._counted(call, table, layout, most)
         shares = tuple(
             PartitionShare(
-                {f.name: format_value(f, value) for f, value in zip(wanted.partition, values, strict=True)},
+                {f.name: format_value(f, value) for f, value in zip(layout.partition, values, strict=True)},
                 rows,
                 size * rows // max(counted.rows, 1),
             )
@@ -39,29 +39,29 @@ class LayoutEstimates:
         )
         return LayoutEstimate(shares, counted.partitions, counted.rows, size)
 
-    def plan(self, call: Call, table: Table, wanted: LayoutOptions) -> LayoutPlan:
-        """What would be rewritten."""
-        counted, _ = self._counted(call, table, wanted, 0)
-        files = [file for file in list_files(table).data if wanted.rewrites(table, file.group[0])]
-        limit = self.upkeep.policy(table).group_mb * MIB
+    def plan(self, call: Call, table: Table, layout: LayoutOptions) -> LayoutPlan:
+        """What a repartition would rewrite."""
+        counted, _ = self._counted(call, table, layout, 0)
+        files = [file for file in list_files(table).data if layout.rewrites(table, file.group[0])]
+        limit = self.small_files.policy(table).group_mb * MIB
         return LayoutPlan(
             files=len(files),
             bytes=sum(file.bytes for file in files),
             rows=sum(file.rows for file in files),
-            batches=sum(1 for _ in bundles(files, wanted.batch_rows, limit)),
+            batches=sum(1 for _ in bundles(files, layout.batch_rows, limit)),
             partitions=counted.partitions,
         )
 
-    def _counted(self, call: Call, table: Table, wanted: LayoutOptions, most: int) -> tuple[PartitionCounts, int]:
+    def _counted(self, call: Call, table: Table, layout: LayoutOptions, most: int) -> tuple[PartitionCounts, int]:
         head = table.current_snapshot_id
         if head is None:
             return PartitionCounts((), 0, 0), 0
-        recipe = LayoutRecipe(table.schema, wanted.derived)
+        recipe = LayoutRecipe(table.schema, layout.derived)
         with self.holds.reading(table.uuid, head):
-            # By its id a snapshot is read with the columns of its time.
+            # A snapshot that is read by its id has the columns of its time.
             at = head if table.head_has_table_schema else None
             tag = f"estimate-{uuid.uuid4().hex}"
             counted: Any = self.engine.run_for(
-                call, count_partitions, table.spark_name, at, recipe, wanted.partition, most, tag
+                call, count_partitions, table.spark_name, at, recipe, layout.partition, most, tag
             )
         return counted, list_files(table).bytes

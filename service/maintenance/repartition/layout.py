@@ -1,4 +1,4 @@
-"""What a request for another layout means for a table: its partitioning checked and named, its new columns. Pure."""
+"""Checks and names the partitioning that a request asks for. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ _PATH = "partition.partitions"
 
 
 def refuse_partition_names(derived: Iterable[DerivedColumn], past: Iterable[PartitionField]) -> None:
-    """A new column must not have the name that a partition field has, or has had, of another column."""
+    """Refuse a new column with the name of a partition field of another column, present or past."""
     names = {fold_case(field.name): field for field in past}
     for one in derived:
         field = names.get(fold_case(one.column))
@@ -26,19 +26,16 @@ def refuse_partition_names(derived: Iterable[DerivedColumn], past: Iterable[Part
 
 
 def parse_layout(
-    value: Any,
-    schema: TableSchema,
-    present: tuple[PartitionField, ...],
-    past: Iterable[PartitionField],
+    value: Any, schema: TableSchema, present: tuple[PartitionField, ...], past: Iterable[PartitionField]
 ) -> tuple[PartitionField, ...]:
-    """The partitioning a JSON value describes, over the columns there are and will be; the present one for null.
+    """The partitioning that a JSON value describes; `present` for null. `schema` includes new columns.
 
-    `past` are the fields of all partitionings that the table has had: engines show a partition's values of all of
-    them side by side, so a name keeps its meaning.
+    `past` are the fields of all partitionings the table has had. Engines show values of all of them side by side, so
+    a name keeps its meaning.
     """
     if value is None:
         return present
-    _refuse_unknown(value, schema)
+    _refuse_missing(value, schema)
     fields = parse_partition(value, schema)
     given = [isinstance(item, Mapping) and item.get("name") is not None for item in value["partitions"]]
     if not any(given) and [_meaning(f) for f in fields] == [_meaning(f) for f in present]:
@@ -60,7 +57,8 @@ def _meaning(field: PartitionField) -> tuple[Any, ...]:
 def _named(
     field: PartitionField, meanings: Mapping[str, set[tuple[Any, ...]]], others: set[str], path: str | None
 ) -> PartitionField:
-    """The field under a name that has not meant anything else; refused where `path` says that it was asked for."""
+    """The field under a name that never meant anything else. With `path`, the request chose the name: then it is
+    refused."""
 
     def means_this(name: str) -> bool:
         return meanings.get(fold_case(name), {_meaning(field)}) == {_meaning(field)}
@@ -79,40 +77,34 @@ def _named(
     return PartitionField(field.field, field.transform, free, field.param)
 
 
-def _refuse_unknown(value: Any, schema: TableSchema) -> None:
-    """Name every partition column that is not there, at once."""
+def _refuse_missing(value: Any, schema: TableSchema) -> None:
+    """Refuse partition columns that do not exist, all in one message."""
     listed = value.get("partitions") if isinstance(value, Mapping) else None
     if not isinstance(listed, list):
         return
     missing: dict[str, str] = {}
     for i, item in enumerate(listed):
         source = item.get("field") if isinstance(item, Mapping) else None
-        if isinstance(source, str) and not _is_there(source, schema):
+        if isinstance(source, str) and not _exists(source, schema):
             missing.setdefault(source, f"{_PATH}[{i}].field")
     if not missing:
         return
-    suggestion, words = _hints(list(missing), schema)
+    known = known_names(schema)
+    near = {name: found for name in missing if (found := did_you_mean(name, known)[0]) is not None}
+    suggestion, hint = did_you_mean(next(iter(missing)), known)
+    if near and len(missing) > 1:
+        suggestion = next(iter(near.values()))
+        hint = f"did you mean {' and '.join(f'{found!r} for {name!r}' for name, found in near.items())}?"
     raise InvalidSchema(
-        f"Partition columns not found: {', '.join(name[:80] for name in missing)}; {words}",
+        f"Partition columns not found: {', '.join(name[:80] for name in missing)}; {hint}",
         field=next(iter(missing.values())),
         suggestion=suggestion,
     )
 
 
-def _is_there(name: str, schema: TableSchema) -> bool:
+def _exists(name: str, schema: TableSchema) -> bool:
     try:
         resolve_field(schema, name)
     except FirnError:
         return False
     return True
-
-
-def _hints(missing: list[str], schema: TableSchema) -> tuple[str | None, str]:
-    known = known_names(schema)
-    near = {name: found for name in missing if (found := did_you_mean(name, known)[0]) is not None}
-    if not near:
-        return None, did_you_mean(missing[0], known)[1]
-    if len(missing) == 1:
-        return near[missing[0]], f"did you mean {near[missing[0]]!r}?"
-    said = " and ".join(f"{found!r} for {name!r}" for name, found in near.items())
-    return next(iter(near.values())), f"did you mean {said}?"

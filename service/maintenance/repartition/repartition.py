@@ -1,19 +1,19 @@
-"""REPARTITION from request to report: noted, one at a time for each table, seen by nobody until it is whole."""
+"""REPARTITION from request to report: recorded as a job, one at a time per table, invisible until it is complete."""
 
 import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from service.catalog.files.data_files import TableFiles, list_files
 from service.catalog.files.small import MIB
-from service.catalog.tables import Catalog, Table
+from service.catalog.tables import Catalog, Snapshot, Table
 from service.commits.backups import Backups, backup_of
-from service.commits.commit import TRIES, CommitResult, Commits
+from service.commits.commit import TRIES, Commits
 from service.commits.holds import SnapshotHolds
 from service.commits.locks import TableLocks
 from service.commits.small_files import SmallFileChecks
@@ -22,7 +22,8 @@ from service.engine.iceberg.layout import Layout
 from service.engine.iceberg.new_table import create, prepare
 from service.engine.iceberg.swap import TableChanged, Tag
 from service.engine.jobs.relayout import LayoutRecipe
-from service.engine.jobs.repartition import LayoutSwap, RepartitionTarget, commit, goal
+from service.engine.jobs.repartition import LayoutSwap, RepartitionTarget, commit
+from service.engine.jobs.repartition import goal as plan_goal
 from service.engine.session.engine import Engine
 from service.engine.sql.derived import typed
 from service.errors import CommitConflict, OutcomeUnknown, TableNotFound
@@ -39,95 +40,106 @@ from service.maintenance.repartition.report import (
     RepartitionStats,
     RepartitionSummary,
 )
-from service.maintenance.repartition.rounds import RewriteRounds, RoundLimits, RoundOptions
+from service.maintenance.repartition.rounds import RewriteRounds
 from service.model.call import Call
 from service.model.names import BATCH_PROPERTY, TableName
 from service.model.properties import codec_property
 from service.model.schema.derived import DerivedColumn, derived_properties
 from service.model.schema.types import Field
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 OPERATION = "REPARTITION"
-# What a repartition's snapshot says of how it was made, as JSON.
-TOLD = "firn-repartition"
-SAME = "the table is partitioned like this already"
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A repartition that is about to begin."""
-
-    wanted: LayoutOptions
-    call: Call
-    job: Job
-    started: float
+# The summary property in which a repartition's snapshot says how it was made, as JSON.
+SUMMARY_PROPERTY = "firn-repartition"
+ALREADY_SO = "the table is partitioned like this already"
 
 
 @dataclass
 class _Work:
-    """One under way."""
+    """A repartition in progress."""
 
-    asked: _Asked
-    rounds: RewriteRounds
+    table: Table
+    layout: LayoutOptions
+    call: Call
+    job: Job
+    started: float
+    rounds: RewriteRounds = field(init=False)
     published: bool = False
     """Whether a table holds its files for certain."""
 
+    @property
+    def tag(self) -> str:
+        """The tag of its Spark jobs, and the name of its folder."""
+        return f"repartition-{self.job.id}"
 
+    @property
+    def progress(self) -> RepartitionProgress:
+        return self.call.progress(RepartitionProgress)
+
+    def summary(self, source_snapshot_id: int | None = None) -> dict[str, str]:
+        """What its snapshot says of how it was made."""
+        rounds, checksum = self.rounds, self.rounds.checksum
+        summary = RepartitionSummary(
+            rounds=rounds.rounds,
+            batches=rounds.batches,
+            spark_jobs=rounds.spark_jobs,
+            checksum=None if checksum is None else str(checksum),
+            duration_ms=round((time.monotonic() - self.started) * 1000),
+            source_snapshot_id=source_snapshot_id,
+        )
+        return {SUMMARY_PROPERTY: json.dumps(asdict(summary))}
+
+
+@dataclass(frozen=True)
 class Repartitions:
     """Gives tables other layouts: rewritten by Spark in a folder of their own, published by one commit."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: Catalog,
-        commits: Commits,
-        upkeep: SmallFileChecks,
-        holds: SnapshotHolds,
-        backups: Backups,
-        jobs: Jobs,
-    ) -> None:
-        self.engine = engine
-        self.catalog = catalog
-        self.commits = commits
-        self.upkeep = upkeep
-        self.holds = holds
-        self.backups = backups
-        self.jobs = jobs
-        jobs.register(OPERATION, Kind("a repartition", self._clean_up))
-        self._line = TableLocks()
+    engine: Engine
+    catalog: Catalog
+    commits: Commits
+    small_files: SmallFileChecks
+    holds: SnapshotHolds
+    backups: Backups
+    jobs: Jobs
+    _locks: TableLocks = field(default_factory=TableLocks)
+
+    def __post_init__(self) -> None:
+        self.jobs.register(OPERATION, Kind("a repartition", self._clean_up))
 
     def repartition(
         self, table: Table, decide: DecideLayout, call: Call, target: TableName | None = None
     ) -> RepartitionOutcome:
-        """Give a table the layout that `decide` says, given the table as it is when its turn has come; with a target,
-        make a new table of it."""
+        """Give a table the layout that `decide` returns for the table as it is once its lock is held; with a target,
+        make a new table with that layout instead."""
         started = time.monotonic()
-        happened = self.commits.earlier_batch(call)
-        if happened is not None and happened.snapshot_id is not None:
-            return self._told(self.catalog.load(target or table.name), happened.batch, table)
-        with self._line.hold(table.uuid):
+        earlier = self.commits.earlier_batch(call)
+        if earlier is not None and earlier.snapshot_id is not None:
+            return self._outcome(self.catalog.load(target or table.name), earlier.batch, table)
+        with self._locks.hold(table.uuid):
             call.check()
-            current = self.catalog.load(table.name)  # it may have waited for another one
+            current = self.catalog.load(table.name)  # it may have waited for another repartition
             progress = call.progress(RepartitionProgress)
             progress.phase = "planning"
-            wanted = decide(current)
+            layout = decide(current)
             with self.jobs.begin(OPERATION, current, progress, call) as job:
-                asked = _Asked(wanted, call, job, started)
-                outcome = self._in_place(current, asked) if target is None else self._elsewhere(current, target, asked)
+                work = _Work(current, layout, call, job, started)
+                outcome = self._replace(work) if target is None else self._create(work, target)
         progress.phase = "done"
         return outcome
 
+    def typed(self, table: Table, derived: tuple[DerivedColumn, ...]) -> tuple[DerivedColumn, ...]:
+        """New columns of a table with their types."""
+        return self.engine.run(typed, table.schema, derived) if derived else ()
+
     def _clean_up(self, left: JobRecord) -> dict[str, Any]:
-        """Remove what a repartition wrote, unless a snapshot or its new table holds it."""
+        """Delete what a repartition wrote, unless a snapshot or its new table holds it."""
         folder, target = left.details.get("folder"), left.details.get("target")
-        if folder is None:  # it was not as far as to write
+        if folder is None:  # it ended before it wrote anything
             return {}
         with suppress(TableNotFound):
             if target is None:
                 table = self.commits.find(left.table, left.table_uuid)
-                gone, _ = clear_up(self.engine, self.catalog, table, folder, fence=self.jobs.records.shared)
-                if gone:
-                    log.info("%d files of a repartition of %s that did not end were removed", gone, table.name)
+                clear_up(self.engine, self.catalog, table, folder, fence=self.jobs.records.shared)
             elif not self._is_at(replace(left.table, table=target), folder):
                 self.catalog.remove_folder(folder)
                 table = self.commits.find(left.table, left.table_uuid)  # it has access to the same storage
@@ -139,167 +151,122 @@ class Repartitions:
             return self.catalog.load(name).location.rstrip("/") == location.rstrip("/")
         return False
 
-    def typed(self, table: Table, derived: tuple[DerivedColumn, ...]) -> tuple[DerivedColumn, ...]:
-        """New columns of a table with their types."""
-        return self.engine.run(typed, table.schema, derived) if derived else ()
-
-    def _in_place(self, table: Table, asked: _Asked) -> RepartitionOutcome:
-        tag = f"repartition-{asked.job.id}"
-        folder = folder_of(table, tag)
-        aim = self.engine.run(goal, table.spark_name, _layout(table, asked.wanted), folder)
-        backup = self.backups.wanted(table, asked.wanted.backup, asked.wanted.backup_hours, OPERATION)
-        work = self._work(table, asked, aim, folder, tag)
-        with self._leaving_nothing(work, None):
-            asked.call.progress(RepartitionProgress).phase = "rewriting"
+    def _replace(self, work: _Work) -> RepartitionOutcome:
+        """Give the table itself the layout."""
+        table, layout = work.table, work.layout
+        folder = folder_of(table, work.tag)
+        goal = self.engine.run(plan_goal, table.spark_name, _layout(table, layout), folder)
+        backup = self.backups.wanted(table, layout.backup, layout.backup_hours, OPERATION)
+        work.rounds = self._rounds(work, goal, folder)
+        with self._deleting_unpublished_files(work):
+            work.progress.phase = "rewriting"
             work.rounds.run()
-            if not work.rounds.written and aim.unchanged:
-                return RepartitionOutcome(False, SAME, table.partition, table.current_snapshot_id)
-            effect = self._commit(table, work, backup)
-        snapshot = effect.snapshot
-        assert snapshot is not None  # whatever kept it from being made was raised
-        return self._told(effect.after, snapshot.summary[BATCH_PROPERTY], table)
+            if not work.rounds.written and goal.unchanged:
+                return RepartitionOutcome(False, ALREADY_SO, table.partition, table.current_snapshot_id)
+            after, snapshot = self._commit(work, goal, backup)
+        return self._outcome(after, snapshot.summary[BATCH_PROPERTY], table)
 
-    def _elsewhere(self, table: Table, target: TableName, asked: _Asked) -> RepartitionOutcome:
-        """A new table of the rows of this one, as they were at some moment near the end."""
-        tag, location = f"repartition-{asked.job.id}", self.catalog.new_location(target)
-        new = self.engine.run(prepare, table.spark_name, target, _layout(table, asked.wanted), location)
-        work = self._work(table, asked, new.goal, location, tag)
-        rounds, call = work.rounds, asked.call
-        with self._leaving_nothing(work, target):
-            asked.call.progress(RepartitionProgress).phase = "rewriting"
+    def _create(self, work: _Work, target: TableName) -> RepartitionOutcome:
+        """A new table with the rows of this one, as they were at some moment near the end."""
+        table, location = work.table, self.catalog.new_location(target)
+        new = self.engine.run(prepare, table.spark_name, target, _layout(table, work.layout), location)
+        rounds = work.rounds = self._rounds(work, new.goal, location)
+        with self._deleting_unpublished_files(work, target):
+            work.progress.phase = "rewriting"
             rounds.run()
-            with rounds.looking() as current:
-                asked.call.progress(RepartitionProgress).phase = "finishing"
+            with rounds.current_table() as current:
+                work.progress.phase = "finishing"
                 rounds.finish(current, patient=True)
 
                 def change(batch: str) -> None:
-                    asked.call.progress(RepartitionProgress).phase = "committing"
-                    told = {TOLD: json.dumps(asdict(_so_far(work, current.current_snapshot_id)))}
-                    self.engine.run(create, new, rounds.written, batch, told, self._leave(work, batch))
+                    work.progress.phase = "committing"
+                    summary = work.summary(current.current_snapshot_id)
+                    gate = work.job.gate_for(self.commits, batch)
+                    self.engine.run(create, new, rounds.written, batch, summary, gate)
                     work.published = True
 
-                made = self.commits.create_with_rows(target, call, change)
-        return self._told(made, made.properties[BATCH_PROPERTY], table)
+                created = self.commits.create_with_rows(target, work.call, change)
+        return self._outcome(created, created.properties[BATCH_PROPERTY], table)
 
-    def _work(self, table: Table, asked: _Asked, aim: RepartitionTarget, folder: str, tag: str) -> _Work:
-        wanted, call = asked.wanted, asked.call
-        order = RoundOptions(
-            goal=aim,
-            recipe=LayoutRecipe(table.stored_schema, wanted.derived, wanted.compression, wanted.validate),
-            limits=self._limits(table, wanted),
+    def _rounds(self, work: _Work, goal: RepartitionTarget, folder: str) -> RewriteRounds:
+        table, layout, policy = work.table, work.layout, self.small_files.policy(work.table)
+        work.call.on_cancel(lambda: self.engine.cancel(work.tag))
+        return RewriteRounds(
+            self.engine,
+            self.commits,
+            self.holds,
+            table,
+            work.call,
+            goal=goal,
+            recipe=LayoutRecipe(table.stored_schema, layout.derived, layout.compression, layout.validate),
+            batch_rows=layout.batch_rows,
+            batch_bytes=policy.group_mb * MIB,
+            at_once=policy.groups_at_once,
             folder=folder,
-            tag=tag,
-            every=wanted.every_file,
-            call=call,
+            tag=work.tag,
+            every_file=layout.every_file,
         )
-        call.on_cancel(lambda: self.engine.cancel(tag))
-        return _Work(asked, RewriteRounds(self.engine, self.catalog, self.holds, table, order))
 
-    def _limits(self, table: Table, wanted: LayoutOptions) -> RoundLimits:
-        policy = self.upkeep.policy(table)
-        return RoundLimits(wanted.batch_rows, policy.group_mb * MIB, policy.groups_at_once)
-
-    def _commit(self, table: Table, work: _Work, backup: Tag | None) -> CommitResult:
-        rounds, call, tries = work.rounds, work.asked.call, itertools.count(1)
+    def _commit(self, work: _Work, goal: RepartitionTarget, backup: Tag | None) -> tuple[Table, Snapshot]:
+        rounds, tries = work.rounds, itertools.count(1)
 
         def change(current: Table, batch: str) -> None:
             with self.holds.building_on(current.uuid, current.current_snapshot_id):
-                call.progress(RepartitionProgress).phase = "finishing"
+                work.progress.phase = "finishing"
                 rounds.finish(current)
-                call.progress(RepartitionProgress).phase = "committing"
-                # Another instance's WRITEs, and other programs, do not wait for us: what they append in the moment of
-                # the last try stays where it is, if it lacks no column.
-                last = next(tries) >= TRIES and not work.asked.wanted.derived
-                what = LayoutSwap(
-                    rounds.kept,
-                    rounds.written,
-                    rounds.rows,
-                    {TOLD: json.dumps(asdict(_so_far(work, None)))},
-                    backup,
-                    appends_may_stay=last,
-                )
-                at, aim, leave = rounds.read, rounds.order.goal, self._leave(work, batch)
+                work.progress.phase = "committing"
+                # WRITEs of other instances and programs do not wait for our lock: what they append during the last try
+                # may stay as it is, unless it lacks a derived column.
+                appends_may_stay = next(tries) >= TRIES and not work.layout.derived
+                swap = LayoutSwap(rounds.kept, rounds.written, rounds.rows, work.summary(), backup, appends_may_stay)
+                gate = work.job.gate_for(self.commits, batch)
                 try:
-                    self.engine.run(commit, current.spark_name, current.uuid, at, aim, what, batch, leave)
+                    self.engine.run(commit, current.spark_name, current.uuid, rounds.source, goal, swap, batch, gate)
                     work.published = True
                 except TableChanged as e:
                     raise CommitConflict(f"{e}, several times in a row; send the request again") from e
 
-        return self.commits.commit(table, OPERATION, call, change)
-
-    def _leave(self, work: _Work, batch: str) -> Callable[[], None]:
-        """What is asked when nothing but the commit is left to do."""
-
-        def gate() -> None:
-            self.commits.must_be_ours(batch)
-            work.asked.job.commit_gate()
-
-        return gate
+        result = self.commits.commit(work.table, OPERATION, work.call, change)
+        assert result.snapshot is not None  # if it could not be made, that was raised
+        return result.after, result.snapshot
 
     @contextmanager
-    def _leaving_nothing(self, work: _Work, target: TableName | None) -> Iterator[None]:
-        """Have its folder noted while there are files that no snapshot holds; delete them at a failure, unless nobody
-        can tell whether one does: then the next recovery can."""
-        rounds, job = work.rounds, work.asked.job
-        job.note(folder=rounds.order.folder, target=None if target is None else target.table)
+    def _deleting_unpublished_files(self, work: _Work, target: TableName | None = None) -> Iterator[None]:
+        """Record the folder while it may hold files of no snapshot; delete them after a failure. If it is unknown
+        whether a snapshot holds them, the next recovery finds out."""
+        job = work.job
+        job.note(folder=work.rounds.folder, target=None if target is None else target.table)
         try:
             yield
         except OutcomeUnknown:
             job.leaves_files = True
             raise
         except BaseException:
-            job.leaves_files = not (work.published or self._swept(rounds))
+            job.leaves_files = not (work.published or work.rounds.sweep())
             raise
 
-    def _swept(self, rounds: RewriteRounds) -> bool:
-        try:
-            rounds.sweep(self.commits.find(rounds.table.name, rounds.table.uuid))
-        except Exception as e:  # the next start will
-            log.warning("files of a repartition of %s that was given up could not be deleted: %s", rounds.table.name, e)
-            return False
-        return True
-
-    def _told(self, table: Table, batch: str, source: Table) -> RepartitionOutcome:
-        """What the snapshot of a repartition says of it; so an answer that was lost can be made again."""
+    def _outcome(self, table: Table, batch: str, source: Table) -> RepartitionOutcome:
+        """What a repartition did, from its snapshot alone, so that a lost response can be rendered again."""
         snapshot = table.committed_by(batch)
-        if snapshot is None or TOLD not in snapshot.summary:
+        if snapshot is None or SUMMARY_PROPERTY not in snapshot.summary:
             return RepartitionOutcome(True, None, table.partition, table.current_snapshot_id)
-        told = RepartitionSummary(**json.loads(snapshot.summary[TOLD]))
+        summary = RepartitionSummary(**json.loads(snapshot.summary[SUMMARY_PROPERTY]))
         read, at = table, snapshot.parent_id
         if table.uuid != source.uuid:
-            at = told.source_snapshot_id
+            at = summary.source_snapshot_id
             with suppress(TableNotFound):  # it may have been dropped since
                 read = self.catalog.load(source.name)
         before = TableFiles(()) if at is None else list_files(read, at)
-        stats = RepartitionStats.of(before, list_files(table, snapshot.snapshot_id), told)
-        log.info("repartitioned %s as %s in %d rounds: %s", source.name, table.name, told.rounds, stats)
+        stats = RepartitionStats.of(before, list_files(table, snapshot.snapshot_id), summary)
+        log.info("repartitioned %s as %s in %d rounds: %s", source.name, table.name, summary.rounds, stats)
         return RepartitionOutcome(
-            True,
-            None,
-            table.partition,
-            snapshot.snapshot_id,
-            stats,
-            backup_of(snapshot),
-            told.source_snapshot_id,
+            True, None, table.partition, snapshot.snapshot_id, stats, backup_of(snapshot), summary.source_snapshot_id
         )
 
 
-def _layout(table: Table, wanted: LayoutOptions) -> Layout:
-    properties = derived_properties(wanted.derived)
-    if wanted.compression is not None:
-        properties |= codec_property(wanted.compression)
-    columns = tuple(Field(one.column, one.type) for one in wanted.derived if one.type is not None)
-    return Layout((*table.hidden_partition, *wanted.partition), columns, properties)
-
-
-def _so_far(work: _Work, source_snapshot_id: int | None) -> RepartitionSummary:
-    rounds = work.rounds
-    checksum = rounds.checksum
-    return RepartitionSummary(
-        rounds=rounds.rounds,
-        batches=rounds.batches,
-        spark_jobs=rounds.spark_jobs,
-        checksum=None if checksum is None else str(checksum),
-        duration_ms=round((time.monotonic() - work.asked.started) * 1000),
-        source_snapshot_id=source_snapshot_id,
-    )
+def _layout(table: Table, layout: LayoutOptions) -> Layout:
+    properties = derived_properties(layout.derived)
+    if layout.compression is not None:
+        properties |= codec_property(layout.compression)
+    columns = tuple(Field(one.column, one.type) for one in layout.derived if one.type is not None)
+    return Layout((*table.hidden_partition, *layout.partition), columns, properties)

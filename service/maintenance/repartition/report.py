@@ -1,59 +1,55 @@
-"""What a repartition is asked for and what it reports."""
+"""The options and the results of a repartition."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from service.catalog.files.data_files import TableFiles
 from service.catalog.tables import Table
+from service.maintenance.rewriter import RewriteProgress
 from service.model.schema.derived import DerivedColumn
 from service.model.schema.partition import PartitionField
 
 
 @dataclass(frozen=True)
 class LayoutOptions:
-    """What a table is to be like, checked against the table."""
+    """The layout that a table is to have, checked against the table."""
 
     partition: tuple[PartitionField, ...]
     derived: tuple[DerivedColumn, ...] = ()
-    """Columns to be added, which are worked out from the others."""
+    """Columns to add, computed from the others."""
     compression: str | None = None
     validate: bool = True
     batch_rows: int | None = None
     backup: bool = False
     backup_hours: int | None = None
     elsewhere: bool = False
-    """Whether a new table is made, and this one stays as it is."""
+    """Whether to make a new table and leave this one as it is."""
 
     @property
     def every_file(self) -> bool:
-        """Whether also files that lie where they should are rewritten."""
+        """Whether files that have the right partitioning are rewritten too."""
         return bool(self.derived or self.compression or self.elsewhere)
 
     def rewrites(self, table: Table, spec_id: int) -> bool:
-        """Whether files of a partitioning of the table, by its id, are rewritten."""
+        """Whether files with this partition spec of the table are rewritten."""
         return self.every_file or self.partition != table.partition or spec_id != table.spec_id
 
 
-# What a request means for a table as it is.
+# The layout that a request asks for, given the table as it is now.
 DecideLayout = Callable[[Table], LayoutOptions]
 
 
 @dataclass
-class RepartitionProgress:
-    """How far a repartition is. Whoever does it writes here; anybody may read. The totals grow with each round."""
+class RepartitionProgress(RewriteProgress):
+    """The progress of a repartition. The totals grow with each round."""
 
-    phase: str = "queued"
     round: int = 0
-    files_done: int = 0
-    files_total: int = 0
-    bytes_done: int = 0
-    bytes_total: int = 0
 
 
 @dataclass(frozen=True)
 class RepartitionSummary:
-    """What a repartition's snapshot says of how it was made."""
+    """What a repartition's snapshot says about how it was made."""
 
     rounds: int
     batches: int
@@ -65,7 +61,7 @@ class RepartitionSummary:
 
 @dataclass(frozen=True)
 class RepartitionStats:
-    """Counted from the table just before and after, or from the source and the new table."""
+    """Counted from the table just before and just after, or from the source and the new table."""
 
     records: int
     files_before: int
@@ -82,7 +78,9 @@ class RepartitionStats:
     duration_ms: int
 
     @classmethod
-    def of(cls, before: TableFiles, after: TableFiles, told: RepartitionSummary) -> "RepartitionStats":
+    def of(cls, before: TableFiles, after: TableFiles, summary: RepartitionSummary) -> "RepartitionStats":
+        made = asdict(summary)
+        made.pop("source_snapshot_id")
         return cls(
             records=sum(file.rows for file in after.data),
             files_before=len(before.data),
@@ -91,18 +89,14 @@ class RepartitionStats:
             bytes_after=after.bytes,
             partitions_before=len({file.group for file in before.data}),
             partitions_after=len({file.group for file in after.data}),
-            rounds=told.rounds,
-            batches=told.batches,
-            spark_jobs=told.spark_jobs,
-            validated=told.checksum is not None,
-            checksum=told.checksum,
-            duration_ms=told.duration_ms,
+            validated=summary.checksum is not None,
+            **made,
         )
 
 
 @dataclass(frozen=True)
 class PartitionShare:
-    """A partition that the new layout would have."""
+    """A partition of the new layout."""
 
     partition: dict[str, Any]
     rows: int
@@ -111,7 +105,7 @@ class PartitionShare:
 
 @dataclass(frozen=True)
 class LayoutEstimate:
-    """What the new layout would have: the partitions with most rows first, and how many there are."""
+    """The largest partitions of the new layout, by rows, and how many partitions it has."""
 
     shares: tuple[PartitionShare, ...]
     partitions: int

@@ -1,120 +1,103 @@
-"""A table's rows rewritten for another layout, in rounds: each takes in what others changed during the one before."""
+"""Rewrites a table's rows for another layout, in rounds: each includes what others changed during the one before."""
 
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.catalog.files.data_files import DataFile, TableFiles, list_files
-from service.catalog.tables import Catalog, Table
+from service.catalog.tables import Table
+from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
 from service.engine.jobs.relayout import LayoutRecipe, rewrite
 from service.engine.jobs.repartition import RepartitionSource, RepartitionTarget, WrittenFiles, discard, source_at
 from service.engine.session.engine import Engine
 from service.engine.sql.checksum import Checksum
-from service.errors import ChecksumMismatch, CommitConflict, InvalidRequest, RowCountMismatch, TableNotFound
+from service.errors import ChecksumMismatch, CommitConflict, InvalidRequest, RowCountMismatch
 from service.maintenance.repartition.cover import RemainingWork, RewriteCoverage, RewrittenBatch, bundles
 from service.maintenance.repartition.report import RepartitionProgress
 from service.maintenance.rewriter import FileRewriter
 from service.model.call import Call
 
 MOST_ROUNDS = 8
-# What is left for the last round, which holds the table's lock.
+# How much may be left for the last round, which holds the table's lock.
 LITTLE_BYTES, FEW_FILES = 32 << 20, 100
-# The longest that it may keep others waiting.
+# How long the last round may keep others waiting.
 LONGEST_S = 60.0
 # As many new files as a commit can hold in the memory of Spark's driver.
 MOST_FILES = 200_000
 
 
-@dataclass(frozen=True)
-class RoundLimits:
-    """How much is rewritten in one batch, and how many batches side by side."""
+@dataclass(eq=False)
+class RewriteRounds:
+    """Rewrites one table in rounds, until every row is rewritten, in batches of limited rows and bytes."""
 
-    rows: int | None
-    bytes: int
-    at_once: int
-
-
-@dataclass(frozen=True)
-class RoundOptions:
-    """What is to be done, and in which folder; `every` says that no file may stay as it is."""
-
+    engine: Engine
+    commits: Commits
+    holds: SnapshotHolds
+    table: Table
+    call: Call
     goal: RepartitionTarget
     recipe: LayoutRecipe
-    limits: RoundLimits
+    batch_rows: int | None
+    batch_bytes: int
+    at_once: int
     folder: str
     tag: str
-    every: bool
-    call: Call
+    every_file: bool
+    rounds: int = field(default=0, init=False)
+    batches: int = field(default=0, init=False)
+    spark_jobs: int = field(default=0, init=False)
 
-    @property
-    def progress(self) -> RepartitionProgress:
-        return self.call.progress(RepartitionProgress)
-
-
-class RewriteRounds:
-    """The rounds of one table, until every row is rewritten."""
-
-    def __init__(
-        self, engine: Engine, catalog: Catalog, holds: SnapshotHolds, table: Table, order: RoundOptions
-    ) -> None:
-        self.order = order
-        self.table = table
-        self._source: RepartitionSource | None = None
-        self.before = TableFiles(())
-        """What the table held when it was last looked at."""
-        self.rounds = 0
-        self.batches = 0
-        self.spark_jobs = 0
-        self._engine = engine
-        self._catalog = catalog
-        self._holds = holds
+    def __post_init__(self) -> None:
+        self.progress = self.call.progress(RepartitionProgress)
         self._rewriter: FileRewriter[_Batch, WrittenFiles] = FileRewriter(
-            engine, order.tag, order.limits.at_once, order.call, order.progress
+            self.engine, self.tag, self.at_once, self.call, self.progress
         )
-        self._cover: RewriteCoverage[WrittenFiles] = RewriteCoverage()
+        self._source: RepartitionSource | None = None
+        self._coverage: RewriteCoverage[WrittenFiles] = RewriteCoverage()
         self._kept: list[DataFile] = []
         self._seconds = 0.0
         self._bytes = 0
 
     def run(self) -> None:
-        """Rewrite what there is, and then what has come in the meantime, until that is little."""
+        """Rewrite the table's files, and then what has changed in the meantime, until little is left."""
         for _ in range(MOST_ROUNDS):
-            with self.looking() as current:
-                left = self._look(current)
-                if self.rounds and left.bytes <= LITTLE_BYTES and len(left.files) <= FEW_FILES:
+            with self.current_table() as current:
+                remaining = self._remaining(current)
+                if self.rounds and remaining.bytes <= LITTLE_BYTES and len(remaining.files) <= FEW_FILES:
                     return
-                self._write(left)
+                self._write(remaining)
 
     def finish(self, current: Table, *, patient: bool = False) -> None:
-        """Rewrite what is left of the table as it is now. Raises CommitConflict if others would wait too long for it,
-        unless nobody waits: then it is `patient`."""
-        left = self._look(current)
-        if not patient and self._seconds_for(left) > LONGEST_S:
+        """Rewrite what is left of the current table. Unless `patient`, raises CommitConflict if others would have to
+        wait too long for it."""
+        remaining = self._remaining(current)
+        seconds = remaining.bytes * self._seconds / self._bytes if self._bytes else 0.0
+        if not patient and seconds > LONGEST_S:
             raise CommitConflict(
                 "others change the table faster than it can be rewritten; send the request again at a quieter time"
             )
-        if left.files or left.spoilt:
-            self._write(left)
+        if remaining.files or remaining.spoilt:
+            self._write(remaining)
 
     @contextmanager
-    def looking(self) -> Iterator[Table]:
-        """The table as it is now, whose files stay during the block."""
-        current = self._now()
-        with self._holds.building_on(current.uuid, current.current_snapshot_id):
+    def current_table(self) -> Iterator[Table]:
+        """The current table, whose files are kept during the block."""
+        current = self.commits.current(self.table)
+        with self.holds.building_on(current.uuid, current.current_snapshot_id):
             yield current
 
     @property
-    def read(self) -> RepartitionSource:
-        """What there is to read in the table as it was last looked at."""
-        assert self._source is not None, "nobody has looked yet"
+    def source(self) -> RepartitionSource:
+        """What there is to read in the table, as of the last look."""
+        assert self._source is not None, "the table was not read yet"
         return self._source
 
     @property
     def written(self) -> list[WrittenFiles]:
         """The new files of all valid batches."""
-        return [batch.written for batch in self._cover.batches]
+        return [batch.written for batch in self._coverage.batches]
 
     @property
     def kept(self) -> list[str]:
@@ -128,61 +111,53 @@ class RewriteRounds:
 
     @property
     def checksum(self) -> Checksum | None:
-        """Of all rows that were written, if they are validated."""
-        found = [one.written for one in self.written]
-        return sum((one for one in found if one is not None), Checksum()) if self.order.recipe.validate else None
+        """The checksum of all rows that were written, if they are validated."""
+        found = (files.written for files in self.written if files.written is not None)
+        return sum(found, Checksum()) if self.recipe.validate else None
 
-    def sweep(self, table: Table) -> None:
-        """Delete what was written; the table may have been renamed."""
-        self._rewriter.sweep(table, self.order.folder)
+    def sweep(self) -> bool:
+        """Delete what was written; false if that failed."""
+        return self._rewriter.sweep(self.commits, self.table, self.folder)
 
-    def _now(self) -> Table:
-        current = self._catalog.load(self.table.name)
-        if current.uuid != self.table.uuid:
-            raise TableNotFound(
-                f"table {current.name.table!r} was dropped and created anew in the meantime; send the request again",
-                field="table",
-            )
-        return current
-
-    def _look(self, current: Table) -> RemainingWork[WrittenFiles]:
+    def _remaining(self, current: Table) -> RemainingWork[WrittenFiles]:
         if (current.schema_id, current.spec_id) != (self.table.schema_id, self.table.spec_id):
             raise CommitConflict(
                 "another program changed the table's columns or partitioning in the meantime; try again"
             )
-        self._source = self._engine.run(source_at, current.spark_name, current.current_snapshot_id)
-        self.before = list_files(current)
-        as_wanted = () if self.order.every else (self.order.goal.spec_id,)
-        self._kept = [file for file in self.before.data if file.group[0] in as_wanted]
-        files = [file for file in self.before.data if file.group[0] not in as_wanted]
-        return self._cover.look(files, self.read.deletes)
+        self._source = self.engine.run(source_at, current.spark_name, current.current_snapshot_id)
+        listed = list_files(current).data
+        has_layout = () if self.every_file else (self.goal.spec_id,)
+        self._kept = [file for file in listed if file.group[0] in has_layout]
+        files = [file for file in listed if file.group[0] not in has_layout]
+        return self._coverage.compare(files, self.source.deletes)
 
-    def _seconds_for(self, left: RemainingWork[WrittenFiles]) -> float:
-        return left.bytes * self._seconds / self._bytes if self._bytes else 0.0
-
-    def _write(self, left: RemainingWork[WrittenFiles]) -> None:
+    def _write(self, remaining: RemainingWork[WrittenFiles]) -> None:
         """One round."""
         self.rounds += 1
-        limits, started = self.order.limits, time.monotonic()
-        self.order.progress.round = self.rounds
-        for batch in left.spoilt:
-            self._cover.drop(batch)
-            self._engine.run(discard, self.order.goal, batch.written)
-        parts = [part for files in (left.again, left.new) for part in bundles(files, limits.rows, limits.bytes)]
-        with self._rewriter.rewriting([_Batch(part) for part in parts], self._rewrite) as ended:
-            for batches in ended:
-                for one, result in batches:
-                    self._take(one.data, result.result())
+        started = time.monotonic()
+        self.progress.round = self.rounds
+        for spoilt in remaining.spoilt:
+            self._coverage.batches.remove(spoilt)
+            self.engine.run(discard, self.goal, spoilt.written)
+        batches = [
+            _Batch(bundle)
+            for files in (remaining.again, remaining.new)
+            for bundle in bundles(files, self.batch_rows, self.batch_bytes)
+        ]
+        with self._rewriter.rewriting(batches, self._rewrite) as rewritten:
+            for ended in rewritten:
+                for batch, result in ended:
+                    self._add(batch.data, result.result())
         self._seconds += time.monotonic() - started
-        self._bytes += left.bytes
+        self._bytes += remaining.bytes
 
     def _rewrite(self, batch: "_Batch") -> WrittenFiles:
-        order, paths = self.order, [file.path for file in batch.data]
-        return self._engine.run_for(order.call, rewrite, self.read, order.goal, paths, order.recipe, order.tag)
+        paths = [file.path for file in batch.data]
+        return self.engine.run_for(self.call, rewrite, self.source, self.goal, paths, self.recipe, self.tag)
 
-    def _take(self, part: tuple[DataFile, ...], written: WrittenFiles) -> None:
-        deletes = {file.path: self.read.deletes[file.path] for file in part if file.path in self.read.deletes}
-        self._cover.batches.append(RewrittenBatch(part, deletes, written))
+    def _add(self, files: tuple[DataFile, ...], written: WrittenFiles) -> None:
+        deletes = {file.path: self.source.deletes[file.path] for file in files if file.path in self.source.deletes}
+        self._coverage.batches.append(RewrittenBatch(files, deletes, written))
         self.batches += 1
         self.spark_jobs += written.spark_jobs
         if sum(one.files for one in self.written) > MOST_FILES:
@@ -191,28 +166,21 @@ class RewriteRounds:
                 "coarser partitioning, such as month rather than day, or a larger batch_size",
                 field="partition",
             )
-        _check(part, written, counted=not deletes)
+        _check(files, written, has_deletes=bool(deletes))
 
 
-@dataclass(frozen=True)
-class _Batch:
+class _Batch(TableFiles):
     """Files whose rows are rewritten together."""
-
-    data: tuple[DataFile, ...]
 
     @property
     def files(self) -> int:
         return len(self.data)
 
-    @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.data)
 
-
-def _check(part: Sequence[DataFile], written: WrittenFiles, *, counted: bool) -> None:
-    """Raise if new files do not have the rows of the old ones; metadata counts those of files without deletes."""
-    rows = sum(file.rows for file in part)
-    if counted and rows != written.rows:
+def _check(files: Sequence[DataFile], written: WrittenFiles, *, has_deletes: bool) -> None:
+    """Raise if new files do not have the rows of the old ones; metadata counts rows only of files without deletes."""
+    rows = sum(file.rows for file in files)
+    if not has_deletes and rows != written.rows:
         raise RowCountMismatch("the new layout", rows, written.rows)
     if written.read is None or written.written is None:
         return

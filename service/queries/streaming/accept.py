@@ -1,5 +1,6 @@
 """The response format that an Accept header prefers."""
 
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -14,14 +15,12 @@ MEDIA_TYPES: dict[Form, str] = {
 
 
 def accepted_format(accept: str) -> Form:
-    """The format with the highest weight; of equals the one named more exactly, then JSON. Without a header, JSON."""
+    """The format with the highest weight; of equals the one named more exactly, then JSON. Without ranges, JSON."""
     ranges = list(_ranges(accept))
     if not ranges:
         return "json"
-    best, form = max(
-        ((_weight(media, ranges), form) for form, media in MEDIA_TYPES.items()), key=lambda found: found[0]
-    )
-    if not best[0]:
+    form = max(MEDIA_TYPES, key=lambda form: _weight(MEDIA_TYPES[form], ranges))
+    if not _weight(MEDIA_TYPES[form], ranges)[0]:
         raise InvalidRequest(
             f"Accept is {accept[:200]!r}, a QUERY responds in {', '.join(MEDIA_TYPES.values())}; accept one of them",
             field="Accept",
@@ -37,19 +36,16 @@ def _ranges(accept: str) -> Iterator[tuple[str, float]]:
 
 
 def _quality(parameters: list[str]) -> float:
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name.strip() == "q":
-            try:
-                quality = float(value)
-            except ValueError:
-                return 1.0
-            return quality if 0 <= quality <= 1 else 1.0
-    return 1.0
+    given = dict(re.split(r"\s*=", parameter, maxsplit=1) for parameter in parameters if "=" in parameter)
+    try:
+        quality = float(given.get("q", 1))
+    except ValueError:
+        return 1.0
+    return quality if 0 <= quality <= 1 else 1.0
 
 
 def _weight(media: str, ranges: list[tuple[str, float]]) -> tuple[float, int]:
-    """A media type's quality, by the most exact of the ranges that match it, and how exact that one is."""
+    """A media type's quality in the most exact range that matches it, and how exact that range is."""
     kinds = ("*/*", f"{media.partition('/')[0]}/*", media)
     found = [(kinds.index(given), quality) for given, quality in ranges if given in kinds]
     exactness, quality = max(found, default=(0, 0.0))

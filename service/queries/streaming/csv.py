@@ -1,7 +1,8 @@
 """Render Arrow batches as CSV (RFC 4180), column by column; each value reads as in JSON."""
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -25,7 +26,7 @@ def header(names: Sequence[str]) -> bytes:
 
 
 def lines(batch: pa.RecordBatch) -> bytes:
-    """A line for each row. Null is an empty field, the empty text a pair of quotes."""
+    """A line for each row. Null is an empty field, an empty string a pair of quotes."""
     return _lines([_cells(column) for column in batch.columns])
 
 
@@ -67,10 +68,9 @@ def _floats(column: pa.Array) -> pa.Array:
 
 
 def _decimals(column: pa.Array) -> pa.Array:
-    scale = column.type.scale
-    if 0 <= scale <= _PLAIN_SCALE:
+    if 0 <= column.type.scale <= _PLAIN_SCALE:
         return _cast(column)
-    return pa.array([None if v is None else format(v, "f") for v in column.to_pylist()], pa.string())
+    return _rendered(column.to_pylist(), lambda value: format(value, "f"))
 
 
 def _dates(column: pa.Array) -> pa.Array:
@@ -93,18 +93,22 @@ def _within(counts: pa.Array, first: int, last: int) -> bool:
 
 
 def _base64(column: pa.Array) -> pa.Array:
-    values = column.to_pylist()
-    return pa.array([None if v is None else base64.b64encode(v).decode("ascii") or '""' for v in values], pa.string())
+    return _rendered(column.to_pylist(), lambda value: base64.b64encode(value).decode("ascii") or '""')
 
 
 def _json(column: pa.Array) -> pa.Array:
-    values = json_values(column)
-    return pa.array([None if v is None else _json_text(v) for v in values], pa.string())
+    return _rendered(json_values(column), _json_text)
 
 
 def _json_text(value: object) -> str:
-    text = value if isinstance(value, str) else wire.render(value).decode().rstrip("\n")
-    return orjson.loads(text) if text.startswith('"') and not isinstance(value, str) else text
+    if isinstance(value, str):
+        return value
+    text = wire.render(value).decode().rstrip("\n")
+    return orjson.loads(text) if text.startswith('"') else text
+
+
+def _rendered(values: Iterable[Any], render: Callable[[Any], str]) -> pa.Array:
+    return pa.array([None if value is None else render(value) for value in values], pa.string())
 
 
 # Types whose values need no quotes.

@@ -13,7 +13,7 @@ _CHUNK = 256 * 1024
 
 
 def encode(form: Form, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Generator[bytes, None, None]:
-    """The response's bytes. Even without rows they hold the names of the columns."""
+    """The bytes of the response; the names of the columns are in it even if there are no rows."""
     waiting: list[bytes] = []
     size = 0
     for part in (_csv if form == "csv" else _arrow)(schema, batches):
@@ -34,12 +34,19 @@ def _csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes
 
 def _arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     # Not passed on as it is: Java omits the offsets of empty lists, which some readers do not accept.
-    sink = _Sink()
+    sink = io.BytesIO()
+
+    def written() -> bytes:
+        data = sink.getvalue()
+        sink.seek(0)
+        sink.truncate()
+        return data
+
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
             writer.write_batch(_checked(batch))
-            yield sink.take()
-    yield sink.take()
+            yield written()
+    yield written()
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -50,22 +57,3 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
             raise not_utf8() from e
         raise
     return batch
-
-
-class _Sink(io.RawIOBase):
-    """Collects the bytes of a writer until they are taken."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object) -> int:
-        part = bytes(memoryview(data))  # type: ignore[arg-type]
-        self._parts.append(part)
-        return len(part)
-
-    def take(self) -> bytes:
-        taken, self._parts = b"".join(self._parts), []
-        return taken

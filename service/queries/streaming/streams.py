@@ -1,4 +1,4 @@
-"""Streamed responses of any size: a handler opens them, the HTTP route that sends them reads them step by step."""
+"""Streamed responses of any size: a handler opens them, and the HTTP route that sends them reads them in steps."""
 
 import itertools
 import logging
@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,35 +27,28 @@ from service.settings import LimitSettings
 log = logging.getLogger("firn.streams")
 _MOST_ROWS = 8192
 _BATCH_BYTES = 4 * 1024 * 1024
-# How much longer rows are in memory than in their files, or somewhat more than that.
+# How many times larger rows are in memory than in their files, at most.
 _UNPACKED = 8
 
 
+@dataclass(eq=False)
 class Stream:
     """A streamed response. Its first bytes are ready, so the query has been checked and has started."""
 
+    media_type: str
+    _request_id: str
+    _chunks: Iterator[bytes]
+    _pool: ThreadPoolExecutor
+    _cancel: Callable[[], None]
+    _held: ExitStack
     snapshot_id: int | None = None
-
-    def __init__(
-        self,
-        media_type: str,
-        request_id: str,
-        chunks: Iterator[bytes],
-        pool: ThreadPoolExecutor,
-        cancel: Callable[[], None],
-        held: ExitStack,
-    ) -> None:
-        self.media_type = media_type
-        self._request_id = request_id
-        self._chunks = chunks
-        self._pool = pool
-        self._cancel = cancel
-        self._held = held
-        self._told: list[Callable[[], None]] = []
-        self._lock = threading.Lock()
-        self._whole = self._closed = False
-        self._bytes = 0
-        self._opened = time.monotonic()
+    whole: bool = False
+    """Whether it was read to its end."""
+    _callbacks: list[Callable[[], None]] = field(default_factory=list)
+    _closed: bool = False
+    _bytes: int = 0
+    _opened: float = field(default_factory=time.monotonic)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def advance(self) -> "Future[bytes | None]":
         """The next bytes; None after the last. If it raises, the bytes before are not a valid response."""
@@ -64,14 +58,9 @@ class Stream:
         """Release everything, on another thread; cancel the query if the stream was not read to its end."""
         self._pool.submit(self._close)
 
-    def when_closed(self, tell: Callable[[], None]) -> None:
-        """Call `tell` when everything is released; must be called before the first `advance`."""
-        self._told.append(tell)
-
-    @property
-    def whole(self) -> bool:
-        """Whether it was read to its end."""
-        return self._whole
+    def when_closed(self, callback: Callable[[], None]) -> None:
+        """Call back when everything is released; must be called before the first `advance`."""
+        self._callbacks.append(callback)
 
     @property
     def seconds(self) -> float:
@@ -84,18 +73,20 @@ class Stream:
                 chunk = next(self._chunks, None)
             except Exception as e:
                 known = isinstance(e, FirnError)
-                log.warning("%s broke off after %d bytes: %s", self._request_id, self._bytes, e, exc_info=not known)
+                log.warning(
+                    "the stream of %s failed after %d bytes: %s", self._request_id, self._bytes, e, exc_info=not known
+                )
                 self._release()
                 raise
             if chunk is None:
-                self._whole = not self._closed
+                self.whole = not self._closed
                 self._release()
             else:
                 self._bytes += len(chunk)
             return chunk
 
     def _close(self) -> None:
-        if not self._whole:
+        if not self.whole:
             self._cancel()
         with self._lock:
             self._release()
@@ -104,18 +95,17 @@ class Stream:
         if self._closed:
             return
         self._closed = True
-        elapsed = round(self.seconds * 1000)
-        end = "sent whole" if self._whole else "aborted"
-        log.info("%s stream %s: %d bytes in %d ms", self._request_id, end, self._bytes, elapsed)
+        end = "sent whole" if self.whole else "aborted"
+        log.info("%s stream %s: %d bytes in %d ms", self._request_id, end, self._bytes, round(self.seconds * 1000))
         try:
             self._held.close()
         finally:
-            for tell in self._told:
-                tell()
+            for callback in self._callbacks:
+                callback()
 
 
 class Streams:
-    """Opens them, a bounded number at a time."""
+    """Opens streams, a bounded number at a time."""
 
     def __init__(
         self, limits: LimitSettings, engine: Engine, holds: SnapshotHolds, metrics: Metrics | None = None
@@ -127,7 +117,7 @@ class Streams:
         self._metrics.read("firn_streams", lambda: self._open)
         self._open = 0
         self._lock = threading.Lock()
-        # A step of each, and the end of each, never wait for those of others.
+        # A step of one stream, and its end, never wait for other streams.
         self._pool = ThreadPoolExecutor(2 * limits.streams, thread_name_prefix="firn-streams")
 
     def open(
@@ -142,7 +132,7 @@ class Streams:
         tag = f"firn-stream-{uuid.uuid4().hex}"
         cancel = partial(stream.cancel, tag)
 
-        def begin(session: Any) -> ArrowBatches:
+        def start(session: Any) -> ArrowBatches:
             _check_waiting(call)
             return job(session, rows=_rows_per_batch(reads), tag=tag)
 
@@ -152,7 +142,7 @@ class Streams:
             for table, snapshot_id in reads:
                 held.enter_context(self._holds.reading(table.uuid, snapshot_id))
             held.enter_context(call.cancelling(cancel))
-            batches = self._engine.run_for(call, begin)
+            batches = self._engine.run_for(call, start)
             held.callback(batches.close)
             _check_waiting(call)
             chunks = held.enter_context(closing(encode(form, batches.schema, batches)))
@@ -181,7 +171,7 @@ def _check_waiting(call: Call) -> None:
 
 
 def _rows_per_batch(reads: Sequence[tuple[Table, int | None]]) -> int:
-    """So many rows that a batch of them fits in memory many times, as long as they are on average in their files."""
+    """The number of rows per batch, from their average size in the files, so that many batches fit in memory."""
     row = 0.0
     for table, snapshot_id in reads:
         if snapshot_id is not None:

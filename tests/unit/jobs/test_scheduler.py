@@ -292,7 +292,7 @@ class TestTakingOver:
         assert last.work == []
         [run] = last.runs()
         assert (run.state, run.fence) == ("failed", ATTEMPTS + 1)
-        assert "given up" in (json.loads(run.outcome) or "")
+        assert "not tried again" in (json.loads(run.outcome) or "")
         world.at(TWO + DAY)
         last.tick(1)
         last.catch_on()
@@ -614,7 +614,7 @@ class TestSilence:
         one.catch_on()
         assert live.over.result(0) is not None
         assert one.scheduler.close(0)
-        assert "could not be noted" in caplog.text
+        assert "could not be recorded" in caplog.text
 
     def test_a_ledger_that_is_silent_before_a_commit_lets_nothing_be_committed(
         self, world: Here, monkeypatch: pytest.MonkeyPatch

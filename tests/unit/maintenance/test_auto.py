@@ -96,8 +96,7 @@ class House:
             lambda: self.now,
         )
 
-    def compact(self, table: TableName, *, asked_by: str) -> bool:
-        assert asked_by == "auto"
+    def compact(self, table: TableName) -> bool:
         self.compacted.append(table.table)
         return self.outcome(table)
 

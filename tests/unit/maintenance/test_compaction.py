@@ -432,7 +432,7 @@ def test_one_that_waits_for_another_of_its_table_can_be_called_off(
     house.fill(*"AAA")
     call = Call("r1")
     call.cancel()
-    with house.compactions._line.hold(house.table.uuid):
+    with house.compactions._locks.hold(house.table.uuid):
         waiting = ThreadPoolExecutor(1).submit(house.compactions.compact, house.table, CompactionOptions(), call)
         with pytest.raises(Cancelled):
             waiting.result(timeout=10)
@@ -478,7 +478,7 @@ def test_what_fails_after_the_merge_is_told_and_the_compaction_is_done(house: Ho
     assert [warning.rpartition(": ")[2] for warning in outcome.warnings] == ["the disk is broken"] * 2
     [note] = house.log()
     assert note.state == "done"
-    assert "old snapshots stayed: STORAGE_UNAVAILABLE" in (note.details["error"] or "")
+    assert "old snapshots were kept: STORAGE_UNAVAILABLE" in (note.details["error"] or "")
     with pytest.raises(StorageUnavailable):  # nothing was merged that it could take the success from
         house.compactions.compact(house.table, wish, Call("r2"))
     assert house.noted()[0] == ("failed", "request r2")
@@ -498,7 +498,7 @@ def test_one_that_may_not_begin_any_more_when_it_has_its_turn_does_not(house: Ho
         window.append("it was asked")
 
     waiting = threading.Thread(target=compact)
-    with house.compactions._line.hold(house.table.uuid):  # another compaction of the table
+    with house.compactions._locks.hold(house.table.uuid):  # another compaction of the table
         waiting.start()
         waiting.join(0.2)
         window.clear()
@@ -530,7 +530,7 @@ def test_in_the_background_it_is_still_for_whoever_asked_and_can_still_be_taken_
     def run(call: Call) -> None:
         compactions = house.compactions
         background = cast(Background, AtOnce())
-        compact.handler(request, call, house.catalog, background, compactions, compactions.upkeep)
+        compact.handler(request, call, house.catalog, background, compactions, compactions.small_files)
 
     request = Compact.model_validate(
         {"operation": "COMPACT", "tenant_id": "acme", "namespace": "shop", "table": "orders", "async": True}

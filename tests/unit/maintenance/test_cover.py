@@ -23,31 +23,31 @@ def covering(*batches: tuple[DataFile, ...], deletes: dict[str, tuple[str, ...]]
 
 
 def test_at_first_every_file_is_new() -> None:
-    left = RewriteCoverage[str]().look([A, B], {})
+    left = RewriteCoverage[str]().compare([A, B], {})
     assert (left.new, left.again, left.spoilt) == ((A, B), (), ())
     assert left.bytes == 200
 
 
 def test_what_was_added_meanwhile_is_all_that_is_left() -> None:
-    left = covering((A, B), (C,)).look([A, B, C, D], {})
+    left = covering((A, B), (C,)).compare([A, B, C, D], {})
     assert (left.files, left.spoilt) == ((D,), ())
 
 
 def test_a_batch_of_which_a_file_is_gone_is_written_again_without_it() -> None:
     cover = covering((A, B), (C,))
-    left = cover.look([B, C, D], {})
+    left = cover.compare([B, C, D], {})
     assert (left.again, left.new) == ((B,), (D,))
     assert left.spoilt == (cover.batches[0],)
-    cover.drop(left.spoilt[0])
-    assert cover.look([B, C, D], {}).new == (B, D)
+    cover.batches.remove(left.spoilt[0])
+    assert cover.compare([B, C, D], {}).new == (B, D)
 
 
 def test_rows_deleted_meanwhile_spoil_a_batch_and_those_deleted_before_do_not() -> None:
     cover = covering((A, B), (C,), deletes={"c": ("x",)})
-    assert cover.look([A, B, C], {"c": ("x",)}).files == ()
-    assert cover.look([A, B, C], {"a": ("y",), "c": ("x",)}).again == (A, B)
-    assert cover.look([A, B, C], {"c": ("x", "z")}).again == (C,)
-    assert cover.look([A, B, C], {}).again == (C,)
+    assert cover.compare([A, B, C], {"c": ("x",)}).files == ()
+    assert cover.compare([A, B, C], {"a": ("y",), "c": ("x",)}).again == (A, B)
+    assert cover.compare([A, B, C], {"c": ("x", "z")}).again == (C,)
+    assert cover.compare([A, B, C], {}).again == (C,)
 
 
 names = st.sets(st.sampled_from("abcdefgh"))
@@ -60,9 +60,9 @@ def test_however_a_table_changes_what_stands_and_what_is_left_are_its_files_each
     cover = RewriteCoverage[str]()
     for live, most in states:
         files = [file(path) for path in sorted(live)]
-        left = cover.look(files, {})
+        left = cover.compare(files, {})
         for batch in left.spoilt:
-            cover.drop(batch)
+            cover.batches.remove(batch)
         for part in bundles(left.files, most * 10, 10_000):
             cover.batches.append(RewrittenBatch(part, {}, "w"))
         assert sorted(f.path for batch in cover.batches for f in batch.files) == sorted(live)

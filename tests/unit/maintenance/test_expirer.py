@@ -18,8 +18,7 @@ from service.engine.session.engine import Engine
 from service.errors import CommitConflict, StorageUnavailable
 from service.ledger.jobs import JobRecord
 from service.ledger.ledger import NewBatch
-from service.maintenance.expire.expirer import TRIES, Expirer
-from service.maintenance.expire.other_instances import built_on_elsewhere
+from service.maintenance.expire.expirer import TRIES, Expirer, built_on_elsewhere
 from service.maintenance.expire.retention import ExpiryResult, KeptSnapshot
 from service.maintenance.orphans.orphans import SLACK_MS
 from service.settings import SnapshotSettings

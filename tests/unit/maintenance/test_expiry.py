@@ -43,7 +43,7 @@ class Desk:
 
     @property
     def idle(self) -> bool:
-        return not any(tally.asked for tally in self.expiry._tallies.values())
+        return not any(tally.queued for tally in self.expiry._tallies.values())
 
 
 @pytest.fixture

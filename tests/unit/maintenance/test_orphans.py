@@ -20,9 +20,9 @@ from service.commits.commit import Commits
 from service.engine.jobs.orphans import OrphanFiles, compare
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, InvalidRequest, TableNotFound
-from service.jobs.job import BULK
+from service.jobs.job import BULK, now_ms
 from service.ledger.ledger import Ledger, NewBatch
-from service.maintenance.orphans.orphans import HOUR_MS, TRIES, Orphans, OrphansResult, now_ms
+from service.maintenance.orphans.orphans import HOUR_MS, TRIES, Orphans, OrphansResult
 from tests.fakes import FakeOwners, QuickLedger
 from tests.jobs import begin, jobs_on, table_of
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog

@@ -150,8 +150,8 @@ def test_the_tables_queried_since_a_time_are_named() -> None:
     house.query(ORDERS)
     house.now += 10
     house.query(PEOPLE)
-    assert house.log.asked_since(house.now) == {PEOPLE.name: PEOPLE.uuid}
-    assert set(house.log.asked_since(house.now - 10)) == {ORDERS.name, PEOPLE.name}
+    assert house.log.queried_since(house.now) == {PEOPLE.name: PEOPLE.uuid}
+    assert set(house.log.queried_since(house.now - 10)) == {ORDERS.name, PEOPLE.name}
 
 
 def test_what_the_service_asks_itself_is_not_counted() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.catalog.files.data_files import DataFile, TableFiles
+from service.commits.commit import Commits
 from service.commits.holds import SnapshotHolds
 from service.engine.iceberg.compaction import sweep
 from service.engine.jobs.relayout import rewrite
@@ -28,7 +29,7 @@ from service.errors import (
 )
 from service.maintenance.repartition import rounds as module
 from service.maintenance.repartition.report import RepartitionProgress
-from service.maintenance.repartition.rounds import LITTLE_BYTES, MOST_ROUNDS, RewriteRounds, RoundLimits, RoundOptions
+from service.maintenance.repartition.rounds import LITTLE_BYTES, MOST_ROUNDS, RewriteRounds
 from service.model.call import Call
 
 BIG = LITTLE_BYTES + 1
@@ -71,6 +72,10 @@ class World:
             current_snapshot_id=self.version,
             files=TableFiles(tuple(self.files.values())),
         )
+
+    # As commits:
+    def current(self, table: Any) -> Any:
+        return Commits.current(cast(Any, SimpleNamespace(_catalog=self)), table)
 
     # As an engine:
     sessions = 4
@@ -116,16 +121,21 @@ def listing() -> Iterator[None]:
 
 
 def rounds(world: World, *, every: bool = True, rows: int | None = None, validate: bool = True) -> RewriteRounds:
-    order = RoundOptions(
+    return RewriteRounds(
+        cast(Any, world),
+        cast(Any, world),
+        SnapshotHolds(),
+        cast(Any, world.load("t")),
+        Call(current_progress=RepartitionProgress()),
         goal=cast(Any, SimpleNamespace(spec_id=1)),
         recipe=cast(Any, SimpleNamespace(validate=validate)),
-        limits=RoundLimits(rows, 10 * BIG, 2),
+        batch_rows=rows,
+        batch_bytes=10 * BIG,
+        at_once=2,
         folder="f",
         tag="t",
-        every=every,
-        call=Call(current_progress=RepartitionProgress()),
+        every_file=every,
     )
-    return RewriteRounds(cast(Any, world), cast(Any, world), SnapshotHolds(), cast(Any, world.load("t")), order)
 
 
 def covered(world: World, made: RewriteRounds) -> list[str]:
@@ -246,7 +256,7 @@ def test_whatever_others_do_what_is_published_is_what_the_table_holds_each_file_
     assert covered(world, made) == sorted(world.files)
     assert made.rows == 10 * len(world.files)
     assert world.on_disk == {one.handle for one in made.written}
-    progress = made.order.progress
+    progress = made.progress
     assert (progress.files_done, progress.bytes_done) == (progress.files_total, progress.bytes_total)
 
 
@@ -315,7 +325,7 @@ def test_who_calls_it_off_is_told_so_whatever_spark_says() -> None:
         raise ValueError("job 7 was cancelled")
 
     world.spoil = spoil
-    made.order.call.check = check  # type: ignore[method-assign]
+    made.call.check = check  # type: ignore[method-assign]
     with pytest.raises(Cancelled):
         made.run()
 
