@@ -96,7 +96,7 @@ class App:
         self.engine = Engine(
             spark_conf(settings, jar_paths, java_options),
             settings.spark.sessions,
-            start_wait_s=settings.limits.start_wait_s,
+            start_wait_s=settings.limits.start_timeout_s,
             held=(self._lock.fileno(),),
         )
         self.parts = compose(settings, self.engine, catalog, ledger)
@@ -211,8 +211,8 @@ class App:
         scheduler = self.parts[Schedules].scheduler
         scheduler.stop()
         try:
-            if not self.pipeline.drain(self.settings.limits.stop_wait_s):
-                log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_wait_s)
+            if not self.pipeline.drain(self.settings.limits.stop_timeout_s):
+                log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_timeout_s)
                 self.parts[Jobs].stop()
                 self.engine.cancel_all(1)
                 self.pipeline.drain(1)
@@ -256,11 +256,15 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     return Parts(
         {Engine: engine, Catalog: catalog, Ledger: ledger},
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
-        *(jobs, Background(jobs, settings.limits.upkeep_threads), _schedules(settings, catalog, ledger, jobs, metrics)),
+        *(
+            jobs,
+            Background(jobs, settings.limits.maintenance_threads),
+            _schedules(settings, catalog, ledger, jobs, metrics),
+        ),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
         *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds)),
         Undos(iceberg.edits, engine, commits, UndoNotes(ledger), holds),
-        TableLife(iceberg.dropped, catalog, commits, TableRecords(ledger), metrics),
+        TableLife(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
@@ -287,7 +291,7 @@ def _auto(
         """Whether users would wait for a compaction that could as well come later."""
         return engine.idle < _SPARE_SESSIONS or writes.waiting > _MANY_WRITES
 
-    every_s = settings.iceberg.compaction.auto_every_s
+    every_s = settings.iceberg.compaction.auto_interval_s
     return Auto(catalog, adviser, query_log, records, compact, is_busy, every_s=every_s)
 
 
@@ -304,7 +308,7 @@ def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
     metrics.read("firn_engine_up", lambda: engine.up)
     metrics.read("firn_engine_starts_total", lambda: engine.starts)
     metrics.read("firn_spark_session_wait_seconds", lambda: engine.longest_wait_s)
-    metrics.read("firn_spark_sessions", lambda: {("idle",): engine.idle, ("lent",): engine.lent})
+    metrics.read("firn_spark_sessions", lambda: {("idle",): engine.idle, ("busy",): engine.lent})
     metrics.read("firn_bulk_loads", lambda: bulk.under_way)
 
 
@@ -343,7 +347,7 @@ def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = Non
             raise
         log.warning("commands will not find this service without --url: %s", e)
         local = None
-    code = http.serve(app, local, settings.background.idle_s if background else None)
+    code = http.serve(app, local, settings.background.idle_timeout_s if background else None)
     if app.busy:  # a thread that never came back would keep the process
         logging.shutdown()
         os._exit(code)

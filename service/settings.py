@@ -70,14 +70,14 @@ class CompactionSettings(_Section):
     max_files_per_compaction: FileCount = 100
     # These two bound the memory of a compaction: how much it rewrites at a time, and how many times in parallel.
     group_mb: Megabytes = 256
-    groups_at_once: Annotated[int, Field(ge=1, le=64)] = 2
+    concurrent_groups: Annotated[int, Field(ge=1, le=64)] = 2
     snapshot_retention_hours: Hours = 168
-    # Mode auto compacts if queries are expected to save `auto_worth` times the cost of merging, within so many hours …
-    auto_worth: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0
+    # Mode auto compacts if queries are expected to save this many times the cost of merging, within so many hours, …
+    auto_min_worth: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0
     auto_horizon_hours: Annotated[int, Field(ge=1, le=8760)] = 24
-    # … and, whatever queries save, from `auto_bound` times `min_files_to_compact` small files worth merging on.
-    auto_bound: Count = 10
-    auto_every_s: Annotated[int, Field(ge=1, le=3600)] = 60
+    # … or if there are this many times `min_files_to_compact` small files worth merging, whatever queries save.
+    auto_small_files_factor: Count = 10
+    auto_interval_s: Annotated[int, Field(ge=1, le=3600)] = 60
 
     @property
     def active(self) -> bool:
@@ -101,10 +101,10 @@ class EditSettings(_Section):
     undo_retention_hours: UndoHours = 24
 
 
-class DroppedSettings(_Section):
+class DroppedTableSettings(_Section):
     """How long a dropped table can be restored."""
 
-    kept_hours: KeptHours = 168
+    retention_hours: KeptHours = 168
 
 
 class IcebergSettings(_Section):
@@ -112,7 +112,7 @@ class IcebergSettings(_Section):
     compaction: CompactionSettings = CompactionSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
     edits: EditSettings = EditSettings()
-    dropped: DroppedSettings = DroppedSettings()
+    dropped_tables: DroppedTableSettings = DroppedTableSettings()
 
 
 class SparkSettings(_Section):
@@ -153,28 +153,28 @@ class LimitSettings(_Section):
     body_mb: Annotated[int, Field(ge=1, le=2048)] = 64
     bulk_mb: Megabytes = 16_384
     # Each occupies a Spark session while its rows are written.
-    bulk_at_once: Annotated[int, Field(ge=1, le=64)] = 2
+    concurrent_bulk_loads: Annotated[int, Field(ge=1, le=64)] = 2
     # Estimated memory of all requests in progress; the bytes of JSON count eightfold.
     memory_mb: Annotated[int, Field(ge=64, le=1_000_000)] = 1024
-    keys_kept_hours: Annotated[int, Field(ge=1, le=8760)] = 24
+    idempotency_key_retention_hours: Annotated[int, Field(ge=1, le=8760)] = 24
     # Requests that read metadata, and requests that change nothing but metadata. They need no Spark session.
     metadata_threads: Threads = 4
     table_threads: Threads = 8
     query_threads: Threads = 4
     # Most of them wait for the lock of their table.
     edit_threads: Threads = 16
-    upkeep_threads: Threads = 1
+    maintenance_threads: Threads = 1
     # Streamed responses (CSV or Arrow) at once, and how long a client may stop reading one.
     streams: Annotated[int, Field(ge=1, le=500)] = 16
-    stream_stall_s: Annotated[int, Field(ge=1, le=86_400)] = 300
-    waiting_requests: Count = 1000
+    stream_idle_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
+    pending_requests: Count = 1000
     # How long a QUERY or another read of rows may take if its request does not say, and the most a request may say.
     query_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 60
-    timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 3600
+    max_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 3600
     # `/ready` says `stalled` once requests have waited so long for a Spark session and none was free in the meantime.
     stalled_after_s: Annotated[int, Field(ge=1, le=3600)] = 15
-    start_wait_s: Annotated[int, Field(ge=1, le=3600)] = 120
-    stop_wait_s: Annotated[int, Field(ge=1, le=21)] = 20
+    start_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 120
+    stop_timeout_s: Annotated[int, Field(ge=1, le=21)] = 20
 
 
 class MetricsSettings(_Section):
@@ -186,7 +186,7 @@ class BackgroundSettings(_Section):
     """A service that a command started in the background."""
 
     # It stops after this time without a request.
-    idle_s: Annotated[int, Field(ge=1, le=86_400)] = 600
+    idle_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 600
 
 
 class Settings(_Section):

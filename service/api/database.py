@@ -55,7 +55,7 @@ async def database(request: Request) -> Response:
         key = request.headers.get("idempotency-key")
         response = await api.pipeline.respond_to(body, call, key, partial(disconnected, request.receive))
         if response.stream is not None:
-            return closing(request, StreamResponse(response.stream, call, api.limits.stream_stall_s))
+            return closing(request, StreamResponse(response.stream, call, api.limits.stream_idle_timeout_s))
         return response_of(request, response)
 
 

@@ -39,13 +39,13 @@ class IdleStop:
                 self._since = self._now()
             return self._now() - self._since
 
-    def stop_after(self, idle_s: float, busy: Callable[[], bool], stop: Callable[[], None]) -> None:
+    def stop_after(self, idle_timeout_s: float, busy: Callable[[], bool], stop: Callable[[], None]) -> None:
         """Call `stop` once, after so many idle seconds. A thread watches for that."""
 
         def watch() -> None:
-            while self.seconds(busy()) < idle_s:
-                time.sleep(min(1.0, idle_s / 4))
-            log.info("stopping: there was no request for %.0f s", idle_s)
+            while self.seconds(busy()) < idle_timeout_s:
+                time.sleep(min(1.0, idle_timeout_s / 4))
+            log.info("stopping: there was no request for %.0f s", idle_timeout_s)
             stop()
 
         threading.Thread(target=watch, name="firn-idle", daemon=True).start()

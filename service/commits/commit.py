@@ -68,7 +68,7 @@ class Commits:
         self.locks = TableLocks()
         self._listeners: list[Callable[[TableName, str], None]] = []
         self._metrics = metrics or Metrics()
-        self._metrics.read("firn_unsettled_changes", lambda: self.batches.unresolved)
+        self._metrics.read("firn_unresolved_changes", lambda: self.batches.unresolved)
 
     def close(self) -> None:
         """Refuse further shared commits; those in progress end."""

@@ -6,7 +6,7 @@ import threading
 from service.errors import LedgerUnavailable
 from service.ledger.ledger import Ledger
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 
 
 class WriteCounts:

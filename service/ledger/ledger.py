@@ -325,7 +325,7 @@ def open_ledger(settings: Settings) -> Ledger:
 def tidy(ledger: Ledger, settings: Settings) -> None:
     """Let go of what is past its time."""
     hour = 3600 * 1000
-    keys_hours = settings.limits.keys_kept_hours
+    keys_hours = settings.limits.idempotency_key_retention_hours
     # A key without an answer is worth nothing without the note of its batch.
     batches_hours = max(_KEPT_DAYS * 24, keys_hours)
     last_hours = max(_LAST_KEPT_DAYS * 24, batches_hours)

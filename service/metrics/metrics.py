@@ -69,7 +69,7 @@ class Metrics:
 
     def streamed(self, seconds: float, *, whole: bool) -> None:
         """A streamed response ended."""
-        self._counters["firn_streams_ended_total"].labels("whole" if whole else "broken").inc()
+        self._counters["firn_streams_ended_total"].labels("complete" if whole else "broken").inc()
         self._histograms["firn_stream_seconds"].observe(seconds)
 
     def batch(self, requests: int, records: int) -> None:

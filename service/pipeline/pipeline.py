@@ -49,12 +49,12 @@ class Pipeline:
         self._keys = IdempotencyKeys(parts[Ledger], self._is_void)
         self._threads = RequestThreads(limits)
         self._loop = BackgroundLoop()
-        self.admission = Admission(limits.waiting_requests)
+        self.admission = Admission(limits.pending_requests)
         self.metrics = parts[Metrics]
         self._audit = Audit(self.metrics)
         for name in (*self._parser.operations, BULK):
             self.metrics.serves(name)
-        self.metrics.read("firn_requests_under_way", lambda: self.admission.in_progress)
+        self.metrics.read("firn_requests_in_progress", lambda: self.admission.in_progress)
         self.metrics.read("firn_requests_waiting", self._threads.waiting)
 
     @property
@@ -164,7 +164,7 @@ class Pipeline:
 
     def _set_deadline(self, call: Call, operation: Operation, request: Request) -> None:
         if request.timeout_ms is not None:
-            call.set_deadline(min(request.timeout_ms / 1000, self._limits.timeout_s))
+            call.set_deadline(min(request.timeout_ms / 1000, self._limits.max_timeout_s))
         elif operation.pool_of(request) == "queries":
             call.set_deadline(self._limits.query_timeout_s)
 

@@ -9,7 +9,7 @@ from service.engine.session.warm import touch
 from service.model.names import TableName
 from service.pipeline.pipeline import Pipeline
 
-log = logging.getLogger("firn.warm")
+log = logging.getLogger("firn.warm_up")
 # No request can name this tenant: its name is not a valid one.
 _TENANT = "_firn"
 

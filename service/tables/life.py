@@ -19,7 +19,7 @@ from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.names import DROPPED_PLACE, TableName, dropped_table_name
 from service.model.properties import ONLINE, is_online
-from service.settings import DroppedSettings
+from service.settings import DroppedTableSettings
 
 log = logging.getLogger("firn.life")
 HOUR_MS = 3_600_000
@@ -39,7 +39,7 @@ class TableLife:
 
     def __init__(
         self,
-        settings: DroppedSettings,
+        settings: DroppedTableSettings,
         catalog: Catalog,
         commits: Commits,
         lives: TableRecords,
@@ -79,7 +79,7 @@ class TableLife:
         if happened:
             return self._dropped_before(happened.table_uuid, purge)
         table = self._catalog.load(name)
-        until = self._now_ms() + (0 if purge else self._settings.kept_hours * HOUR_MS)
+        until = self._now_ms() + (0 if purge else self._settings.retention_hours * HOUR_MS)
         place = dropped_table_name(table.uuid)
         folder = table.location if owns_its_files(table) else None
         step = TableStep(DROP, keep_until_ms=until, folder=folder)
@@ -258,4 +258,4 @@ class TableLife:
                 table_uuid = str(uuid.UUID(kept))
                 life = self._lives.find(table_uuid)
                 if life is not None and life.state == HERE and life.step is None:
-                    self._lives.take_for_dropped(life, self._now_ms() + self._settings.kept_hours * HOUR_MS)
+                    self._lives.take_for_dropped(life, self._now_ms() + self._settings.retention_hours * HOUR_MS)

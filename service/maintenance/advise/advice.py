@@ -28,7 +28,7 @@ from service.model.names import TableName
 from service.model.properties import CompactionPolicy, compaction_policy, is_online, target_file_size_mb
 from service.settings import IcebergSettings, Mode
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 
 ENOUGH_SAMPLES = 5
 _PAST = 500  # compactions that estimates are learned from

@@ -16,7 +16,7 @@ from service.maintenance.advise.query_log import QueryLog
 from service.model.names import TableName
 from service.model.window import in_window
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 
 ALL_EVERY_S = 3600.0
 # A table whose mode is another is not looked at again for so long, whatever happens to it.
@@ -210,12 +210,12 @@ class Auto:
 
 def is_worth(advice: Advice) -> bool:
     """Whether queries are expected to save as many times the cost as the settings ask for."""
-    return advice.merge.fewer > 0 and advice.forecast.worth >= advice.policy.auto_worth
+    return advice.merge.fewer > 0 and advice.forecast.worth >= advice.policy.auto_min_worth
 
 
 def over_bound(advice: Advice) -> bool:
     """Whether there are so many small files that it need not be asked who pays for them."""
-    most = advice.policy.auto_bound * advice.policy.min_files_to_compact
+    most = advice.policy.auto_small_files_factor * advice.policy.min_files_to_compact
     return (advice.merge.fewer > 0 or advice.heavy > 0) and advice.worth_merging >= most
 
 

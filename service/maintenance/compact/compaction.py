@@ -48,7 +48,7 @@ from service.model.failures import internal_error
 from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.properties import CompactionPolicy, target_file_size_mb
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 COMPACT = "COMPACT"
 _LOGGED_DAYS = 90
 
@@ -264,7 +264,7 @@ class Compactions:
             how,
             min_files=wish.min_files or (2 if wish.force else policy.min_files_to_compact),
             max_files=wish.max_files or policy.max_files_per_compaction,
-            at_once=policy.groups_at_once,
+            at_once=policy.concurrent_groups,
             call=call,
             tag=_tag(uuid.uuid4().hex),
         )

@@ -36,7 +36,7 @@ from service.maintenance.compact.report import CompactionProgress, CompactionTal
 from service.maintenance.rewriter import FileRewriter
 from service.model.call import Call
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 
 # How often a long compaction commits what is finished: a kill costs no more, and readers benefit early.
 COMMIT_EVERY_S = 10.0

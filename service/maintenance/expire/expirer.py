@@ -24,7 +24,7 @@ from service.model.names import TableName
 from service.model.properties import snapshot_policy
 from service.settings import SnapshotSettings
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 
 TRIES = 3
 HOUR_MS = 3_600_000

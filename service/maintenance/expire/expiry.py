@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from service.errors import FirnError, TableNotFound
 from service.model.names import TableName
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 
 # Fewer are not worth a commit of their own.
 SLACK = 25

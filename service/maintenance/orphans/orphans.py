@@ -19,7 +19,7 @@ from service.errors import CommitConflict, InvalidRequest, TableNotFound
 from service.jobs.jobs import Jobs
 from service.ledger.ledger import Ledger
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 
 HOUR_MS = 3_600_000
 # Younger files may be those of a program that nobody here knows of.

@@ -46,7 +46,7 @@ from service.model.properties import codec_property
 from service.model.schema.derived import DerivedColumn, derived_properties
 from service.model.schema.types import Field
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 OPERATION = "REPARTITION"
 # What a repartition's snapshot says of how it was made, as JSON.
 TOLD = "firn-repartition"
@@ -197,7 +197,7 @@ class Repartitions:
 
     def _limits(self, table: Table, wanted: LayoutOptions) -> RoundLimits:
         policy = self.upkeep.policy(table)
-        return RoundLimits(wanted.batch_rows, policy.group_mb * MIB, policy.groups_at_once)
+        return RoundLimits(wanted.batch_rows, policy.group_mb * MIB, policy.concurrent_groups)
 
     def _commit(self, table: Table, work: _Work, backup: Tag | None) -> CommitResult:
         rounds, call, tries = work.rounds, work.asked.call, itertools.count(1)
