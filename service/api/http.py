@@ -24,8 +24,7 @@ from service.api.database import REF
 from service.api.docs_page import page
 from service.api.events import INVOCATIONS
 from service.api.exchange import ApiState, HttpService, NoResponse, api_of, call_of, response_of
-from service.api.idle import IdleStop
-from service.api.server import Server
+from service.api.server import IdleStop, Server
 from service.errors import FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
 from service.metrics.catalogue import BULK, NONE
 from service.operations.operation import Operation

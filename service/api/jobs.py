@@ -9,8 +9,7 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from handlers.list_jobs import JobTold
-from service.api.exchange import api_of, call_of, response_of
-from service.api.failures import failures
+from service.api.exchange import api_of, call_of, failures, response_of
 from service.jobs.jobs import Jobs
 from service.operations import envelope
 from service.operations.operation import Result

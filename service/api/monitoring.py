@@ -8,8 +8,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
 from service.api.events import HEALTHY
-from service.api.exchange import api_of, closing
-from service.api.failures import RETRY_AFTER
+from service.api.exchange import RETRY_AFTER, api_of, closing
 
 router = APIRouter()
 

@@ -26,11 +26,10 @@ from service.pipeline.audit import Audit
 from service.pipeline.authentication import authenticate
 from service.pipeline.authorisation import authorise
 from service.pipeline.idempotency import IdempotencyKeys
-from service.pipeline.parse import RequestParser, key_of, object_of
+from service.pipeline.parse import RequestParser, Work, key_of, object_of
 from service.pipeline.response import Response, failure
 from service.pipeline.threads import RequestThreads
 from service.pipeline.waiting import BackgroundLoop, Disconnected, Watch, shared_result
-from service.pipeline.work import Work
 from service.queries.streaming.streams import Stream
 from service.settings import LimitSettings
 
