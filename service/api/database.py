@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from service.api.exchange import api_of, call_of, closing, disconnected, failures, read_body, response_of
 from service.model.call import Call
 from service.operations.operation import Operation
-from service.pipeline.waiting import Watch
+from service.pipeline.waiting import watching
 from service.queries.streaming.accept import MEDIA_TYPES
 from service.queries.streaming.streams import Stream
 
@@ -69,10 +69,7 @@ def _models(operations: list[Operation]) -> dict[str, Any]:
     """The union of all requests, told apart by `operation`, and that of all results."""
     requests = {o.name: _ref(o.request) for o in operations}
     mapping = {name: ref["$ref"] for name, ref in requests.items()}
-    request = {
-        "oneOf": list(requests.values()),
-        "discriminator": {"propertyName": "operation", "mapping": mapping},
-    }
+    request = {"oneOf": list(requests.values()), "discriminator": {"propertyName": "operation", "mapping": mapping}}
     result = {"oneOf": [_ref(o.result) for o in operations]}
     return {
         "parameters": [
@@ -109,7 +106,7 @@ class StreamResponse(StreamingResponse):
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             # Only until the last message: after that, the server reports every client as gone.
-            async with Watch(self._call, partial(disconnected, receive)):
+            async with watching(self._call, partial(disconnected, receive)):
                 await self._send_chunks(send)
             if not self._call.cancelled:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})

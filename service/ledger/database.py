@@ -20,11 +20,7 @@ _VALUES_PER_IN = 500
 def engine(url: str) -> Engine:
     if url.startswith("postgresql:"):
         return create_engine(
-            postgres.sqlalchemy(url),
-            pool_size=8,
-            max_overflow=-1,
-            pool_pre_ping=True,
-            isolation_level="READ COMMITTED",
+            postgres.sqlalchemy(url), pool_size=8, max_overflow=-1, pool_pre_ping=True, isolation_level="READ COMMITTED"
         )
     # Without a limit of connections a reader never waits for one: the event loop reads too.
     made = create_engine(url, connect_args={"timeout": 30}, pool_size=8, max_overflow=-1)

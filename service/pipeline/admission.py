@@ -54,11 +54,11 @@ class Admission:
             self._in_progress += 1
 
     def drain(self, seconds: float) -> bool:
-        """Admit nothing more and wait for what is in progress; true if nothing is left."""
+        """Admit no more requests and wait for those in progress; true if none is left."""
         with self._changed:
             self._draining = True
             return self._changed.wait_for(lambda: not self._in_progress, timeout=seconds)
 
 
 def stopping() -> ShuttingDown:
-    return ShuttingDown("the service is stopping and takes no new requests; send this one to it again once it is back")
+    return ShuttingDown("the service is stopping and accepts no new requests; send this one again once it is back")

@@ -53,6 +53,6 @@ class RequestThreads:
                 raise stopping() from e
 
     def close(self) -> None:
-        """Cancel what has not begun; its callers are told that the service is stopping."""
+        """Cancel what has not begun; its callers get ShuttingDown."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)

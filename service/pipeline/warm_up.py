@@ -51,8 +51,4 @@ def leftovers(catalog: Catalog) -> None:
             log.warning("a table of an earlier warm-up could not be removed: %s", e)
 
 
-_FIELDS = {
-    "id": {"type": "long", "required": True},
-    "name": {"type": "string"},
-    "at": {"type": "timestamptz"},
-}
+_FIELDS = {"id": {"type": "long", "required": True}, "name": {"type": "string"}, "at": {"type": "timestamptz"}}
