@@ -92,9 +92,7 @@ class App:
             catalog = connect(settings)
             ledger = open_ledger(settings)
         except FirnError as e:
-            raise SettingsError(
-                f"{e.message} (see FIRN_CATALOG__…, FIRN_LEDGER__URL and FIRN_HOME)"
-            ) from e
+            raise SettingsError(f"{e.message} (see FIRN_CATALOG__…, FIRN_LEDGER__URL and FIRN_HOME)") from e
         self.engine = Engine(
             spark_conf(settings, jar_paths, java_options),
             settings.spark.sessions,
