@@ -60,8 +60,8 @@ from service.model import wire
 from service.model.call import Call
 from service.model.names import TableName
 from service.operations.operation import Parts
-from service.pipeline import warm_up
 from service.pipeline.pipeline import Pipeline
+from service.pipeline.warm_up import warm_up
 from service.queries.diff import Differences
 from service.queries.streaming.streams import Streams
 from service.settings import ROOT, Settings, SettingsError, load
@@ -172,7 +172,6 @@ class App:
         if left:
             log.warning("found the outcome of %d changes that an earlier process left unfinished", left)
         if self.settings.catalog.type == "sqlite":  # a shared catalog may hold those of another instance
-            warm_up.leftovers(self.parts[Catalog])
             remove_leftovers(self.parts[Catalog])
         self.parts[Jobs].settle()
 
@@ -187,7 +186,7 @@ class App:
     def _warm_up(self) -> None:
         self._recover_with_spark()
         if self.settings.spark.warm_up:
-            warm_up.warm_up(self.pipeline, self.engine, self.parts[Catalog])
+            warm_up(self.pipeline, self.engine, self.parts[Catalog])
 
     def rehearse(self) -> None:
         """Start Spark, warm it up and stop it. The JVM gets time to stop: it writes the class archive then."""

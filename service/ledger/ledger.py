@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Executable, Row, bindparam, de
 from service.errors import KeyBusy
 from service.ledger import database
 from service.ledger.database import insert_new, now_ms, parts, translated
-from service.ledger.owners import Owners, SharedInstances, SingleInstance
+from service.ledger.owners import SharedInstances, SingleInstance
 from service.ledger.schema import batches, keys, shares, write_counts
 from service.model.names import TableName
 from service.model.row_marks import RowShares
@@ -89,9 +89,8 @@ class Ledger:
         self._engine = database.engine(url)
         with translated():
             database.prepare(self._engine)
-            self.owners: Owners = (
-                SharedInstances(self._engine) if self._engine.dialect.name == "postgresql" else SingleInstance()
-            )
+            shared = self._engine.dialect.name == "postgresql"
+            self.owners = SharedInstances(self._engine) if shared else SingleInstance()
 
     def begin(self, change: NewBatch) -> None:
         """Record a change and the keys of its requests in one transaction.

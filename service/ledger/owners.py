@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
 
 from sqlalchemy import Connection, Engine, TextClause, text
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,15 +22,18 @@ _TRY = text("SELECT pg_try_advisory_lock(:lock)")
 _RELEASE = text("SELECT pg_advisory_unlock(:lock)")
 
 
-class Owners(Protocol):
-    """This instance among those that share its ledger."""
+class SingleInstance:
+    """This instance, the only one of its ledger: every earlier one has ended, and its JVM too."""
 
-    me: str
-    shared: bool
+    shared = False
     """Whether other instances may be at work now."""
+
+    def __init__(self) -> None:
+        self.me = uuid.uuid4().hex
 
     def gone(self, owner: str) -> bool:
         """Whether an instance has ended or lost its connection to the ledger, so that others may take over its work."""
+        return owner != self.me
 
     @contextmanager
     def table(self, table_uuid: str) -> Iterator[None]:
@@ -47,36 +49,13 @@ class Owners(Protocol):
         """Count as gone from here on."""
 
 
-class SingleInstance:
-    """The only instance of its home: every earlier one has ended, and its JVM too."""
-
-    shared = False
-
-    def __init__(self) -> None:
-        self.me = uuid.uuid4().hex
-
-    def gone(self, owner: str) -> bool:
-        return owner != self.me
-
-    @contextmanager
-    def table(self, table_uuid: str) -> Iterator[None]:
-        yield
-
-    @contextmanager
-    def first(self, what: str) -> Iterator[bool]:
-        yield True
-
-    def close(self) -> None:
-        pass
-
-
-class SharedInstances:
-    """One of several: it holds an advisory lock of PostgreSQL while it runs and is connected to the ledger."""
+class SharedInstances(SingleInstance):
+    """This instance, one of several: it holds an advisory lock of PostgreSQL while it is connected to the ledger."""
 
     shared = True
 
     def __init__(self, engine: Engine) -> None:
-        self.me = uuid.uuid4().hex
+        super().__init__()
         self._engine = engine
         self._held = threading.local()
         self._closed = threading.Event()
