@@ -72,7 +72,7 @@ class CompactionSettings(_Section):
     group_mb: Megabytes = 256
     concurrent_groups: Annotated[int, Field(ge=1, le=64)] = 2
     snapshot_retention_hours: Hours = 168
-    # Mode auto compacts if queries are expected to save this many times the cost of merging, within so many hours, …
+    # Mode auto compacts if queries are expected to save this many times the cost of merging, within this many hours, …
     auto_min_worth: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0
     auto_horizon_hours: Annotated[int, Field(ge=1, le=8760)] = 24
     # … or if there are this many times `min_files_to_compact` small files worth merging, whatever queries save.

@@ -22,7 +22,7 @@ from service.pipeline.response import Response as PipelineResponse
 from service.settings import Settings
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-# Parsed JSON takes about so many times its size.
+# Parsed JSON takes about this many times its size.
 _MEMORY_PER_BYTE = 8
 _MEMORY_PER_REQUEST = 8 * 1024
 RETRY_AFTER = {"Retry-After": {"description": "seconds to wait before trying again", "schema": {"type": "integer"}}}
@@ -53,7 +53,7 @@ class HeldMemory:
         self.bytes = 0
 
     def add(self, size: int) -> None:
-        """Take memory for so many more bytes of JSON; TooManyRequests if there is not enough."""
+        """Take memory for more bytes of JSON; TooManyRequests if there is not enough."""
         self.take(size * _MEMORY_PER_BYTE)
 
     def take(self, size: int) -> None:

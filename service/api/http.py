@@ -102,8 +102,8 @@ def _no_route(request: Request, error: HTTPException) -> FirnError:
 def serve(service: HttpService, local: socket.socket | None, idle_timeout_s: float | None = None) -> int:
     """Start the service in the background, listen at once, and return the exit code when it has stopped.
 
-    `local` is the socket of the home. With `idle_timeout_s` the service listens on no other, and stops after so many
-    seconds without a request.
+    `local` is the socket of the home. With `idle_timeout_s` the service listens only there, and stops after that
+    time without a request.
     """
     settings = service.settings
     app: ASGIApp = create(service)
@@ -124,7 +124,7 @@ def serve(service: HttpService, local: socket.socket | None, idle_timeout_s: flo
     service.start()
     address = f"http://{settings.host}:{settings.port}" if idle_timeout_s is None else "a socket"
     log.info("listening on %s, data under %s", address, settings.home)
-    gc.freeze()  # what is there by now stays: without looking at it each time, collecting garbage is much cheaper
+    gc.freeze()  # garbage collection is much cheaper if it does not scan what was imported
     try:
         server.run(sockets=None if idle_timeout_s is None else [])
     finally:

@@ -1,4 +1,4 @@
-"""GET and DELETE /jobs/{id}: what became of long work, and its cancellation."""
+"""GET and DELETE /jobs/{id}: the outcome of long work, and its cancellation."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""GET /health, /ready and /metrics: what watches the service asks for."""
+"""GET /health, /ready and /metrics, for monitoring."""
 
 import asyncio
 from typing import Any, Literal
@@ -28,7 +28,7 @@ class Readiness(BaseModel):
     operation_id="health",
     summary="Liveness",
     response_model=Health,
-    response_description="the process lives",
+    response_description="the process runs",
 )
 async def health() -> Any:
     return HEALTHY

@@ -118,7 +118,7 @@ class IdleStop:
             return self._now() - self._since
 
     def stop_after(self, idle_timeout_s: float, busy: Callable[[], bool], stop: Callable[[], None]) -> None:
-        """Call `stop` once, after so many idle seconds. A thread watches for that."""
+        """Call `stop` once, after that many idle seconds. A thread watches for that."""
 
         def watch() -> None:
             while self.seconds(busy()) < idle_timeout_s:

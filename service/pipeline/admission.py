@@ -24,13 +24,6 @@ class Admission:
     @contextmanager
     def admit(self, pool: Pool) -> Iterator[None]:
         """Count a request for the block; TooManyRequests or ShuttingDown if it is not admitted."""
-        self.enter(pool)
-        try:
-            yield
-        finally:
-            self.leave(pool)
-
-    def enter(self, pool: Pool) -> None:
         with self._changed:
             if self._draining:
                 raise stopping()
@@ -40,6 +33,10 @@ class Admission:
                     raise TooManyRequests(f"{self._limit} requests are waiting already; try again in a second")
                 self._in_threads += 1
             self._in_progress += 1
+        try:
+            yield
+        finally:
+            self.leave(pool)
 
     def leave(self, pool: Pool) -> None:
         with self._changed:
