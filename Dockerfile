@@ -1,4 +1,4 @@
-# Bookworm, because it is the Debian that has both this Python's image and Java 17.
+# Bookworm is the Debian that has both an image for this Python and Java 17.
 FROM python:3.11-slim-bookworm AS base
 RUN mkdir -p /usr/share/man/man1 \
     && apt-get update \
@@ -14,7 +14,7 @@ COPY requirements-build.lock requirements.lock ./
 RUN python -m venv .venv \
     && .venv/bin/pip install --no-cache-dir --require-hashes -r requirements-build.lock \
     && .venv/bin/pip install --no-cache-dir --require-hashes --no-build-isolation -r requirements.lock
-# Only what fetching needs, so that a change of the service leaves this layer as it is.
+# Only what fetching needs, so that a change of the service does not invalidate this layer.
 COPY config/jars.lock config/
 COPY service/__init__.py service/__main__.py service/settings.py service/
 COPY service/host/__init__.py service/host/home_lock.py service/host/jars.py service/host/preflight.py service/host/
@@ -29,7 +29,7 @@ COPY --from=build /opt/firn/jars jars
 COPY config config
 COPY service service
 COPY handlers handlers
-# As the last of what is installed: Java takes the prepared classes only where no file under them changed.
+# The last installation step, because Java uses the class archive only if no jar has changed since.
 RUN .venv/bin/python -m compileall -q service handlers \
     && .venv/bin/python -m service jars
 ENV FIRN_ENV=production \

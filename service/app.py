@@ -58,8 +58,8 @@ from service.model import wire
 from service.model.call import Call
 from service.model.names import TableName
 from service.operations.operation import Parts
-from service.pipeline import warm_up
 from service.pipeline.pipeline import Pipeline
+from service.pipeline.warm_up import warm_up
 from service.queries.diff import Differences
 from service.queries.streaming.streams import Streams
 from service.settings import ROOT, Settings, SettingsError, load
@@ -69,18 +69,18 @@ from service.writes.bulk.load import Bulk
 from service.writes.writes import Writes
 
 log = logging.getLogger("firn")
-_LOOK_EVERY_S = 10
-_TIDY_EVERY = 360  # looks
-_REHEARSAL_S = 120
+_CHECK_EVERY_S = 10
+_RECOVER_EVERY = 360  # checks
+_REHEARSAL_STOP_S = 120
 
 
 class App:
-    """The service, whole: started in the background, asked through its router, stopped once."""
+    """The whole service: started in the background, used through its pipeline, stopped once."""
 
     def __init__(
         self, settings: Settings, jar_paths: list[Path], java_options: class_archive.Options | None = None
     ) -> None:
-        """With jars, since without them there is no Spark; `java_options` instead of those that make a start quick."""
+        """Without `java_options` those that use the class archive; without jars Spark cannot start."""
         settings.home.mkdir(parents=True, exist_ok=True)
         if java_options is None:
             java_options = class_archive.java_options(jar_paths, os.environ) if jar_paths else ()
@@ -90,11 +90,11 @@ class App:
             catalog = connect(settings)
             ledger = open_ledger(settings)
         except FirnError as e:
-            raise SettingsError(f"{e.message} (FIRN_CATALOG__…, FIRN_LEDGER__URL and FIRN_HOME say where it is)") from e
+            raise SettingsError(f"{e.message} (see FIRN_CATALOG__…, FIRN_LEDGER__URL and FIRN_HOME)") from e
         self.engine = Engine(
             spark_conf(settings, jar_paths, java_options),
             settings.spark.sessions,
-            start_wait_s=settings.limits.start_wait_s,
+            start_wait_s=settings.limits.start_timeout_s,
             held=(self._lock.fileno(),),
         )
         self.parts = compose(settings, self.engine, catalog, ledger)
@@ -118,29 +118,26 @@ class App:
 
     @property
     def busy(self) -> bool:
-        """Whether anything that somebody waits for is under way."""
+        """Whether a request, a job or a bulk load is in progress."""
         return self.pipeline.busy or self.parts[Background].busy or self.parts[Bulk].under_way > 0
 
     def start(self) -> None:
-        """Return at once; Spark starts and warms in the background."""
-        threading.Thread(target=self._live, name="firn-start", daemon=True).start()
+        """Return at once; Spark starts and warms up in the background."""
+        threading.Thread(target=self._run, name="firn-start", daemon=True).start()
 
-    def _live(self) -> None:
-        self._start()
-        threading.Thread(target=self.parts[Auto].run, args=(self._stopping,), name="firn-auto", daemon=True).start()
-        self._tidy()
-
-    def _start(self) -> None:
+    def _run(self) -> None:
         started = time.monotonic()
         for step in (self.look_back, self._start_engine, self._warm_up):
-            self._until_done(step)
+            self._retry(step)
         if not self._stopping.is_set():
             self._warm.set()
             self.parts[Schedules].scheduler.start()
             log.info("ready after %.1f s", time.monotonic() - started)
+        threading.Thread(target=self.parts[Auto].run, args=(self._stopping,), name="firn-auto", daemon=True).start()
+        self._check_regularly()
 
-    def _until_done(self, step: Callable[[], None]) -> None:
-        """Take a step of the start, again and again until it succeeds."""
+    def _retry(self, step: Callable[[], None]) -> None:
+        """Repeat a step of the start until it succeeds."""
         pauses = itertools.chain((1, 5, 15), itertools.repeat(60))
         while not self._stopping.is_set():
             try:
@@ -148,35 +145,31 @@ class App:
             except Exception as e:
                 pause = next(pauses)
                 if not self._stopping.wait(0):
-                    log.error(
-                        "start-up failed, trying again in %d s: %s", pause, e, exc_info=not isinstance(e, FirnError)
-                    )
+                    unforeseen = not isinstance(e, FirnError)
+                    log.error("start-up failed, trying again in %d s: %s", pause, e, exc_info=unforeseen)
                 self._stopping.wait(pause)
 
-    def _tidy(self) -> None:
-        """Look for changes whose end could not be noted; now and then finish those of instances that are gone, too."""
-        for look in itertools.count(1):
-            if self._stopping.wait(_LOOK_EVERY_S):
+    def _check_regularly(self) -> None:
+        """Resolve changes whose outcome is unknown; once an hour also recover the work of instances that are gone."""
+        for check in itertools.count(1):
+            if self._stopping.wait(_CHECK_EVERY_S):
                 return
             try:
                 self.parts[Commits].batches.resolve()
                 self.parts[Jobs].look()
-                if look % _TIDY_EVERY:
-                    continue
-                tidy(self.parts[Ledger], self.settings)
-                self.parts[Commits].batches.recover()
-                self.parts[Jobs].recover()
-                self.parts[TableLife].remove_overdue()
-            except Exception as e:  # it is tried again: without an end, nothing would be looked after any more
-                log.error("the ledger's notes could not be tidied: %s", e, exc_info=not isinstance(e, FirnError))
+                if check % _RECOVER_EVERY == 0:
+                    tidy(self.parts[Ledger], self.settings)
+                    self.parts[Commits].batches.recover()
+                    self._recover_with_spark()
+            except Exception as e:  # the next check tries again; without this handler it would be the last one
+                log.error("recovery from the ledger failed: %s", e, exc_info=not isinstance(e, FirnError))
 
     def look_back(self) -> None:
-        """Finish and remove what earlier processes left; only before Spark is there, so that nothing of ours is met."""
+        """Finish and remove what earlier processes left. Only before Spark starts, when all of it is theirs."""
         left = self.parts[Commits].batches.recover()
         if left:
-            log.warning("looked up %d changes that an earlier stop left unfinished", left)
-        if self.settings.catalog.type == "sqlite":  # a shared catalog may hold another instance's
-            warm_up.leftovers(self.parts[Catalog])
+            log.warning("found the outcome of %d changes that an earlier process left unfinished", left)
+        if self.settings.catalog.type == "sqlite":  # a shared catalog may hold those of another instance
             remove_leftovers(self.parts[Catalog])
         self.parts[Jobs].settle()
 
@@ -184,23 +177,26 @@ class App:
         if not self.engine.up:
             self.engine.start()
 
-    def _warm_up(self) -> None:
+    def _recover_with_spark(self) -> None:
         self.parts[Jobs].recover()
         self.parts[TableLife].remove_overdue()
+
+    def _warm_up(self) -> None:
+        self._recover_with_spark()
         if self.settings.spark.warm_up:
-            warm_up.warm_up(self.pipeline, self.engine, self.parts[Catalog])
+            warm_up(self.pipeline, self.engine, self.parts[Catalog])
 
     def rehearse(self) -> None:
-        """Start and warm Spark, and end it with patience: as it ends, its JVM may have something to write."""
+        """Start Spark, warm it up and stop it. The JVM gets time to stop: it writes the class archive then."""
         try:
             self._start_engine()
             self._warm_up()
-            self.engine.stop(_REHEARSAL_S)
+            self.engine.stop(_REHEARSAL_STOP_S)
         finally:
             self.stop()
 
     def stop(self) -> None:
-        """Refuse new requests, finish those under way, end Spark; takes less than 30 s, whatever hangs."""
+        """Refuse new requests, finish those in progress, stop Spark. It takes less than 30 s in any case."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -209,8 +205,8 @@ class App:
         scheduler = self.parts[Schedules].scheduler
         scheduler.stop()
         try:
-            if not self.pipeline.drain(self.settings.limits.stop_wait_s):
-                log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_wait_s)
+            if not self.pipeline.drain(self.settings.limits.stop_timeout_s):
+                log.warning("requests still ran after %d s; cancelling them", self.settings.limits.stop_timeout_s)
                 self.parts[Jobs].stop()
                 self.engine.cancel_all(1)
                 self.pipeline.drain(1)
@@ -226,12 +222,12 @@ class App:
             self._lock.close()
 
 
-# With fewer sessions idle, or more WRITEs waiting, automatic compaction waits.
+# Automatic compaction waits while fewer sessions are idle or more WRITEs wait.
 _SPARE_SESSIONS, _MANY_WRITES = 2, 100
 
 
 def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger) -> Parts:
-    """The parts of the service, put together. A test can pass other engines, catalogs and ledgers."""
+    """The parts of the service. A test can pass another engine, catalog or ledger."""
     iceberg = settings.iceberg
     metrics, holds, query_log = Metrics(settings.metrics.tables), SnapshotHolds(), QueryLog()
     commits = Commits(catalog, ledger, metrics=metrics)
@@ -255,14 +251,18 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     return Parts(
         {Engine: engine, Catalog: catalog, Ledger: ledger},
         *(settings, iceberg, metrics, commits, holds, jobs.records, small_files, query_log),
-        *(jobs, Background(jobs, settings.limits.upkeep_threads), _schedules(settings, catalog, ledger, jobs, metrics)),
+        *(
+            jobs,
+            Background(jobs, settings.limits.maintenance_threads),
+            _schedules(settings, catalog, ledger, jobs, metrics),
+        ),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
         *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds), undos),
-        TableLife(iceberg.dropped, catalog, commits, TableRecords(ledger), metrics),
+        TableLife(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
-        # Other instances, and other users of a shared catalog, cannot be seen from here.
+        # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),
     )
 
@@ -282,39 +282,39 @@ def _auto(
         return compactions.compact(catalog.load(table), CompactionOptions(), call).compacted
 
     def is_busy() -> bool:
-        """Whether users would wait for a compaction that could as well come later."""
+        """Whether a compaction would delay requests."""
         return engine.idle < _SPARE_SESSIONS or writes.waiting > _MANY_WRITES
 
-    every_s = settings.iceberg.compaction.auto_every_s
+    every_s = settings.iceberg.compaction.auto_interval_s
     return Auto(catalog, adviser, query_log, records, compact, is_busy, every_s=every_s)
 
 
 def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger, jobs: Jobs, metrics: Metrics) -> Schedules:
-    notes = ScheduleNotes(ledger)
-    jobs.register(RUN, Kind(kept_ms=None, is_resumed=True))  # the scheduler takes runs over, and forgets them
+    records = ScheduleNotes(ledger)
+    jobs.register(RUN, Kind(kept_ms=None, is_resumed=True))  # the scheduler takes over runs, and deletes them
     windows = skip_reason(catalog, settings.iceberg.compaction, now_ms)
-    return Schedules(notes, catalog, Scheduler(notes, tables_of(catalog), windows, metrics=metrics))
+    return Schedules(records, catalog, Scheduler(records, tables_of(catalog), windows, metrics=metrics))
 
 
 def _watch(metrics: Metrics, engine: Engine, bulk: Bulk) -> None:
-    """How parts that know nothing of metrics are read."""
+    """Read the metrics of parts that do not know about metrics."""
     metrics.read("firn_build_info", lambda: {(VERSION,): 1})
     metrics.read("firn_engine_up", lambda: engine.up)
     metrics.read("firn_engine_starts_total", lambda: engine.starts)
     metrics.read("firn_spark_session_wait_seconds", lambda: engine.longest_wait_s)
-    metrics.read("firn_spark_sessions", lambda: {("idle",): engine.idle, ("lent",): engine.lent})
+    metrics.read("firn_spark_sessions", lambda: {("idle",): engine.idle, ("busy",): engine.lent})
     metrics.read("firn_bulk_loads", lambda: bulk.under_way)
 
 
 def build(settings: Settings | None = None, jar_paths: list[Path] | None = None) -> App:
-    """An App from the environment's settings, its jars checked."""
+    """An App with the settings of the environment and checked jars."""
     settings = settings or load(os.environ)
     found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
     return App(settings, found)
 
 
 def rehearse(jar_paths: list[Path], java_options: class_archive.Options) -> None:
-    """A start, with a home of its own that goes with it."""
+    """Start and stop the service once, with a temporary home."""
     with tempfile.TemporaryDirectory(prefix="firn-rehearsal-") as home:
         settings = load({"FIRN_HOME": home})
         try:
@@ -324,10 +324,10 @@ def rehearse(jar_paths: list[Path], java_options: class_archive.Options) -> None
 
 
 def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = None) -> int:
-    """Serve until told to stop; the exit code.
+    """Serve until a signal stops the service; returns the exit code.
 
-    With `log_file`, which is where its output goes, it serves commands of this user in the background: it has no port,
-    and ends when nobody has asked for anything for a while.
+    With `log_file`, to which its output goes, it serves the commands of this user in the background: it has no port,
+    and stops when it has been idle for a while.
     """
     from service.api import http  # only this needs FastAPI and uvicorn
 
@@ -341,15 +341,15 @@ def serve(settings: Settings, jar_paths: list[Path], log_file: Path | None = Non
             raise
         log.warning("commands will not find this service without --url: %s", e)
         local = None
-    code = http.serve(app, local, settings.background.idle_s if background else None)
-    if app.busy:  # a thread that never came back would keep the process
+    code = http.serve(app, local, settings.background.idle_timeout_s if background else None)
+    if app.busy:  # a thread that hangs would keep the process
         logging.shutdown()
         os._exit(code)
     return code
 
 
 def openapi() -> str:
-    """The service's description for tools, without starting it."""
+    """The OpenAPI document as JSON text, without starting the service."""
     from service.api import http
 
     return json.dumps(http.declare(discover()).openapi(), indent=2)
@@ -364,7 +364,7 @@ def lambda_handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     from service.api import events
 
     request_id = str(getattr(context, "aws_request_id", "") or uuid.uuid4().hex)
-    # A runtime has parsed an object body with floats already; their shortest text is what was sent.
+    # A runtime has already parsed the event with floats; their shortest text is what was sent.
     text = json.dumps(event, default=str)
     return cast(dict[str, Any], wire.parse(asyncio.run(events.respond(text, _app().pipeline, Call(request_id)))))
 

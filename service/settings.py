@@ -14,14 +14,14 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 ROOT = Path(__file__).resolve().parent.parent
-# These variables are no settings: the Makefile, the jar cache, `load` and the `firn` command read them.
+# These variables are not settings: the Makefile, the jar cache, `load` and the `firn` command read them.
 NOT_SETTINGS = {"FIRN_ENV", "FIRN_CONFIG", "FIRN_CACHE", "FIRN_URL", "FIRN_TENANT"}
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 FileCount = Annotated[int, Field(ge=2, le=1_000_000)]
 Hours = Annotated[int, Field(ge=0, le=1_000_000)]
 KeptHours = Annotated[int, Field(ge=1, le=1_000_000)]
-# The ledger keeps the records of changes for thirty days.
+# The ledger keeps changes for thirty days.
 UndoHours = Annotated[int, Field(ge=0, le=720)]
 Threads = Annotated[int, Field(ge=1, le=1000)]
 Megabytes = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -68,16 +68,16 @@ class CompactionSettings(_Section):
     min_files_to_compact: FileCount = 3
     opportunistic_check_interval: Count = 5
     max_files_per_compaction: FileCount = 100
-    # These two bound the memory of a compaction: how much it rewrites at a time, and how many times in parallel.
+    # These two bound the memory of a compaction: the size of a group of files, and how many it rewrites in parallel.
     group_mb: Megabytes = 256
-    groups_at_once: Annotated[int, Field(ge=1, le=64)] = 2
+    concurrent_groups: Annotated[int, Field(ge=1, le=64)] = 2
     snapshot_retention_hours: Hours = 168
-    # Mode auto compacts if queries are expected to save `auto_worth` times the cost of merging, within so many hours …
-    auto_worth: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0
+    # Mode auto compacts if queries are expected to save this many times the cost of merging, within this many hours, …
+    auto_min_worth: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0
     auto_horizon_hours: Annotated[int, Field(ge=1, le=8760)] = 24
-    # … and, whatever queries save, from `auto_bound` times `min_files_to_compact` small files worth merging on.
-    auto_bound: Count = 10
-    auto_every_s: Annotated[int, Field(ge=1, le=3600)] = 60
+    # … or if there are this many times `min_files_to_compact` small files worth merging, whatever queries save.
+    auto_small_files_factor: Count = 10
+    auto_interval_s: Annotated[int, Field(ge=1, le=3600)] = 60
 
     @property
     def active(self) -> bool:
@@ -86,7 +86,7 @@ class CompactionSettings(_Section):
 
 
 class SnapshotSettings(_Section):
-    """Which old snapshots are kept: the newest ones, then the last one of each hour, up to a maximum in all."""
+    """Which old snapshots are kept: the newest ones, then the last one of each hour, up to a maximum."""
 
     keep_last: Count = 100
     hourly_for_hours: Hours = 168
@@ -94,17 +94,17 @@ class SnapshotSettings(_Section):
 
 
 class EditSettings(_Section):
-    """What is kept of an edit, so that it can be undone."""
+    """What is kept so that an edit can be undone."""
 
     create_backup: bool = False
     backup_retention_hours: KeptHours = 168
     undo_retention_hours: UndoHours = 24
 
 
-class DroppedSettings(_Section):
+class DroppedTableSettings(_Section):
     """How long a dropped table can be restored."""
 
-    kept_hours: KeptHours = 168
+    retention_hours: KeptHours = 168
 
 
 class IcebergSettings(_Section):
@@ -112,7 +112,7 @@ class IcebergSettings(_Section):
     compaction: CompactionSettings = CompactionSettings()
     snapshots: SnapshotSettings = SnapshotSettings()
     edits: EditSettings = EditSettings()
-    dropped: DroppedSettings = DroppedSettings()
+    dropped_tables: DroppedTableSettings = DroppedTableSettings()
 
 
 class SparkSettings(_Section):
@@ -142,7 +142,7 @@ class WriteQueueSettings(_Section):
     """How concurrent WRITEs share a commit."""
 
     group_commit: bool = True
-    # Clients that were answered together send their next WRITEs one after the other; a batch waits for them.
+    # Clients that got their responses together send their next WRITEs one after the other; a batch waits for them.
     linger_ms: Annotated[int, Field(ge=0, le=1000)] = 12
     batch_requests: Count = 2000
     batch_records: Annotated[int, Field(ge=1, le=10_000_000)] = 500_000
@@ -152,29 +152,29 @@ class WriteQueueSettings(_Section):
 class LimitSettings(_Section):
     body_mb: Annotated[int, Field(ge=1, le=2048)] = 64
     bulk_mb: Megabytes = 16_384
-    # Each occupies a Spark session while its rows are written.
-    bulk_at_once: Annotated[int, Field(ge=1, le=64)] = 2
+    # Each uses a Spark session while its rows are written.
+    concurrent_bulk_loads: Annotated[int, Field(ge=1, le=64)] = 2
     # Estimated memory of all requests in progress; the bytes of JSON count eightfold.
     memory_mb: Annotated[int, Field(ge=64, le=1_000_000)] = 1024
-    keys_kept_hours: Annotated[int, Field(ge=1, le=8760)] = 24
-    # Requests that read metadata, and requests that change nothing but metadata. They need no Spark session.
+    idempotency_key_retention_hours: Annotated[int, Field(ge=1, le=8760)] = 24
+    # For requests that read metadata, and for requests that change only metadata. They need no Spark session.
     metadata_threads: Threads = 4
     table_threads: Threads = 8
     query_threads: Threads = 4
     # Most of them wait for the lock of their table.
     edit_threads: Threads = 16
-    upkeep_threads: Threads = 1
+    maintenance_threads: Threads = 1
     # Streamed responses (CSV or Arrow) at once, and how long a client may stop reading one.
     streams: Annotated[int, Field(ge=1, le=500)] = 16
-    stream_stall_s: Annotated[int, Field(ge=1, le=86_400)] = 300
-    waiting_requests: Count = 1000
+    stream_idle_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
+    pending_requests: Count = 1000
     # How long a QUERY or another read of rows may take if its request does not say, and the most a request may say.
     query_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 60
-    timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 3600
-    # `/ready` says `stalled` once requests have waited so long for a Spark session and none was free in the meantime.
+    max_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 3600
+    # `/ready` says `stalled` once requests have waited so long for a Spark session and none became free.
     stalled_after_s: Annotated[int, Field(ge=1, le=3600)] = 15
-    start_wait_s: Annotated[int, Field(ge=1, le=3600)] = 120
-    stop_wait_s: Annotated[int, Field(ge=1, le=21)] = 20
+    start_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 120
+    stop_timeout_s: Annotated[int, Field(ge=1, le=21)] = 20
 
 
 class MetricsSettings(_Section):
@@ -186,7 +186,7 @@ class BackgroundSettings(_Section):
     """A service that a command started in the background."""
 
     # It stops after this time without a request.
-    idle_s: Annotated[int, Field(ge=1, le=86_400)] = 600
+    idle_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 600
 
 
 class Settings(_Section):
@@ -219,8 +219,7 @@ def load(environ: Mapping[str, str]) -> Settings:
     values = _read_file(path).get(environment, {})
     if not isinstance(values, dict):
         raise SettingsError(f"{path}: {environment!r} must be an object of settings")
-    for variable, keys, text in _overrides(environ):
-        _set(values, keys, _parse(keys, text, variable), f"{path}: {environment}")
+    _override(values, environ, f"{path}: {environment}")
     try:
         settings = Settings.model_validate({**values, "environment": environment})
     except ValidationError as e:
@@ -263,33 +262,26 @@ def variables() -> dict[str, tuple[str, ...]]:
     return {"FIRN_" + "__".join(keys).upper(): keys for keys in _leaves(Settings)}
 
 
-def _overrides(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...], str]]:
+def _override(values: dict[str, Any], environ: Mapping[str, str], where: str) -> None:
+    """Set the values that FIRN_… variables give."""
     known = variables()
-    for variable, text in environ.items():
+    for variable in environ:
         if not variable.startswith("FIRN_") or variable in NOT_SETTINGS:
             continue
         if variable not in known:
             near = difflib.get_close_matches(variable, known, n=1)
             hint = f"did you mean {near[0]}?" if near else "unset it"
             raise SettingsError(f"{variable} is not a setting; {hint}")
-        yield variable, known[variable], text
-
-
-def _parse(keys: tuple[str, ...], text: str, variable: str) -> Any:
-    if keys[-1] not in {"conf", "properties"}:
-        return text
-    try:
-        return json.loads(text)
-    except ValueError as e:
-        raise SettingsError(f"{variable} must be a JSON object of strings: {e}") from e
-
-
-def _set(values: dict[str, Any], keys: tuple[str, ...], value: Any, where: str) -> None:
-    for i, key in enumerate(keys[:-1]):
-        values = values.setdefault(key, {})
-        if not isinstance(values, dict):
-            raise SettingsError(f"{where}.{'.'.join(keys[: i + 1])} must be an object of settings")
-    values[keys[-1]] = value
+        *sections, name = known[variable]
+        section = values
+        for depth, key in enumerate(sections, 1):
+            section = section.setdefault(key, {})
+            if not isinstance(section, dict):
+                raise SettingsError(f"{where}.{'.'.join(sections[:depth])} must be an object of settings")
+        try:
+            section[name] = json.loads(environ[variable]) if name in {"conf", "properties"} else environ[variable]
+        except ValueError as e:
+            raise SettingsError(f"{variable} must be a JSON object of strings: {e}") from e
 
 
 def _explain(error: ValidationError, environ: Mapping[str, str], path: Path, environment: str) -> str:

@@ -1,4 +1,4 @@
-"""POST /tables/{tenant}/{namespace}/{table}/records: append a body of any size, which is staged as it comes."""
+"""POST /tables/{tenant}/{namespace}/{table}/records: append a body of any size, which is staged as it arrives."""
 
 import asyncio
 import contextlib
@@ -7,26 +7,30 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
+from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect
 
-from handlers.write import WriteResult
-from service.api.exchange import NoResponse, api_of, call_of, disconnected, response_of
-from service.api.failures import failures
-from service.api.loads import AcceptedResult, Loads
-from service.errors import BodyTooLarge, FirnError, InvalidRequest, nearest
-from service.jobs.jobs import Jobs
-from service.model.call import IdempotencyKey
+from handlers.write import Batch, WriteMetadata, WriteResult
+from service.api.exchange import NoResponse, api_of, call_of, disconnected, failures, response_of
+from service.api.jobs import JOB
+from service.commits.small_files import NOT_CHECKED
+from service.errors import BodyTooLarge, Cancelled, FirnError, InvalidRequest, nearest
+from service.jobs.job import BULK, Job
+from service.jobs.jobs import Jobs, error_json
+from service.model.call import Call, IdempotencyKey
 from service.model.names import TableName, check_name
+from service.operations.operation import Result
+from service.pipeline.parse import Work
 from service.writes.bulk.body import ClientGone
 from service.writes.bulk.decode import DECODERS, Decoder, decoder
-from service.writes.bulk.load import Bulk, Load
+from service.writes.bulk.load import Bulk, Load, Loaded
 
 RECORDS = "/tables/{tenant}/{namespace}/{table}/records"
 router = APIRouter()
 _PARAMETERS = ("async", "mode")
 _LONGEST_KEY = 200
-# How long the rest of a refused body is read and thrown away, so that its client comes to read the refusal.
+# How long the rest of a refused body is read and thrown away, so that its client then reads the refusal.
 _DRAIN_S = 2.0
 _BODIES: dict[str, Any] = {
     "application/vnd.apache.arrow.stream": {"schema": {"type": "string", "format": "binary"}},
@@ -43,6 +47,11 @@ _KEY = Header(
     description="the same as `idempotency_key` of a WRITE",
     json_schema_extra={"maxLength": _LONGEST_KEY},
 )
+
+
+class AcceptedResult(Result):
+    job_id: str = Field(description="the id for /jobs/{id}")
+    status_url: str = Field(description="the path of the job")
 
 
 @router.post(
@@ -78,7 +87,7 @@ async def bulk(
             return NoResponse()
         try:
             keyed = None if key is None else IdempotencyKey("WRITE", name, key, _fingerprint(request, load))
-            work = Loads(staging, jobs).work(load, keyed, in_background=in_background == "true")
+            work = _work(staging, jobs, load, keyed, in_background=in_background == "true")
             gone = partial(disconnected, request.receive)
             return response_of(request, await api.pipeline.respond_to_load(call, lambda: work, gone))
         finally:
@@ -108,7 +117,7 @@ def _check_parameters(request: Request, in_background: str | None, mode: str, ke
 
 
 def _fingerprint(request: Request, load: Load) -> str:
-    """A digest of all that the request says, its body included."""
+    """A digest of the whole request, its body included."""
     parts = [
         load.body.digest(),
         request.headers.get("content-type", ""),
@@ -149,7 +158,7 @@ async def _received(request: Request, bulk: Bulk, name: TableName, decode: Decod
 
 
 async def _feed(request: Request, load: Load) -> None:
-    """Pass the body to the load as it comes."""
+    """Pass the body to the load as it arrives."""
     try:
         async for chunk in request.stream():
             if not await load.body.put(chunk):
@@ -164,9 +173,46 @@ async def _feed(request: Request, load: Load) -> None:
 
 async def _drain(request: Request) -> None:
     if "expect" in request.headers:
-        return  # the client has not begun to send it
-    # A RuntimeError means that it was read to its end.
+        return  # the client has not begun to send the body
+    # A RuntimeError means that the body was read to its end.
     with contextlib.suppress(TimeoutError, ClientDisconnect, RuntimeError):
         async with asyncio.timeout(_DRAIN_S):
             async for _ in request.stream():
                 pass
+
+
+def _work(staging: Bulk, jobs: Jobs, load: Load, key: IdempotencyKey | None, *, in_background: bool) -> Work:
+    """The work of a staged load, for the pipeline. In the background, its idempotency key stands for the job."""
+    tenant = load.table.name.tenant
+    if in_background:
+        return Work("WRITE", tenant, "inline", lambda call: _accept(staging, jobs, load, call), key, 202)
+    return Work("WRITE", tenant, "bulk", lambda call: _written(staging.finish(load, call)), key)
+
+
+def _accept(staging: Bulk, jobs: Jobs, load: Load, call: Call) -> AcceptedResult:
+    promise = call.respond(_written(Loaded(load.records, None, NOT_CHECKED)))
+    job = jobs.accept(BULK, load.table, load.progress, promise, call.without_key(load.progress))
+    try:
+        staging.start(load, lambda: _finish(staging, jobs, load, job))
+    except BaseException as e:
+        jobs.failed(job, error_json(job, e))
+        raise
+    return AcceptedResult(job_id=job.id, status_url=JOB.format(id=job.id))
+
+
+def _finish(staging: Bulk, jobs: Jobs, load: Load, job: Job) -> None:
+    try:
+        jobs.done(job, job.call.respond(_written(staging.finish(load, job.call))))
+    except BaseException as e:
+        end = jobs.cancelled if isinstance(e, Cancelled) else jobs.failed
+        end(job, error_json(job, e))
+
+
+def _written(loaded: Loaded) -> WriteResult:
+    batch = Batch(requests=1, records=loaded.records) if loaded.records else None
+    return WriteResult(
+        records_written=loaded.records,
+        compaction_recommended=loaded.check.compaction_recommended,
+        small_files_count=loaded.check.small_files_count,
+        metadata=WriteMetadata(snapshot_id=loaded.snapshot_id, batch=batch),
+    )

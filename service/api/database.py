@@ -1,17 +1,23 @@
 """POST /database: one request runs one operation."""
 
+import asyncio
+import logging
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
+from starlette.types import Receive, Scope, Send
 
-from service.api.exchange import api_of, call_of, closing, disconnected, read_body, response_of
-from service.api.failures import failures
-from service.api.stream import StreamResponse
+from service.api.exchange import api_of, call_of, closing, disconnected, failures, read_body, response_of
+from service.model.call import Call
 from service.operations.operation import Operation
+from service.pipeline.waiting import watching
 from service.queries.streaming.accept import MEDIA_TYPES
+from service.queries.streaming.streams import Stream
 
+log = logging.getLogger("firn.http")
 DATABASE = "/database"
 REF = "#/components/schemas/"
 _STREAM = {
@@ -55,7 +61,7 @@ async def database(request: Request) -> Response:
         key = request.headers.get("idempotency-key")
         response = await api.pipeline.respond_to(body, call, key, partial(disconnected, request.receive))
         if response.stream is not None:
-            return closing(request, StreamResponse(response.stream, call, api.limits.stream_stall_s))
+            return closing(request, StreamResponse(response.stream, call, api.limits.stream_idle_timeout_s))
         return response_of(request, response)
 
 
@@ -63,10 +69,7 @@ def _models(operations: list[Operation]) -> dict[str, Any]:
     """The union of all requests, told apart by `operation`, and that of all results."""
     requests = {o.name: _ref(o.request) for o in operations}
     mapping = {name: ref["$ref"] for name, ref in requests.items()}
-    request = {
-        "oneOf": list(requests.values()),
-        "discriminator": {"propertyName": "operation", "mapping": mapping},
-    }
+    request = {"oneOf": list(requests.values()), "discriminator": {"propertyName": "operation", "mapping": mapping}}
     result = {"oneOf": [_ref(o.result) for o in operations]}
     return {
         "parameters": [
@@ -80,3 +83,46 @@ def _models(operations: list[Operation]) -> dict[str, Any]:
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": REF + model.__name__}
+
+
+class StreamResponse(StreamingResponse):
+    """Sends a stream at the client's pace.
+
+    If it breaks off, the connection does too, so that the client does not take a part for the whole.
+    """
+
+    def __init__(self, stream: Stream, call: Call, idle_timeout_s: float) -> None:
+        """`idle_timeout_s` is how long the client may read nothing."""
+        headers = {"X-Request-Id": call.id}
+        if stream.snapshot_id is not None:
+            headers["X-Firn-Snapshot-Id"] = str(stream.snapshot_id)
+        super().__init__((), headers=headers, media_type=stream.media_type)
+        self._stream = stream
+        self._call = call
+        self._idle_timeout_s = idle_timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. Returning without a last message makes the server break the connection."""
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            # Only until the last message: after that, the server reports every client as gone.
+            async with watching(self._call, partial(disconnected, receive)):
+                await self._send_chunks(send)
+            if not self._call.cancelled:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            log.warning(
+                "%s: its client read nothing for %g s; the stream is aborted", self._call.id, self._idle_timeout_s
+            )
+        except Exception as e:
+            log.info("%s: its stream failed, and its connection is broken: %s", self._call.id, e)
+        finally:
+            self._stream.close()
+
+    async def _send_chunks(self, send: Send) -> None:
+        while chunk := await asyncio.wrap_future(self._stream.advance()):
+            if self._call.cancelled:
+                return
+            # A stream whose client reads nothing would hold snapshots and disk.
+            async with asyncio.timeout(self._idle_timeout_s):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})

@@ -89,7 +89,7 @@ def _section(operation: Operation) -> str:
     return (
         f'<section id="{operation.name}"><h2>{operation.name}</h2><p>{_text(operation.summary)}</p>'
         f"<h3>Fields</h3>{_table(request_rows(operation), needed=True)}"
-        f"<h3>Answer</h3>{_table(result_rows(operation), needed=False)}{examples}</section>"
+        f"<h3>Response</h3>{_table(result_rows(operation), needed=False)}{examples}</section>"
     )
 
 

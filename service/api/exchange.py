@@ -1,15 +1,20 @@
 """What the routes share: the service behind them, the call of a request, its body, and the response to it."""
 
 import re
+import threading
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, cast
+from contextlib import contextmanager
+from typing import Any, Literal, Protocol, cast
 
 from fastapi import Request, Response
+from pydantic import BaseModel, Field
+from pydantic.json_schema import SkipJsonSchema
 from starlette.types import Receive, Scope, Send
 
-from service.api.memory_budget import HeldMemory, MemoryBudget
-from service.errors import BodyTooLarge
+from service.api.docs_page import error_classes
+from service.errors import BodyTooLarge, TooManyRequests
 from service.model.call import Call
 from service.operations.operation import Parts
 from service.pipeline.pipeline import Pipeline
@@ -17,6 +22,10 @@ from service.pipeline.response import Response as PipelineResponse
 from service.settings import Settings
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+# Parsed JSON takes about this many times its size.
+_MEMORY_PER_BYTE = 8
+_MEMORY_PER_REQUEST = 8 * 1024
+RETRY_AFTER = {"Retry-After": {"description": "seconds to wait before trying again", "schema": {"type": "integer"}}}
 
 
 class HttpService(Protocol):
@@ -34,6 +43,57 @@ class HttpService(Protocol):
     def busy(self) -> bool: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
+
+
+class HeldMemory:
+    """The memory that one request holds."""
+
+    def __init__(self, budget: "MemoryBudget") -> None:
+        self._budget = budget
+        self.bytes = 0
+
+    def add(self, size: int) -> None:
+        """Take memory for more bytes of JSON; TooManyRequests if there is not enough."""
+        self.take(size * _MEMORY_PER_BYTE)
+
+    def take(self, size: int) -> None:
+        self._budget._take(size)
+        self.bytes += size
+
+
+class MemoryBudget:
+    """Bounds the memory of all requests in progress: a thousand small ones take less than a large one."""
+
+    def __init__(self, memory_mb: int, body_mb: int) -> None:
+        """It has room for the two largest bodies at least."""
+        self._size = max(memory_mb, 2 * body_mb * _MEMORY_PER_BYTE) * 1024 * 1024
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    @contextmanager
+    def hold(self) -> Iterator[HeldMemory]:
+        """Memory for one request, given back at the end of the block."""
+        held = HeldMemory(self)
+        try:
+            held.take(_MEMORY_PER_REQUEST)
+            yield held
+        finally:
+            with self._lock:
+                self._taken -= held.bytes
+
+    @property
+    def taken(self) -> int:
+        with self._lock:
+            return self._taken
+
+    def _take(self, size: int) -> None:
+        with self._lock:
+            if self._taken + size > self._size:
+                raise TooManyRequests(
+                    f"the requests in progress hold all the memory there is for them ({self._size >> 20} MiB, "
+                    "FIRN_LIMITS__MEMORY_MB); try again in a second"
+                )
+            self._taken += size
 
 
 class ApiState:
@@ -110,3 +170,39 @@ async def disconnected(receive: Receive) -> None:
     """Return when the client has gone. The whole body must have been received."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+class ErrorFields(BaseModel):
+    """What went wrong."""
+
+    code: str = Field(description="the kind of error, for programs")
+    message: str = Field(description="what is wrong, where, and how to fix it, for people")
+    field: str | SkipJsonSchema[None] = Field(default=None, description="the field of the request that is wrong")
+    suggestion: str | SkipJsonSchema[None] = Field(default=None, description="the known name closest to a wrong one")
+    retryable: bool = Field(description="whether the same request may succeed later")
+    details: dict[str, Any] | SkipJsonSchema[None] = None
+
+
+class FailureMetadata(BaseModel):
+    request_id: str
+
+
+class Failure(BaseModel):
+    """The body of every error."""
+
+    success: Literal[False]
+    error: ErrorFields
+    metadata: FailureMetadata
+
+
+def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error responses of a route: those with these statuses, and any other."""
+    declared: dict[int | str, dict[str, Any]] = {
+        "default": {"model": Failure, "description": "a failure; its HTTP status fits its code"}
+    }
+    for status in statuses:
+        codes = ", ".join(kind.code for kind in error_classes() if kind.status == status)
+        declared[status] = {"model": Failure, "description": codes}
+        if status in (429, 503):
+            declared[status]["headers"] = RETRY_AFTER
+    return declared

@@ -24,8 +24,7 @@ from service.api.database import REF
 from service.api.docs_page import page
 from service.api.events import INVOCATIONS
 from service.api.exchange import ApiState, HttpService, NoResponse, api_of, call_of, response_of
-from service.api.idle import IdleStop
-from service.api.server import Server
+from service.api.server import IdleStop, Server
 from service.errors import FirnError, InvalidRequest, MethodNotAllowed, NotFound, nearest
 from service.metrics.catalogue import BULK, NONE
 from service.operations.operation import Operation
@@ -100,17 +99,17 @@ def _no_route(request: Request, error: HTTPException) -> FirnError:
     return InvalidRequest(f"the HTTP request cannot be read: {error.detail}")
 
 
-def serve(service: HttpService, local: socket.socket | None, idle_s: float | None = None) -> int:
+def serve(service: HttpService, local: socket.socket | None, idle_timeout_s: float | None = None) -> int:
     """Start the service in the background, listen at once, and return the exit code when it has stopped.
 
-    `local` is the socket of the home. With `idle_s` the service listens on no other, and stops after so many seconds
-    without a request.
+    `local` is the socket of the home. With `idle_timeout_s` the service listens only there, and stops after that
+    time without a request.
     """
     settings = service.settings
     app: ASGIApp = create(service)
-    if idle_s is not None:
+    if idle_timeout_s is not None:
         app = idle = IdleStop(app)
-        idle.stop_after(idle_s, lambda: service.busy, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        idle.stop_after(idle_timeout_s, lambda: service.busy, lambda: os.kill(os.getpid(), signal.SIGTERM))
     config: Any = uvicorn.Config(
         app,
         host=settings.host,
@@ -123,11 +122,11 @@ def serve(service: HttpService, local: socket.socket | None, idle_s: float | Non
     )
     server = Server(config, service.stop, local)
     service.start()
-    address = f"http://{settings.host}:{settings.port}" if idle_s is None else "a socket"
+    address = f"http://{settings.host}:{settings.port}" if idle_timeout_s is None else "a socket"
     log.info("listening on %s, data under %s", address, settings.home)
-    gc.freeze()  # what is there by now stays: without looking at it each time, collecting garbage is much cheaper
+    gc.freeze()  # garbage collection is much cheaper if it does not scan what was imported
     try:
-        server.run(sockets=None if idle_s is None else [])
+        server.run(sockets=None if idle_timeout_s is None else [])
     finally:
         service.stop()
     return 0 if server.started else 1

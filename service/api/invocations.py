@@ -7,8 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from service.api import events
-from service.api.exchange import api_of, call_of, closing, disconnected, read_body
-from service.api.failures import failures
+from service.api.exchange import api_of, call_of, closing, disconnected, failures, read_body
 
 router = APIRouter()
 _EVENT = {

@@ -1,4 +1,4 @@
-"""GET and DELETE /jobs/{id}: what became of long work, and its cancellation."""
+"""GET and DELETE /jobs/{id}: the outcome of long work, and its cancellation."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,8 +9,7 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from handlers.list_jobs import JobTold
-from service.api.exchange import api_of, call_of, response_of
-from service.api.failures import failures
+from service.api.exchange import api_of, call_of, failures, response_of
 from service.jobs.jobs import Jobs
 from service.operations import envelope
 from service.operations.operation import Result

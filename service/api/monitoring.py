@@ -1,4 +1,4 @@
-"""GET /health, /ready and /metrics: what watches the service asks for."""
+"""GET /health, /ready and /metrics, for monitoring."""
 
 import asyncio
 from typing import Any, Literal
@@ -8,8 +8,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
 from service.api.events import HEALTHY
-from service.api.exchange import api_of, closing
-from service.api.failures import RETRY_AFTER
+from service.api.exchange import RETRY_AFTER, api_of, closing
 
 router = APIRouter()
 
@@ -29,7 +28,7 @@ class Readiness(BaseModel):
     operation_id="health",
     summary="Liveness",
     response_model=Health,
-    response_description="the process lives",
+    response_description="the process runs",
 )
 async def health() -> Any:
     return HEALTHY

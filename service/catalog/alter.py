@@ -1,4 +1,4 @@
-"""A table's columns and properties changed in one commit of its metadata: all of it, or none."""
+"""Change the columns and properties of a table in one commit of its metadata."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -21,12 +21,12 @@ from service.model.schema.types import Field, Struct, TableSchema, without_hidde
 
 # How many of its latest changes a table remembers.
 _REMEMBERED = 20
-_APART = "these changes do not go together; send them one after the other"
+_INCOMPATIBLE = "these changes cannot be made together; send them one after the other"
 
 
 @dataclass(frozen=True)
 class Alteration:
-    """A change of a table: of its columns, which are `after` then, and of its properties; None removes one."""
+    """A change of a table: its columns, with `after` as the result, and its properties, of which None removes one."""
 
     changes: SchemaChanges
     after: TableSchema
@@ -94,7 +94,7 @@ def _update(transaction: Transaction, wanted: Alteration, before: Schema) -> _Up
         _stage(update, wanted, before)
         made = without_hidden_columns(types.from_iceberg(update._apply()))
     if made != wanted.after:
-        raise InvalidSchema(_APART)
+        raise InvalidSchema(_INCOMPATIBLE)
     return update
 
 
@@ -104,7 +104,7 @@ def _refused() -> Iterator[None]:
     try:
         yield
     except (ValueError, ValidationError, StopIteration) as e:
-        raise InvalidSchema(_APART) from e
+        raise InvalidSchema(_INCOMPATIBLE) from e
 
 
 def _stage(update: UpdateSchema, wanted: Alteration, before: Schema) -> None:

@@ -5,17 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
-from pyiceberg.table.snapshots import Snapshot
 
 from service.catalog.tables import Table, leaves_rows, summary_of
 from service.catalog.translate import translated
-from service.model.names import (
-    BATCH_PROPERTY,
-    EDIT_PROPERTY,
-    KEYS_PROPERTY,
-    RESERVED_COLUMN_PREFIX,
-    RESTORED_PROPERTY,
-)
+from service.model.names import BATCH_PROPERTY, EDIT_PROPERTY, KEYS_PROPERTY, RESERVED_COLUMN_PREFIX, RESTORED_PROPERTY
 from service.model.schema.derived import DerivedColumn
 
 
@@ -69,7 +62,7 @@ class FileChanges:
 
 def lineage(table: Table) -> list[Commit]:
     """The commits that led to the table's current state, oldest first, without those whose snapshots have expired."""
-    return [step.commit for step in _back(table, table.iceberg.metadata.current_snapshot_id)][::-1]
+    return [commit for commit, _ in _back(table, table.iceberg.metadata.current_snapshot_id)][::-1]
 
 
 def ancestors(table: Table) -> frozenset[int]:
@@ -83,33 +76,27 @@ def row_changes_between(table: Table, since: int, until: int | None = None) -> i
     None if the snapshot is not an ancestor, and if snapshots in between have expired.
     """
     found = 0
-    for step in _back(table, table.iceberg.metadata.current_snapshot_id if until is None else until):
-        if step.commit.snapshot_id == since:
+    for commit, parent_expired in _back(table, table.iceberg.metadata.current_snapshot_id if until is None else until):
+        if commit.snapshot_id == since:
             return found
-        if step.parent_expired:
+        if parent_expired:
             return None
-        found += not step.commit.leaves_rows
+        found += not commit.leaves_rows
     return None
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A commit, and whether its parent snapshot has expired."""
+def _back(table: Table, at: int | None) -> Iterator[tuple[Commit, bool]]:
+    """The commits of a snapshot and its ancestors, newest first, each with whether its parent snapshot has expired.
 
-    commit: Commit
-    parent_expired: bool
-
-
-def _back(table: Table, at: int | None) -> Iterator[_Step]:
-    """The commits of a snapshot and its ancestors, newest first; after an expired parent, those of the newest snapshot
-    before it."""
+    After an expired parent follow those of the newest snapshot before it.
+    """
     newest_first = sorted(table.iceberg.metadata.snapshots, key=lambda s: s.sequence_number or 0, reverse=True)
     by_id = {s.snapshot_id: s for s in newest_first}
     while at is not None:
         snapshot = by_id[at]
         parent, number = snapshot.parent_snapshot_id, snapshot.sequence_number or 0
         expired = parent is not None and parent not in by_id
-        yield _Step(_commit(snapshot), expired)
+        yield Commit(at, parent, summary_of(snapshot), snapshot.schema_id), expired
         before = (s.snapshot_id for s in newest_first if (s.sequence_number or 0) < number)
         at = next(before, None) if expired else parent
 
@@ -135,8 +122,7 @@ def file_changes(table: Table, commit: Commit) -> FileChanges:
 
 
 def surviving_files(table: Table, snapshot_id: int) -> tuple[int, dict[str, int]] | None:
-    """The files of an expired snapshot that are still in the table, with their row counts, and the oldest snapshot that
-    holds some of them."""
+    """The oldest snapshot that holds files of an expired one, and those files with their row counts."""
     seen: set[str] = set()
     with translated():
         for commit in lineage(table):
@@ -155,16 +141,13 @@ def surviving_files(table: Table, snapshot_id: int) -> tuple[int, dict[str, int]
 
 def files_by_snapshot(table: Table, paths: frozenset[str]) -> dict[str, int]:
     """For each of these files of the current snapshot, the snapshot that added it."""
-    head = table.iceberg.current_snapshot()
-    found: dict[str, int] = {}
-    if head is None:
-        return found
     with translated():
-        for manifest in _data_manifests(table, head.snapshot_id):
-            for path, _, status, by in _entries(table, manifest):
-                if path in paths and status != ManifestEntryStatus.DELETED and by is not None:
-                    found[path] = by
-    return found
+        return {
+            path: by
+            for manifest in _data_manifests(table, table.current_snapshot_id)
+            for path, _, status, by in _entries(table, manifest)
+            if path in paths and status != ManifestEntryStatus.DELETED and by is not None
+        }
 
 
 def current_names(table: Table, schema_id: int) -> dict[str, str | None] | None:
@@ -213,12 +196,8 @@ def edit_states(table: Table, since_ms: int) -> Iterator[int]:
                 yield commit.parent_id
 
 
-def _commit(snapshot: Snapshot) -> Commit:
-    return Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, summary_of(snapshot), snapshot.schema_id)
-
-
-def _data_manifests(table: Table, snapshot_id: int) -> list[ManifestFile]:
-    snapshot = table.iceberg.snapshot_by_id(snapshot_id)
+def _data_manifests(table: Table, snapshot_id: int | None) -> list[ManifestFile]:
+    snapshot = None if snapshot_id is None else table.iceberg.snapshot_by_id(snapshot_id)
     if snapshot is None:
         return []
     return [m for m in snapshot.manifests(table.iceberg.io) if m.content == ManifestContent.DATA]

@@ -1,7 +1,7 @@
 """A partition's fields and values, in the form of records and responses."""
 
 import math
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, time
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -9,6 +9,13 @@ from uuid import UUID
 from pyiceberg import transforms as t
 from pyiceberg import types as i
 from pyiceberg.partitioning import PartitionField as IcebergField
+from pyiceberg.utils.datetime import (
+    date_to_days,
+    days_to_date,
+    micros_to_time,
+    micros_to_timestamp,
+    micros_to_timestamptz,
+)
 
 from service.catalog import types
 from service.catalog.tables import Table
@@ -16,7 +23,6 @@ from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.partition import PartitionField
 from service.model.schema.ranges import RANGE_FIELD
 
-_EPOCH = datetime(1970, 1, 1)
 _TIMES = (t.YearTransform, t.MonthTransform, t.DayTransform, t.HourTransform)
 
 
@@ -65,11 +71,11 @@ def _shown(field: IcebergField, source: i.IcebergType | None, value: Any) -> Any
     if value is None or isinstance(field.transform, t.BucketTransform):
         return value
     if isinstance(field.transform, _TIMES):
-        number = (value - _EPOCH.date()).days if isinstance(value, date) else value
+        number = date_to_days(value) if isinstance(value, date) else value
         return _moment_text(field.transform, number)
     try:
         return _value(source, value)
-    except OverflowError:
+    except (OverflowError, ValueError):
         return str(value)
 
 
@@ -99,15 +105,15 @@ def _value(kind: i.IcebergType | None, value: Any) -> Any:
 def _moment(kind: i.IcebergType | None, value: int) -> Any:
     match kind:
         case i.DateType():
-            return (_EPOCH + timedelta(days=value)).date()
+            return days_to_date(value)
         case i.TimestampType():
-            return _EPOCH + timedelta(microseconds=value)
+            return micros_to_timestamp(value)
         case i.TimestamptzType():
-            return (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=UTC)
+            return micros_to_timestamptz(value)
         case i.TimestampNanoType():
-            return _EPOCH + timedelta(microseconds=value // 1000)
+            return micros_to_timestamp(value // 1000)
         case i.TimestamptzNanoType():
-            return (_EPOCH + timedelta(microseconds=value // 1000)).replace(tzinfo=UTC)
+            return micros_to_timestamptz(value // 1000)
         case i.TimeType():
-            return (_EPOCH + timedelta(microseconds=value)).time()
+            return micros_to_time(value)
     return value

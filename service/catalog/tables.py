@@ -233,11 +233,7 @@ class Catalog:
         return sorted(part for part in parts if part and tenant in (None, part[0]))
 
     def create(
-        self,
-        name: TableName,
-        schema: TableSchema,
-        partition: tuple[PartitionField, ...],
-        properties: dict[str, str],
+        self, name: TableName, schema: TableSchema, partition: tuple[PartitionField, ...], properties: dict[str, str]
     ) -> Table:
         """Create an empty table in a folder that no other table has or had."""
         namespace, _ = name.identifier
@@ -311,18 +307,12 @@ class Catalog:
 
     def fence(self, table: Table, batch: str) -> None:
         """Commit an empty snapshot, so that no change based on an earlier one can be committed any more."""
-        with translated(), self._translate_missing(table.name):
-            for attempt in range(_TRIES):
-                current = self._catalog.load_table(table.name.identifier)
-                if str(current.metadata.table_uuid) != table.uuid:
-                    return
-                try:
-                    with current.transaction() as change:
-                        change.update_snapshot({FENCE_PROPERTY: batch}).fast_append().commit()
-                    return
-                except CommitFailedException as e:
-                    if attempt + 1 == _TRIES:
-                        raise CommitConflict("other writers changed the table first, several times in a row") from e
+
+        def commit(current: IcebergTable) -> None:
+            with current.transaction() as change:
+                change.update_snapshot({FENCE_PROPERTY: batch}).fast_append().commit()
+
+        self._change(table, commit, _TRIES)
 
     def set_properties(self, table: Table, properties: Mapping[str, str | None]) -> Table:
         """Set a table's properties, and remove those that are None, however often others commit at the same time."""
@@ -352,19 +342,26 @@ class Catalog:
 
         TableNotFound if the table was dropped or replaced.
         """
+        changed = self._change(table, change, _METADATA_TRIES)
+        if changed is None:
+            raise table_replaced(table.name)
+        return changed
+
+    def _change(self, table: Table, change: Callable[[IcebergTable], None], tries: int) -> Table | None:
+        """The changed table; None if the table was replaced."""
         with translated(), self._translate_missing(table.name):
-            for attempt in range(_METADATA_TRIES):
+            for attempt in range(1, tries + 1):
                 current = self._catalog.load_table(table.name.identifier)
                 if str(current.metadata.table_uuid) != table.uuid:
-                    break
+                    return None
                 try:
                     change(current)
                     return Table(table.name, current)
                 except CommitFailedException as e:
-                    if attempt + 1 == _METADATA_TRIES:
+                    if attempt == tries:
                         raise CommitConflict("other writers changed the table first, many times in a row") from e
-                    time.sleep(random.uniform(0, _PAUSE_S * min(attempt + 1, 10)))
-        raise table_replaced(table.name)
+                    time.sleep(random.uniform(0, _PAUSE_S * min(attempt, 10)))
+        return None
 
     @contextmanager
     def _translate_missing(self, name: TableName) -> Iterator[None]:

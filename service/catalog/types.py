@@ -54,7 +54,7 @@ def to_iceberg(schema: TableSchema) -> Schema:
 
 
 def from_iceberg(schema: Schema) -> TableSchema:
-    """Firn's view of an Iceberg schema; a type that Firn does not have shows as the nearest one."""
+    """Firn's view of an Iceberg schema."""
     names = {f.field_id: f.name for f in schema.fields}
     # Iceberg allows key columns inside structs; Firn does not, and does not show them.
     key = tuple(names[n] for n in schema.identifier_field_ids if n in names)
@@ -70,11 +70,6 @@ def to_field(field: Field, ids: Iterator[int]) -> i.NestedField:
     """A column with the next of these ids."""
     [made] = _nested_fields((field,), ids)
     return made
-
-
-def from_type(kind: i.IcebergType) -> ColumnType:
-    """Firn's view of an Iceberg type."""
-    return _ours(kind)
 
 
 def to_spec(partitions: tuple[PartitionField, ...], schema: Schema) -> PartitionSpec:
@@ -145,18 +140,19 @@ def _iceberg(kind: ColumnType, ids: Iterator[int]) -> i.IcebergType:
 
 
 def _our_fields(fields: tuple[i.NestedField, ...]) -> tuple[Field, ...]:
-    return tuple(Field(f.name, _ours(f.field_type), f.required) for f in fields)
+    return tuple(Field(f.name, from_type(f.field_type), f.required) for f in fields)
 
 
-def _ours(kind: i.IcebergType) -> ColumnType:
+def from_type(kind: i.IcebergType) -> ColumnType:
+    """Firn's view of an Iceberg type; a type that Firn does not have shows as the nearest one."""
     match kind:
         case i.DecimalType():
             return DecimalType(kind.precision, kind.scale)
         case i.ListType():
-            return Array(_ours(kind.element_type), kind.element_required)
+            return Array(from_type(kind.element_type), kind.element_required)
         case i.MapType():
-            return Map(_ours(kind.key_type), _ours(kind.value_type), kind.value_required)
+            return Map(from_type(kind.key_type), from_type(kind.value_type), kind.value_required)
         case i.StructType():
             return Struct(_our_fields(kind.fields))
-    # A time of day, and types that Iceberg may add, read as text.
+    # A time of day, and types that Iceberg may add, are read as text.
     return Primitive(_NAMES.get(type(kind), "string"))

@@ -69,7 +69,7 @@ class Commits:
         self.locks = TableLocks()
         self._listeners: list[Callable[[TableName, str], None]] = []
         self._metrics = metrics or Metrics()
-        self._metrics.read("firn_unsettled_changes", lambda: len(self.batches.unresolved))
+        self._metrics.read("firn_unresolved_changes", lambda: len(self.batches.unresolved))
 
     def when_committed(self, listener: Callable[[TableName, str], None]) -> None:
         """Call a listener with a table's name and UUID after each commit; it must be quick and never fail."""

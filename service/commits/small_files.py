@@ -13,7 +13,7 @@ from service.metrics.metrics import Metrics
 from service.model.properties import CompactionPolicy, compaction_policy, target_file_size_mb
 from service.settings import IcebergSettings
 
-log = logging.getLogger("firn.upkeep")
+log = logging.getLogger("firn.maintenance")
 
 
 @dataclass(frozen=True)

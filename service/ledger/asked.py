@@ -1,34 +1,25 @@
-"""The ledger's notes of who asked for changes."""
+"""Which requests made which changes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from service.ledger.ledger import Ledger
+from service.ledger.database import parts
+from service.ledger.ledger import Ledger, request_ids
 from service.ledger.schema import batches
-
-_AT_ONCE = 500  # values in one IN (…)
 
 
 @dataclass(frozen=True)
 class BatchRequests:
-    """Which operation a change was, and the requests that share it, in the order in which they came."""
+    """The operation of a batch, and the requests that share it, in the order in which they came."""
 
     operation: str
     request_ids: tuple[str, ...]
 
 
 def batch_requests(ledger: Ledger, ids: Sequence[str]) -> dict[str, BatchRequests]:
-    """Who asked for changes, by their batches; those that are noted no longer are left out."""
-    noted = select(batches.c.batch, batches.c.operation, batches.c.request_ids)
-    found: dict[str, BatchRequests] = {}
-    for some in _parts(ids):
-        with ledger._reading() as connection:
-            for row in connection.execute(noted.where(batches.c.batch.in_(some))):
-                found[row.batch] = BatchRequests(row.operation, tuple(filter(None, row.request_ids.split("\n"))))
-    return found
-
-
-def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[i : i + _AT_ONCE] for i in range(0, len(ids), _AT_ONCE))
+    """The requests of batches, by batch id; batches that the ledger does not know are left out."""
+    asked = select(batches.c.batch, batches.c.operation, batches.c.request_ids)
+    rows = ledger.rows(*(asked.where(batches.c.batch.in_(some)) for some in parts(ids)))
+    return {row.batch: BatchRequests(row.operation, request_ids(row)) for row in rows}

@@ -1,48 +1,52 @@
-"""The database below the ledger: its connections, and its tables, made when it is opened first."""
+"""The database below the ledger: its connections, its errors, and its tables, which the first start creates."""
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, Table, create_engine, event, insert, inspect, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
 
 from service.errors import LedgerUnavailable
 from service.ledger.schema import LAYOUT, layout, metadata
 from service.model import postgres
 
+T = TypeVar("T")
+_VALUES_PER_IN = 500
+
 
 def engine(url: str) -> Engine:
     if url.startswith("postgresql:"):
         return create_engine(
-            postgres.sqlalchemy(url),
-            pool_size=8,
-            max_overflow=-1,
-            pool_pre_ping=True,
-            isolation_level="READ COMMITTED",
+            postgres.sqlalchemy(url), pool_size=8, max_overflow=-1, pool_pre_ping=True, isolation_level="READ COMMITTED"
         )
-    # A reader never waits for a connection: one of them is the thread that all requests come in on.
-    timeout = {"timeout": 30} if url.startswith("sqlite") else {}
-    made = create_engine(url, connect_args=timeout, pool_size=8, max_overflow=-1)
-    if url.startswith("sqlite"):
+    # Without a limit of connections a reader never waits for one: the event loop reads too.
+    made = create_engine(url, connect_args={"timeout": 30}, pool_size=8, max_overflow=-1)
 
-        @event.listens_for(made, "connect")
-        def _durable(connection, _record):  # type: ignore[no-untyped-def]  # SQLAlchemy types neither argument
-            # pysqlite would begin transactions late, as readers, and then fail to become writers.
-            connection.isolation_level = None
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
+    @event.listens_for(made, "connect")
+    def _durable(connection, _record):  # type: ignore[no-untyped-def]  # SQLAlchemy types neither argument
+        # By itself pysqlite begins every transaction as a reader, which may then fail to become a writer.
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
 
-        @event.listens_for(made, "begin")
-        def _as_writer(connection):  # type: ignore[no-untyped-def]  # SQLAlchemy types neither argument
-            reads = connection.get_execution_options().get("reads")
-            connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+    @event.listens_for(made, "begin")
+    def _as_writer(connection):  # type: ignore[no-untyped-def]  # SQLAlchemy types neither argument
+        reads = connection.get_execution_options().get("reads")
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return made
 
 
 def prepare(engine: Engine) -> None:
-    """Make the tables of an empty database. LedgerUnavailable if it has those of another layout."""
+    """Create the tables of an empty database; LedgerUnavailable if it has those of another layout."""
     with engine.connect().execution_options(reads=True) as connection:
         if _is_ready(connection):
             return
     with engine.begin() as connection:
-        if engine.dialect.name == "postgresql":  # instances may open an empty database at the same moment
+        if engine.dialect.name == "postgresql":  # several instances may open an empty database at the same moment
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtextextended('firn ledger', 0))")
         if not _is_ready(connection):
             metadata.create_all(connection)
@@ -59,3 +63,27 @@ def _is_ready(connection: Connection) -> bool:
             "empty FIRN_LEDGER__URL"
         )
     return bool(found)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Translate SQLAlchemy's exceptions into LedgerUnavailable."""
+    try:
+        yield
+    except SQLAlchemyError as e:
+        reason = str(e.__cause__ or e).partition("\n")[0]
+        raise LedgerUnavailable(f"the ledger does not answer: {reason}; try again") from e
+
+
+def insert_new(connection: Connection, table: Table) -> Any:
+    """An INSERT that can say what to do on a conflict, which each dialect has in a class of its own."""
+    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+
+
+def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The values in parts that one IN (…) can hold."""
+    return (values[i : i + _VALUES_PER_IN] for i in range(0, len(values), _VALUES_PER_IN))
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

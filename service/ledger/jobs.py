@@ -6,17 +6,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, or_, select, update
 
-from service.ledger.ledger import Ledger, _insert_new
+from service.ledger.database import insert_new
+from service.ledger.ledger import Ledger
 from service.ledger.schema import jobs
 from service.model.names import TableName
 
 LIVE = ("queued", "running")
 UNFINISHED = jobs.c.ended_ms.is_(None)
 _UNREAD = b"null"
-
-# Where a page of a log ends: when that job started, and its id, as others may have started with it.
+_WITHOUT_OUTCOME = [column for column in jobs.c if column is not jobs.c.outcome]
+# The end of a page of the log: when its last job started, and its id, because several jobs may start at once.
 Place = tuple[int, str | None]
 
 
@@ -62,46 +63,45 @@ class JobRecords:
         return self._ledger.owners.shared
 
     def left(self, record: JobRecord) -> bool:
-        """Whether no instance works on a job any more: it was taken from its owner, or that is gone."""
+        """Whether no instance works on a job any more: it has no owner, or its owner is gone."""
         return not record.owner or self._ledger.owners.gone(record.owner)
 
     def first(self, what: str) -> AbstractContextManager[bool]:
-        """Whether no instance is at something; if so, no other one is for the block. It does not wait."""
+        """Whether no instance does this now; if so, no other one does during the block. It does not wait."""
         return self._ledger.owners.first(what)
 
     def begin(self, record: JobRecord) -> bool:
-        """Note a new job; false, and nothing is noted, if another unfinished one has its claim."""
+        """Record a new job; false, and nothing is recorded, if another unfinished job has its claim."""
         with self._ledger._writing() as connection:
             return add(connection, record)
 
     def start(self, job: JobRecord) -> None:
-        """A job that was accepted before has its turn."""
+        """A job that was accepted before now starts."""
         details = json.dumps(job.details, default=str)
         self._set(jobs.c.id == job.id, started_ms=job.started_ms, details=details)
 
     def run(self, job: str) -> None:
-        """A job that was queued has a thread now."""
+        """A job that was queued now has a thread."""
         self._set(jobs.c.id == job, jobs.c.state == "queued", state="running")
 
     def try_batch(self, held: JobRecord, batch: str) -> bool:
-        """Note the batch that is about to be committed; false if the job is not its owner's any more."""
+        """Record the batch that is about to be committed; false if the job is not its owner's any more."""
         return self._set(*_held(held), batch=batch)
 
     def holds(self, held: JobRecord) -> bool:
         """Whether a job is still its owner's: neither ended, nor taken by another instance."""
-        with self._ledger._reading() as connection:
-            return connection.execute(select(jobs.c.id).where(*_held(held))).scalar() is not None
+        return self._ledger.row(select(jobs.c.id).where(*_held(held))) is not None
 
     def beat(self, held: JobRecord) -> bool:
-        """Show others that a job goes on; false if it is not its owner's any more."""
+        """Send a heartbeat of a job; false if it is not its owner's any more."""
         return self._set(*_held(held), heartbeat=jobs.c.heartbeat + 1)
 
     def show(self, held: JobRecord, progress: str) -> bool:
-        """Show others how far a job is; false if it is not its owner's any more."""
+        """Record the progress of a job; false if it is not its owner's any more."""
         return self._set(*_held(held), progress=progress)
 
     def look(self, ours: Mapping[str, str]) -> set[str]:
-        """Note the progress of unfinished jobs, given by id; those of them that somebody asked to cancel."""
+        """Record the progress of unfinished jobs by id, with a heartbeat; which of our jobs are to be cancelled."""
         with self._ledger._writing() as connection:
             for job, progress in ours.items():
                 shown = update(jobs).where(jobs.c.id == job, UNFINISHED)
@@ -110,21 +110,21 @@ class JobRecords:
             return set(connection.execute(asked).scalars())
 
     def ask_cancel(self, job: str, now_ms: int) -> None:
-        """Leave word for a job's owner to cancel it."""
+        """Ask the owner of a job to cancel it."""
         self._set(jobs.c.id == job, UNFINISHED, cancelling_ms=now_ms)
 
     def end(self, record: JobRecord) -> None:
-        """Note how a job of ours ended, whatever others took it to have come to."""
+        """Record how a job of ours ended, even if another instance has recorded another end."""
         self._set(jobs.c.id == record.id, **_end(record))
 
     def end_held(self, held: JobRecord, ended: JobRecord) -> bool:
-        """Note how a job ended; false, and nothing is noted, if it is not its owner's any more."""
+        """Record how a job ended; false, and nothing is recorded, if it is not its owner's any more."""
         return self._set(*_held(held), **_end(ended))
 
     def take(self, seen: JobRecord, **values: Any) -> JobRecord | None:
-        """Take a job from its owner, who can commit nothing for it any more; None if it has changed since.
+        """Take a job from its owner, which can commit nothing for it any more; None if the job has changed since.
 
-        It is this instance's then, unless `values` say otherwise.
+        Its new owner is this instance, unless `values` say otherwise.
         """
         same = (
             jobs.c.id == seen.id,
@@ -139,7 +139,7 @@ class JobRecords:
         return None if row is None else as_record(row)
 
     def release(self, held: JobRecord, progress: str) -> bool:
-        """Stop working on a job, which whoever comes next goes on with; false if it is not its owner's any more."""
+        """Stop working on a job, so that any instance can continue it; false if it is not its owner's any more."""
         return self._set(*_held(held), state="interrupted", owner="", progress=progress)
 
     def note(self, job: str, **details: Any) -> None:
@@ -152,36 +152,32 @@ class JobRecords:
                 connection.execute(update(jobs).where(jobs.c.id == job).values(details=both))
 
     def find(self, job: str) -> JobRecord | None:
-        with self._ledger._reading() as connection:
-            row = connection.execute(select(jobs).where(jobs.c.id == job)).one_or_none()
+        row = self._ledger.row(select(jobs).where(jobs.c.id == job))
         return None if row is None else as_record(row)
 
     def unfinished(self) -> list[JobRecord]:
-        """Jobs whose end is not noted, the first to begin first: in progress, or left by a crash."""
-        with self._ledger._reading() as connection:
-            rows = connection.execute(select(jobs).where(UNFINISHED).order_by(jobs.c.created_ms, jobs.c.id))
-            return [as_record(row) for row in rows]
+        """Jobs without a recorded end, oldest first: in progress, or left by a crash."""
+        return self._found(select(jobs).where(UNFINISHED).order_by(jobs.c.created_ms, jobs.c.id))
 
     def leaving_files(self) -> list[JobRecord]:
-        """Jobs that ended and left files that nobody has removed yet."""
-        with self._ledger._reading() as connection:
-            return [as_record(row) for row in connection.execute(select(jobs).where(jobs.c.leaves_files))]
+        """Jobs that ended and left files that are not removed yet."""
+        return self._found(select(jobs).where(jobs.c.leaves_files))
 
     def cleaned_up(self, job: str, **details: Any) -> None:
-        """What a job left is removed."""
+        """The files that a job left are removed."""
         self.note(job, **details)
         self._set(jobs.c.id == job, leaves_files=False)
 
     def listed(self, tenant: str, namespace: str | None, limit: int, since_ms: int) -> list[JobRecord]:
-        """A tenant's listed jobs, or those of one of its namespaces, unless they ended before a time; the latest first
-        and without their outcomes."""
+        """The listed jobs of a tenant or of one of its namespaces, without those that ended before a time.
+
+        Latest first, and without their outcomes.
+        """
         where = [jobs.c.listed, jobs.c.tenant == tenant, or_(UNFINISHED, jobs.c.ended_ms >= since_ms)]
         if namespace is not None:
             where.append(jobs.c.namespace == namespace)
-        columns = [column for column in jobs.c if column is not jobs.c.outcome]
-        asked = select(*columns).where(*where).order_by(jobs.c.created_ms.desc(), jobs.c.id).limit(limit)
-        with self._ledger._reading() as connection:
-            return [as_record(row) for row in connection.execute(asked)]
+        asked = select(*_WITHOUT_OUTCOME).where(*where).order_by(jobs.c.created_ms.desc(), jobs.c.id)
+        return self._found(asked.limit(limit))
 
     def log(
         self,
@@ -193,7 +189,7 @@ class JobRecords:
         table: str | None = None,
         before: Place | None = None,
     ) -> list[JobRecord]:
-        """The latest jobs of a kind that had their turn, newest first, without their outcomes."""
+        """The latest jobs of a kind that have started, newest first, without their outcomes."""
         where = [jobs.c.kind == kind, jobs.c.started_ms.is_not(None)]
         named = {jobs.c.tenant: tenant, jobs.c.namespace: namespace, jobs.c.table_name: table}
         where += [column == value for column, value in named.items() if value is not None]
@@ -201,28 +197,26 @@ class JobRecords:
             started_ms, job = before
             after = jobs.c.started_ms < started_ms
             where.append(after if job is None else or_(after, and_(jobs.c.started_ms == started_ms, jobs.c.id > job)))
-        columns = [column for column in jobs.c if column is not jobs.c.outcome]
-        asked = select(*columns).where(*where).order_by(jobs.c.started_ms.desc(), jobs.c.id).limit(limit)
-        with self._ledger._reading() as connection:
-            return [as_record(row) for row in connection.execute(asked)]
+        asked = select(*_WITHOUT_OUTCOME).where(*where).order_by(jobs.c.started_ms.desc(), jobs.c.id)
+        return self._found(asked.limit(limit))
 
     def forget(self, kept_ms: Mapping[str, int | None], others_ms: int, now_ms: int) -> None:
-        """Delete jobs that ended longer ago than their kind is kept; None keeps a kind."""
-        going = {jobs.c.kind == kind: kept for kind, kept in kept_ms.items() if kept is not None}
-        going[jobs.c.kind.not_in(list(kept_ms))] = others_ms
+        """Delete jobs that ended longer ago than their kind is kept; None keeps a kind for ever."""
+        old = [(jobs.c.kind == kind, kept) for kind, kept in kept_ms.items() if kept is not None]
         with self._ledger._writing() as connection:
-            for which, kept in going.items():
+            for which, kept in (*old, (jobs.c.kind.not_in(list(kept_ms)), others_ms)):
                 connection.execute(delete(jobs).where(which, jobs.c.ended_ms < now_ms - kept, ~jobs.c.leaves_files))
 
     def _set(self, *where: ColumnElement[bool], **values: Any) -> bool:
         """Whether there was such a job to change."""
-        with self._ledger._writing() as connection:
-            changed = update(jobs).where(*where).values(**values).returning(jobs.c.id)
-            return connection.execute(changed).scalar() is not None
+        return self._ledger.changes(update(jobs).where(*where).values(**values).returning(jobs.c.id))
+
+    def _found(self, query: Select[Any]) -> list[JobRecord]:
+        return [as_record(row) for row in self._ledger.rows(query)]
 
 
 def add(connection: Connection, record: JobRecord) -> bool:
-    """Note a new job; false if another unfinished one has its claim."""
+    """Record a new job in a transaction of the caller's; false if another unfinished job has its claim."""
     values = vars(record) | {
         "tenant": record.table.tenant,
         "namespace": record.table.namespace,
@@ -231,12 +225,12 @@ def add(connection: Connection, record: JobRecord) -> bool:
         "details": json.dumps(record.details, default=str),
     }
     del values["table"]
-    new = _insert_new[connection.dialect.name](jobs).values(**values).on_conflict_do_nothing()
+    new = insert_new(connection, jobs).values(**values).on_conflict_do_nothing()
     return connection.execute(new.returning(jobs.c.id)).scalar() is not None
 
 
 def as_record(row: Row[Any], prefix: str = "") -> JobRecord:
-    """A job from a row that has the table's columns, each with a prefix; the outcome may be left out."""
+    """A job from a row with the columns of the table, each with a prefix; the outcome may be missing."""
     got = row._mapping
     values = {name: got.get(prefix + name, _UNREAD) for name in (column.name for column in jobs.c)}
     table = TableName(values.pop("tenant"), values.pop("namespace"), values.pop("table_name"))

@@ -1,40 +1,27 @@
-"""Firn's own small database: what was begun, what came of it, what was answered, how often each table was written."""
+"""Firn's own small database: changes and their outcomes, idempotency keys and their responses, counts of WRITEs."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    bindparam,
-    delete,
-    insert,
-    select,
-    update,
-)
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, Executable, Row, bindparam, delete, func, insert, select, update
 
 from service.errors import KeyBusy
 from service.ledger import database
-from service.ledger.last import not_last
-from service.ledger.owners import Owners, SharedInstances, SingleInstance
+from service.ledger.database import insert_new, now_ms, parts, translated
+from service.ledger.owners import SharedInstances, SingleInstance
 from service.ledger.schema import batches, keys, shares, write_counts
-from service.ledger.translate import translated
 from service.model.names import TableName
 from service.model.row_marks import RowShares
 from service.settings import Settings
 
 _KEPT_DAYS = 30
-# Of each table so many changes stay noted for longer, as its history names their requests.
+# So many of the latest changes of each table are kept for longer, because its history names their requests.
 _LAST, _LAST_KEPT_DAYS = 400, 366
+_HOUR_MS = 3600 * 1000
 BEGUN, TAKEN = "begun", "taken"
 UNFINISHED = (BEGUN, TAKEN)
-_AT_ONCE = 500  # values in one IN (…)
-_insert_new: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 @dataclass(frozen=True)
@@ -54,31 +41,31 @@ class Batch:
     begun_ms: int = field(default=0, compare=False)
     request_ids: tuple[str, ...] = field(default=(), compare=False)
     undoes: str | None = field(default=None, compare=False)
-    """Of an UNDO: the batch and the request that it takes back."""
+    """For an UNDO: the batch and the request that it reverts."""
 
 
 @dataclass(frozen=True)
 class KeyNote:
-    """What is known of an idempotency key: what it stood for, the batch it was last in, and its answer."""
+    """What the ledger knows of an idempotency key: its request, the last batch with it, and its response."""
 
     fingerprint: str
     batch: str | None
     answer: bytes | None
     state: str | None = None
     owner: str | None = None
-    """The state and the owner of the batch, if that is known."""
+    """The state and the owner of the batch, if the ledger knows them."""
     request_id: str | None = field(default=None, compare=False)
-    """Which of the batch's requests had it."""
+    """The request of the batch that had the key."""
 
     @property
     def is_free(self) -> bool:
-        """Whether what it stood for came to nothing, so that it may stand for another request."""
+        """Whether its request had no effect, so that another request may use the key."""
         return self.answer is None and self.state == "void"
 
 
 @dataclass(frozen=True)
 class NewBatch:
-    """A change to note before it is tried."""
+    """A change to record before it is tried."""
 
     batch: str
     table: TableName
@@ -89,32 +76,32 @@ class NewBatch:
     keys: Mapping[str, str] | None = None
     """Fingerprints by key id."""
     whose: Mapping[str, str] = field(default_factory=dict)
-    """Which request has a key, by key id, where several share the change."""
+    """If several requests share the change: the request of each key, by key id."""
     shares: RowShares | None = None
-    """Of a batch that requests share: which rows are whose."""
+    """If several requests share the change: which rows belong to which request."""
     undoes: str | None = None
 
 
 class Ledger:
-    """One SQLAlchemy address; its tables are made when it is opened."""
+    """The database at a SQLAlchemy URL; its tables are created when it is opened."""
 
     def __init__(self, url: str) -> None:
         self._engine = database.engine(url)
         with translated():
             database.prepare(self._engine)
-            self.owners: Owners = (
-                SharedInstances(self._engine) if self._engine.dialect.name == "postgresql" else SingleInstance()
-            )
+            shared = self._engine.dialect.name == "postgresql"
+            self.owners = SharedInstances(self._engine) if shared else SingleInstance()
 
     def begin(self, change: NewBatch) -> None:
-        """Note a change, and the keys of those who asked for it, in one transaction.
+        """Record a change and the keys of its requests in one transaction.
 
-        KeyBusy, and nothing is noted, where another instance has begun or answered a request with one of the keys.
+        KeyBusy, and nothing is recorded, if another instance has begun or answered a request with one of the keys.
         """
         with self._writing() as connection:
-            self._note(connection, change)
+            self.add_batch(connection, change)
 
-    def _note(self, connection: Connection, change: NewBatch) -> None:
+    def add_batch(self, connection: Connection, change: NewBatch) -> None:
+        """The same, in a transaction of the caller's."""
         values = {
             "batch": change.batch,
             "tenant": change.table.tenant,
@@ -127,12 +114,13 @@ class Ledger:
             "request_ids": "\n".join(change.request_ids),
             "state": BEGUN,
             "owner": self.owners.me,
-            "begun_ms": _now_ms(),
+            "begun_ms": now_ms(),
             "undoes": change.undoes,
         }
         connection.execute(insert(batches), values)
         if change.shares:
-            connection.execute(insert(shares), {"batch": change.batch, **_shares(change.shares)})
+            counts = ",".join(map(str, change.shares.counts))
+            connection.execute(insert(shares), vars(change.shares) | {"batch": change.batch, "counts": counts})
         if change.keys:
             whose = {key: change.whose.get(key, change.request_ids[0]) for key in change.keys}
             self._take_keys(connection, change.keys, whose, change.batch)
@@ -144,125 +132,120 @@ class Ledger:
         answers: Mapping[str, bytes] | None = None,
         writes: tuple[str, int] | None = None,
     ) -> None:
-        """Note what a change came to: the snapshot it made, or that it made none.
+        """Record the snapshot that a change made, or None if it made none.
 
-        With it, in one transaction, its answers by key id, and of which table it was how many WRITEs.
+        In the same transaction: its responses by key id, and a table with the number of its WRITEs to count.
         """
         with self._writing() as connection:
-            self._end(connection, batch, snapshot_id)
+            end_batch(connection, batch, snapshot_id)
             if answers:
                 step = update(keys).where(keys.c.id == bindparam("key_id")).values(answer=bindparam("body"))
                 connection.execute(step, [{"key_id": key, "body": body} for key, body in answers.items()])
             if writes:
                 _count(connection, *writes)
 
-    @staticmethod
-    def _end(connection: Connection, batch: str, snapshot_id: int | None) -> None:
-        state = "void" if snapshot_id is None else "done"
-        ended = {"state": state, "snapshot_id": snapshot_id, "ended_ms": _now_ms()}
-        connection.execute(update(batches).where(batches.c.batch == batch).values(**ended))
-
     def take_over(self, noted: Batch) -> bool:
-        """Make a change that another instance began ours; false where somebody else was first, or it has ended."""
+        """Take over a change that another instance began; false if it has ended or a third instance was faster."""
         same = (batches.c.batch == noted.batch, batches.c.owner == noted.owner, batches.c.state == noted.state)
         ours = {"owner": self.owners.me, "state": TAKEN}
-        with self._writing() as connection:
-            taken = update(batches).where(*same).values(**ours).returning(batches.c.batch)
-            return connection.execute(taken).scalar() is not None
+        return self.changes(update(batches).where(*same).values(**ours).returning(batches.c.batch))
 
     def is_ours(self, batch: str) -> bool:
-        """Whether a change is still ours to make: begun, and taken over by nobody."""
+        """Whether this instance may still make a change: it has not ended, and no other instance has taken it over."""
         ours = (batches.c.batch == batch, batches.c.owner == self.owners.me, batches.c.state == BEGUN)
-        with self._reading() as connection:
-            return connection.execute(select(batches.c.batch).where(*ours)).scalar() is not None
+        return self.row(select(batches.c.batch).where(*ours)) is not None
 
     def find(self, batch: str) -> Batch | None:
-        """What is noted of a change."""
-        with self._reading() as connection:
-            row = connection.execute(select(batches).where(batches.c.batch == batch)).one_or_none()
+        row = self.row(select(batches).where(batches.c.batch == batch))
         return None if row is None else as_batch(row)
 
     def unfinished(self) -> list[Batch]:
-        """Changes whose end is not noted: under way, or left behind by a crash."""
-        with self._reading() as connection:
-            rows = connection.execute(select(batches).where(batches.c.state.in_(UNFINISHED))).all()
-        return [as_batch(row) for row in rows]
+        """Changes without a recorded outcome: in progress, or left by a crash."""
+        return [as_batch(row) for row in self.rows(select(batches).where(batches.c.state.in_(UNFINISHED)))]
 
     def awaited_snapshots(self, table_uuid: str) -> set[int]:
-        """Snapshots that answers not yet stored will be made from."""
-        with self._reading() as connection:
-            unanswered = select(keys.c.batch).where(keys.c.answer.is_(None), keys.c.batch.is_not(None)).distinct()
-            waiting = list(connection.execute(unanswered).scalars())
-            found: set[int] = set()
-            for i in range(0, len(waiting), _AT_ONCE):
-                # The batches by their keys: of one table there may be a great many.
-                asked = select(batches.c.table_uuid, batches.c.state, batches.c.snapshot_id)
-                rows = connection.execute(asked.where(batches.c.batch.in_(waiting[i : i + _AT_ONCE]))).all()
-                found |= {int(r.snapshot_id) for r in rows if (r.table_uuid, r.state) == (table_uuid, "done")}
-            return found
+        """The snapshots that responses will be made from that are not stored yet."""
+        unanswered = select(keys.c.batch).where(keys.c.answer.is_(None), keys.c.batch.is_not(None)).distinct()
+        waiting = [row.batch for row in self.rows(unanswered)]
+        # The batches by their ids: a table may have very many.
+        asked = select(batches.c.table_uuid, batches.c.state, batches.c.snapshot_id)
+        rows = self.rows(*(asked.where(batches.c.batch.in_(some)) for some in parts(waiting)))
+        return {int(row.snapshot_id) for row in rows if (row.table_uuid, row.state) == (table_uuid, "done")}
 
     def key(self, key_id: str) -> KeyNote | None:
-        """What is noted of an idempotency key."""
-        noted = select(keys, batches.c.state, batches.c.owner).outerjoin(batches, batches.c.batch == keys.c.batch)
-        with self._reading() as connection:
-            row = connection.execute(noted.where(keys.c.id == key_id)).one_or_none()
+        """What is known of an idempotency key."""
+        known = select(keys, batches.c.state, batches.c.owner).outerjoin(batches, batches.c.batch == keys.c.batch)
+        row = self.row(known.where(keys.c.id == key_id))
         if row is None:
             return None
         return KeyNote(row.fingerprint, row.batch, row.answer, row.state, row.owner, row.request_id)
 
     def answer(self, key_id: str, fingerprint: str, body: bytes) -> bytes:
-        """Keep the answer of a request by its key, whether or not a batch was noted with it.
+        """Store the response to a request under its key, whether or not the request has a batch.
 
-        Returns the one that is kept: the first. KeyBusy while another instance works on a request with this key.
+        Returns the stored response, which is the first. KeyBusy if another instance works on a request with this key.
         """
-        values = {"id": key_id, "fingerprint": fingerprint, "answer": body, "noted_ms": _now_ms()}
+        values = {"id": key_id, "fingerprint": fingerprint, "answer": body, "noted_ms": now_ms()}
         this = keys.c.id == key_id
         with self._writing() as connection:
-            new = _insert_new[connection.dialect.name](keys).values(**values).on_conflict_do_nothing()
+            new = insert_new(connection, keys).values(**values).on_conflict_do_nothing()
             if connection.execute(new.returning(keys.c.id)).scalar() is not None:
                 return body
             known = connection.execute(select(keys).where(this).with_for_update()).one()
             if known.answer is not None:
                 return bytes(known.answer)
-            noted = connection.execute(select(batches).where(batches.c.batch == known.batch)).one_or_none()
-            if self._is_anothers(noted) and noted.state in UNFINISHED:
+            batch = connection.execute(select(batches).where(batches.c.batch == known.batch)).one_or_none()
+            if self._is_anothers(batch) and batch.state in UNFINISHED:
                 raise KeyBusy(keys=frozenset({key_id}))
             connection.execute(update(keys).where(this).values(answer=body, fingerprint=fingerprint))
             return body
 
     def forget_answer(self, key_id: str, body: bytes) -> None:
-        """Let go of the answer under a key, if it is this one; what the key stands for stays noted."""
-        this = (keys.c.id == key_id, keys.c.answer == body)
+        """Delete the response under a key, if it is this one; the key stays."""
         with self._writing() as connection:
-            connection.execute(update(keys).where(*this).values(answer=None, noted_ms=_now_ms()))
+            this = update(keys).where(keys.c.id == key_id, keys.c.answer == body)
+            connection.execute(this.values(answer=None, noted_ms=now_ms()))
 
     def writes(self, table_uuid: str) -> int:
-        """How many WRITEs of a table have been counted."""
-        with self._reading() as connection:
-            asked = select(write_counts.c.writes).where(write_counts.c.table_uuid == table_uuid)
-            return int(connection.execute(asked).scalar() or 0)
+        """How many WRITEs to a table have been counted."""
+        row = self.row(select(write_counts.c.writes).where(write_counts.c.table_uuid == table_uuid))
+        return int(row.writes) if row else 0
 
     def count_writes(self, table_uuid: str, writes: int) -> None:
-        """Count so many WRITEs of a table more."""
+        """Add to the number of WRITEs to a table."""
         with self._writing() as connection:
             _count(connection, table_uuid, writes)
 
     def forget(self, batches_before_ms: int, keys_before_ms: int, last_before_ms: int | None = None) -> None:
-        """Let go of the notes of changes that ended before a time, and of keys noted before one.
+        """Delete changes that ended before a time, and keys recorded before one.
 
-        With `last_before_ms` the last changes of each table go only where they ended before that.
+        With `last_before_ms` the latest changes of each table are deleted only if they ended before that.
         """
-        going = [batches.c.ended_ms < batches_before_ms]
+        old = [batches.c.ended_ms < batches_before_ms]
         if last_before_ms is not None:
-            with self._reading() as connection:
-                going = [*not_last(connection, going[0], _LAST), batches.c.ended_ms < last_before_ms]
+            old = [*self._not_last(old[0]), batches.c.ended_ms < last_before_ms]
         with self._writing() as connection:
-            for which in going:
+            for which in old:
                 connection.execute(delete(batches).where(which))
-            connection.execute(delete(shares).where(shares.c.until_ms < _now_ms()))
+            connection.execute(delete(shares).where(shares.c.until_ms < now_ms()))
             undecided = select(batches.c.batch).where(batches.c.state.in_(UNFINISHED))
-            old = keys.c.noted_ms < keys_before_ms
-            connection.execute(delete(keys).where(old, keys.c.batch.is_(None) | keys.c.batch.not_in(undecided)))
+            old_key = keys.c.noted_ms < keys_before_ms
+            connection.execute(delete(keys).where(old_key, keys.c.batch.is_(None) | keys.c.batch.not_in(undecided)))
+
+    def _not_last(self, old: ColumnElement[bool]) -> list[ColumnElement[bool]]:
+        """Conditions for the old changes without a snapshot, and for those before the latest ones of each table.
+
+        They are made by a reader, so that no writer waits for it.
+        """
+        made = batches.c.snapshot_id > 0
+        tables = select(batches.c.table_uuid).where(old, made).distinct()
+        newest_first = func.row_number().over(partition_by=batches.c.table_uuid, order_by=batches.c.ended_ms.desc())
+        ranked = select(batches.c.table_uuid, batches.c.ended_ms, newest_first.label("rank"))
+        last = ranked.where(made, batches.c.table_uuid.in_(tables)).subquery()
+        without = batches.c.snapshot_id.is_(None) | (batches.c.snapshot_id == 0)
+        found = self.rows(select(last).where(last.c.rank == _LAST))
+        before = [(batches.c.table_uuid == row.table_uuid) & (batches.c.ended_ms < row.ended_ms) for row in found]
+        return [old & which for which in (without, *before)]
 
     def close(self) -> None:
         self.owners.close()
@@ -271,37 +254,52 @@ class Ledger:
     def _take_keys(
         self, connection: Connection, fingerprints: Mapping[str, str], whose: Mapping[str, str], batch: str
     ) -> None:
-        """Note keys with a batch. One that was noted before is ours if the attempt was, or if it came to nothing."""
-        now, ids = _now_ms(), sorted(fingerprints)  # in one order everywhere, so that no two wait for each other
+        """Record keys with a batch. A known key is free if its earlier attempt was ours, or had no effect."""
+        now, ids = now_ms(), sorted(fingerprints)  # in the same order everywhere, so that transactions do not deadlock
         rows = [
             {"id": k, "fingerprint": fingerprints[k], "batch": batch, "request_id": whose[k], "noted_ms": now}
             for k in ids
         ]
-        insert_new = _insert_new[connection.dialect.name](keys).on_conflict_do_nothing()
-        connection.execute(insert_new, rows)
+        connection.execute(insert_new(connection, keys).on_conflict_do_nothing(), rows)
         known: list[Any] = []
-        states: dict[str, Any] = {}
-        for i in range(0, len(ids), _AT_ONCE):
-            others = select(keys).where(keys.c.id.in_(ids[i : i + _AT_ONCE]), _other_than(batch))
-            known += connection.execute(others.order_by(keys.c.id).with_for_update()).all()
-        for i in range(0, len(known), _AT_ONCE):
-            # Asked only now that nobody else can change them.
-            earlier = [row.batch for row in known[i : i + _AT_ONCE] if row.batch]
-            found = connection.execute(select(batches).where(batches.c.batch.in_(earlier)))
-            states |= {row.batch: row for row in found}
-        taken = {row.id for row in known if row.answer is not None or self._is_anothers(states.get(row.batch))}
-        if taken:
-            raise KeyBusy(keys=frozenset(taken))
+        earlier: dict[str, Any] = {}
+        other = keys.c.batch.is_(None) | (keys.c.batch != batch)
+        for some in parts(ids):
+            others = select(keys).where(keys.c.id.in_(some), other).order_by(keys.c.id)
+            known += connection.execute(others.with_for_update()).all()
+        # Read only now that nobody else can change these keys.
+        for some in parts([row.batch for row in known if row.batch]):
+            found = connection.execute(select(batches).where(batches.c.batch.in_(some)))
+            earlier |= {row.batch: row for row in found}
+        busy = {row.id for row in known if row.answer is not None or self._is_anothers(earlier.get(row.batch))}
+        if busy:
+            raise KeyBusy(keys=frozenset(busy))
         if known:
-            again = update(keys).where(keys.c.id == bindparam("key_id"))
-            again = again.values(
-                fingerprint=bindparam("print"), batch=batch, request_id=bindparam("asker"), noted_ms=now
+            again = (
+                update(keys)
+                .where(keys.c.id == bindparam("key_id"))
+                .values(fingerprint=bindparam("print"), batch=batch, request_id=bindparam("asker"), noted_ms=now)
             )
             values = [{"key_id": r.id, "print": fingerprints[r.id], "asker": whose[r.id]} for r in known]
             connection.execute(again, values)
 
-    def _is_anothers(self, noted: Row[Any] | None) -> TypeGuard[Row[Any]]:
-        return noted is not None and noted.state != "void" and noted.owner != self.owners.me
+    def _is_anothers(self, batch: Row[Any] | None) -> TypeGuard[Row[Any]]:
+        return batch is not None and batch.state != "void" and batch.owner != self.owners.me
+
+    def rows(self, *queries: Executable) -> list[Row[Any]]:
+        """The rows of several queries, one after the other."""
+        with self._reading() as connection:
+            return [row for query in queries for row in connection.execute(query)]
+
+    def row(self, query: Executable) -> Row[Any] | None:
+        """The only row of a query, or none."""
+        with self._reading() as connection:
+            return connection.execute(query).one_or_none()
+
+    def changes(self, statement: Executable) -> bool:
+        """Execute a statement that returns what it changed; whether it changed anything."""
+        with self._writing() as connection:
+            return connection.execute(statement).first() is not None
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
@@ -310,7 +308,7 @@ class Ledger:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """Readers wait for no writer."""
+        """Readers do not wait for writers."""
         with translated(), self._engine.connect().execution_options(reads=True) as connection:
             yield connection
 
@@ -323,53 +321,34 @@ def open_ledger(settings: Settings) -> Ledger:
 
 
 def tidy(ledger: Ledger, settings: Settings) -> None:
-    """Let go of what is past its time."""
-    hour = 3600 * 1000
-    keys_hours = settings.limits.keys_kept_hours
-    # A key without an answer is worth nothing without the note of its batch.
+    """Delete what has been kept for long enough."""
+    keys_hours = settings.limits.idempotency_key_retention_hours
+    # A key without a response is worth nothing without its batch.
     batches_hours = max(_KEPT_DAYS * 24, keys_hours)
     last_hours = max(_LAST_KEPT_DAYS * 24, batches_hours)
-    now = _now_ms()
-    ledger.forget(now - batches_hours * hour, now - keys_hours * hour, now - last_hours * hour)
+    now = now_ms()
+    ledger.forget(now - batches_hours * _HOUR_MS, now - keys_hours * _HOUR_MS, now - last_hours * _HOUR_MS)
+
+
+def end_batch(connection: Connection, batch: str, snapshot_id: int | None) -> None:
+    """Record the outcome of a change in a transaction of the caller's."""
+    state = "void" if snapshot_id is None else "done"
+    ended = {"state": state, "snapshot_id": snapshot_id, "ended_ms": now_ms()}
+    connection.execute(update(batches).where(batches.c.batch == batch).values(**ended))
 
 
 def _count(connection: Connection, table_uuid: str, writes: int) -> None:
-    new = _insert_new[connection.dialect.name](write_counts).values(table_uuid=table_uuid, writes=writes)
+    new = insert_new(connection, write_counts).values(table_uuid=table_uuid, writes=writes)
     more = {"writes": write_counts.c.writes + new.excluded.writes}
     connection.execute(new.on_conflict_do_update(index_elements=[write_counts.c.table_uuid], set_=more))
 
 
-def as_batch(row: Any) -> Batch:
+def as_batch(row: Row[Any]) -> Batch:
     table = TableName(row.tenant, row.namespace, row.table_name)
-    return Batch(
-        row.batch,
-        table,
-        row.table_uuid,
-        row.operation,
-        row.state,
-        row.snapshot_id,
-        row.requests,
-        row.records,
-        row.owner,
-        row.begun_ms,
-        tuple(row.request_ids.split("\n")),
-        row.undoes,
-    )
+    same = ("batch", "table_uuid", "operation", "state", "snapshot_id", "requests", "records", "owner", "begun_ms")
+    values = {name: row._mapping[name] for name in (*same, "undoes")}
+    return Batch(table=table, request_ids=tuple(row.request_ids.split("\n")), **values)
 
 
-def _shares(shared: RowShares) -> dict[str, Any]:
-    return {
-        "counts": ",".join(map(str, shared.counts)),
-        "unmarked": shared.unmarked,
-        "marks": shared.marks,
-        "schema_id": shared.schema_id,
-        "until_ms": shared.until_ms,
-    }
-
-
-def _other_than(batch: str) -> ColumnElement[bool]:
-    return keys.c.batch.is_(None) | (keys.c.batch != batch)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def request_ids(row: Row[Any]) -> tuple[str, ...]:
+    return tuple(filter(None, row.request_ids.split("\n")))

@@ -1,4 +1,4 @@
-"""Who has begun a change, and whether they can still make it: an instance of the service is known by an id."""
+"""The instances of the service on one ledger, each with an id: which are alive, and which of them holds a lock."""
 
 import hashlib
 import logging
@@ -7,99 +7,80 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
 
 from sqlalchemy import Connection, Engine, TextClause, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.errors import CommitConflict, LedgerUnavailable
-from service.ledger.translate import translated
+from service.ledger.database import translated
 
 log = logging.getLogger("firn.ledger")
-
-_LOOK_EVERY_S = 2.0
-_TABLE_WAIT_S = 120.0
-_ASK_EVERY_S = 0.05
-
-
-class Owners(Protocol):
-    """This instance among those that share its ledger."""
-
-    me: str
-    shared: bool
-    """Whether other instances may be at work now."""
-
-    def gone(self, owner: str) -> bool:
-        """Whether an instance has ended, or has lost the ledger: others may take over what it has begun."""
-
-    @contextmanager
-    def table(self, table_uuid: str) -> Iterator[None]:
-        """Be the only instance that edits a table in place for the block."""
-        yield
-
-    @contextmanager
-    def first(self, what: str) -> Iterator[bool]:
-        """Whether nobody is at something; if so, nobody else is for the block. It does not wait."""
-        yield True
-
-    def close(self) -> None:
-        """Be gone."""
+_CHECK_EVERY_S = 2.0
+_TABLE_TIMEOUT_S = 120.0
+_RETRY_EVERY_S = 0.05
+_TRY = text("SELECT pg_try_advisory_lock(:lock)")
+_RELEASE = text("SELECT pg_advisory_unlock(:lock)")
 
 
 class SingleInstance:
-    """The one instance of its home: whoever was before it has ended, its JVM too."""
+    """This instance, the only one of its ledger: every earlier one has ended, and its JVM too."""
 
     shared = False
+    """Whether other instances may be at work now."""
 
     def __init__(self) -> None:
         self.me = uuid.uuid4().hex
 
     def gone(self, owner: str) -> bool:
+        """Whether an instance has ended or lost its connection to the ledger, so that others may take over its work."""
         return owner != self.me
 
     @contextmanager
     def table(self, table_uuid: str) -> Iterator[None]:
+        """Be the only instance that edits a table during the block."""
         yield
 
     @contextmanager
     def first(self, what: str) -> Iterator[bool]:
+        """Whether no instance does this now; if so, no other one does during the block. It does not wait."""
         yield True
 
     def close(self) -> None:
-        pass
+        """Count as gone from here on."""
 
 
-class SharedInstances:
-    """One of several: it holds an advisory lock of PostgreSQL as long as it lives and reaches the ledger."""
+class SharedInstances(SingleInstance):
+    """This instance, one of several: it holds an advisory lock of PostgreSQL while it is connected to the ledger."""
 
     shared = True
 
     def __init__(self, engine: Engine) -> None:
-        self.me = uuid.uuid4().hex
+        super().__init__()
         self._engine = engine
         self._held = threading.local()
         self._closed = threading.Event()
         self._presence: Connection | None = None
         self._appear()
-        threading.Thread(target=self._stay, name="firn-presence", daemon=True).start()
+        threading.Thread(target=self._keep_present, name="firn-presence", daemon=True).start()
 
     def gone(self, owner: str) -> bool:
         if owner == self.me:
             return False
-        number = lock_of("instance", owner)
         with self._session() as connection:
-            had = _asked(connection, _TRY, number)
-            if had:
-                _asked(connection, _LET_GO, number)
-            return had
+            free = _execute(connection, _TRY, lock_of("instance", owner))
+            if free:
+                _execute(connection, _RELEASE, lock_of("instance", owner))
+            return free
 
     @contextmanager
     def table(self, table_uuid: str) -> Iterator[None]:
         held: set[str] = self._held.__dict__.setdefault("tables", set())
-        if table_uuid in held:  # by this thread, further out
+        if table_uuid in held:  # an outer block of this thread has it
             yield
             return
-        with self._locked(lock_of("table", table_uuid)):
+        with self._lock(lock_of("table", table_uuid), _TABLE_TIMEOUT_S) as locked:
+            if not locked:
+                raise CommitConflict("another instance has been changing this table for long; try again later")
             held.add(table_uuid)
             try:
                 yield
@@ -108,50 +89,43 @@ class SharedInstances:
 
     @contextmanager
     def first(self, what: str) -> Iterator[bool]:
-        number = lock_of("first", what)
-        with self._session() as connection:
-            had = _asked(connection, _TRY, number)
-            try:
-                yield had
-            finally:
-                if had:
-                    with suppress(LedgerUnavailable):
-                        _asked(connection, _LET_GO, number)
+        with self._lock(lock_of("first", what), timeout_s=0) as locked:
+            yield locked
 
     @contextmanager
-    def _locked(self, number: int) -> Iterator[None]:
+    def _lock(self, number: int, timeout_s: float) -> Iterator[bool]:
+        """Hold a lock during the block, if it is free within the time; whether it is."""
+        deadline = time.monotonic() + timeout_s
         with self._session() as connection:
-            deadline = time.monotonic() + _TABLE_WAIT_S
-            while not _asked(connection, _TRY, number):
-                if time.monotonic() > deadline:
-                    raise CommitConflict("another instance has been changing this table for long; try again later")
-                time.sleep(_ASK_EVERY_S)
+            while not (locked := _execute(connection, _TRY, number)) and time.monotonic() < deadline:
+                time.sleep(_RETRY_EVERY_S)
             try:
-                yield
+                yield locked
             finally:
-                # A connection that broke has let go of it already.
+                # A connection that broke has released it already.
                 with suppress(LedgerUnavailable):
-                    _asked(connection, _LET_GO, number)
+                    if locked:
+                        _execute(connection, _RELEASE, number)
 
     def close(self) -> None:
         self._closed.set()
         presence, self._presence = self._presence, None
         if presence is not None:
             with suppress(SQLAlchemyError):
-                presence.invalidate()  # back in the pool it would keep the lock
+                presence.invalidate()  # in the pool it would keep the lock
                 presence.close()
 
     def _appear(self) -> None:
         presence = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         if not presence.execute(_TRY, {"lock": lock_of("instance", self.me)}).scalar():
-            # The server has not noticed yet that our last connection broke, or somebody just asks after us.
+            # The server has not noticed yet that our last connection broke, or another instance is checking on us.
             presence.close()
             return
         self._presence = presence
 
-    def _stay(self) -> None:
-        """A lock is gone with its connection; it is had again as soon as the ledger can be reached."""
-        while not self._closed.wait(_LOOK_EVERY_S):
+    def _keep_present(self) -> None:
+        """Take the lock again as soon as the ledger can be reached: a lock is lost with its connection."""
+        while not self._closed.wait(_CHECK_EVERY_S):
             presence = self._presence
             try:
                 if presence is None:
@@ -159,7 +133,7 @@ class SharedInstances:
                 else:
                     presence.execute(text("SELECT 1"))
             except SQLAlchemyError as e:
-                log.warning("the ledger does not answer; others may take over what this instance has begun: %s", e)
+                log.warning("the ledger does not answer; others may take over the work of this instance: %s", e)
                 self._presence = None
                 if presence is not None:
                     with suppress(SQLAlchemyError):
@@ -167,22 +141,18 @@ class SharedInstances:
 
     @contextmanager
     def _session(self) -> Iterator[Connection]:
-        """A connection that holds what it locks until it is told otherwise."""
+        """A connection whose locks last until they are released."""
         with translated():
             connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         with connection:
             yield connection
 
 
-_TRY = text("SELECT pg_try_advisory_lock(:lock)")
-_LET_GO = text("SELECT pg_advisory_unlock(:lock)")
-
-
-def _asked(connection: Connection, question: TextClause, number: int) -> bool:
+def _execute(connection: Connection, statement: TextClause, number: int) -> bool:
     with translated():
-        return bool(connection.execute(question, {"lock": number}).scalar())
+        return bool(connection.execute(statement, {"lock": number}).scalar())
 
 
 def lock_of(kind: str, name: str) -> int:
-    """Advisory locks have numbers for names."""
+    """The number of an advisory lock, which cannot have a name."""
     return int.from_bytes(hashlib.sha256(f"firn {kind} {name}".encode()).digest()[:8], "big", signed=True)

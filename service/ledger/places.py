@@ -1,18 +1,18 @@
-"""The ledger's notes of where tables are: each is known by its UUID, wherever it was renamed, dropped or restored to.
+"""Where tables are, by UUID: a table keeps its UUID when it is renamed, dropped or restored.
 
-Such a step is a job (`ledger/jobs.py`) that claims the table, so there is one at a time.
+Such a step is a job (`ledger/jobs.py`) that claims the table, so that there is one at a time.
 """
 
-import time
 import uuid
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select, update
 
 from service.errors import CommitConflict
+from service.ledger.database import insert_new, now_ms
 from service.ledger.jobs import UNFINISHED, JobRecord, JobRecords, add, as_record
-from service.ledger.ledger import Ledger, NewBatch, _insert_new
+from service.ledger.ledger import Ledger, NewBatch, end_batch
 from service.ledger.schema import jobs, places, schedules
 from service.model.names import TableName
 
@@ -23,7 +23,7 @@ STEPS = (RENAME, DROP, RESTORE)
 
 @dataclass(frozen=True)
 class TableRecord:
-    """Where a table is, or was when it was dropped, and the step that is in progress with it."""
+    """Where a table is, or was when it was dropped, and the step that is in progress."""
 
     uuid: str
     name: TableName
@@ -36,14 +36,14 @@ class TableRecord:
 
     @property
     def to(self) -> TableName:
-        """Its address after the step."""
+        """Its name after the step."""
         to = self.step.details.get("to") if self.step else None
         return TableName(self.name.tenant, self.name.namespace, to or self.name.table)
 
 
 @dataclass(frozen=True)
 class TableStep:
-    """A rename, drop or restore to take: the table's new name, or how long and with which folder it is kept."""
+    """A rename, a drop or a restore: with the new name of the table, or with its folder and the time to keep it."""
 
     kind: str
     to: str | None = None
@@ -52,7 +52,7 @@ class TableStep:
 
 
 class TableRecords:
-    """The table `places` of a ledger. A table without a row is where its name says."""
+    """The table `places` of a ledger. It has no row for a table that was never renamed, dropped or set offline."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -60,114 +60,105 @@ class TableRecords:
     def find(self, table_uuid: str) -> TableRecord | None:
         return next(iter(self._found(places.c.table_uuid == table_uuid)), None)
 
-    def begin(self, change: NewBatch, life: TableRecord, step: TableStep) -> TableRecord:
-        """Note a step and its batch, with the idempotency keys of its request, in one transaction; the table with it.
+    def begin(self, change: NewBatch, record: TableRecord, step: TableStep) -> TableRecord:
+        """Record a step with its batch and the idempotency keys of its request, in one transaction.
 
-        CommitConflict, and nothing is noted, if another one is in progress with the table.
+        CommitConflict, and nothing is recorded, if another step of the table is in progress.
         """
         details = {"to": step.to, "keep_until_ms": step.keep_until_ms, "folder": step.folder}
-        job = replace(self._job(step.kind, life), batch=change.batch, details=details)
+        job = replace(self._job(step.kind, record), batch=change.batch, details=details)
         with self._ledger._writing() as connection:
-            self._ledger._note(connection, change)
+            self._ledger.add_batch(connection, change)
             free = add(connection, job)
-            _make(connection, life)
-            if not free or _state(connection, life.uuid) != life.state:
-                raise CommitConflict("another request renames, drops or restores this table just now; try again")
-        return replace(life, step=job)
+            _put(connection, record)
+            if not free or _state(connection, record.uuid) != record.state:
+                raise CommitConflict("another request renames, drops or restores this table at the moment; try again")
+        return replace(record, step=job)
 
-    def end(self, life: TableRecord, *, happened: bool, schedules_follow: bool = True) -> None:
-        """Note how a step ended; with it, in one transaction, its batch, and what is kept by the table's name.
+    def end(self, record: TableRecord, *, happened: bool, schedules_follow: bool = True) -> None:
+        """Record how a step ended, together with its batch, and move what is kept by the name of the table.
 
-        With `schedules_follow=False` those of its old name stay with that name.
+        With `schedules_follow=False` the schedules of the old name stay with that name.
         """
-        assert life.step is not None
+        assert record.step is not None
         with self._ledger._writing() as connection:
-            if not _end(connection, jobs.c.id == life.step.id, "done" if happened else "failed"):
-                return  # somebody else has looked
-            self._ledger._end(connection, life.step.batch or "", 0 if happened else None)
+            if not _end(connection, jobs.c.id == record.step.id, "done" if happened else "failed"):
+                return  # another instance has recorded it
+            end_batch(connection, record.step.batch or "", 0 if happened else None)
             if happened:
-                this = places.c.table_uuid == life.uuid
-                connection.execute(update(places).where(this).values(**_after(life, life.step)))
-                if life.step.kind != DROP:
-                    _follow(connection, life, schedules_follow)
+                this = places.c.table_uuid == record.uuid
+                connection.execute(update(places).where(this).values(**_after(record, record.step)))
+                if record.step.kind != DROP:
+                    _follow(connection, record, schedules_follow)
 
-    def take_for_dropped(self, life: TableRecord, keep_until_ms: int) -> None:
-        """Note a table as dropped that was found where dropped ones are."""
-        moving = select(jobs.c.id).where(jobs.c.claim == life.uuid, UNFINISHED).exists()
+    def take_for_dropped(self, record: TableRecord, keep_until_ms: int) -> None:
+        """Record a table as dropped that was found in the namespace for dropped ones."""
+        moving = select(jobs.c.id).where(jobs.c.claim == record.uuid, UNFINISHED).exists()
         with self._ledger._writing() as connection:
-            _make(connection, life)
-            free = (places.c.table_uuid == life.uuid, places.c.state == HERE, ~moving)
-            values = {"state": DROPPED, "dropped_ms": _now_ms(), "keep_until_ms": keep_until_ms}
+            _put(connection, record)
+            free = (places.c.table_uuid == record.uuid, places.c.state == HERE, ~moving)
+            values = {"state": DROPPED, "dropped_ms": now_ms(), "keep_until_ms": keep_until_ms}
             connection.execute(update(places).where(*free).values(**values))
 
     def dropped(self, tenant: str, namespace: str, table: str | None = None) -> list[TableRecord]:
-        """A namespace's dropped tables, or those of one name, the last one dropped first."""
+        """The dropped tables of a namespace, or of one name, latest first."""
         where = [places.c.tenant == tenant, places.c.namespace == namespace, places.c.state == DROPPED]
         if table is not None:
             where.append(places.c.table_name == table)
         return self._found(*where, order=places.c.dropped_ms.desc())
 
     def overdue(self, now_ms: int) -> list[TableRecord]:
-        """Dropped tables that need not be kept any longer."""
+        """Dropped tables whose retention time has passed."""
         return self._found(places.c.state == DROPPED, places.c.keep_until_ms <= now_ms, order=places.c.keep_until_ms)
 
-    def take_away(self, life: TableRecord) -> bool:
-        """Begin to remove a dropped table's files; false if it is being restored, or removed by another instance."""
+    def take_away(self, record: TableRecord) -> bool:
+        """Begin to remove the files of a dropped table; false if another request restores or removes it."""
         owners = self._ledger.owners
-        if life.step is not None:
-            free = life.step.kind == REMOVE and (life.step.owner == owners.me or owners.gone(life.step.owner))
-            return free and JobRecords(self._ledger).take(life.step) is not None
-        job = self._job(REMOVE, life)
+        if record.step is not None:
+            free = record.step.kind == REMOVE and (record.step.owner == owners.me or owners.gone(record.step.owner))
+            return free and JobRecords(self._ledger).take(record.step) is not None
+        job = self._job(REMOVE, record)
         with self._ledger._writing() as connection:
             if not add(connection, job):
                 return False
-            if _state(connection, life.uuid) == DROPPED:
+            if _state(connection, record.uuid) == DROPPED:
                 return True
             connection.execute(delete(jobs).where(jobs.c.id == job.id))
             return False
 
     def forget(self, table_uuid: str) -> None:
-        """A dropped table and its files are removed."""
+        """Delete the row of a dropped table, whose files are removed."""
         with self._ledger._writing() as connection:
             connection.execute(delete(places).where(places.c.table_uuid == table_uuid))
             _end(connection, jobs.c.claim == table_uuid, "done")
 
     def set_offline(self, table_uuid: str, name: TableName, offline: bool) -> None:
-        """Note that a table may be offline, or is not any more; its own properties say whether it is."""
+        """Record that a table may be offline, or no longer is; its own properties say whether it is."""
         with self._ledger._writing() as connection:
             if offline:
-                _make(connection, TableRecord(table_uuid, name))
+                _put(connection, TableRecord(table_uuid, name))
             connection.execute(update(places).where(places.c.table_uuid == table_uuid).values(offline=offline))
 
     def offline(self, tenant: str, namespace: str) -> list[TableRecord]:
-        """A namespace's tables that may be offline."""
+        """The tables of a namespace that may be offline."""
         of_it = (places.c.tenant == tenant, places.c.namespace == namespace)
         return self._found(*of_it, places.c.state == HERE, places.c.offline)
 
-    def _job(self, kind: str, life: TableRecord) -> JobRecord:
-        me, now_ms = self._ledger.owners.me, _now_ms()
-        return JobRecord(
-            uuid.uuid4().hex,
-            kind,
-            life.name,
-            life.uuid,
-            claim=life.uuid,
-            owner=me,
-            created_ms=now_ms,
-            started_ms=now_ms,
-        )
+    def _job(self, kind: str, record: TableRecord) -> JobRecord:
+        job_id, me, now = uuid.uuid4().hex, self._ledger.owners.me, now_ms()
+        claim = record.uuid
+        return JobRecord(job_id, kind, record.name, claim, claim=claim, owner=me, created_ms=now, started_ms=now)
 
     def _found(self, *where: ColumnElement[bool], order: Any = None) -> list[TableRecord]:
         step = [column.label(f"step_{column.name}") for column in jobs.c]
         asked = select(places, *step).outerjoin(jobs, and_(jobs.c.claim == places.c.table_uuid, UNFINISHED))
-        with self._ledger._reading() as connection:
-            return [_record(row) for row in connection.execute(asked.where(*where).order_by(order))]
+        return [_record(row) for row in self._ledger.rows(asked.where(*where).order_by(order))]
 
 
-def _make(connection: Connection, life: TableRecord) -> None:
-    """Have a row of a table; if it is not dropped, with the name that it has now."""
-    named = {"tenant": life.name.tenant, "namespace": life.name.namespace, "table_name": life.name.table}
-    new = _insert_new[connection.dialect.name](places).values(table_uuid=life.uuid, state=HERE, **named)
+def _put(connection: Connection, record: TableRecord) -> None:
+    """Insert the row of a table, or update its name if it is not dropped."""
+    named = {"tenant": record.name.tenant, "namespace": record.name.namespace, "table_name": record.name.table}
+    new = insert_new(connection, places).values(table_uuid=record.uuid, state=HERE, **named)
     here = places.c.state == HERE
     # Another program may have renamed it since.
     connection.execute(new.on_conflict_do_update(index_elements=[places.c.table_uuid], set_=named, where=here))
@@ -178,41 +169,31 @@ def _state(connection: Connection, table_uuid: str) -> str | None:
 
 
 def _end(connection: Connection, job: ColumnElement[bool], state: str) -> bool:
-    ended = update(jobs).where(job, UNFINISHED).values(state=state, ended_ms=_now_ms())
+    ended = update(jobs).where(job, UNFINISHED).values(state=state, ended_ms=now_ms())
     return connection.execute(ended.returning(jobs.c.id)).scalar() is not None
 
 
-def _after(life: TableRecord, step: JobRecord) -> dict[str, Any]:
-    """What a step that happened makes of a table's row."""
+def _after(record: TableRecord, step: JobRecord) -> dict[str, Any]:
+    """The values of a table's row after a step."""
     if step.kind == DROP:
         kept = {name: step.details[name] for name in ("keep_until_ms", "folder")}
-        return {"state": DROPPED, "dropped_ms": _now_ms(), **kept}
-    return {"state": HERE, "table_name": life.to.table, "dropped_ms": None, "keep_until_ms": None, "folder": None}
+        return {"state": DROPPED, "dropped_ms": now_ms(), **kept}
+    return {"state": HERE, "table_name": record.to.table, "dropped_ms": None, "keep_until_ms": None, "folder": None}
 
 
-def _follow(connection: Connection, life: TableRecord, schedules_follow: bool) -> None:
-    """Have what is kept by a table's name, and is about this table, know its new one."""
-    connection.execute(update(jobs).where(jobs.c.table_uuid == life.uuid).values(table_name=life.to.table))
-    if not schedules_follow or life.to == life.name:
+def _follow(connection: Connection, record: TableRecord, schedules_follow: bool) -> None:
+    """Give what is kept by the name of a table, and is about this table, its new name."""
+    connection.execute(update(jobs).where(jobs.c.table_uuid == record.uuid).values(table_name=record.to.table))
+    if not schedules_follow or record.to == record.name:
         return
-    old = life.name
+    old = record.name
     named = (schedules.c.tenant == old.tenant, schedules.c.namespace == old.namespace)
     of_it = (*named, schedules.c.table_name == old.table)
-    connection.execute(update(schedules).where(*of_it).values(table_name=life.to.table))
+    connection.execute(update(schedules).where(*of_it).values(table_name=record.to.table))
 
 
-def _record(row: Any) -> TableRecord:
-    return TableRecord(
-        row.table_uuid,
-        TableName(row.tenant, row.namespace, row.table_name),
-        row.state,
-        bool(row.offline),
-        row.dropped_ms,
-        row.keep_until_ms,
-        row.folder,
-        None if row.step_id is None else as_record(row, "step_"),
-    )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _record(row: Row[Any]) -> TableRecord:
+    same = ("state", "offline", "dropped_ms", "keep_until_ms", "folder")
+    name = TableName(row.tenant, row.namespace, row.table_name)
+    step = None if row.step_id is None else as_record(row, "step_")
+    return TableRecord(row.table_uuid, name, step=step, **{column: row._mapping[column] for column in same})

@@ -1,20 +1,23 @@
-"""The ledger's notes of schedules. A run of one is a job that claims its schedule, so there is one at a time."""
+"""The schedules in the ledger. A run is a job that claims its schedule, so that there is one at a time."""
 
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, delete, func, literal, or_, select, update
 
 from service.errors import ScheduleExists
+from service.ledger.database import insert_new, parts
 from service.ledger.jobs import UNFINISHED, JobRecord, JobRecords, add, as_record
-from service.ledger.ledger import Ledger, _insert_new
+from service.ledger.ledger import Ledger
 from service.ledger.schema import jobs, schedules
 from service.model.names import TableName
 
 RUN = "RUN_SCHEDULE"
 _RUNS_KEPT = 50
+# What a schedule that replaces another one does not change.
+_KEPT = ("id", "tenant", "name", "created_ms")
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Schedule:
     created_ms: int
     next_ms: int | None
     run: JobRecord | None = None
-    """The one in progress, or left by its instance."""
+    """The run in progress, or left by an instance that is gone."""
 
 
 class ScheduleNotes:
@@ -47,33 +50,22 @@ class ScheduleNotes:
         self.jobs = JobRecords(ledger)
 
     def put(self, made: Schedule, *, replacing: bool) -> bool:
-        """Note a schedule; true where it took the place of one of that name, whose run and past it keeps.
+        """Store a schedule; true if it replaced the one of that name, of which it keeps the runs.
 
-        So it does a run that is due already, if it catches up, and the next one where the times are the same.
+        It also keeps the next due time, if the times are the same, or if that time has passed and it catches up.
         """
-        values = {
-            "cron": made.cron,
-            "timezone": made.timezone,
-            "delay_s": made.delay_s,
-            "scope": made.scope,
-            "namespace": made.namespace,
-            "table_name": made.table,
-            "task": made.task,
-            "enabled": made.enabled,
-            "catch_up": made.catch_up,
-            "next_ms": made.next_ms,
-        }
-        named = {"id": made.id, "tenant": made.tenant, "name": made.name, "created_ms": made.created_ms}
+        values = vars(made) | {"table_name": made.table}
+        del values["table"], values["run"]
         with self._ledger._writing() as connection:
-            new = _insert_new[connection.dialect.name](schedules).values(**named, **values).on_conflict_do_nothing()
+            new = insert_new(connection, schedules).values(**values).on_conflict_do_nothing()
             if connection.execute(new.returning(schedules.c.id)).scalar() is not None:
                 return False
             if not replacing:
                 raise ScheduleExists(
                     f"schedule {made.name!r} exists already; choose another name, or send replace: true", field="name"
                 )
-            replaced = update(schedules).where(*_named(made.tenant, made.name))
-            connection.execute(replaced.values(**{**values, "next_ms": _next_of(made)}))
+            changed = {name: value for name, value in values.items() if name not in _KEPT} | {"next_ms": _next_of(made)}
+            connection.execute(update(schedules).where(*_named(made.tenant, made.name)).values(**changed))
             return True
 
     def of_tenant(self, tenant: str) -> list[Schedule]:
@@ -83,7 +75,7 @@ class ScheduleNotes:
         return next(iter(self._found(*_named(tenant, name))), None)
 
     def delete(self, tenant: str, name: str) -> bool:
-        """Forget a schedule and its runs; one that is under way can no longer commit anything."""
+        """Delete a schedule and its runs; a run in progress can no longer commit anything."""
         with self._ledger._writing() as connection:
             gone = delete(schedules).where(*_named(tenant, name)).returning(schedules.c.id)
             schedule = connection.execute(gone).scalar()
@@ -92,20 +84,20 @@ class ScheduleNotes:
             return schedule is not None
 
     def at_hand(self, now_ms: int) -> list[Schedule]:
-        """Those that are due and those that run, the longest due first."""
+        """The schedules that are due or running, the longest due first."""
         due = schedules.c.enabled & (schedules.c.next_ms <= now_ms)
         return self._found(or_(jobs.c.id.is_not(None), due), order=schedules.c.next_ms)
 
     def claim(
         self, seen: Schedule, requested_by: str, now_ms: int, tally: str, *, due: bool, next_ms: int | None = None
     ) -> JobRecord | None:
-        """Begin a run: the due one, after which `next_ms` is due, or one that somebody asked for.
+        """Begin a run: the due one, after which `next_ms` is due, or one that was requested.
 
-        None if another instance was first.
+        None if another instance was faster.
         """
         run = self._run(seen, requested_by, now_ms, tally, seen.next_ms if due else None)
         with self._ledger._writing() as connection:
-            # Whoever else is about to begin it waits here.
+            # Other instances that are about to begin it wait here.
             now = connection.execute(select(schedules).where(schedules.c.id == seen.id).with_for_update()).one_or_none()
             if now is None or (due and not (now.enabled and now.next_ms == seen.next_ms)):
                 return None
@@ -116,27 +108,24 @@ class ScheduleNotes:
             return run
 
     def miss(self, seen: Schedule, now_ms: int, tally: str, next_ms: int | None) -> bool:
-        """Leave a due run out; false if another instance was first."""
+        """Skip a due run; false if another instance was faster."""
         missed = self._run(seen, "schedule", now_ms, tally, seen.next_ms)
         due = (schedules.c.id == seen.id, schedules.c.next_ms == seen.next_ms)
         with self._ledger._writing() as connection:
-            noted = update(schedules).where(*due).values(next_ms=next_ms).returning(schedules.c.id)
-            if connection.execute(noted).scalar() is None:
+            moved = update(schedules).where(*due).values(next_ms=next_ms).returning(schedules.c.id)
+            if connection.execute(moved).scalar() is None:
                 return False
             return _add(connection, replace(missed, state="missed", fence=0, ended_ms=now_ms))
 
     def runs(self, of: Sequence[str], each: int) -> dict[str, list[JobRecord]]:
-        """The latest runs of schedules, so many of each, newest first."""
+        """The latest runs of each of these schedules, newest first."""
         newest_first = (jobs.c.created_ms.desc(), jobs.c.id)
-        place = func.row_number().over(partition_by=jobs.c.claim, order_by=newest_first)
+        rank = func.row_number().over(partition_by=jobs.c.claim, order_by=newest_first).label("rank")
         found: dict[str, list[JobRecord]] = {schedule: [] for schedule in of}
-        with self._ledger._reading() as connection:
-            for i in range(0, len(of), 500):
-                placed = select(jobs, place.label("place")).where(jobs.c.kind == RUN)
-                placed_of = placed.where(jobs.c.claim.in_(of[i : i + 500])).subquery()
-                asked = select(placed_of).where(placed_of.c.place <= each).order_by(placed_of.c.place)
-                for row in connection.execute(asked):
-                    found[row.claim].append(as_record(row))
+        for some in parts(of):
+            ranked = select(jobs, rank).where(jobs.c.kind == RUN, jobs.c.claim.in_(some)).subquery()
+            for row in self._ledger.rows(select(ranked).where(ranked.c.rank <= each).order_by(ranked.c.rank)):
+                found[row.claim].append(as_record(row))
         return found
 
     def _run(self, of: Schedule, requested_by: str, now_ms: int, tally: str, due_ms: int | None) -> JobRecord:
@@ -156,12 +145,11 @@ class ScheduleNotes:
     def _found(self, *where: ColumnElement[bool], order: Any = None) -> list[Schedule]:
         run = [column.label(f"run_{column.name}") for column in jobs.c]
         asked = select(schedules, *run).outerjoin(jobs, and_(jobs.c.claim == schedules.c.id, UNFINISHED))
-        with self._ledger._reading() as connection:
-            return [_schedule(row) for row in connection.execute(asked.where(*where).order_by(order))]
+        return [_schedule(row) for row in self._ledger.rows(asked.where(*where).order_by(order))]
 
 
 def _next_of(made: Schedule) -> Any:
-    """When a schedule is due that takes the place of another; decided by the ledger, as that may just be claimed."""
+    """When a schedule that replaces another is due; the ledger decides, because a run may be claimed at this moment."""
     if made.next_ms is None:
         return None
     old = schedules.c
@@ -176,7 +164,7 @@ def _named(tenant: str, name: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _add(connection: Connection, run: JobRecord) -> bool:
-    """Note a run, and forget those that are too old."""
+    """Record a run, and delete those that are too old."""
     if not add(connection, run):
         return False
     of_it = (jobs.c.kind == RUN, jobs.c.claim == run.claim)
@@ -185,21 +173,7 @@ def _add(connection: Connection, run: JobRecord) -> bool:
     return True
 
 
-def _schedule(row: Any) -> Schedule:
-    return Schedule(
-        row.id,
-        row.tenant,
-        row.name,
-        row.cron,
-        row.timezone,
-        row.delay_s,
-        row.scope,
-        row.namespace,
-        row.table_name,
-        row.task,
-        row.enabled,
-        row.catch_up,
-        row.created_ms,
-        row.next_ms,
-        None if row.run_id is None else as_record(row, "run_"),
-    )
+def _schedule(row: Row[Any]) -> Schedule:
+    values = {column.name: row._mapping[column.name] for column in schedules.c}
+    run = None if row.run_id is None else as_record(row, "run_")
+    return Schedule(table=values.pop("table_name"), run=run, **values)

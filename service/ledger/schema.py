@@ -28,23 +28,23 @@ batches = Table(
     Column("tenant", String(63), nullable=False),
     Column("namespace", String(63), nullable=False),
     Column("table_name", String(63), nullable=False),
-    Column("table_uuid", String(36), nullable=False, index=True),  # empty for a table that is being made
+    Column("table_uuid", String(36), nullable=False, index=True),  # empty for a table that is being created
     Column("operation", String(40), nullable=False),
     Column("requests", Integer, nullable=False),
     Column("records", BigInteger, nullable=False),
-    Column("request_ids", Text, nullable=False),  # one a line
+    Column("request_ids", Text, nullable=False),  # one per line
     Column("state", String(10), nullable=False, index=True),  # begun, taken, done, void
     Column("snapshot_id", BigInteger),
     Column("begun_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger, index=True),
     Column("owner", String(40), nullable=False, server_default=""),  # the instance that began it, or took it over
-    Column("undoes", Text),  # of an UNDO: the batch and the request it takes back
+    Column("undoes", Text),  # for an UNDO: the batch and the request that it reverts
 )
 
-# What requests did to a table lately is asked for by their ids.
+# UNDO searches the latest changes of a table by request id.
 Index("batches_of_table", batches.c.table_uuid, batches.c.begun_ms)
 
-# Which of a shared batch's rows were whose, for as long as one of its requests can be undone.
+# Which rows of a shared batch belong to which request, as long as one of its requests can be undone.
 shares = Table(
     "shares",
     metadata,
@@ -61,13 +61,13 @@ keys = Table(
     metadata,
     Column("id", String(64), primary_key=True),
     Column("fingerprint", String(64), nullable=False),
-    Column("batch", String(40), index=True),  # null where the answer needed no change
-    Column("request_id", Text),  # of those that share the batch, whose key it is
+    Column("batch", String(40), index=True),  # null if the request changed nothing
+    Column("request_id", Text),  # the request of the batch that has the key
     Column("answer", LargeBinary),  # null until it is known
     Column("noted_ms", BigInteger, nullable=False, index=True),
 )
 
-# Few keys have no answer, and those are asked for often.
+# Few keys have no response, and those are read often.
 _unanswered = keys.c.answer.is_(None)
 Index("keys_unanswered", keys.c.batch, sqlite_where=_unanswered, postgresql_where=_unanswered)
 
@@ -92,16 +92,18 @@ jobs = Table(
     Column("claim", String(100), index=True),  # what only one unfinished job can have
     Column("listed", Boolean, nullable=False),  # whether LIST_JOBS shows it
     Column("owner", String(40), nullable=False),  # empty if no instance works on it
-    Column("fence", BigInteger, nullable=False),  # 1, and one more each time it changes hands
-    Column("heartbeat", BigInteger, nullable=False),  # a count that grows while it goes on
+    Column("fence", BigInteger, nullable=False),  # 1, and one more each time its owner changes
+    Column("heartbeat", BigInteger, nullable=False),  # a count that grows while the job runs
     Column("requested_by", String(200), nullable=False),  # "request <id>", "schedule <name>", "auto"
     Column("progress", Text, nullable=False),  # JSON
     Column("details", Text, nullable=False),  # JSON that only its kind reads
-    Column("outcome", LargeBinary, nullable=False),  # JSON: the response or the error; before, the response to expect
+    Column(
+        "outcome", LargeBinary, nullable=False
+    ),  # JSON: the response or the error; until then, the expected response
     Column("batch", String(40)),  # the last one that it tried to commit
     Column("cancelling_ms", BigInteger),  # when its owner was asked to cancel it
     Column("created_ms", BigInteger, nullable=False),
-    Column("started_ms", BigInteger),  # when it had its turn; from then on it may have files that no snapshot holds
+    Column("started_ms", BigInteger),  # from then on it may have files that are in no snapshot
     Column("ended_ms", BigInteger, index=True),  # null while it is unfinished
     Column("leaves_files", Boolean, nullable=False),  # whether it ended and left files that recovery has to remove
 )
@@ -125,22 +127,22 @@ schedules = Table(
     Column("enabled", Boolean, nullable=False),
     Column("catch_up", Boolean, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
-    Column("next_ms", BigInteger, index=True),  # null while disabled, and if no time is left
+    Column("next_ms", BigInteger, index=True),  # null if it is disabled or has no further time
     UniqueConstraint("tenant", "name"),
 )
 
-# Where tables are that were ever renamed, dropped or set offline.
+# Where the tables are that were ever renamed, dropped or set offline.
 places = Table(
     "places",
     metadata,
     Column("table_uuid", String(36), primary_key=True),
     Column("tenant", String(63), nullable=False),
     Column("namespace", String(63), nullable=False),
-    Column("table_name", String(63), nullable=False),  # of a dropped one: what it was called
+    Column("table_name", String(63), nullable=False),  # the name that a dropped table had
     Column("state", String(10), nullable=False),  # here, dropped
     Column("offline", Boolean, nullable=False, server_default=false()),
     Column("dropped_ms", BigInteger),
     Column("keep_until_ms", BigInteger),
-    Column("folder", Text),  # that is removed with a dropped table; null if others may need what is in it
+    Column("folder", Text),  # removed with a dropped table; null if other tables may need its files
 )
 Index("places_by_name", places.c.tenant, places.c.namespace, places.c.table_name)

@@ -69,9 +69,9 @@ RECORDED = (
     MetricSpec(
         "firn_streams_ended_total",
         "counter",
-        "Streamed responses that ended: whole, or broken if the client left or something failed.",
-        ("end",),
-        known=("whole", "broken"),
+        "Streamed responses that ended: complete, or broken if the client disconnected or something failed.",
+        ("outcome",),
+        known=("complete", "broken"),
     ),
     MetricSpec(
         "firn_stream_seconds", "histogram", "Time from a streamed response's first bytes to its end.", (), _LONG
@@ -186,18 +186,18 @@ GAUGES = (
     MetricSpec(
         "firn_engine_starts_total", "counter", "Starts of Spark; more than one means that it ended unexpectedly."
     ),
-    MetricSpec("firn_spark_sessions", "gauge", "Spark sessions, idle and lent to a job.", ("state",)),
+    MetricSpec("firn_spark_sessions", "gauge", "Spark sessions, idle and busy.", ("state",)),
     MetricSpec(
         "firn_spark_session_wait_seconds",
         "gauge",
         "Time that the request at the head of the queue for a Spark session has waited.",
     ),
-    MetricSpec("firn_requests_under_way", "gauge", "Requests received and not answered yet."),
+    MetricSpec("firn_requests_in_progress", "gauge", "Requests received and not answered yet."),
     MetricSpec("firn_requests_waiting", "gauge", "Requests that wait for a thread of their pool.", ("pool",)),
     MetricSpec("firn_request_memory_bytes", "gauge", "Estimated memory of the requests in progress."),
     MetricSpec("firn_write_queue_requests", "gauge", "WRITEs that wait for their table's next commit."),
     MetricSpec("firn_write_queue_tables", "gauge", "Tables for which WRITEs wait or are being committed."),
-    MetricSpec("firn_unsettled_changes", "gauge", "Changes whose outcome is unknown or not recorded yet."),
+    MetricSpec("firn_unresolved_changes", "gauge", "Changes whose outcome is unknown or not recorded yet."),
     MetricSpec(
         "firn_schedules_overdue", "gauge", "Schedules that have been due for a minute and that no instance has started."
     ),

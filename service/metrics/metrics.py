@@ -1,15 +1,10 @@
 """Metrics for Prometheus: every package records events here, and `GET /metrics` shows them."""
 
-from collections.abc import Iterable
-
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from service.metrics.catalogue import GAUGES, JOB_ENDS, JOB_KINDS, PER_TABLE, PREDECLARED_CODES, RECORDED
-from service.metrics.gauges import Gauges, ReadGauge
-from service.metrics.tables import Series, TableSeries
+from service.metrics.collectors import Gauges, ReadGauge, Series, TableSeries, WithoutCreated
 from service.model.names import TableName
 
 
@@ -18,25 +13,24 @@ class Metrics:
 
     def __init__(self, tables: int = 1000) -> None:
         """`tables` is the maximum number of tables with series of their own."""
-        self.registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
-        for kind in RECORDED:
-            if kind.kind == "counter":
-                self._counters[kind.name] = Counter(kind.name, kind.help, kind.labels, registry=self.registry)
-                for value in kind.known:
-                    self._counters[kind.name].labels(value)
+        for spec in RECORDED:
+            if spec.kind == "counter":
+                self._counters[spec.name] = counter = Counter(spec.name, spec.help, spec.labels, registry=registry)
+                for value in spec.known:
+                    counter.labels(value)
             else:
-                self._histograms[kind.name] = Histogram(
-                    kind.name, kind.help, kind.labels, registry=self.registry, buckets=kind.buckets
-                )
+                histogram = Histogram(spec.name, spec.help, spec.labels, registry=registry, buckets=spec.buckets)
+                self._histograms[spec.name] = histogram
         for job in JOB_KINDS:
             self._declare(job)
         self._tables = TableSeries(PER_TABLE, tables)
         self._reads = Gauges(GAUGES)
-        self.registry.register(self._tables)
-        self.registry.register(self._reads)
-        ProcessCollector(registry=self.registry)
+        registry.register(self._tables)
+        registry.register(self._reads)
+        ProcessCollector(registry=registry)
 
     def read(self, name: str, read: ReadGauge) -> None:
         """Set the function that reads a metric on each scrape; it must be quick and do no I/O."""
@@ -50,7 +44,7 @@ class Metrics:
     def exposition(self, accept: str | None = None) -> tuple[bytes, str]:
         """All metrics as text in the format that an Accept header prefers, and its content type."""
         encode, content_type = choose_encoder(accept or "")
-        return encode(_WithoutCreated(self.registry)), content_type
+        return encode(WithoutCreated(self.registry)), content_type
 
     def serves(self, operation: str) -> None:
         """Show the outcomes of an operation that alerts look for as 0 until they occur."""
@@ -69,7 +63,7 @@ class Metrics:
 
     def streamed(self, seconds: float, *, whole: bool) -> None:
         """A streamed response ended."""
-        self._counters["firn_streams_ended_total"].labels("whole" if whole else "broken").inc()
+        self._counters["firn_streams_ended_total"].labels("complete" if whole else "broken").inc()
         self._histograms["firn_stream_seconds"].observe(seconds)
 
     def batch(self, requests: int, records: int) -> None:
@@ -156,16 +150,3 @@ class Metrics:
     def _declare(self, kind: str) -> None:
         for end in JOB_ENDS:
             self._counters["firn_job_states_total"].labels(kind, end)  # shown as 0 until one occurs
-
-
-class _WithoutCreated(Collector):
-    """A registry without the `_created` series, which would double the number of series for no use."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def collect(self) -> Iterable[Metric]:
-        for metric in self._registry.collect():
-            created = f"{metric.name}_created"
-            metric.samples = [sample for sample in metric.samples if sample.name != created]
-            yield metric

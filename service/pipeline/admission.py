@@ -24,13 +24,6 @@ class Admission:
     @contextmanager
     def admit(self, pool: Pool) -> Iterator[None]:
         """Count a request for the block; TooManyRequests or ShuttingDown if it is not admitted."""
-        self.enter(pool)
-        try:
-            yield
-        finally:
-            self.leave(pool)
-
-    def enter(self, pool: Pool) -> None:
         with self._changed:
             if self._draining:
                 raise stopping()
@@ -40,6 +33,10 @@ class Admission:
                     raise TooManyRequests(f"{self._limit} requests are waiting already; try again in a second")
                 self._in_threads += 1
             self._in_progress += 1
+        try:
+            yield
+        finally:
+            self.leave(pool)
 
     def leave(self, pool: Pool) -> None:
         with self._changed:
@@ -54,11 +51,11 @@ class Admission:
             self._in_progress += 1
 
     def drain(self, seconds: float) -> bool:
-        """Admit nothing more and wait for what is in progress; true if nothing is left."""
+        """Admit no more requests and wait for those in progress; true if none is left."""
         with self._changed:
             self._draining = True
             return self._changed.wait_for(lambda: not self._in_progress, timeout=seconds)
 
 
 def stopping() -> ShuttingDown:
-    return ShuttingDown("the service is stopping and takes no new requests; send this one to it again once it is back")
+    return ShuttingDown("the service is stopping and accepts no new requests; send this one again once it is back")

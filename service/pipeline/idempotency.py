@@ -19,13 +19,13 @@ from service.pipeline.waiting import shared_result
 P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger("firn.requests")
-_LOOK_EVERY_S = 0.05
+_RETRY_EVERY_S = 0.05
 _CANCELLED = (Cancelled.code, DeadlineExceeded.code)
 
 
 @dataclass(frozen=True)
-class _Noted:
-    """What the ledger says of a key: the stored response, the batch of an earlier attempt, and who works on it."""
+class _Found:
+    """What the ledger says of a key: the stored response, and the batch of an earlier attempt."""
 
     answer: bytes | None = None
     batch: str | None = None
@@ -34,13 +34,13 @@ class _Noted:
 
 
 class IdempotencyKeys:
-    """Requests in progress are known here; those answered, or in progress on another instance, are in the ledger."""
+    """Knows the requests in progress here; those answered, or in progress on another instance, are in the ledger."""
 
     def __init__(
         self, ledger: Ledger, is_void: Callable[[bytes], bool] = lambda answer: False, patience_s: float = 300
     ) -> None:
-        """`is_void` says whether a stored response means nothing any more, because its job did nothing. `patience_s` is
-        how long to wait for the responses of other instances.
+        """`is_void` says whether a stored response is worthless because its job had no effect. `patience_s` is how long
+        to wait for the responses of other instances.
         """
         self._ledger = ledger
         self._is_void = is_void
@@ -53,7 +53,7 @@ class IdempotencyKeys:
         """The response to the first request with this key, which does the work; KeyReused if that request differed."""
         while True:
             mine: Future[Response] = Future()
-            mine.set_running_or_notify_cancel()  # a caller who goes away does not cancel it for the others
+            mine.set_running_or_notify_cancel()  # a caller that disconnects does not cancel it for the others
             with self._lock:
                 fingerprint, first = self._in_progress.setdefault(key.id, (key.fingerprint, mine))
             _check(key, fingerprint)
@@ -62,7 +62,7 @@ class IdempotencyKeys:
             response = await shared_result(first, call)
             if response.code not in _CANCELLED:
                 return response
-            # The caller of the first went away, or set a shorter deadline. This one still waits.
+            # The caller of the first disconnected or set a shorter deadline. This one still waits.
             call.check()
         try:
             response = await self._first(call, key, work)
@@ -70,7 +70,7 @@ class IdempotencyKeys:
             response = failure(e, call)
         if response.pending is None:
             self._release(key, mine, response)
-        else:  # the caller did not wait for the end; those who send the same with the key do
+        else:  # the caller did not wait for the end; others that send the same with the key do
             response.pending.add_done_callback(lambda work: self._release(key, mine, response_of(work, call)))
         return response
 
@@ -84,44 +84,44 @@ class IdempotencyKeys:
         until = time.monotonic() + self._patience_s
         if call.deadline is not None:
             until = min(until, call.deadline)
-        noted = await self._noted(key)
+        found = await self._find(key)
         while True:
-            if noted.answer is not None and await self._aside(self._is_void, noted.answer):
-                await self._aside(self._ledger.forget_answer, key.id, noted.answer)
-                noted = await self._noted(key)
-            elif noted.answer is not None:
-                return Response(200, noted.answer)
-            elif noted.elsewhere:
-                noted = await self._when_free(key, until)
+            if found.answer is not None and await self._aside(self._is_void, found.answer):
+                await self._aside(self._ledger.forget_answer, key.id, found.answer)
+                found = await self._find(key)
+            elif found.answer is not None:
+                return Response(200, found.answer)
+            elif found.elsewhere:
+                found = await self._when_free(key, until)
             else:
-                call.key, call.earlier = key, noted.batch
+                call.key, call.earlier = key, found.batch
                 response = await work()
                 if not await self._is_elsewhere(key, response):
                     return response
-                noted = await self._when_free(key, until)
+                found = await self._when_free(key, until)
 
     async def _is_elsewhere(self, key: IdempotencyKey, response: Response) -> bool:
-        """Whether another instance has the key. Even a refusal, as of what exists already, may be its making."""
+        """Whether another instance has the key. It may even have caused a refusal, such as that the table exists."""
         if response.code == KeyBusy.code:
             return True
         if response.status < 300 or not self._ledger.owners.shared:
             return False
         try:
-            noted = await self._noted(key)
+            found = await self._find(key)
         except FirnError:
             return False
-        return noted.elsewhere or noted.answer is not None
+        return found.elsewhere or found.answer is not None
 
-    async def _when_free(self, key: IdempotencyKey, until: float) -> _Noted:
+    async def _when_free(self, key: IdempotencyKey, until: float) -> _Found:
         """What the ledger says of a key once no other instance works on it; KeyBusy if that takes too long."""
-        pause = _LOOK_EVERY_S
+        pause = _RETRY_EVERY_S
         while True:
             await asyncio.sleep(pause)
             if self._stopped is not None:
                 raise self._stopped
             started, late = time.monotonic(), time.monotonic() > until
             try:
-                noted = await self._noted(key)
+                found = await self._find(key)
             except LedgerUnavailable:
                 if late:
                     raise
@@ -131,25 +131,24 @@ class IdempotencyKeys:
                 log.exception("the state of an idempotency key of %s could not be read", key.table)
                 raise InternalError(f"the state of this idempotency_key could not be read: {e}") from e
             else:
-                if not noted.elsewhere:
-                    return noted
+                if not found.elsewhere:
+                    return found
                 if late:
                     raise KeyBusy("another instance has been working on a request with this key for long")
-            pause = max(_LOOK_EVERY_S, time.monotonic() - started)
+            pause = max(_RETRY_EVERY_S, time.monotonic() - started)
 
-    async def _noted(self, key: IdempotencyKey) -> _Noted:
-        return await self._aside(self._look, key)
+    async def _find(self, key: IdempotencyKey) -> _Found:
+        return await self._aside(self._read, key)
 
-    def _look(self, key: IdempotencyKey) -> _Noted:
-        noted = self._ledger.key(key.id)
-        if noted is None:
-            return _Noted()
-        if not noted.is_free:
-            _check(key, noted.fingerprint)
-        if noted.answer is not None or noted.owner is None or noted.state not in UNFINISHED:
-            return _Noted(noted.answer, noted.batch)
-        owners = self._ledger.owners
-        return _Noted(None, noted.batch, noted.owner != owners.me and not owners.gone(noted.owner))
+    def _read(self, key: IdempotencyKey) -> _Found:
+        found = self._ledger.key(key.id)
+        if found is None:
+            return _Found()
+        if not found.is_free:
+            _check(key, found.fingerprint)
+        owner, owners = found.owner, self._ledger.owners
+        in_progress = found.answer is None and found.state in UNFINISHED and owner not in (None, owners.me)
+        return _Found(found.answer, found.batch, in_progress and not owners.gone(owner or ""))
 
     async def _aside(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask the ledger on another thread if it is on another machine; SQLite answers sooner than a thread does."""
@@ -158,21 +157,21 @@ class IdempotencyKeys:
         return ask(*args, **kwargs)
 
     def store(self, key: IdempotencyKey, answer: bytes) -> bytes:
-        """Keep the response of a success; what to answer. KeyBusy if another instance has the key."""
+        """Store the response to a success; returns what to send. KeyBusy if another instance has the key."""
         return store_answer(self._ledger, key, answer)
 
     def request_id(self, call: Call) -> str:
-        """The request id that the effect of a call is noted under: of an earlier attempt, if that had the effect."""
+        """The request id that the effect of a call has: that of an earlier attempt, if that had the effect."""
         if call.key is None or call.earlier is None:
             return call.id
         try:
-            noted = self._ledger.key(call.key.id)
+            found = self._ledger.key(call.key.id)
         except LedgerUnavailable as e:
-            log.error("%s is answered under its own id: %s", call.id, e.message)
+            log.error("%s gets its own request id in its response: %s", call.id, e.message)
             return call.id
-        if noted is None or (noted.batch, noted.state) != (call.earlier, "done"):
+        if found is None or (found.batch, found.state) != (call.earlier, "done"):
             return call.id
-        return noted.request_id or call.id
+        return found.request_id or call.id
 
     def stop_waiting(self, error: FirnError) -> None:
         """Fail all requests that wait for other instances with this error."""

@@ -1,15 +1,34 @@
-"""From a request's JSON to the operation it names and its checked model."""
+"""From the JSON of a request to its operation, its checked model, and the work to do."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from service.errors import InvalidRequest, UnknownOperation, nearest
 from service.model import wire
-from service.model.call import IdempotencyKey, fingerprint
-from service.operations.operation import ChangeRequest, Operation, Request
+from service.model.call import Call, IdempotencyKey, fingerprint
+from service.operations.operation import ChangeRequest, Operation, Pool, Request, Result
 from service.operations.refusals import refusal
+from service.queries.streaming.streams import Stream
+
+
+@dataclass(frozen=True)
+class Work:
+    """A parsed request of any kind, as the later steps of the pipeline see it.
+
+    `run` returns the result, a stream, or the future of a rendered body that is stored under the key already.
+    """
+
+    operation: str
+    tenant: str
+    pool: Pool
+    run: Callable[[Call], "Result | Future[bytes] | Stream"]
+    key: IdempotencyKey | None = None
+    status: int = 200
+    """The HTTP status of a success."""
 
 
 class RequestParser:

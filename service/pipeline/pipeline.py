@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from service.errors import NotFound, OutcomeUnknown
@@ -26,11 +27,10 @@ from service.pipeline.audit import Audit
 from service.pipeline.authentication import authenticate
 from service.pipeline.authorisation import authorise
 from service.pipeline.idempotency import IdempotencyKeys
-from service.pipeline.parse import RequestParser, key_of, object_of
+from service.pipeline.parse import RequestParser, Work, key_of, object_of
 from service.pipeline.response import Response, failure
 from service.pipeline.threads import RequestThreads
-from service.pipeline.waiting import BackgroundLoop, Disconnected, Watch, shared_result
-from service.pipeline.work import Work
+from service.pipeline.waiting import BackgroundLoop, Disconnected, shared_result, watching
 from service.queries.streaming.streams import Stream
 from service.settings import LimitSettings
 
@@ -49,12 +49,12 @@ class Pipeline:
         self._keys = IdempotencyKeys(parts[Ledger], self._is_void)
         self._threads = RequestThreads(limits)
         self._loop = BackgroundLoop()
-        self.admission = Admission(limits.waiting_requests)
+        self.admission = Admission(limits.pending_requests)
         self.metrics = parts[Metrics]
         self._audit = Audit(self.metrics)
         for name in (*self._parser.operations, BULK):
             self.metrics.serves(name)
-        self.metrics.read("firn_requests_under_way", lambda: self.admission.in_progress)
+        self.metrics.read("firn_requests_in_progress", lambda: self.admission.in_progress)
         self.metrics.read("firn_requests_waiting", self._threads.waiting)
 
     @property
@@ -112,7 +112,7 @@ class Pipeline:
             return failure(e, call)
 
     def refuse(self, error: BaseException, call: Call, operation: str = NONE) -> Response:
-        """The response to what is refused before it is a request, or could not be read."""
+        """The response to what cannot be read, or is refused before it is parsed."""
         response = failure(error, call)
         self._audit.record(call, operation, response)
         return response
@@ -124,11 +124,11 @@ class Pipeline:
             return failure(e, call)
 
     async def _success(self, call: Call, work: Work, disconnected: Disconnected | None) -> Response:
-        call.respond = lambda result: self._render(call, result)
+        call.respond = lambda result: envelope.success(result, self._keys.request_id(call), call.elapsed_ms)
         call.is_change = work.pool in ("inline", "tables", "edits")
         if work.pool == "inline":
             call.seal()  # it is soon shared with other calls
-        async with Watch(call, disconnected if work.pool != "inline" else None):
+        async with watching(call, disconnected if work.pool != "inline" else None):
             if work.pool != "inline":
                 result = await self._threads.run(work.pool, call, work.run)
             elif call.size > _LARGE:
@@ -152,29 +152,18 @@ class Pipeline:
 
     def _work(self, value: dict[str, Any], call: Call, key: str | None) -> Work:
         operation, request = self._parser.parse(value, key)
-        self._set_deadline(call, operation, request)
-        handler = self._handlers[operation.name]
-        return Work(
-            operation.name,
-            request.tenant_id,
-            operation.pool_of(request),
-            lambda call: handler(request, call),
-            key_of(operation, request, value),
-        )
-
-    def _set_deadline(self, call: Call, operation: Operation, request: Request) -> None:
+        pool = operation.pool_of(request)
         if request.timeout_ms is not None:
-            call.set_deadline(min(request.timeout_ms / 1000, self._limits.timeout_s))
-        elif operation.pool_of(request) == "queries":
+            call.set_deadline(min(request.timeout_ms / 1000, self._limits.max_timeout_s))
+        elif pool == "queries":
             call.set_deadline(self._limits.query_timeout_s)
+        run = partial(self._handlers[operation.name], request)
+        return Work(operation.name, request.tenant_id, pool, run, key_of(operation, request, value))
 
     def run(self, operation: Operation, request: Request, request_id: str) -> "Result | bytes | Stream":
-        """Run a parsed request of our own on this thread and wait for it; a failure is a FirnError."""
+        """Run a request of our own on this thread and wait for it; a failure is a FirnError."""
         result = self._handlers[operation.name](request, Call(request_id))
         return result.result() if isinstance(result, Future) else result
-
-    def _render(self, call: Call, result: Result) -> bytes:
-        return envelope.success(result, self._keys.request_id(call), call.elapsed_ms)
 
     def _streaming(self, call: Call, stream: Stream) -> Response:
         """A stream is in progress until it is closed. Its deadline was for the first bytes only."""
@@ -203,10 +192,10 @@ class Pipeline:
         return self.admission.in_progress > 0
 
     def drain(self, seconds: float) -> bool:
-        """Take no more requests and wait for those in progress; true when none is left."""
+        """Accept no more requests and wait for those in progress; true if none is left."""
         self._keys.stop_waiting(stopping())
         return self.admission.drain(seconds)
 
     def close(self) -> None:
-        """Cancel what has not begun; its callers are told that the service is stopping."""
+        """Cancel what has not begun; its callers get ShuttingDown."""
         self._threads.close()

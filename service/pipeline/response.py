@@ -22,7 +22,7 @@ class Response:
     """`ok`, or the code of the error."""
     retry_after_s: int | None = None
     stream: Stream | None = None
-    """What to send instead of the body; whoever gets it closes it."""
+    """What to send instead of the body; its receiver must close it."""
     pending: "Future[bytes] | None" = None
     """The work, if it goes on beyond this response. It ends in the body of a success, or an error."""
 

@@ -20,8 +20,8 @@ class RequestThreads:
             "tables": limits.table_threads,
             "queries": limits.query_threads,
             "edits": limits.edit_threads,
-            "bulk": limits.bulk_at_once,
-            "maintenance": limits.upkeep_threads,
+            "bulk": limits.concurrent_bulk_loads,
+            "maintenance": limits.maintenance_threads,
         }
         self._pools = {
             name: ThreadPoolExecutor(size, thread_name_prefix=f"firn-{name}") for name, size in sizes.items()
@@ -53,6 +53,6 @@ class RequestThreads:
                 raise stopping() from e
 
     def close(self) -> None:
-        """Cancel what has not begun; its callers are told that the service is stopping."""
+        """Cancel what has not begun; its callers get ShuttingDown."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from service.errors import OutcomeUnknown
@@ -15,32 +16,26 @@ Disconnected = Callable[[], Coroutine[Any, Any, None]]
 """Returns when the client has gone."""
 
 
-class Watch:
-    """Cancels a call during the block if its client disconnects or its deadline passes."""
+@asynccontextmanager
+async def watching(call: Call, disconnected: Disconnected | None) -> AsyncIterator[None]:
+    """Cancel a call during the block if its client disconnects or its deadline passes."""
 
-    def __init__(self, call: Call, disconnected: Disconnected | None) -> None:
-        self._call = call
-        self._disconnected = disconnected
-        self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    async def __aenter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._call.deadline is not None:
-            remaining = max(0.0, self._call.deadline - time.monotonic())
-            self._timer = loop.call_later(remaining, lambda: loop.run_in_executor(None, self._call.expire))
-        if self._disconnected is not None:
-            self._task = asyncio.create_task(self._cancel_when_gone(self._disconnected))
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _cancel_when_gone(self, disconnected: Disconnected) -> None:
+    async def cancel_when_gone(disconnected: Disconnected) -> None:
         await disconnected()
-        await asyncio.to_thread(self._call.cancel)
+        await asyncio.to_thread(call.cancel)
+
+    loop = asyncio.get_running_loop()
+    watches: list[asyncio.TimerHandle | asyncio.Task[None]] = []
+    if call.deadline is not None:
+        remaining = max(0.0, call.deadline - time.monotonic())
+        watches.append(loop.call_later(remaining, lambda: loop.run_in_executor(None, call.expire)))
+    if disconnected is not None:
+        watches.append(asyncio.create_task(cancel_when_gone(disconnected)))
+    try:
+        yield
+    finally:
+        for watch in watches:
+            watch.cancel()
 
 
 async def shared_result(future: "Future[T]", call: Call) -> T:
@@ -53,8 +48,8 @@ async def shared_result(future: "Future[T]", call: Call) -> T:
         return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), remaining)
     except TimeoutError as e:
         raise OutcomeUnknown(
-            "the change was not committed within timeout_ms, and may be still; sent again with its idempotency key it "
-            "happens once"
+            "the change was not committed within timeout_ms, but may still be; a retry with its idempotency key has no "
+            "second effect"
         ) from e
 
 

@@ -1,24 +1,22 @@
 """The first jobs of every kind, run at start-up, so that no user's request is the slow first one."""
 
-import logging
 import uuid
 
+from service.catalog.files.staging import INTERNAL_TENANT, WARM_UP_NAMESPACE
 from service.catalog.tables import Catalog
 from service.engine.session.engine import Engine
 from service.engine.session.warm import touch
 from service.model.names import TableName
 from service.pipeline.pipeline import Pipeline
 
-log = logging.getLogger("firn.warm")
-# No request can name this tenant: its name is not a valid one.
-_TENANT = "_firn"
+_FIELDS = {"id": {"type": "long", "required": True}, "name": {"type": "string"}, "at": {"type": "timestamptz"}}
 
 
 def warm_up(pipeline: Pipeline, engine: Engine, catalog: Catalog) -> None:
     """Run one of each kind of job on a table of our own, through the same handlers that serve users."""
     table = f"warm-{uuid.uuid4().hex[:12]}"
-    name = TableName(_TENANT, "warm", table)
-    address = {"tenant_id": _TENANT, "namespace": "warm", "table": table}
+    name = TableName(INTERNAL_TENANT, WARM_UP_NAMESPACE, table)
+    address = {"tenant_id": name.tenant, "namespace": name.namespace, "table": table}
 
     def ask(operation: str, **fields: object) -> None:
         found, request = pipeline.parse({"operation": operation, **address, **fields}, trusted=True)
@@ -40,19 +38,3 @@ def warm_up(pipeline: Pipeline, engine: Engine, catalog: Catalog) -> None:
         ask("COMPACT", force=True)
     finally:
         ask("DROP_TABLE", purge=True, confirm=True)
-
-
-def leftovers(catalog: Catalog) -> None:
-    """Remove warm-up tables that an interrupted start left."""
-    for table in catalog.list_tables(_TENANT, "warm"):
-        try:
-            catalog.drop(catalog.load(TableName(_TENANT, "warm", table)), purge=True)
-        except Exception as e:  # whatever is wrong with it, it must not keep the service from starting
-            log.warning("a table of an earlier warm-up could not be removed: %s", e)
-
-
-_FIELDS = {
-    "id": {"type": "long", "required": True},
-    "name": {"type": "string"},
-    "at": {"type": "timestamptz"},
-}

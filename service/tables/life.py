@@ -19,7 +19,7 @@ from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.names import DROPPED_PLACE, TableName, dropped_table_name
 from service.model.properties import ONLINE, is_online
-from service.settings import DroppedSettings
+from service.settings import DroppedTableSettings
 
 log = logging.getLogger("firn.life")
 HOUR_MS = 3_600_000
@@ -39,7 +39,7 @@ class TableLife:
 
     def __init__(
         self,
-        settings: DroppedSettings,
+        settings: DroppedTableSettings,
         catalog: Catalog,
         commits: Commits,
         records: TableRecords,
@@ -71,7 +71,7 @@ class TableLife:
         if earlier := self._commits.earlier_batch(call):
             return self._dropped_before(earlier.table_uuid, purge)
         table = self._catalog.load(name)
-        until = self._now_ms() + (0 if purge else self._settings.kept_hours * HOUR_MS)
+        until = self._now_ms() + (0 if purge else self._settings.retention_hours * HOUR_MS)
         step = TableStep(DROP, keep_until_ms=until, folder=table.location if owns_its_files(table) else None)
         self._take(step, table, TableRecord(table.uuid, name), dropped_table_name(table.uuid), call)
         self._metrics.dropped(name)
@@ -227,4 +227,4 @@ class TableLife:
             with suppress(ValueError):
                 record = self._records.find(str(uuid.UUID(kept)))
                 if record is not None and record.state == HERE and record.step is None:
-                    self._records.take_for_dropped(record, self._now_ms() + self._settings.kept_hours * HOUR_MS)
+                    self._records.take_for_dropped(record, self._now_ms() + self._settings.retention_hours * HOUR_MS)

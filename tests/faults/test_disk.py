@@ -48,7 +48,7 @@ def fill(folder: Path, leave: int) -> Path:
 @pytest.mark.timeout(300)
 def test_a_full_disk_loses_nothing_acknowledged_and_is_survived(small_disk: Path) -> None:
     """Writes are refused with 503 while the disk is full, reads go on, and once there is room writes do too."""
-    with Process(small_disk / "home", LIMITS__STOP_WAIT_S="5") as process:
+    with Process(small_disk / "home", LIMITS__STOP_TIMEOUT_S="5") as process:
         firn = process.firn
         process.wait_until_ready()
         firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})

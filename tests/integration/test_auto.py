@@ -13,7 +13,7 @@ ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 @pytest.mark.thorough
 @pytest.mark.timeout(240)
 def test_a_table_in_mode_auto_is_compacted_without_being_asked(tmp_path: Path) -> None:
-    often = {"ICEBERG__COMPACTION__AUTO_EVERY_S": "1", "ICEBERG__COMPACTION__AUTO_BOUND": "1"}
+    often = {"ICEBERG__COMPACTION__AUTO_INTERVAL_S": "1", "ICEBERG__COMPACTION__AUTO_SMALL_FILES_FACTOR": "1"}
     with Process(tmp_path / "home", **often) as process:
         process.wait_until_ready()
         firn = process.firn

@@ -98,7 +98,7 @@ def test_a_loop_over_files_starts_spark_once_and_a_kill_loses_nothing(shell: She
 @pytest.mark.timeout(600)
 def test_a_service_in_the_background_ends_when_nobody_asks_and_says_so(shell: Shell) -> None:
     shell.firn("table", "create", "orders.yaml")
-    process = shell.begin("query", "orders", "--namespace", "shop", FIRN_BACKGROUND__IDLE_S="2")
+    process = shell.begin("query", "orders", "--namespace", "shop", FIRN_BACKGROUND__IDLE_TIMEOUT_S="2")
     try:
         assert shell.ended(process) == "0 rows\n"
         wait_until(lambda: not (shell.home / "service.json").exists(), 60)

@@ -12,7 +12,7 @@ from service.ledger.places import DROPPED, TableRecords
 from service.model.call import Call, IdempotencyKey
 from service.model.names import TableName, dropped_table_name
 from service.model.schema.definition import parse_schema
-from service.settings import DroppedSettings, load
+from service.settings import DroppedTableSettings, load
 from service.tables.life import TableLife
 from tests.postgres import PostgresServer
 
@@ -30,7 +30,7 @@ class Instance:
         self.ledger = Ledger(url)
         self.commits = Commits(self.catalog, self.ledger)
         self.lives = TableRecords(self.ledger)
-        self.life = TableLife(DroppedSettings(), self.catalog, self.commits, self.lives)
+        self.life = TableLife(DroppedTableSettings(), self.catalog, self.commits, self.lives)
 
     def wander(self, seed: int) -> int:
         """Take steps with tables at random; how many were taken, the others were refused."""

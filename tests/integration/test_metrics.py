@@ -55,7 +55,7 @@ def test_a_service_that_is_ready_says_so(firn: Firn) -> None:
     told = scrape(firn)
     assert told["firn_ready", frozenset()] == told["firn_engine_up", frozenset()] == 1
     assert told["firn_engine_starts_total", frozenset()] >= 1
-    sessions = [told["firn_spark_sessions", frozenset({("state", state)})] for state in ("idle", "lent")]
+    sessions = [told["firn_spark_sessions", frozenset({("state", state)})] for state in ("idle", "busy")]
     assert sum(sessions) == firn.app.settings.spark.sessions
 
 
@@ -93,7 +93,7 @@ def test_a_streamed_answer_is_over_when_it_was_read(watched: Watched) -> None:
     request = {"operation": "QUERY", **watched.address}
     response = watched.firn.client.post("/database", json=request, headers={"Accept": "text/csv"})
     assert len(response.text.splitlines()) == 11
-    wait_until(lambda: watched.more("firn_streams_ended_total", end="whole") == 1, 10, every=0.01)
+    wait_until(lambda: watched.more("firn_streams_ended_total", outcome="complete") == 1, 10, every=0.01)
     assert watched.more("firn_query_seconds_count") == 1
     assert scrape(watched.firn)["firn_streams", frozenset()] == 0
 

@@ -17,7 +17,7 @@ from service.commits.commit import Commits
 from service.ledger.ledger import Ledger
 from service.ledger.places import TableRecords
 from service.model.call import Call
-from service.settings import DroppedSettings, load
+from service.settings import DroppedTableSettings, load
 from service.tables.life import TableLife
 from tests.faults.process import Process
 from tests.harness import Firn, free_port
@@ -88,7 +88,7 @@ class Lake:
             s3(address).put_object(Bucket="lake", Key=key, Body=b"junk")
         ledger = Ledger(f"sqlite:///{home / 'ledger.db'}")
         commits, lives = Commits(self.catalog, ledger), TableRecords(ledger)
-        self.life = TableLife(DroppedSettings(), self.catalog, commits, lives)
+        self.life = TableLife(DroppedTableSettings(), self.catalog, commits, lives)
 
     def left(self) -> list[str]:
         """What there is where the table was, and beside it."""

@@ -20,7 +20,7 @@ from service.model.schema.types import Array, ColumnType, Field, Map, Primitive,
 log = logging.getLogger("firn.staging")
 
 # Not a valid name, so no request can name this tenant.
-_TENANT, _NAMESPACE = "_firn", "bulk"
+INTERNAL_TENANT, WARM_UP_NAMESPACE, _NAMESPACE = "_firn", "warm", "bulk"
 # Small enough for the tasks of one job to share the rows evenly.
 _GROUP_BYTES = 4 << 20
 _GROUP_ROWS = 1 << 20
@@ -44,7 +44,7 @@ class Staging:
     def __init__(self, catalog: Catalog, schema: TableSchema, arrow: pa.Schema) -> None:
         """`arrow` is the schema of the batches to come."""
         self._catalog = catalog
-        name = TableName(_TENANT, _NAMESPACE, f"load-{uuid.uuid4().hex}")
+        name = TableName(INTERNAL_TENANT, _NAMESPACE, f"load-{uuid.uuid4().hex}")
         self._table = catalog.create(name, staged_schema(schema), (), {})
         self._schema = _with_ids(arrow, self._table)
         # Spark reads this once and soon. On a local disk compression costs more than it saves; over a network it pays.
@@ -144,21 +144,22 @@ class Staging:
 
 
 def remove_leftovers(catalog: Catalog) -> None:
-    """Remove the staged files of loads that a crash interrupted."""
-    for name in catalog.list_tables(_TENANT, _NAMESPACE):
-        try:
-            table = catalog.load(TableName(_TENANT, _NAMESPACE, name))
-        except Exception as e:  # nothing of this kind may keep the service from starting
-            log.warning("the staged files of an earlier load cannot be read: %s", e)
-            continue
-        _remove(catalog, table)
+    """Remove the internal tables of loads and warm-ups that a crash interrupted."""
+    for namespace in (_NAMESPACE, WARM_UP_NAMESPACE):
+        for name in catalog.list_tables(INTERNAL_TENANT, namespace):
+            try:
+                table = catalog.load(TableName(INTERNAL_TENANT, namespace, name))
+            except Exception as e:  # nothing of this kind may keep the service from starting
+                log.warning("an internal table of an earlier process cannot be read: %s", e)
+                continue
+            _remove(catalog, table)
 
 
 def _remove(catalog: Catalog, table: Table) -> None:
     try:
         catalog.drop(table, purge=True)
     except Exception as e:
-        log.warning("the staged files of a load could not be removed; the next start will remove them: %s", e)
+        log.warning("an internal table could not be removed; the next start will remove it: %s", e)
 
 
 def staged_schema(schema: TableSchema) -> TableSchema:

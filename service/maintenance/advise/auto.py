@@ -134,9 +134,9 @@ class Auto:
             advice = self.adviser.of(self.catalog.load(name), evidence, at_once=True)
             policy = advice.policy
             # With so many small files they are merged whatever queries save.
-            bound = policy.auto_bound * policy.min_files_to_compact
+            bound = policy.auto_small_files_factor * policy.min_files_to_compact
             over = advice.worth_merging >= bound and (advice.merge.fewer > 0 or advice.heavy > 0)
-            worth = advice.merge.fewer > 0 and advice.forecast.worth >= policy.auto_worth
+            worth = advice.merge.fewer > 0 and advice.forecast.worth >= policy.auto_min_worth
             if advice.mode != "auto" or not advice.online:
                 self._rests[name] = _Rest(self.clock() + OTHER_MODE_S)
             elif over or worth:

@@ -242,7 +242,7 @@ class Compactions:
             how,
             min_files=options.min_files or (2 if options.force else policy.min_files_to_compact),
             max_files=options.max_files or policy.max_files_per_compaction,
-            at_once=policy.groups_at_once,
+            at_once=policy.concurrent_groups,
         )
 
     def _why_not(self, work: _Work) -> str:

@@ -201,7 +201,7 @@ class Repartitions:
             recipe=LayoutRecipe(table.stored_schema, layout.derived, layout.compression, layout.validate),
             batch_rows=layout.batch_rows,
             batch_bytes=policy.group_mb * MIB,
-            at_once=policy.groups_at_once,
+            at_once=policy.concurrent_groups,
             folder=folder,
             tag=work.tag,
             every_file=layout.every_file,

@@ -104,8 +104,8 @@ class Bulk:
         self._small_files = small_files
         self._jobs = jobs
         jobs.register(BULK, Kind("a bulk load"))
-        self._room = threading.Semaphore(limits.bulk_at_once)
-        self._threads = ThreadPoolExecutor(limits.bulk_at_once, thread_name_prefix="firn-bulk")
+        self._room = threading.Semaphore(limits.concurrent_bulk_loads)
+        self._threads = ThreadPoolExecutor(limits.concurrent_bulk_loads, thread_name_prefix="firn-bulk")
 
     @property
     def most_bytes(self) -> int:
@@ -115,7 +115,7 @@ class Bulk:
     @property
     def under_way(self) -> int:
         """The number of loads in progress."""
-        return self._limits.bulk_at_once - self._room._value
+        return self._limits.concurrent_bulk_loads - self._room._value
 
     def open(self, name: TableName, decode: Decoder, *, keyed: bool = False) -> Load:
         """Begin a load into a table: its body can be fed now. The caller closes it, unless it hands it to `start`.
@@ -124,7 +124,7 @@ class Bulk:
         """
         if not self._room.acquire(blocking=False):
             raise TooManyRequests(
-                f"{self._limits.bulk_at_once} bulk loads are in progress already; try again when one of them has ended"
+                f"{self._limits.concurrent_bulk_loads} bulk loads are in progress; try again when one has ended"
             )
         try:
             table = self._catalog.load(name)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.memory_budget import MemoryBudget
+from service.api.exchange import MemoryBudget
 from service.errors import TooManyRequests
 
 MIB = 1024 * 1024

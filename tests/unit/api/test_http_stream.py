@@ -75,7 +75,7 @@ class Service:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    app = App(load({"FIRN_HOME": str(tmp_path), "FIRN_LIMITS__STREAM_STALL_S": "1"}), [])
+    app = App(load({"FIRN_HOME": str(tmp_path), "FIRN_LIMITS__STREAM_IDLE_TIMEOUT_S": "1"}), [])
     pipeline = Pipeline([read], app.parts, app.settings.limits)
     yield Service(app.settings, app.parts, pipeline)
     pipeline.close()

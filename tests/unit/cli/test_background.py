@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from service.api.idle import IdleStop
+from service.api.server import IdleStop
 from service.cli.connection import background, targets
 from service.cli.connection.remote import Connection, Unreachable
 from service.cli.connection.targets import ConnectionOptions, HomeConnection, open_connection

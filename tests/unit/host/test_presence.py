@@ -98,7 +98,7 @@ def test_settings_that_a_caller_cannot_notice_do_not_differ(tmp_path: Path) -> N
     with presence.announce(settings(tmp_path), background=True):
         found = presence.find(tmp_path)
         assert found is not None
-        others = settings(tmp_path, FIRN_PORT="9", FIRN_LOG_LEVEL="error", FIRN_BACKGROUND__IDLE_S="5")
+        others = settings(tmp_path, FIRN_PORT="9", FIRN_LOG_LEVEL="error", FIRN_BACKGROUND__IDLE_TIMEOUT_S="5")
         assert presence.differing(found, others) == []
 
 

@@ -238,7 +238,7 @@ class TestForgetting:
         assert (kept(path, "keys"), kept(path, "batches")) == (["k"], ["one"])
 
     def test_a_key_is_kept_for_as_long_as_the_setting_says(self, ledger: Ledger, path: Path) -> None:
-        settings = settings_with(keys_kept_hours=30)
+        settings = settings_with(idempotency_key_retention_hours=30)
         ledger.answer("old", "p", b"a")
         aged(path, "keys", "noted_ms", 1)
         ledger.answer("young", "p", b"a")
@@ -253,7 +253,7 @@ class TestForgetting:
         ledger.end("one", 1)
         for table, column in (("batches", "ended_ms"), ("keys", "noted_ms")):
             aged(path, table, column, hours - 1)
-        tidy(ledger, settings_with(keys_kept_hours=hours))
+        tidy(ledger, settings_with(idempotency_key_retention_hours=hours))
         assert (kept(path, "keys"), kept(path, "batches")) == (["k"], ["one"])
 
     def test_notes_of_changes_without_a_snapshot_are_kept_for_a_month(self, ledger: Ledger, path: Path) -> None:
@@ -284,8 +284,8 @@ class TestForgetting:
         assert kept(path, "batches") == ["few", "many-4"]
 
 
-def settings_with(keys_kept_hours: int) -> Settings:
-    return load({"FIRN_LIMITS__KEYS_KEPT_HOURS": str(keys_kept_hours)})
+def settings_with(idempotency_key_retention_hours: int) -> Settings:
+    return load({"FIRN_LIMITS__IDEMPOTENCY_KEY_RETENTION_HOURS": str(idempotency_key_retention_hours)})
 
 
 def test_notes_made_side_by_side_are_all_kept(path: Path) -> None:

@@ -148,8 +148,8 @@ def test_nothing_that_would_not_have_fewer_files_is_compacted(house: House) -> N
 
 
 def test_the_settings_say_what_is_worth_it(house: House) -> None:
-    house.table("a", Known(worth=4.0), auto_worth=4.1)
-    house.table("b", Known(worth=4.0), auto_worth=4.0)
+    house.table("a", Known(worth=4.0), auto_min_worth=4.1)
+    house.table("b", Known(worth=4.0), auto_min_worth=4.0)
     assert house.later() == ["b"]
 
 
@@ -157,7 +157,7 @@ def test_the_settings_say_what_is_worth_it(house: House) -> None:
 def test_a_table_that_nobody_queries_is_compacted_once_it_is_over_the_bound(
     house: House, small: int, compacted: list[str]
 ) -> None:
-    house.table("a", Known(worth=0, small=small), min_files_to_compact=3, auto_bound=10)
+    house.table("a", Known(worth=0, small=small), min_files_to_compact=3, auto_small_files_factor=10)
     assert house.later() == compacted
 
 

@@ -215,7 +215,7 @@ def house(tmp_path: Path) -> House:
     catalog = open_catalog(tmp_path)
     ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
     commits = Commits(catalog, ledger, pauses_s=(0, 0))
-    settings = IcebergSettings(compaction=CompactionSettings(min_files_to_compact=3, groups_at_once=1))
+    settings = IcebergSettings(compaction=CompactionSettings(min_files_to_compact=3, concurrent_groups=1))
     spark = FakeSpark(catalog)
     engine = cast(Engine, spark)
     expirer = Expirer(settings.snapshots, engine, catalog, commits, ())

@@ -119,7 +119,7 @@ def test_what_alerts_look_for_begins_at_0_so_that_its_first_time_is_seen() -> No
         ("firn_requests_total", {"operation": "WRITE", "code": "INTERNAL_ERROR"}),
         ("firn_compactions_total", {"outcome": "failed"}),
         ("firn_commit_conflicts_total", {"operation": "UPSERT"}),
-        ("firn_streams_ended_total", {"end": "broken"}),
+        ("firn_streams_ended_total", {"outcome": "broken"}),
         ("firn_job_states_total", {"kind": "BULK", "state": "failed"}),
         ("firn_job_states_total", {"kind": "BULK", "state": "interrupted"}),
     ):
@@ -317,7 +317,7 @@ def test_a_whole_service_leaves_nothing_unread_and_keeps_as_many_tables_as_its_s
 def test_a_service_whose_spark_was_never_started_says_so(app: App) -> None:
     metrics = app.parts[Metrics]
     assert [value(metrics, name) for name in ("firn_ready", "firn_engine_up", "firn_engine_starts_total")] == [0, 0, 0]
-    for state in ("idle", "lent"):
+    for state in ("idle", "busy"):
         assert value(metrics, "firn_spark_sessions", state=state) == 0
 
 

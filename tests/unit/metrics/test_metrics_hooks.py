@@ -150,10 +150,10 @@ class TestCommits:
     def test_what_could_not_be_noted_is_unsettled_until_it_is_found_out(self, shop: Shop) -> None:
         shop.ledger.mute = frozenset({"end", "find"})
         shop.run(shop.append)
-        assert value(shop.metrics, "firn_unsettled_changes") == 1
+        assert value(shop.metrics, "firn_unresolved_changes") == 1
         shop.ledger.mute = frozenset()
         shop.commits.batches.resolve()
-        assert value(shop.metrics, "firn_unsettled_changes") == 0
+        assert value(shop.metrics, "firn_unresolved_changes") == 0
 
     @pytest.mark.parametrize("key", [None, IdempotencyKey("DROP_TABLE", ORDERS, "k", "print")])
     def test_a_table_that_is_dropped_is_told_of_no_more_and_one_that_is_not_still_is(
@@ -275,8 +275,8 @@ class TestStreams:
         left.close()
         wait_until(lambda: value(metrics, "firn_stream_seconds_count") == 3, 10, every=0.002)
         assert value(metrics, "firn_streams") == 0
-        assert value(metrics, "firn_streams_ended_total", end="whole") == 1
-        assert value(metrics, "firn_streams_ended_total", end="broken") == 2
+        assert value(metrics, "firn_streams_ended_total", outcome="complete") == 1
+        assert value(metrics, "firn_streams_ended_total", outcome="broken") == 2
 
 
 class Add(ChangeRequest):
@@ -386,11 +386,11 @@ class TestRequests:
         metrics = service.parts[Metrics]
         held = [service.pipeline.submit({"operation": "HOLD", "tenant_id": "a"}) for _ in range(3)]
         wait_until(lambda: value(metrics, "firn_requests_waiting", pool="queries") == 2, 10, every=0.002)
-        assert value(metrics, "firn_requests_under_way") == 3
+        assert value(metrics, "firn_requests_in_progress") == 3
         assert value(metrics, "firn_requests_waiting", pool="edits") == 0
         let_go.set()
         assert [answer.result(10).status for answer in held] == [200] * 3
-        assert value(metrics, "firn_requests_under_way") == 0
+        assert value(metrics, "firn_requests_in_progress") == 0
         assert asked(service, "HOLD", "ok") == 3
 
     def test_an_event_that_holds_no_request_is_counted_and_one_that_does_as_its_request(self, service: Service) -> None:
@@ -419,7 +419,7 @@ class TestRoute:
         assert response.status_code == 200
         assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert response.headers.get("connection") == ("close" if state == "stopping" else None)
-        assert "firn_requests_under_way 0.0" in response.text
+        assert "firn_requests_in_progress 0.0" in response.text
 
     def test_it_answers_in_the_form_that_is_asked_for(self, service: Service) -> None:
         (response,) = self.ask(service, ("GET", "/metrics", b""), accept="application/openmetrics-text;version=1.0.0")
@@ -447,7 +447,7 @@ class TestRoute:
             async with httpx.AsyncClient(transport=transport, base_url="http://firn", timeout=10) as client:
                 body = wire.render({"operation": "HOLD", "tenant_id": "a"})
                 held = asyncio.create_task(client.post("/database", content=body))
-                while not asked_now("firn_requests_under_way"):
+                while not asked_now("firn_requests_in_progress"):
                     await asyncio.sleep(0.002)
                 taken = asked_now("firn_request_memory_bytes")
                 let_go.set()

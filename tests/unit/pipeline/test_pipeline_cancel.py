@@ -186,7 +186,7 @@ class TestDeadline:
         assert longer.result(10).status == 200
 
     def test_none_is_later_than_the_settings_allow(self, make: Make) -> None:
-        pipeline = make(timeout_s=0.05)
+        pipeline = make(max_timeout_s=0.05)
         assert code(pipeline.submit({**HOLD, "timeout_ms": 60_000}).result(10)) == (504, "DEADLINE_EXCEEDED")
 
     def test_what_is_shared_goes_on_and_its_key_stays_taken_until_it_ends(self, pipeline: Pipeline) -> None:
