@@ -26,6 +26,7 @@ from service.model.schema.derived import DERIVED_PREFIX, check_evolved
 from service.model.schema.evolution import ColumnMove, SchemaChanges, evolve, parse_added_columns, parse_type_changes
 from service.model.schema.ranges import RANGES_PROPERTY, ranges_of
 from service.model.schema.types import TableSchema
+from service.operations.examples import response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.settings import IcebergSettings
 
@@ -35,11 +36,7 @@ CREATE = {
     "operation": "CREATE_TABLE",
     **ADDRESS,
     "schema": {
-        "fields": {
-            "id": {"type": "integer", "required": True},
-            "nme": {"type": "string"},
-            "fax": {"type": "string"},
-        },
+        "fields": {"id": {"type": "integer", "required": True}, "nme": {"type": "string"}, "fax": {"type": "string"}},
         "primary_key": ["id"],
     },
 }
@@ -57,10 +54,10 @@ EXAMPLES = (
             "set_properties": {"compression": "zstd"},
             "description": "who buys",
         },
-        {
-            "success": True,
-            "table_altered": True,
-            "schema": {
+        response(
+            snapshot=False,
+            table_altered=True,
+            schema={
                 "fields": {
                     "id": {"type": "long", "required": True},
                     "email": {"type": "string", "required": False},
@@ -68,8 +65,7 @@ EXAMPLES = (
                 },
                 "primary_key": ["id"],
             },
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        ),
         given=(CREATE,),
     ),
 )
@@ -98,8 +94,7 @@ class AlterTable(Confirmable, ChangeRequest):
     drop_columns: list[str] | None = Field(default=None, description="columns that are to go")
     move_columns: list[MoveColumn] | None = Field(default=None, description="one after the other")
     change_types: dict[str, str] | None = Field(
-        default=None,
-        description='{"column": "type"}: integer to long, float to double, decimal(p,s) to a larger p',
+        default=None, description='{"column": "type"}: integer to long, float to double, decimal(p,s) to a larger p'
     )
     set_nullable: dict[str, bool] | None = Field(
         default=None, description='{"column": true}: a required column may be null from now on'

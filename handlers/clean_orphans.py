@@ -1,12 +1,13 @@
 """CLEAN_ORPHANS: files that lie in a table's folder and belong to nothing, found and removed."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from service.catalog.tables import Catalog
 from service.maintenance.orphans.orphans import HOUR_MS, SAFE_HOURS, Orphans, now_ms, said
 from service.model.call import Call
+from service.operations.examples import response
 from service.operations.operation import ChangeRequest, Example, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
@@ -14,16 +15,9 @@ GIVEN: tuple[dict[str, Any], ...] = (
     {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}},
     {"operation": "WRITE", **ADDRESS, "records": [{"id": 1}]},
 )
-ANSWER: dict[str, Any] = {
-    "success": True,
-    "files_found": 0,
-    "files_removed": 0,
-    "bytes": 0,
-    "files": [],
-    "older_than": "<any>",
-    "held_back_by": None,
-    "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-}
+ANSWER: dict[str, Any] = response(
+    snapshot=False, files_found=0, files_removed=0, bytes=0, files=[], older_than="<any>", held_back_by=None
+)
 EXAMPLES = (
     Example(
         "See which files belong to nothing",
@@ -43,8 +37,10 @@ SHOWN = 100
 
 class CleanOrphans(ChangeRequest):
     operation: Literal["CLEAN_ORPHANS"]
-    older_than_hours: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+    older_than_hours: int = Field(
         default=72,
+        ge=0,
+        le=1_000_000,
         description=f"how old a file must be; below {SAFE_HOURS} only where nobody else can be writing to the table",
     )
     dry_run: bool = Field(default=False, description="only say what would be removed")
@@ -69,10 +65,7 @@ def clean_orphans(request: CleanOrphans, call: Call, catalog: Catalog, orphans: 
     short = request.older_than_hours < SAFE_HOURS
     clean = orphans.clean_now if short else orphans.clean
     cleaned = clean(
-        table,
-        now_ms() - request.older_than_hours * HOUR_MS,
-        dry_run=request.dry_run,
-        still_ours=call.commit_gate,
+        table, now_ms() - request.older_than_hours * HOUR_MS, dry_run=request.dry_run, still_ours=call.commit_gate
     )
     return CleanOrphansResult(
         dry_run=request.dry_run,

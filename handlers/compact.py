@@ -16,11 +16,11 @@ from service.maintenance.compact.sorting import check_order
 from service.model.call import Call
 from service.model.filters.pruning import partition_expression
 from service.model.properties import target_file_size_mb
-from service.operations.operation import ChangeRequest, Example, Metadata, Result, operation
+from service.operations.examples import response
+from service.operations.operation import ChangeRequest, Example, Metadata, Result, omit_when_null, operation
 from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
 
 _SHOWN = 1000
-OMITTED: Any = {"omit_when_null": True}
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "clicks"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -31,11 +31,10 @@ EXAMPLES = (
     Example(
         "Merge small files",
         {"operation": "COMPACT", **ADDRESS},
-        {
-            "success": True,
-            "compacted": True,
-            "reason": None,
-            "stats": {
+        response(
+            compacted=True,
+            reason=None,
+            stats={
                 "files_before": 3,
                 "files_after": 1,
                 "files_compacted": 3,
@@ -55,21 +54,19 @@ EXAMPLES = (
                 "compaction_time_ms": "<any>",
                 "small_files_remaining": 1,
             },
-            "snapshots_kept": [],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+            snapshots_kept=[],
+        ),
         given=GIVEN,
     ),
     Example(
         "See what would be merged",
         {"operation": "COMPACT", **ADDRESS, "dry_run": True, "min_files": 2},
-        {
-            "success": True,
-            "compacted": False,
-            "reason": "this was a dry run",
-            "stats": "<any>",
-            "snapshots_kept": [],
-            "plan": {
+        response(
+            compacted=False,
+            reason="this was a dry run",
+            stats="<any>",
+            snapshots_kept=[],
+            plan={
                 "groups": [{"partition": "", "files": 3, "bytes": "<any>", "expected_files": 1}],
                 "group_count": 1,
                 "partitions": 1,
@@ -78,19 +75,13 @@ EXAMPLES = (
                 "expected_files": 1,
                 "expected_files_after": 1,
             },
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        ),
         given=GIVEN,
     ),
     Example(
         "Compact in the background",
         {"operation": "COMPACT", **ADDRESS, "async": True},
-        {
-            "success": True,
-            "reason": None,
-            "job_id": "<any>",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, reason=None, job_id="<any>"),
         given=GIVEN,
     ),
 )
@@ -187,29 +178,17 @@ class KeptSnapshot(BaseModel):
 
 
 class CompactResult(Result):
-    compacted: bool | None = Field(default=None, description="whether any files were merged", json_schema_extra=OMITTED)
+    compacted: bool | None = omit_when_null("whether any files were merged")
     reason: str | None = Field(default=None, description="why not, where it was not")
-    stats: CompactionStats | None = Field(
-        default=None, description="what was counted before and after", json_schema_extra=OMITTED
+    stats: CompactionStats | None = omit_when_null("what was counted before and after")
+    snapshots_kept: list[KeptSnapshot] | None = omit_when_null(
+        "snapshots old enough to go that stay, oldest first; the first hundred"
     )
-    snapshots_kept: list[KeptSnapshot] | None = Field(
-        default=None,
-        description="snapshots old enough to go that stay, oldest first; the first hundred",
-        json_schema_extra=OMITTED,
+    warnings: list[str] | None = omit_when_null(
+        "what else was to be done and failed once files had been merged; the next compaction does it"
     )
-    warnings: list[str] | None = Field(
-        default=None,
-        description="what else was to be done and failed once files had been merged; the next compaction does it",
-        json_schema_extra=OMITTED,
-    )
-    plan: CompactionPlan | None = Field(
-        default=None, description="for a dry run: what would be done", json_schema_extra=OMITTED
-    )
-    job_id: str | None = Field(
-        default=None,
-        description="with `async`, instead of the above: what stands under /jobs/{id}",
-        json_schema_extra=OMITTED,
-    )
+    plan: CompactionPlan | None = omit_when_null("for a dry run: what would be done")
+    job_id: str | None = omit_when_null("with `async`, instead of the above: what stands under /jobs/{id}")
 
 
 @operation(Compact, CompactResult, pool="maintenance", examples=EXAMPLES, schedulable=True)

@@ -1,7 +1,7 @@
 """COMPACTION_LOG: what compactions there were, and what came of them."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -9,18 +9,14 @@ from service.catalog.tables import Catalog
 from service.errors import InvalidRequest
 from service.ledger.jobs import JobRecord, JobRecords, Place
 from service.model.names import TableName
+from service.operations.examples import response
 from service.operations.operation import Example, Request, Result, operation
 
 EXAMPLES = (
     Example(
         "List what compactions a table had",
         {"operation": "COMPACTION_LOG", "tenant_id": "acme", "namespace": "shop", "table": "quiet", "limit": 10},
-        {
-            "success": True,
-            "compactions": [],
-            "truncated": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, compactions=[], truncated=False),
         given=(
             {
                 "operation": "CREATE_TABLE",
@@ -40,7 +36,7 @@ class CompactionLog(Request):
         default=None,
         description="only this one; without it those of the namespace that is named, or else of all of the tenant's",
     )
-    limit: Annotated[int, Field(ge=1, le=1000)] = Field(default=100, description="at most so many are listed")
+    limit: int = Field(default=100, ge=1, le=1000, description="at most so many are listed")
     before: str | None = Field(
         default=None,
         description="only those that began before this time; or the last one's `id`, to page on with those after it",
@@ -76,12 +72,7 @@ def compaction_log(request: CompactionLog, catalog: Catalog, records: JobRecords
     # Without a table, those of the namespace if one is named.
     namespace = request.namespace if request.table or "namespace" in request.model_fields_set else None
     found = records.log(
-        "COMPACT",
-        request.limit + 1,
-        tenant=request.tenant_id,
-        namespace=namespace,
-        table=request.table,
-        before=before,
+        "COMPACT", request.limit + 1, tenant=request.tenant_id, namespace=namespace, table=request.table, before=before
     )
     if request.table is not None and not found:
         # A name that was misspelt has no history either.

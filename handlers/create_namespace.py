@@ -7,18 +7,14 @@ from pydantic import Field
 from service.catalog.namespaces import create_namespace as create
 from service.catalog.tables import Catalog
 from service.errors import NamespaceExists
+from service.operations.examples import response
 from service.operations.operation import Confirmable, Example, Request, Result, operation
 
 REQUEST = {"operation": "CREATE_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 
 
 def _answer(*, created: bool) -> dict[str, Any]:
-    return {
-        "success": True,
-        "namespace_created": created,
-        "namespace_existed": not created,
-        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-    }
+    return response(snapshot=False, namespace_created=created, namespace_existed=not created)
 
 
 EXAMPLES = (

@@ -9,6 +9,7 @@ from service.errors import InvalidRequest
 from service.jobs.schedules.schedules import SchedulePlan, Schedules, Scope
 from service.jobs.schedules.times import ScheduleTiming, check_delay
 from service.model.names import check_name
+from service.operations.examples import response
 from service.operations.operation import Example, Request, Result, operation
 from service.operations.schedule_results import moment
 
@@ -17,15 +18,14 @@ GIVEN = ({"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"
 
 
 def _answer(tables: int) -> dict[str, Any]:
-    return {
-        "success": True,
-        "schedule_created": True,
-        "schedule_replaced": False,
-        "scope": "table" if tables else "all",
-        "tables": tables,
-        "next_run": "<any>",
-        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-    }
+    return response(
+        snapshot=False,
+        schedule_created=True,
+        schedule_replaced=False,
+        scope="table" if tables else "all",
+        tables=tables,
+        next_run="<any>",
+    )
 
 
 EXAMPLES = (

@@ -11,6 +11,7 @@ from service.model.call import Call
 from service.model.properties import TableProperties, to_iceberg
 from service.model.schema.definition import parse_schema
 from service.model.schema.partition import parse_partition
+from service.operations.examples import response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Metadata, Result, operation
 from service.settings import IcebergSettings
 
@@ -32,25 +33,11 @@ REQUEST = {
     "properties": {"compression": "zstd", "description": "one row per order", "min_files_to_compact": 5},
 }
 EXAMPLES = (
-    Example(
-        "Create a table",
-        REQUEST,
-        {
-            "success": True,
-            "table_created": True,
-            "table_existed": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
-    ),
+    Example("Create a table", REQUEST, response(snapshot=False, table_created=True, table_existed=False)),
     Example(
         "Create it only if it is not there",
         {**REQUEST, "if_not_exists": True},
-        {
-            "success": True,
-            "table_created": False,
-            "table_existed": True,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, table_created=False, table_existed=True),
         given=(REQUEST,),
     ),
 )

@@ -12,6 +12,7 @@ from service.edits.edits import Edits
 from service.model.call import Call
 from service.model.edits import ByFilter, Edit
 from service.operations.edit_requests import EditResult, RowsRequest, edit_fields
+from service.operations.examples import response
 from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "baskets"}
@@ -31,43 +32,27 @@ EXAMPLES = (
     Example(
         "Delete the rows a filter finds",
         {"operation": "DELETE", **ADDRESS, "filter": {"seen": {"lt": "2024-02-01"}}},
-        {
-            "success": True,
-            "records_deleted": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(records_deleted=1, files_affected=1, partitions_affected=1, scanned_files=1),
         given=GIVEN,
     ),
     Example(
         "Delete every row",
         {"operation": "DELETE", **ADDRESS, "all": True},
-        {
-            "success": True,
-            "records_deleted": 3,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 0,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(records_deleted=3, files_affected=1, partitions_affected=1, scanned_files=0),
         given=GIVEN,
     ),
     Example(
         "See what a delete would do",
         {"operation": "DELETE", **ADDRESS, "filter": {"id": 3}, "dry_run": True},
-        {
-            "success": True,
-            "records_deleted": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "dry_run": True,
-            "sample": [{"before": {"id": 3, "seen": None}, "after": None}],
-            "plan_token": "<any>",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(
+            records_deleted=1,
+            files_affected=1,
+            partitions_affected=1,
+            scanned_files=1,
+            dry_run=True,
+            sample=[{"before": {"id": 3, "seen": None}, "after": None}],
+            plan_token="<any>",
+        ),
         given=GIVEN,
     ),
 )

@@ -5,16 +5,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.jobs.schedules.schedules import Schedules
+from service.operations.examples import response
 from service.operations.operation import Example, Request, Result, operation
 
 
 def _answer(*, there: bool) -> dict[str, Any]:
-    return {
-        "success": True,
-        "schedule_deleted": there,
-        "schedule_existed": there,
-        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-    }
+    return response(snapshot=False, schedule_deleted=there, schedule_existed=there)
 
 
 EXAMPLES = (

@@ -14,7 +14,8 @@ from service.model.schema.definition import describe_schema
 from service.model.schema.derived import derived_expressions
 from service.model.schema.partition import describe_partition
 from service.model.schema.ranges import ranges_of
-from service.operations.operation import Example, Metadata, Result, TableRequest, operation
+from service.operations.examples import response
+from service.operations.operation import Example, Metadata, Result, TableRequest, omit_when_null, operation
 from service.settings import IcebergSettings
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
@@ -24,9 +25,8 @@ EXAMPLES = (
     Example(
         "Describe a table",
         {"operation": "DESCRIBE_TABLE", **ADDRESS},
-        {
-            "success": True,
-            "description": {
+        response(
+            description={
                 "schema": SCHEMA,
                 "partition": PARTITION,
                 "properties": {
@@ -58,9 +58,8 @@ EXAMPLES = (
                 "total_bytes": "<any>",
                 "small_files_count": 1,
                 "snapshot_count": 1,
-            },
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+            }
+        ),
         given=(
             {
                 "operation": "CREATE_TABLE",
@@ -85,16 +84,12 @@ class Description(BaseModel):
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="as CREATE_TABLE takes it")
     partition: dict[str, Any] = Field(description="as CREATE_TABLE takes it")
     properties: dict[str, Any] = Field(description="as CREATE_TABLE takes them")
-    derived: dict[str, str] | None = Field(
-        default=None,
-        description="columns that are worked out where a row has no value for them, each with its expression; "
-        "REPARTITION makes them",
-        json_schema_extra={"omit_when_null": True},
+    derived: dict[str, str] | None = omit_when_null(
+        "columns that are worked out where a row has no value for them, each with its expression; "
+        "REPARTITION makes them"
     )
-    split_points: list[Any] | None = Field(
-        default=None,
-        description="the points that split it by ranges of its first key, where REINITIALISE_TABLE was given some",
-        json_schema_extra={"omit_when_null": True},
+    split_points: list[Any] | None = omit_when_null(
+        "the points that split it by ranges of its first key, where REINITIALISE_TABLE was given some"
     )
     online: bool = Field(description="false where SET_ONLINE has taken it from scheduled upkeep")
     compaction: CompactionInForce = Field(

@@ -1,12 +1,13 @@
 """DIFF: the rows that tell one state of a table from another."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.model.as_of import moment
 from service.model.call import Call
+from service.operations.examples import response
 from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
 from service.queries.diff import Differences, DiffPage
 
@@ -15,10 +16,7 @@ GIVEN: tuple[dict[str, Any], ...] = (
     {
         "operation": "CREATE_TABLE",
         **ADDRESS,
-        "schema": {
-            "fields": {"dish": {"type": "string"}, "price": {"type": "decimal(6,2)"}},
-            "primary_key": ["dish"],
-        },
+        "schema": {"fields": {"dish": {"type": "string"}, "price": {"type": "decimal(6,2)"}}, "primary_key": ["dish"]},
     },
     {
         "operation": "WRITE",
@@ -36,19 +34,17 @@ _FIRST, _LAST = 4358829213746520102, 1886043621045928221
 _SOUP = {"change": "updated", "before": {"dish": "soup", "price": "7.00"}, "after": {"dish": "soup", "price": "7.50"}}
 _STEW = {"change": "deleted", "before": {"dish": "stew", "price": "14.00"}, "after": None}
 _TART = {"change": "inserted", "before": None, "after": {"dish": "tart", "price": "5.00"}}
-_COUNTS = {"records_inserted": 1, "records_deleted": 1, "records_updated": 1}
-_ANSWER: dict[str, Any] = {
-    "success": True,
-    "from_snapshot": "<any>",
-    "to_snapshot": "<any>",
+_COUNTS: dict[str, Any] = {"records_inserted": 1, "records_deleted": 1, "records_updated": 1}
+_ANSWER: dict[str, Any] = response(
+    from_snapshot="<any>",
+    to_snapshot="<any>",
     **_COUNTS,
-    "key_cols": ["dish"],
-    "changes": [_SOUP, _STEW, _TART],
-    "has_more": False,
-    "files_read": "<any>",
-    "files_shared": 0,
-    "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-}
+    key_cols=["dish"],
+    changes=[_SOUP, _STEW, _TART],
+    has_more=False,
+    files_read="<any>",
+    files_shared=0,
+)
 EXAMPLES = (
     Example(
         "What came, went and changed between two snapshots",
@@ -87,10 +83,8 @@ class Diff(Confirmable, TableRequest):
         description="what pairs a row that went with one that came, as an update; default: the primary key, or that of "
         "the later snapshot where it lacks a column of it; [] for no pairs",
     )
-    limit: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        default=1000, description="at most so many changes; 0 only counts them"
-    )
-    offset: Annotated[int, Field(ge=0, le=10_000_000)] = Field(default=0, description="skip so many first")
+    limit: int = Field(default=1000, ge=0, le=10_000, description="at most so many changes; 0 only counts them")
+    offset: int = Field(default=0, ge=0, le=10_000_000, description="skip so many first")
 
 
 class Change(BaseModel):

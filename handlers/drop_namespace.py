@@ -7,26 +7,19 @@ from pydantic import Field
 from service.catalog.namespaces import drop_namespace as drop
 from service.catalog.tables import Catalog
 from service.errors import NamespaceNotFound
+from service.operations.examples import response
 from service.operations.operation import Confirmable, Example, Request, Result, operation
 
 REQUEST = {"operation": "DROP_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 
 
 def _answer(*, dropped: bool) -> dict[str, Any]:
-    return {
-        "success": True,
-        "namespace_dropped": dropped,
-        "namespace_existed": dropped,
-        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-    }
+    return response(snapshot=False, namespace_dropped=dropped, namespace_existed=dropped)
 
 
 EXAMPLES = (
     Example(
-        "Drop an empty namespace",
-        REQUEST,
-        _answer(dropped=True),
-        given=({**REQUEST, "operation": "CREATE_NAMESPACE"},),
+        "Drop an empty namespace", REQUEST, _answer(dropped=True), given=({**REQUEST, "operation": "CREATE_NAMESPACE"},)
     ),
     Example("Drop it if it is there", {**REQUEST, "namespace": "never_was", "if_exists": True}, _answer(dropped=False)),
 )

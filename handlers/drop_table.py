@@ -7,8 +7,8 @@ from pydantic import Field
 
 from service.errors import ConfirmationRequired, TableNotFound
 from service.model.call import Call
-from service.operations.edit_requests import OMITTED
-from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.operations.examples import response
+from service.operations.operation import ChangeRequest, Confirmable, Example, Result, omit_when_null, operation
 from service.operations.schedule_results import moment
 from service.tables.life import TableLife
 
@@ -17,15 +17,14 @@ CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"
 
 
 def _answer(*, dropped: bool, purged: bool) -> dict[str, Any]:
-    return {
-        "success": True,
-        "table_dropped": dropped,
-        "table_existed": dropped,
-        "purged": purged,
+    return response(
+        snapshot=False,
+        table_dropped=dropped,
+        table_existed=dropped,
+        purged=purged,
         **({"table_id": "<any>"} if dropped else {}),
         **({"restorable_until": "<any>"} if dropped and not purged else {}),
-        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-    }
+    )
 
 
 EXAMPLES = (
@@ -57,12 +56,8 @@ class DropTableResult(Result):
     purged: bool = Field(
         description="whether its files were deleted; with purge: true and false here, upkeep deletes them shortly"
     )
-    table_id: str | None = Field(
-        default=None, description="what tells it from others that had its name", json_schema_extra=OMITTED
-    )
-    restorable_until: datetime | None = Field(
-        default=None, description="until when RESTORE_TABLE brings it back", json_schema_extra=OMITTED
-    )
+    table_id: str | None = omit_when_null("what tells it from others that had its name")
+    restorable_until: datetime | None = omit_when_null("until when RESTORE_TABLE brings it back")
 
 
 @operation(DropTable, DropTableResult, pool="tables", examples=EXAMPLES)

@@ -1,7 +1,7 @@
 """HISTORY: the commits of a table, from metadata and the ledger alone."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -18,13 +18,7 @@ GIVEN: tuple[dict[str, Any], ...] = (
         "schema": {"fields": {"item": {"type": "string"}, "count": {"type": "integer"}}},
     },
     {"operation": "WRITE", **ADDRESS, "records": [{"item": "tea", "count": 3}, {"item": "rice", "count": 5}]},
-    {
-        "operation": "UPDATE",
-        **ADDRESS,
-        "updates": {"count": 4},
-        "filter": {"item": "tea"},
-        "create_backup": True,
-    },
+    {"operation": "UPDATE", **ADDRESS, "updates": {"count": 4}, "filter": {"item": "tea"}, "create_backup": True},
 )
 _ANY = dict.fromkeys(("snapshot_id", "timestamp", "request_ids"), "<any>")
 _UPDATE = {
@@ -68,8 +62,8 @@ EXAMPLES = (
 
 class History(Confirmable, TableRequest):
     operation: Literal["HISTORY"]
-    limit: Annotated[int, Field(ge=1, le=1000)] = Field(default=100, description="at most so many snapshots")
-    offset: Annotated[int, Field(ge=0, le=2_000_000_000)] = Field(default=0, description="skip so many first")
+    limit: int = Field(default=100, ge=1, le=1000, description="at most so many snapshots")
+    offset: int = Field(default=0, ge=0, le=2_000_000_000, description="skip so many first")
 
 
 class Committed(BaseModel):

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog, Table
 from service.commits.backups import Backup, backups_of, figures
+from service.operations.examples import response
 from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
@@ -19,9 +20,8 @@ EXAMPLES = (
     Example(
         "List a table's backups",
         {"operation": "LIST_BACKUPS", **ADDRESS},
-        {
-            "success": True,
-            "backups": [
+        response(
+            backups=[
                 {
                     "name": "<any>",
                     "snapshot_id": "<any>",
@@ -32,9 +32,8 @@ EXAMPLES = (
                     "files": 1,
                     "bytes": "<any>",
                 }
-            ],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+            ]
+        ),
         given=GIVEN,
     ),
 )

@@ -1,12 +1,13 @@
 """LIST_JOBS: what long work there is, and was."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.jobs.job import State
 from service.jobs.jobs import Jobs
+from service.operations.examples import response
 from service.operations.operation import Example, Result, WideRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "letters"}
@@ -14,9 +15,9 @@ EXAMPLES = (
     Example(
         "See what is under way, and what was",
         {"operation": "LIST_JOBS", "tenant_id": "acme", "limit": 10},
-        {
-            "success": True,
-            "jobs": [
+        response(
+            snapshot=False,
+            jobs=[
                 {
                     "id": "<any>",
                     "kind": "COMPACT",
@@ -28,9 +29,8 @@ EXAMPLES = (
                     "ended_at": "<any>",
                 }
             ],
-            "has_more": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+            has_more=False,
+        ),
         given=(
             {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"text": {"type": "string"}}}},
             {"operation": "WRITE", **ADDRESS, "records": [{"text": "hello"}]},
@@ -42,7 +42,7 @@ EXAMPLES = (
 
 class ListJobs(WideRequest):
     operation: Literal["LIST_JOBS"]
-    limit: Annotated[int, Field(ge=1, le=1000)] = Field(default=100, description="at most so many jobs")
+    limit: int = Field(default=100, ge=1, le=1000, description="at most so many jobs")
 
 
 class JobTold(BaseModel):

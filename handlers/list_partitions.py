@@ -1,6 +1,6 @@
 """LIST_PARTITIONS: what lies in each partition, from metadata alone."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -11,8 +11,8 @@ from service.commits.small_files import SmallFileChecks
 from service.maintenance.advise.partitions import by_partition
 from service.model.filters.pruning import partition_expression
 from service.model.schema.ranges import ranges_of
-from service.operations.edit_requests import OMITTED
-from service.operations.operation import Example, Metadata, Result, TableRequest, operation
+from service.operations.examples import response
+from service.operations.operation import Example, Metadata, Result, TableRequest, omit_when_null, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "sales"}
 CREATE = {
@@ -50,29 +50,21 @@ EXAMPLES = (
     Example(
         "List the partitions with most small files first",
         {"operation": "LIST_PARTITIONS", **ADDRESS},
-        {
-            "success": True,
-            "partitions": [
+        response(
+            partitions=[
                 _partition("2024-05", "CH", 2, 2),
                 _partition("2024-04", "CH", 1, 1),
                 _partition("2024-05", "IT", 1, 1),
             ],
-            "total": 3,
-            "truncated": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+            total=3,
+            truncated=False,
+        ),
         given=GIVEN,
     ),
     Example(
         "Only those that a filter may match",
         {"operation": "LIST_PARTITIONS", **ADDRESS, "partition_filter": {"country": "IT"}, "limit": 10},
-        {
-            "success": True,
-            "partitions": [_partition("2024-05", "IT", 1, 1)],
-            "total": 1,
-            "truncated": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(partitions=[_partition("2024-05", "IT", 1, 1)], total=1, truncated=False),
         given=GIVEN,
     ),
 )
@@ -83,7 +75,7 @@ class ListPartitions(TableRequest):
     partition_filter: Any = Field(
         default=None, description="a filter on partition columns; only partitions it may match are listed"
     )
-    limit: Annotated[int, Field(ge=1, le=100_000)] = Field(default=1000, description="at most so many are listed")
+    limit: int = Field(default=1000, ge=1, le=100_000, description="at most so many are listed")
 
 
 class KeyRange(BaseModel):
@@ -99,10 +91,8 @@ class Partition(BaseModel):
         "{} where the table is not partitioned"
     )
     spec_id: int = Field(description="which of the table's partitionings these files were written with; 0 is the first")
-    range: KeyRange | None = Field(
-        default=None,
-        description="which keys its files hold, where the table is split by ranges of its first key",
-        json_schema_extra=OMITTED,
+    range: KeyRange | None = omit_when_null(
+        "which keys its files hold, where the table is split by ranges of its first key"
     )
     rows: int = Field(description="rows in its data files; where a program left delete files, deleted ones too")
     files: int = Field(description="its data files")

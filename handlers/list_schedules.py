@@ -1,11 +1,12 @@
 """LIST_SCHEDULES: what is run when, and what came of it."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from service.jobs.schedules.schedules import Schedules
 from service.ledger.schedules import Schedule
+from service.operations.examples import response
 from service.operations.operation import Example, Request, Result, operation
 from service.operations.schedule_results import ScheduleResult, schedule_result
 
@@ -15,9 +16,9 @@ EXAMPLES = (
     Example(
         "See what is scheduled",
         {"operation": "LIST_SCHEDULES", "tenant_id": "acme", "runs": 5},
-        {
-            "success": True,
-            "schedules": [
+        response(
+            snapshot=False,
+            schedules=[
                 {
                     "name": "hourly",
                     "cron": "30 * * * *",
@@ -36,8 +37,7 @@ EXAMPLES = (
                     "runs": [],
                 }
             ],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        ),
         given=(
             {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}},
             {"operation": "CREATE_SCHEDULE", **ADDRESS, "name": "hourly", "cron": "30 * * * *", "task": TASK},
@@ -52,9 +52,7 @@ class ListSchedules(Request):
     table: str | None = Field(
         default=None, description="only those of this table; with `namespace` alone those of that namespace"
     )
-    runs: Annotated[int, Field(ge=0, le=50)] = Field(
-        default=0, description="list so many of each one's latest runs; 50 are kept"
-    )
+    runs: int = Field(default=0, ge=0, le=50, description="list so many of each one's latest runs; 50 are kept")
 
 
 class ListSchedulesResult(Result):

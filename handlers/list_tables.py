@@ -6,8 +6,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
-from service.operations.edit_requests import OMITTED
-from service.operations.operation import Example, Request, Result, operation
+from service.operations.examples import response
+from service.operations.operation import Example, Request, Result, omit_when_null, operation
 from service.operations.schedule_results import moment
 from service.tables.life import TableLife
 
@@ -23,29 +23,18 @@ EXAMPLES = (
     Example(
         "List a namespace's tables",
         {"operation": "LIST_TABLES", **ADDRESS},
-        {
-            "success": True,
-            "tables": ["events", "people"],
-            "offline": ["people"],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
-        given=(
-            *_made("people", "events"),
-            {"operation": "SET_ONLINE", **ADDRESS, "table": "people", "online": False},
-        ),
+        response(snapshot=False, tables=["events", "people"], offline=["people"]),
+        given=(*_made("people", "events"), {"operation": "SET_ONLINE", **ADDRESS, "table": "people", "online": False}),
     ),
     Example(
         "List those that can be restored, too",
         {"operation": "LIST_TABLES", **ADDRESS, "include_dropped": True},
-        {
-            "success": True,
-            "tables": ["events"],
-            "offline": [],
-            "dropped": [
-                {"table": "people", "table_id": "<any>", "dropped_at": "<any>", "restorable_until": "<any>"},
-            ],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(
+            snapshot=False,
+            tables=["events"],
+            offline=[],
+            dropped=[{"table": "people", "table_id": "<any>", "dropped_at": "<any>", "restorable_until": "<any>"}],
+        ),
         given=(*_made("people", "events"), {"operation": "DROP_TABLE", **ADDRESS, "table": "people"}),
     ),
 )
@@ -69,9 +58,7 @@ class DroppedTold(BaseModel):
 class ListTablesResult(Result):
     tables: list[str] = Field(description="names, in order")
     offline: list[str] = Field(description="those of them that SET_ONLINE has taken from scheduled upkeep")
-    dropped: list[DroppedTold] | None = Field(
-        default=None, description="the dropped ones, the last one first", json_schema_extra=OMITTED
-    )
+    dropped: list[DroppedTold] | None = omit_when_null("the dropped ones, the last one first")
 
 
 @operation(ListTables, ListTablesResult, pool="metadata", examples=EXAMPLES)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ from service.model.as_of import moment
 from service.model.call import Call
 from service.model.query.items import Aggregations, Joins, Projection, Sorts
 from service.model.query.plan import QueryParts
-from service.operations.operation import Example, Metadata, Request, Result, operation
+from service.operations.operation import Example, Metadata, Request, Result, omit_when_null, operation
 from service.queries.reading import Reading, ReadOptions, read_parts, read_sql
 from service.queries.streaming.accept import Form, accepted_format
 from service.queries.streaming.streams import Stream, Streams
@@ -116,11 +116,13 @@ class Query(Request):
     join: Joins = Field(default=[], description="other tables of the tenant, and the columns that must agree")
     sort: Sorts = Field(default=[], description="without it rows come in any order, also from page to page")
     distinct: bool = Field(default=False, description="each row once")
-    limit: Annotated[int, Field(ge=1, le=2_000_000_000)] = Field(
+    limit: int = Field(
         default=1000,
+        ge=1,
+        le=2_000_000_000,
         description="at most so many rows; in JSON up to 100,000, as CSV or Arrow any number, and all unless given",
     )
-    offset: Annotated[int, Field(ge=0, le=2_000_000_000)] = Field(default=0, description="skip so many rows first")
+    offset: int = Field(default=0, ge=0, le=2_000_000_000, description="skip so many rows first")
     as_of: str | int | None = Field(
         default=None,
         description="a time, for every table of the query; or a snapshot id, or the name of a tag or backup, for the "
@@ -142,7 +144,7 @@ class QueryMetadata(Metadata):
 
 class QueryResult(Result):
     data: list[Any] = Field(description="rows as objects")
-    plan: str | None = Field(default=None, description="only with explain", json_schema_extra={"omit_when_null": True})
+    plan: str | None = omit_when_null("only with explain")
     metadata: QueryMetadata
 
 

@@ -1,10 +1,11 @@
 """RECOMMEND: which tables are worth compacting, the most worthwhile first, and why, in numbers."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from service.maintenance.advise.advice import Advice, Adviser, why
+from service.operations.examples import response
 from service.operations.operation import Example, Result, WideRequest, operation
 from service.settings import Mode
 
@@ -13,9 +14,9 @@ EXAMPLES = (
     Example(
         "Which tables to compact",
         {"operation": "RECOMMEND", "tenant_id": "acme", "limit": 10},
-        {
-            "success": True,
-            "recommendations": [
+        response(
+            snapshot=False,
+            recommendations=[
                 {
                     "namespace": "shop",
                     "table": "searches",
@@ -55,9 +56,8 @@ EXAMPLES = (
                     "reason": "there are no small files",
                 },
             ],
-            "truncated": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+            truncated=False,
+        ),
         given=(
             {
                 "operation": "CREATE_TABLE",
@@ -84,7 +84,7 @@ EXAMPLES = (
 
 class Recommend(WideRequest):
     operation: Literal["RECOMMEND"]
-    limit: Annotated[int, Field(ge=1, le=10_000)] = Field(default=100, description="at most so many tables")
+    limit: int = Field(default=100, ge=1, le=10_000, description="at most so many tables")
 
 
 class Recommendation(BaseModel):

@@ -14,8 +14,9 @@ from service.model.schema.definition import describe_schema, parse_schema
 from service.model.schema.partition import describe_partition
 from service.model.schema.ranges import Ranges, parse_split_points, ranges_of
 from service.model.schema.types import TableSchema
-from service.operations.edit_requests import OMITTED, BackedUpRequest
-from service.operations.operation import Confirmable, Example, Metadata, Result, operation
+from service.operations.edit_requests import BackedUpRequest
+from service.operations.examples import response
+from service.operations.operation import Confirmable, Example, Metadata, Result, omit_when_null, operation
 from service.settings import IcebergSettings
 from service.tables.reinitialise import OPERATION, Reinitialisations, ReinitialiseOptions, reinitialise_options
 
@@ -25,33 +26,31 @@ CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {**SCHEMA, "primary_
 GIVEN = (CREATE, {"operation": "WRITE", **ADDRESS, "records": [{"sensor": "a1", "value": 0.5}]})
 
 
-def _answer(points: list[str] | None) -> dict[str, Any]:
+def _answer(**split: Any) -> dict[str, Any]:
     fields = {"sensor": {"type": "string", "required": True}, "value": {"type": "double", "required": False}}
-    return {
-        "success": True,
-        "table_reinitialised": True,
-        "records_deleted": 1,
-        "files_deleted": 1,
-        "schema": {"fields": fields, "primary_key": ["sensor"]},
-        "partition": {"partitions": []},
-        **({} if points is None else {"split_points": points}),
-        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-    }
+    return response(
+        table_reinitialised=True,
+        records_deleted=1,
+        files_deleted=1,
+        schema={"fields": fields, "primary_key": ["sensor"]},
+        partition={"partitions": []},
+        **split,
+    )
 
 
 REQUEST = {"operation": OPERATION, **ADDRESS, "confirm": True}
 EXAMPLES = (
-    Example("Empty a table", REQUEST, _answer(None), GIVEN),
+    Example("Empty a table", REQUEST, _answer(), GIVEN),
     Example(
         "Empty it and split it by ranges of its first key",
         {**REQUEST, "split_points": ["h", "p"]},
-        _answer(["h", "p"]),
+        _answer(split_points=["h", "p"]),
         GIVEN,
     ),
     Example(
         "The same, with the points as text, one a line, each in base64",
         {**REQUEST, "delete_partitions": True, "split_points": "aA==\ncA==\n", "split_points_base64": True},
-        _answer(["h", "p"]),
+        _answer(split_points=["h", "p"]),
         GIVEN,
     ),
 )
@@ -82,12 +81,8 @@ class ReinitialiseTableResult(Result):
     files_deleted: int = Field(description="the data files that there were; they go with the snapshots that hold them")
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="the columns now")
     partition: dict[str, Any] = Field(description="the partitioning now")
-    split_points: list[Any] | None = Field(
-        default=None, description="the points that split it by its first key", json_schema_extra=OMITTED
-    )
-    backup: str | None = Field(
-        default=None, description="the backup of the state before, where one was made", json_schema_extra=OMITTED
-    )
+    split_points: list[Any] | None = omit_when_null("the points that split it by its first key")
+    backup: str | None = omit_when_null("the backup of the state before, where one was made")
 
 
 @operation(ReinitialiseTable, ReinitialiseTableResult, pool="edits", examples=EXAMPLES)

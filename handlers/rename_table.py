@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from service.model.call import Call
 from service.model.names import check_name
+from service.operations.examples import response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.tables.life import TableLife
 
@@ -14,13 +15,7 @@ EXAMPLES = (
     Example(
         "Rename a table",
         {"operation": "RENAME_TABLE", **ADDRESS, "new_name": "orders_2024"},
-        {
-            "success": True,
-            "table_renamed": True,
-            "old_name": "orders_new",
-            "new_name": "orders_2024",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, table_renamed=True, old_name="orders_new", new_name="orders_2024"),
         given=({"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}},),
     ),
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -23,7 +23,8 @@ from service.model.names import TableName, check_name
 from service.model.properties import codec_of
 from service.model.schema.derived import add_derived, parse_transform
 from service.model.schema.partition import describe_partition
-from service.operations.operation import ChangeRequest, Example, Metadata, Pool, Result, operation
+from service.operations.examples import response
+from service.operations.operation import ChangeRequest, Example, Metadata, Pool, Result, omit_when_null, operation
 from service.operations.repartition_fields import (
     EstimatedPartition,
     RepartitionEstimate,
@@ -33,7 +34,6 @@ from service.operations.repartition_fields import (
 from service.settings import Codec, KeptHours
 
 _SHOWN = 1000
-OMITTED: Any = {"omit_when_null": True}
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "sightings"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -138,13 +138,7 @@ EXAMPLES = (
     Example(
         "Do it in the background",
         {"operation": "REPARTITION", **ADDRESS, "partition": NEW, "async": True},
-        {
-            "success": True,
-            "reason": None,
-            "partition": NAMED,
-            "job_id": "<any>",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, reason=None, partition=NAMED, job_id="<any>"),
         given=GIVEN,
     ),
 )
@@ -169,8 +163,10 @@ class Repartition(ChangeRequest):
         alias="validate",
         description="read everything again before it is published: its rows, and a checksum of them, must be the same",
     )
-    batch_size: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = Field(
+    batch_size: int | None = Field(
         default=None,
+        ge=1,
+        le=1_000_000_000,
         description="about so many rows are rewritten at a time, in whole files, and at most the compaction setting "
         "`group_mb`: what bounds memory and room on disk; default: only that",
     )
@@ -201,32 +197,16 @@ class Repartition(ChangeRequest):
 
 
 class RepartitionResult(Result):
-    repartitioned: bool | None = Field(
-        default=None, description="whether the table, or the new one, was made", json_schema_extra=OMITTED
-    )
+    repartitioned: bool | None = omit_when_null("whether the table, or the new one, was made")
     reason: str | None = Field(default=None, description="why not, where it was not")
     partition: dict[str, Any] = Field(description="the partitioning, with the names of its fields")
-    stats: RepartitionFigures | None = Field(
-        default=None, description="what was counted before and after", json_schema_extra=OMITTED
-    )
-    backup: str | None = Field(
-        default=None, description="the backup of the table as it was, where one was wanted", json_schema_extra=OMITTED
-    )
-    target_table: str | None = Field(default=None, description="the new table's name", json_schema_extra=OMITTED)
-    source_snapshot_id: int | None = Field(
-        default=None, description="the snapshot of this table that the new one holds", json_schema_extra=OMITTED
-    )
-    estimate: RepartitionEstimate | None = Field(
-        default=None, description="the partitions there would be", json_schema_extra=OMITTED
-    )
-    plan: RepartitionPlan | None = Field(
-        default=None, description="for a dry run: what would be done", json_schema_extra=OMITTED
-    )
-    job_id: str | None = Field(
-        default=None,
-        description="with `async`, instead of the above: what stands under /jobs/{id}",
-        json_schema_extra=OMITTED,
-    )
+    stats: RepartitionFigures | None = omit_when_null("what was counted before and after")
+    backup: str | None = omit_when_null("the backup of the table as it was, where one was wanted")
+    target_table: str | None = omit_when_null("the new table's name")
+    source_snapshot_id: int | None = omit_when_null("the snapshot of this table that the new one holds")
+    estimate: RepartitionEstimate | None = omit_when_null("the partitions there would be")
+    plan: RepartitionPlan | None = omit_when_null("for a dry run: what would be done")
+    job_id: str | None = omit_when_null("with `async`, instead of the above: what stands under /jobs/{id}")
 
 
 def _pool(request: Repartition) -> Pool:

@@ -8,8 +8,9 @@ from service.catalog.tables import Catalog
 from service.commits.backups import Backups
 from service.edits.restore import RestoreOutcome, Restores
 from service.model.call import Call
-from service.operations.edit_requests import OMITTED, BackedUpRequest
-from service.operations.operation import Confirmable, Example, Metadata, Result, operation
+from service.operations.edit_requests import BackedUpRequest
+from service.operations.examples import response
+from service.operations.operation import Confirmable, Example, Metadata, Result, omit_when_null, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "wines"}
 NAME = "backup-20240501T101112045Z-delete-1f0c9a7e"
@@ -22,33 +23,29 @@ EXAMPLES = (
     Example(
         "Restore a backup, and keep what the table held until now",
         {"operation": "RESTORE_BACKUP", **ADDRESS, "name": NAME, "create_backup": True, "backup_retention_hours": 24},
-        {
-            "success": True,
-            "restored": True,
-            "reason": None,
-            "records_before": 1,
-            "records_after": 3,
-            "files_removed": 1,
-            "files_added": 1,
-            "backup": "<any>",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(
+            restored=True,
+            reason=None,
+            records_before=1,
+            records_after=3,
+            files_removed=1,
+            files_added=1,
+            backup="<any>",
+        ),
         given=GIVEN,
         taken={"name": (3, "backup")},
     ),
     Example(
         "See what restoring it would do",
         {"operation": "RESTORE_BACKUP", **ADDRESS, "name": NAME, "dry_run": True},
-        {
-            "success": True,
-            "restored": False,
-            "reason": "this was a dry run",
-            "records_before": 1,
-            "records_after": 3,
-            "files_removed": 1,
-            "files_added": 1,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(
+            restored=False,
+            reason="this was a dry run",
+            records_before=1,
+            records_after=3,
+            files_removed=1,
+            files_added=1,
+        ),
         given=GIVEN,
         taken={"name": (3, "backup")},
     ),
@@ -71,11 +68,7 @@ class RestoreBackupResult(Result):
         description="new data files with the rows that the table lacked; of a dry run, the backup's files that they "
         "are read from"
     )
-    backup: str | None = Field(
-        default=None,
-        description="the backup of the state before, where one was made",
-        json_schema_extra=OMITTED,
-    )
+    backup: str | None = omit_when_null("the backup of the state before, where one was made")
 
 
 @operation(RestoreBackup, RestoreBackupResult, pool="edits", examples=EXAMPLES)

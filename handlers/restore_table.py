@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from service.model.call import Call
 from service.model.names import check_name
+from service.operations.examples import response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.tables.life import TableLife
 
@@ -19,23 +20,13 @@ EXAMPLES = (
     Example(
         "Bring back a table that was dropped",
         {"operation": "RESTORE_TABLE", **ADDRESS},
-        {
-            "success": True,
-            "table_restored": True,
-            "table": "dropped_by_mistake",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, table_restored=True, table="dropped_by_mistake"),
         given=GIVEN,
     ),
     Example(
         "Bring it back beside a new table that has its name by now",
         {"operation": "RESTORE_TABLE", **ADDRESS, "new_name": "as_it_was"},
-        {
-            "success": True,
-            "table_restored": True,
-            "table": "as_it_was",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, table_restored=True, table="as_it_was"),
         given=(*GIVEN, GIVEN[0]),
     ),
 )

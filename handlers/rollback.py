@@ -10,8 +10,9 @@ from service.edits.rollback import RollbackOutcome, Rollbacks, RollbackTarget
 from service.errors import InvalidRequest
 from service.model.as_of import moment
 from service.model.call import Call
-from service.operations.edit_requests import OMITTED, BackedUpRequest
-from service.operations.operation import Confirmable, Example, Metadata, Result, operation
+from service.operations.edit_requests import BackedUpRequest
+from service.operations.examples import response
+from service.operations.operation import Confirmable, Example, Metadata, Result, omit_when_null, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "cellar"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -20,19 +21,17 @@ GIVEN: tuple[dict[str, Any], ...] = (
     {"operation": "DELETE", **ADDRESS, "filter": {"name": {"ne": "Fendant"}}},
     {"operation": "WRITE", **ADDRESS, "records": [{"name": "Merlot"}]},
 )
-_ANSWER: dict[str, Any] = {
-    "success": True,
-    "rolled_back": True,
-    "reason": None,
-    "from_snapshot": "<any>",
-    "to_snapshot": "<any>",
-    "changes_undone": 2,
-    "records_before": 2,
-    "records_after": 3,
-    "files_removed": 2,
-    "files_added": 1,
-    "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-}
+_ANSWER: dict[str, Any] = response(
+    rolled_back=True,
+    reason=None,
+    from_snapshot="<any>",
+    to_snapshot="<any>",
+    changes_undone=2,
+    records_before=2,
+    records_after=3,
+    files_removed=2,
+    files_added=1,
+)
 _THEN = 4358829213746520102
 EXAMPLES = (
     Example(
@@ -88,11 +87,7 @@ class RollbackResult(Result):
     files_added: int = Field(
         description="new data files with the rows that it lacked now; of a dry run, the files that they are read from"
     )
-    backup: str | None = Field(
-        default=None,
-        description="the backup of the state before, where one was made",
-        json_schema_extra=OMITTED,
-    )
+    backup: str | None = omit_when_null("the backup of the state before, where one was made")
 
 
 @operation(Rollback, RollbackResult, pool="edits", examples=EXAMPLES)

@@ -11,6 +11,7 @@ from service.jobs.schedules.schedules import Schedules
 from service.ledger.jobs import JobRecord
 from service.model.call import Call
 from service.model.names import TableName
+from service.operations.examples import response
 from service.operations.operation import Example, Request, Result, operation
 from service.operations.schedule_results import RunResult, run_result
 
@@ -32,10 +33,10 @@ EXAMPLES = (
     Example(
         "Run a schedule now and wait for it",
         {"operation": "RUN_SCHEDULE", "tenant_id": "acme", "name": "shop-nightly", "wait": True},
-        {
-            "success": True,
-            "started": True,
-            "run": {
+        response(
+            snapshot=False,
+            started=True,
+            run={
                 "run_id": "<any>",
                 "state": "done",
                 "asked_by": "<any>",
@@ -59,9 +60,8 @@ EXAMPLES = (
                 ],
                 "error": None,
             },
-            "tables": [{"namespace": "shop", "table": "baskets"}],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+            tables=[{"namespace": "shop", "table": "baskets"}],
+        ),
         given=GIVEN,
     ),
 )

@@ -7,6 +7,7 @@ from pydantic import Field
 from service.catalog.tables import Catalog
 from service.maintenance.advise.auto import Auto
 from service.model.call import Call
+from service.operations.examples import response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.tables.life import TableLife
 
@@ -15,11 +16,7 @@ CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"
 
 
 def _answer(*, online: bool) -> dict[str, Any]:
-    return {
-        "success": True,
-        "online": online,
-        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-    }
+    return response(snapshot=False, online=online)
 
 
 OFFLINE = {"operation": "SET_ONLINE", **ADDRESS, "online": False}

@@ -9,8 +9,9 @@ from service.catalog.tables import Catalog
 from service.commits.backups import Backups
 from service.edits.undo import Undos
 from service.model.call import Call
-from service.operations.edit_requests import OMITTED, BackedUpRequest, SampledRow
-from service.operations.operation import Confirmable, Example, Metadata, Result, operation
+from service.operations.edit_requests import BackedUpRequest, SampledRow
+from service.operations.examples import response
+from service.operations.operation import Confirmable, Example, Metadata, Result, omit_when_null, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "coffees"}
 FIELDS = {"fields": {"name": {"type": "string"}, "price": {"type": "integer"}}}
@@ -25,33 +26,24 @@ EXAMPLES = (
     Example(
         "Take an earlier change back, and keep what was written since",
         {"operation": "UNDO", **ADDRESS, "request_id": REQUEST_ID},
-        {
-            "success": True,
-            "undone_operation": "UPDATE",
-            "records_removed": 1,
-            "records_restored": 1,
-            "files_affected": 1,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(undone_operation="UPDATE", records_removed=1, records_restored=1, files_affected=1),
         given=GIVEN,
         taken={"request_id": (3, "metadata.request_id")},
     ),
     Example(
         "See what that would do",
         {"operation": "UNDO", **ADDRESS, "request_id": REQUEST_ID, "dry_run": True},
-        {
-            "success": True,
-            "undone_operation": "UPDATE",
-            "records_removed": 1,
-            "records_restored": 1,
-            "files_affected": 1,
-            "dry_run": True,
-            "sample": [
+        response(
+            undone_operation="UPDATE",
+            records_removed=1,
+            records_restored=1,
+            files_affected=1,
+            dry_run=True,
+            sample=[
                 {"before": {"name": "Kenya", "price": 120}, "after": None},
                 {"before": None, "after": {"name": "Kenya", "price": 12}},
             ],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        ),
         given=GIVEN,
         taken={"request_id": (3, "metadata.request_id")},
     ),
@@ -75,17 +67,9 @@ class UndoResult(Result):
     records_removed: int = Field(description="rows that the change had brought, or had changed, and that are gone now")
     records_restored: int = Field(description="rows that it had taken away, or had changed, as they were before it")
     files_affected: int = Field(description="data files that held rows that are gone now; rewritten, or taken out")
-    backup: str | None = Field(
-        default=None,
-        description="the backup of the state before, where one was made",
-        json_schema_extra=OMITTED,
-    )
-    dry_run: bool | None = Field(
-        default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
-    )
-    sample: list[SampledRow] | None = Field(
-        default=None, description="for a dry run: up to 20 of the rows, before and after", json_schema_extra=OMITTED
-    )
+    backup: str | None = omit_when_null("the backup of the state before, where one was made")
+    dry_run: bool | None = omit_when_null("true where nothing was changed, as asked")
+    sample: list[SampledRow] | None = omit_when_null("for a dry run: up to 20 of the rows, before and after")
 
 
 @operation(Undo, UndoResult, pool="edits", examples=EXAMPLES)

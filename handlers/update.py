@@ -16,6 +16,7 @@ from service.model.expressions.assigned import read_assigned
 from service.model.schema.columns import columns_of
 from service.model.schema.types import TableSchema
 from service.operations.edit_requests import EditResult, RowsRequest, edit_fields
+from service.operations.examples import response
 from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
@@ -44,14 +45,7 @@ EXAMPLES = (
     Example(
         "Update the rows a filter finds",
         {"operation": "UPDATE", **ADDRESS, "updates": {"left": 10}, "filter": {"left": {"lt": 1}}},
-        {
-            "success": True,
-            "records_updated": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(records_updated=1, files_affected=1, partitions_affected=1, scanned_files=1),
         given=GIVEN,
     ),
     Example(
@@ -62,30 +56,21 @@ EXAMPLES = (
             "updates": {"spread_bps": {"expression": "(best_ask - best_bid) / ((best_ask + best_bid) / 2) * 10000"}},
             "filter": {"expression": "best_ask >= best_bid"},
         },
-        {
-            "success": True,
-            "records_updated": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(records_updated=1, files_affected=1, partitions_affected=1, scanned_files=1),
         given=QUOTED,
     ),
     Example(
         "See what an update would do",
         {"operation": "UPDATE", **ADDRESS, "updates": {"left": 10}, "filter": {"left": {"lt": 1}}, "dry_run": True},
-        {
-            "success": True,
-            "records_updated": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "dry_run": True,
-            "sample": [{"before": {"sku": "b", "left": 0}, "after": {"sku": "b", "left": 10}}],
-            "plan_token": "<any>",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(
+            records_updated=1,
+            files_affected=1,
+            partitions_affected=1,
+            scanned_files=1,
+            dry_run=True,
+            sample=[{"before": {"sku": "b", "left": 0}, "after": {"sku": "b", "left": 10}}],
+            plan_token="<any>",
+        ),
         given=GIVEN,
     ),
 )

@@ -15,6 +15,7 @@ from service.model.call import Call
 from service.model.edits import ByKey, Edit
 from service.model.schema.key_columns import key_columns
 from service.operations.edit_requests import EditRequest, EditResult, edit_fields
+from service.operations.examples import response
 from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
@@ -36,21 +37,15 @@ GIVEN = (
 EXAMPLES = (
     Example(
         "Insert or update by primary key",
-        {
-            "operation": "UPSERT",
-            **ADDRESS,
-            "records": [{"sku": "a", "price": "9.90"}, {"sku": "b", "price": 12}],
-        },
-        {
-            "success": True,
-            "records_inserted": 1,
-            "records_updated": 1,
-            "records_unchanged": 0,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        {"operation": "UPSERT", **ADDRESS, "records": [{"sku": "a", "price": "9.90"}, {"sku": "b", "price": 12}]},
+        response(
+            records_inserted=1,
+            records_updated=1,
+            records_unchanged=0,
+            files_affected=1,
+            partitions_affected=1,
+            scanned_files=1,
+        ),
         given=GIVEN,
     ),
     Example(
@@ -61,25 +56,23 @@ EXAMPLES = (
             "records": [{"sku": "a", "price": "9.50", "note": "new"}, {"sku": "b", "price": 12}],
             "dry_run": True,
         },
-        {
-            "success": True,
-            "records_inserted": 1,
-            "records_updated": 1,
-            "records_unchanged": 0,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "dry_run": True,
-            "sample": [
+        response(
+            records_inserted=1,
+            records_updated=1,
+            records_unchanged=0,
+            files_affected=1,
+            partitions_affected=1,
+            scanned_files=1,
+            dry_run=True,
+            sample=[
                 {
                     "before": {"sku": "a", "price": "9.50", "note": "old"},
                     "after": {"sku": "a", "price": "9.50", "note": "new"},
                 },
                 {"before": None, "after": {"sku": "b", "price": "12.00", "note": None}},
             ],
-            "plan_token": "<any>",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+            plan_token="<any>",
+        ),
         given=GIVEN,
     ),
 )

@@ -16,8 +16,9 @@ from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.edits import ByFilter, Edit
 from service.model.records import read_records
-from service.operations.edit_requests import OMITTED, EditRequest, SampledRow, edit_fields
-from service.operations.operation import Example, Metadata, Result, operation
+from service.operations.edit_requests import EditRequest, SampledRow, edit_fields
+from service.operations.examples import response
+from service.operations.operation import Example, Metadata, Result, omit_when_null, operation
 from service.writes.entry import WriteOutcome
 from service.writes.writes import Writes
 
@@ -61,24 +62,22 @@ EXAMPLES = (
     Example(
         "See what replacing the contents would do",
         {**APPEND, "mode": "overwrite", "records": [{"name": "Di", "age": 44}], "dry_run": True},
-        {
-            "success": True,
-            "records_written": 0,
-            "records_inserted": 1,
-            "records_deleted": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "dry_run": True,
-            "sample": [
+        response(
+            records_written=0,
+            records_inserted=1,
+            records_deleted=1,
+            files_affected=1,
+            partitions_affected=1,
+            scanned_files=1,
+            dry_run=True,
+            sample=[
                 {"before": {"name": "Ann", "age": 31}, "after": None},
                 {"before": None, "after": {"name": "Di", "age": 44}},
             ],
-            "plan_token": "<any>",
-            "compaction_recommended": False,
-            "small_files_count": None,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+            plan_token="<any>",
+            compaction_recommended=False,
+            small_files_count=None,
+        ),
         given=(CREATE, {**APPEND, "records": [{"name": "Ann", "age": 31}]}),
     ),
 )
@@ -103,43 +102,21 @@ class Batch(BaseModel):
 
 
 class WriteMetadata(Metadata):
-    batch: Batch | None = Field(
-        default=None,
-        description="what the commit holds in all; absent where nothing was written",
-        json_schema_extra={"omit_when_null": True},
-    )
+    batch: Batch | None = omit_when_null("what the commit holds in all; absent where nothing was written")
 
 
 class WriteResult(Result):
     records_written: int = Field(description="how many of the records the commit holds; 0 in a dry run")
-    records_inserted: int | None = Field(
-        default=None, description="with `overwrite`: how many rows come, in a dry run too", json_schema_extra=OMITTED
-    )
-    records_deleted: int | None = Field(
-        default=None, description="with `overwrite`: how many rows they replaced", json_schema_extra=OMITTED
-    )
-    files_affected: int | None = Field(
-        default=None, description="with `overwrite`: data files that held those rows", json_schema_extra=OMITTED
-    )
-    partitions_affected: int | None = Field(
-        default=None, description="with `overwrite`: partitions that those files lie in", json_schema_extra=OMITTED
-    )
-    scanned_files: int | None = Field(
-        default=None, description="with `overwrite`: data files opened to find the rows", json_schema_extra=OMITTED
-    )
-    backup: str | None = Field(
-        default=None, description="with `overwrite`: the backup of the state before", json_schema_extra=OMITTED
-    )
-    dry_run: bool | None = Field(
-        default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
-    )
-    sample: list[SampledRow] | None = Field(
-        default=None, description="for a dry run: up to 20 of the rows, before and after", json_schema_extra=OMITTED
-    )
-    plan_token: str | None = Field(
-        default=None,
-        description="for a dry run: send it with the same request to have just this done, or PLAN_STALE",
-        json_schema_extra=OMITTED,
+    records_inserted: int | None = omit_when_null("with `overwrite`: how many rows come, in a dry run too")
+    records_deleted: int | None = omit_when_null("with `overwrite`: how many rows they replaced")
+    files_affected: int | None = omit_when_null("with `overwrite`: data files that held those rows")
+    partitions_affected: int | None = omit_when_null("with `overwrite`: partitions that those files lie in")
+    scanned_files: int | None = omit_when_null("with `overwrite`: data files opened to find the rows")
+    backup: str | None = omit_when_null("with `overwrite`: the backup of the state before")
+    dry_run: bool | None = omit_when_null("true where nothing was changed, as asked")
+    sample: list[SampledRow] | None = omit_when_null("for a dry run: up to 20 of the rows, before and after")
+    plan_token: str | None = omit_when_null(
+        "for a dry run: send it with the same request to have just this done, or PLAN_STALE"
     )
     compaction_recommended: bool = Field(description="whether COMPACT would find enough small files to merge")
     small_files_count: int | None = Field(description="null where this write was not one that checks")

@@ -19,10 +19,9 @@ from service.model.filters.pruning import partition_predicate
 from service.model.schema.columns import columns_of
 from service.model.schema.partition import PartitionField
 from service.model.schema.types import TableSchema
-from service.operations.operation import ChangeRequest, Metadata, Result
+from service.operations.operation import ChangeRequest, Metadata, Result, omit_when_null
 from service.settings import KeptHours
 
-OMITTED: Any = {"omit_when_null": True}
 # What a request says of how an edit is made, not of the edit.
 _HOW = frozenset({"dry_run", "plan_token", "idempotency_key", "create_backup", "backup_retention_hours"})
 
@@ -112,21 +111,13 @@ class EditResult(Result):
     files_affected: int = Field(description="data files that held a row concerned; they are written anew, or go")
     partitions_affected: int = Field(description="partitions that those files lie in; of a table without, one")
     scanned_files: int = Field(description="data files that were opened to find the rows; 0 where metadata told")
-    backup: str | None = Field(
-        default=None,
-        description="the backup of the state before, where one was made; RESTORE_BACKUP takes its name",
-        json_schema_extra=OMITTED,
+    backup: str | None = omit_when_null(
+        "the backup of the state before, where one was made; RESTORE_BACKUP takes its name"
     )
-    dry_run: bool | None = Field(
-        default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
-    )
-    sample: list[SampledRow] | None = Field(
-        default=None, description="for a dry run: up to 20 of the rows, before and after", json_schema_extra=OMITTED
-    )
-    plan_token: str | None = Field(
-        default=None,
-        description="for a dry run: send it with the same request to have just this done, or PLAN_STALE",
-        json_schema_extra=OMITTED,
+    dry_run: bool | None = omit_when_null("true where nothing was changed, as asked")
+    sample: list[SampledRow] | None = omit_when_null("for a dry run: up to 20 of the rows, before and after")
+    plan_token: str | None = omit_when_null(
+        "for a dry run: send it with the same request to have just this done, or PLAN_STALE"
     )
 
 

@@ -85,6 +85,11 @@ class Confirmable(BaseModel):
     confirm: bool = Field(default=False, description="accepted, and not needed")
 
 
+def omit_when_null(description: str) -> Any:
+    """A field of a response that is left out if it is null."""
+    return Field(default=None, description=description, json_schema_extra={"omit_when_null": True})
+
+
 class Metadata(BaseModel):
     """What every success says about itself; the envelope fills in the first two."""
 
@@ -92,11 +97,7 @@ class Metadata(BaseModel):
 
     request_id: str = ""
     execution_time_ms: int = 0
-    snapshot_id: int | None = Field(
-        default=None,
-        description="the table's snapshot that holds the effect, or that was read",
-        json_schema_extra={"omit_when_null": True},
-    )
+    snapshot_id: int | None = omit_when_null("the table's snapshot that holds the effect, or that was read")
 
 
 def _add_success(schema: dict[str, Any]) -> None:
