@@ -1,4 +1,4 @@
-"""DIFF: the rows that tell one state of a table from another."""
+"""DIFF: compare two states of a table by rows."""
 
 from typing import Any, Literal
 
@@ -7,22 +7,14 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.model.as_of import moment
 from service.model.call import Call
-from service.operations.examples import response
+from service.operations.examples import create_table, response, write
 from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
 from service.queries.diff import Differences, DiffPage
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "menu"}
 GIVEN: tuple[dict[str, Any], ...] = (
-    {
-        "operation": "CREATE_TABLE",
-        **ADDRESS,
-        "schema": {"fields": {"dish": {"type": "string"}, "price": {"type": "decimal(6,2)"}}, "primary_key": ["dish"]},
-    },
-    {
-        "operation": "WRITE",
-        **ADDRESS,
-        "records": [{"dish": "soup", "price": "7.00"}, {"dish": "stew", "price": "14.00"}],
-    },
+    create_table(ADDRESS, {"dish": "string", "price": "decimal(6,2)"}, primary_key=["dish"]),
+    write(ADDRESS, {"dish": "soup", "price": "7.00"}, {"dish": "stew", "price": "14.00"}),
     {
         "operation": "UPSERT",
         **ADDRESS,
@@ -47,21 +39,21 @@ _ANSWER: dict[str, Any] = response(
 )
 EXAMPLES = (
     Example(
-        "What came, went and changed between two snapshots",
+        "Compare two snapshots",
         {"operation": "DIFF", **ADDRESS, "from_snapshot": _FIRST, "to_snapshot": _LAST},
         _ANSWER,
         given=GIVEN,
         taken={"from_snapshot": (2, "metadata.snapshot_id"), "to_snapshot": (4, "metadata.snapshot_id")},
     ),
     Example(
-        "Only the numbers, until now",
+        "Only count the changes until now",
         {"operation": "DIFF", **ADDRESS, "from_snapshot": _FIRST, "limit": 0},
         {**_ANSWER, "changes": [], "has_more": True},
         given=GIVEN,
         taken={"from_snapshot": (2, "metadata.snapshot_id")},
     ),
     Example(
-        "The way back, a page of it",
+        "One page of the changes in reverse",
         {"operation": "DIFF", **ADDRESS, "from_snapshot": _LAST, "to_snapshot": _FIRST, "limit": 1, "offset": 1},
         {**_ANSWER, "changes": [{"change": "inserted", "before": None, "after": _STEW["before"]}], "has_more": True},
         given=GIVEN,
@@ -73,44 +65,44 @@ EXAMPLES = (
 class Diff(Confirmable, TableRequest):
     operation: Literal["DIFF"]
     from_snapshot: int | str = Field(
-        description="the state before: a snapshot's id, the name of a tag or backup, or a time"
+        description="the earlier state: a snapshot id, the name of a tag or backup, or a time"
     )
     to_snapshot: int | str | None = Field(
-        default=None, description="the state after, which may be older; default: what the table holds now"
+        default=None, description="the later state, though it may be older; default: the current state"
     )
     key_cols: list[str] | None = Field(
         default=None,
-        description="what pairs a row that went with one that came, as an update; default: the primary key, or that of "
-        "the later snapshot where it lacks a column of it; [] for no pairs",
+        description="a removed and an added row with equal values in these columns count as one update; default: the "
+        "primary key, or that of the later snapshot if a column of it is missing; [] for no updates",
     )
-    limit: int = Field(default=1000, ge=0, le=10_000, description="at most so many changes; 0 only counts them")
-    offset: int = Field(default=0, ge=0, le=10_000_000, description="skip so many first")
+    limit: int = Field(default=1000, ge=0, le=10_000, description="the maximum number of changes; 0 only counts them")
+    offset: int = Field(default=0, ge=0, le=10_000_000, description="how many to skip first")
 
 
 class Change(BaseModel):
-    change: Literal["inserted", "deleted", "updated"] = Field(description="what became of the row")
-    before: dict[str, Any] | None = Field(description="the row before; null where it was not there")
-    after: dict[str, Any] | None = Field(description="the row after; null where it is gone")
+    change: Literal["inserted", "deleted", "updated"] = Field(description="how the row changed")
+    before: dict[str, Any] | None = Field(description="the row before; null if it was inserted")
+    after: dict[str, Any] | None = Field(description="the row after; null if it was deleted")
 
 
 class DiffResult(Result):
-    from_snapshot: int = Field(description="the snapshot that the state before is")
-    to_snapshot: int = Field(description="the snapshot that the state after is")
-    records_inserted: int = Field(description="rows that came, and are no update; each as often as it came")
-    records_deleted: int = Field(description="rows that went, and are no update")
-    records_updated: int = Field(description="pairs of a row that went and one of the same key that came")
-    key_cols: list[str] = Field(description="what paired them; [] where nothing did")
+    from_snapshot: int = Field(description="the snapshot of the earlier state")
+    to_snapshot: int = Field(description="the snapshot of the later state")
+    records_inserted: int = Field(description="rows inserted, each counted as often as it was")
+    records_deleted: int = Field(description="rows deleted")
+    records_updated: int = Field(description="rows updated: a removed and an added row with the same key")
+    key_cols: list[str] = Field(description="the key columns used; [] if none")
     changes: list[Change] = Field(
-        description="the rows of this page; by key, and without one by their contents: always in the same order"
+        description="one page of changes, always in the same order: by key, or else by all columns"
     )
     has_more: bool = Field(description="whether there are changes beyond this page")
-    files_read: int = Field(description="data files that one of the two does not hold; only these are opened")
-    files_shared: int = Field(description="data files that both hold")
+    files_read: int = Field(description="data files that are only in one of the two; no others are opened")
+    files_shared: int = Field(description="data files that are in both")
 
 
 @operation(Diff, DiffResult, pool="queries", examples=EXAMPLES)
 def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) -> DiffResult:
-    """Tell which rows were inserted, deleted and updated between any two states of a table."""
+    """List the rows that were inserted, deleted and updated between any two states of a table."""
     table = catalog.load(request.table_name)
     before = table.snapshot_as_of(moment(request.from_snapshot), "from_snapshot")
     after = _after(request, table) or before

@@ -1,4 +1,4 @@
-"""DROP_NAMESPACE: an end to a namespace that holds no tables."""
+"""DROP_NAMESPACE: drop an empty namespace."""
 
 from typing import Any, Literal
 
@@ -10,35 +10,36 @@ from service.errors import NamespaceNotFound
 from service.operations.examples import response
 from service.operations.operation import Confirmable, Example, Request, Result, operation
 
-REQUEST = {"operation": "DROP_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
-
-
-def _answer(*, dropped: bool) -> dict[str, Any]:
-    return response(snapshot=False, namespace_dropped=dropped, namespace_existed=dropped)
-
-
+REQUEST: dict[str, Any] = {"operation": "DROP_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 EXAMPLES = (
     Example(
-        "Drop an empty namespace", REQUEST, _answer(dropped=True), given=({**REQUEST, "operation": "CREATE_NAMESPACE"},)
+        "Drop an empty namespace",
+        REQUEST,
+        response(snapshot=False, namespace_dropped=True, namespace_existed=True),
+        given=({**REQUEST, "operation": "CREATE_NAMESPACE"},),
     ),
-    Example("Drop it if it is there", {**REQUEST, "namespace": "never_was", "if_exists": True}, _answer(dropped=False)),
+    Example(
+        "Drop it only if it exists",
+        {**REQUEST, "namespace": "never_was", "if_exists": True},
+        response(snapshot=False, namespace_dropped=False, namespace_existed=False),
+    ),
 )
 
 
 class DropNamespace(Confirmable, Request):
     operation: Literal["DROP_NAMESPACE"]
-    namespace: str = Field(description="its name")
-    if_exists: bool = Field(default=False, description="succeed where there is no such namespace")
+    namespace: str = Field(description="the namespace's name")
+    if_exists: bool = Field(default=False, description="do nothing if the namespace does not exist")
 
 
 class DropNamespaceResult(Result):
     namespace_dropped: bool = Field(description="whether this request dropped it")
-    namespace_existed: bool = Field(description="whether it was there")
+    namespace_existed: bool = Field(description="whether it existed before")
 
 
 @operation(DropNamespace, DropNamespaceResult, pool="tables", examples=EXAMPLES)
 def drop_namespace(request: DropNamespace, catalog: Catalog) -> DropNamespaceResult:
-    """Drop a namespace that holds no tables."""
+    """Drop a namespace that has no tables."""
     try:
         drop(catalog, request.tenant_id, request.namespace)
     except NamespaceNotFound:

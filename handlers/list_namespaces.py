@@ -1,4 +1,4 @@
-"""LIST_NAMESPACES: a tenant's groups of tables."""
+"""LIST_NAMESPACES: list a tenant's namespaces."""
 
 from typing import Literal
 
@@ -24,7 +24,7 @@ class ListNamespaces(Confirmable, WideRequest):
 
 
 class ListNamespacesResult(Result):
-    namespaces: list[str] = Field(description="names, in order")
+    namespaces: list[str] = Field(description="their names, in order")
 
 
 @operation(ListNamespaces, ListNamespacesResult, pool="metadata", examples=EXAMPLES)

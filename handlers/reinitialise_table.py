@@ -1,4 +1,4 @@
-"""REINITIALISE_TABLE: a table emptied, and on request with other columns, partitions and ranges."""
+"""REINITIALISE_TABLE: empty a table, and optionally change its columns, partitioning and split points."""
 
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from service.model.schema.partition import describe_partition
 from service.model.schema.ranges import Ranges, parse_split_points, ranges_of
 from service.model.schema.types import TableSchema
 from service.operations.edit_requests import BackedUpRequest
-from service.operations.examples import response
+from service.operations.examples import response, write
 from service.operations.operation import Confirmable, Example, Metadata, Result, omit_when_null, operation
 from service.settings import IcebergSettings
 from service.tables.reinitialise import OPERATION, Reinitialisations, ReinitialiseOptions, reinitialise_options
@@ -23,10 +23,10 @@ from service.tables.reinitialise import OPERATION, Reinitialisations, Reinitiali
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "readings"}
 SCHEMA = {"fields": {"sensor": {"type": "string", "required": True}, "value": {"type": "double"}}}
 CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {**SCHEMA, "primary_key": ["sensor"]}}
-GIVEN = (CREATE, {"operation": "WRITE", **ADDRESS, "records": [{"sensor": "a1", "value": 0.5}]})
+GIVEN = (CREATE, write(ADDRESS, {"sensor": "a1", "value": 0.5}))
 
 
-def _answer(**split: Any) -> dict[str, Any]:
+def _response(**split: Any) -> dict[str, Any]:
     fields = {"sensor": {"type": "string", "required": True}, "value": {"type": "double", "required": False}}
     return response(
         table_reinitialised=True,
@@ -40,17 +40,17 @@ def _answer(**split: Any) -> dict[str, Any]:
 
 REQUEST = {"operation": OPERATION, **ADDRESS, "confirm": True}
 EXAMPLES = (
-    Example("Empty a table", REQUEST, _answer(), GIVEN),
+    Example("Empty a table", REQUEST, _response(), GIVEN),
     Example(
-        "Empty it and split it by ranges of its first key",
+        "Empty a table and split it by ranges of its first key",
         {**REQUEST, "split_points": ["h", "p"]},
-        _answer(split_points=["h", "p"]),
+        _response(split_points=["h", "p"]),
         GIVEN,
     ),
     Example(
-        "The same, with the points as text, one a line, each in base64",
+        "Send the points as text, one per line, each in base64",
         {**REQUEST, "delete_partitions": True, "split_points": "aA==\ncA==\n", "split_points_base64": True},
-        _answer(split_points=["h", "p"]),
+        _response(split_points=["h", "p"]),
         GIVEN,
     ),
 )
@@ -59,30 +59,32 @@ EXAMPLES = (
 class ReinitialiseTable(Confirmable, BackedUpRequest):
     operation: Literal["REINITIALISE_TABLE"]
     delete_partitions: bool = Field(
-        default=False, description="begin without partitioning and split points; default: with those that there are"
+        default=False, description="remove the partitioning and the split points; default: keep them"
     )
     split_points: Any = Field(
         default=None,
-        description="values of the first key in order, as a list or as text with one a line: a row is in the range "
-        "that begins with the last point not greater than its key",
+        description="values of the first key in order, as a list or as text with one per line; each is the first key "
+        "of a range",
     )
     split_points_base64: bool = Field(
-        default=False, description="each point is base64 of its text, or the text with one a line is as a whole"
+        default=False, description="each point is encoded in base64, or the text with all of them is"
     )
     schema_: dict[str, Any] | None = Field(
-        default=None, alias="schema", description="other columns, as CREATE_TABLE takes them; default: those there are"
+        default=None, alias="schema", description="new columns, as in CREATE_TABLE; default: keep the columns"
     )
-    confirm: bool = Field(default=False, description="needed: every row of the table goes")
+    confirm: bool = Field(default=False, description="needed, because every row is deleted")
 
 
 class ReinitialiseTableResult(Result):
     table_reinitialised: bool = Field(description="true")
-    records_deleted: int = Field(description="the rows that there were")
-    files_deleted: int = Field(description="the data files that there were; they go with the snapshots that hold them")
+    records_deleted: int = Field(description="rows deleted")
+    files_deleted: int = Field(
+        description="data files removed; they are deleted when the snapshots that hold them expire"
+    )
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="the columns now")
     partition: dict[str, Any] = Field(description="the partitioning now")
-    split_points: list[Any] | None = omit_when_null("the points that split it by its first key")
-    backup: str | None = omit_when_null("the backup of the state before, where one was made")
+    split_points: list[Any] | None = omit_when_null("the points that split the table by its first key")
+    backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
 
 
 @operation(ReinitialiseTable, ReinitialiseTableResult, pool="edits", examples=EXAMPLES)
@@ -95,13 +97,15 @@ def reinitialise_table(
     backups: Backups,
     reinitialisations: Reinitialisations,
 ) -> ReinitialiseTableResult:
-    """Delete all of a table's contents in one commit, which can replace its columns, partitioning and split points."""
+    """Delete all rows of a table, and optionally change its columns, partitioning and split points, in one commit."""
     if not request.confirm:
         raise ConfirmationRequired(
             "REINITIALISE_TABLE deletes every row of the table; send confirm: true to do it", field="confirm"
         )
     if request.split_points is None and request.split_points_base64:
-        raise InvalidRequest("split_points_base64 says how split_points are sent; send them too", field="split_points")
+        raise InvalidRequest(
+            "split_points_base64 has no meaning without split_points; send them too", field="split_points"
+        )
     schema = None if request.schema_ is None else parse_schema(request.schema_)
     table = commits.table(request.table_name, call)
 
@@ -114,12 +118,12 @@ def reinitialise_table(
             settings=settings.compaction,
         )
 
-    if call.earlier is None:  # what was done is not decided again
-        decide(table)  # what cannot be is refused before anybody waits
+    if call.earlier is None:  # an earlier attempt with this key may have made the change already
+        decide(table)  # refuse an impossible request before it waits for the table's lock
     tag = request.backup(backups, table)
-    effect = reinitialisations.run(table, decide, tag, call)
+    commit = reinitialisations.run(table, decide, tag, call)
     auto.policy_changed(table.name)
-    after, snapshot = effect.after, effect.snapshot
+    after, snapshot = commit.after, commit.snapshot
     ranges = ranges_of(after.properties)
     return ReinitialiseTableResult(
         table_reinitialised=True,
@@ -129,7 +133,7 @@ def reinitialise_table(
         partition=describe_partition(after.partition),
         split_points=list(ranges.points) if ranges else None,
         backup=backup_of(snapshot) if snapshot else None,
-        metadata=Metadata(snapshot_id=effect.snapshot_id),
+        metadata=Metadata(snapshot_id=commit.snapshot_id),
     )
 
 

@@ -1,4 +1,4 @@
-"""RESTORE_BACKUP: the rows a backup holds, back in the table."""
+"""RESTORE_BACKUP: restore a table's rows from a backup."""
 
 from typing import Any, Literal
 
@@ -9,19 +9,27 @@ from service.commits.backups import Backups
 from service.edits.restore import RestoreOutcome, Restores
 from service.model.call import Call
 from service.operations.edit_requests import BackedUpRequest
-from service.operations.examples import response
-from service.operations.operation import Confirmable, Example, Metadata, Result, omit_when_null, operation
+from service.operations.examples import create_table, response, write
+from service.operations.operation import (
+    Confirmable,
+    Example,
+    Metadata,
+    PreviewableRequest,
+    Result,
+    omit_when_null,
+    operation,
+)
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "wines"}
 NAME = "backup-20240501T101112045Z-delete-1f0c9a7e"
 GIVEN: tuple[dict[str, Any], ...] = (
-    {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"name": {"type": "string"}}}},
-    {"operation": "WRITE", **ADDRESS, "records": [{"name": "Rioja"}, {"name": "Barolo"}, {"name": "Fendant"}]},
+    create_table(ADDRESS, {"name": "string"}),
+    write(ADDRESS, {"name": "Rioja"}, {"name": "Barolo"}, {"name": "Fendant"}),
     {"operation": "DELETE", **ADDRESS, "filter": {"name": {"ne": "Fendant"}}, "create_backup": True},
 )
 EXAMPLES = (
     Example(
-        "Restore a backup, and keep what the table held until now",
+        "Restore a backup, and back up the current state",
         {"operation": "RESTORE_BACKUP", **ADDRESS, "name": NAME, "create_backup": True, "backup_retention_hours": 24},
         response(
             restored=True,
@@ -36,7 +44,7 @@ EXAMPLES = (
         taken={"name": (3, "backup")},
     ),
     Example(
-        "See what restoring it would do",
+        "See what a restore would do",
         {"operation": "RESTORE_BACKUP", **ADDRESS, "name": NAME, "dry_run": True},
         response(
             restored=False,
@@ -52,30 +60,29 @@ EXAMPLES = (
 )
 
 
-class RestoreBackup(Confirmable, BackedUpRequest):
+class RestoreBackup(Confirmable, BackedUpRequest, PreviewableRequest):
     operation: Literal["RESTORE_BACKUP"]
-    name: str = Field(description="the backup's name, as LIST_BACKUPS has it")
-    dry_run: bool = Field(default=False, description="only say what would be done; nothing is changed")
+    name: str = Field(description="the backup's name, as in LIST_BACKUPS")
 
 
 class RestoreBackupResult(Result):
     restored: bool = Field(description="whether the table was changed")
-    reason: str | None = Field(description="why not, where it was not")
-    records_before: int = Field(description="rows the table had")
-    records_after: int = Field(description="rows the backup holds: those that the table has then")
-    files_removed: int = Field(description="data files with rows that the backup lacks, which leave the table")
+    reason: str | None = Field(description="why not, if it was not changed")
+    records_before: int = Field(description="rows in the table before")
+    records_after: int = Field(description="rows in the backup, and in the table afterwards")
+    files_removed: int = Field(description="data files with rows that are not in the backup, removed from the table")
     files_added: int = Field(
-        description="new data files with the rows that the table lacked; of a dry run, the backup's files that they "
-        "are read from"
+        description="new data files with the rows that the table lacked; in a dry run, the backup's files to read them "
+        "from"
     )
-    backup: str | None = omit_when_null("the backup of the state before, where one was made")
+    backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
 
 
 @operation(RestoreBackup, RestoreBackupResult, pool="edits", examples=EXAMPLES)
 def restore_backup(
     request: RestoreBackup, call: Call, catalog: Catalog, backups: Backups, restores: Restores
 ) -> RestoreBackupResult:
-    """Make a table hold exactly the rows that a backup holds, as one more change of it."""
+    """Replace a table's rows with those of a backup, in a new commit."""
     table = catalog.load(request.table_name)
     tag = request.backup(backups, table)
     if request.dry_run:
@@ -83,14 +90,14 @@ def restore_backup(
     return _result(restores.run(table, request.name, tag, call))
 
 
-def _result(made: RestoreOutcome) -> RestoreBackupResult:
+def _result(outcome: RestoreOutcome) -> RestoreBackupResult:
     return RestoreBackupResult(
-        restored=made.restored,
-        reason=made.reason,
-        records_before=made.records_before,
-        records_after=made.records_after,
-        files_removed=made.files_removed,
-        files_added=made.files_added,
-        backup=made.backup,
-        metadata=Metadata(snapshot_id=made.snapshot_id),
+        restored=outcome.restored,
+        reason=outcome.reason,
+        records_before=outcome.records_before,
+        records_after=outcome.records_after,
+        files_removed=outcome.files_removed,
+        files_added=outcome.files_added,
+        backup=outcome.backup,
+        metadata=Metadata(snapshot_id=outcome.snapshot_id),
     )

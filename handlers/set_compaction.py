@@ -1,4 +1,4 @@
-"""SET_COMPACTION: what one table wants of its upkeep, kept in its properties."""
+"""SET_COMPACTION: set a table's compaction policy, which is kept in its properties."""
 
 from typing import Any, Literal
 
@@ -17,16 +17,12 @@ from service.model.properties import (
     snapshot_properties,
     target_size_property,
 )
+from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Example, Result, operation
 from service.settings import IcebergSettings, Megabytes
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "logs"}
-CREATE = {
-    "operation": "CREATE_TABLE",
-    **ADDRESS,
-    "schema": {"fields": {"host": {"type": "string"}, "at": {"type": "timestamp"}}},
-    "properties": {"min_files_to_compact": 20},
-}
+CREATE = create_table(ADDRESS, {"host": "string", "at": "timestamp"}, properties={"min_files_to_compact": 20})
 SET = {
     "operation": "SET_COMPACTION",
     **ADDRESS,
@@ -60,24 +56,23 @@ IN_FORCE = {
         "snapshots.keep_last",
     ],
 }
-META = {"request_id": "<any>", "execution_time_ms": "<any>"}
 EXAMPLES = (
     Example(
-        "Have a table compacted by itself, at night, and sorted, and keep few old snapshots",
+        "Compact a table automatically at night, sort it, and keep few old snapshots",
         SET,
-        {"success": True, "compaction": IN_FORCE, "metadata": META},
+        response(snapshot=False, compaction=IN_FORCE),
         given=(CREATE,),
     ),
     Example(
-        "Go back to the service's settings",
+        "Return to the service's settings",
         {
             "operation": "SET_COMPACTION",
             **ADDRESS,
             **dict.fromkeys(("mode", "strategy", "sort_by", TARGET, "window", "min_files_to_compact", SNAPSHOTS)),
         },
-        {
-            "success": True,
-            "compaction": {
+        response(
+            snapshot=False,
+            compaction={
                 **IN_FORCE,
                 "mode": "recommend",
                 "target_file_size_mb": 128,
@@ -88,32 +83,31 @@ EXAMPLES = (
                 "snapshots": {"keep_last": 100, "hourly_for_hours": 168, "keep_at_most": 300},
                 "overridden": [],
             },
-            "metadata": META,
-        },
+        ),
         given=(CREATE, SET),
     ),
 )
 
 
 class SetCompaction(ChangeRequest, CompactionOverrides):
-    """Fields that are left out stay as they are; null goes back to the service's setting."""
+    """An omitted field keeps its value; null returns to the service's setting."""
 
     operation: Literal["SET_COMPACTION"]
-    target_file_size_mb: Megabytes | None = Field(default=None, description="how large merged files should be")
+    target_file_size_mb: Megabytes | None = Field(default=None, description="the size of merged files")
     snapshots: SnapshotOverrides | None = Field(
-        default=None, description="which old snapshots stay; null goes back to the service's settings for all of it"
+        default=None, description="which old snapshots to keep; null returns to the service's settings for all of them"
     )
 
 
 class SetCompactionResult(Result):
-    compaction: CompactionInForce = Field(description="the policy that holds for the table now")
+    compaction: CompactionInForce = Field(description="the table's policy now")
 
 
 @operation(SetCompaction, SetCompactionResult, pool="tables", examples=EXAMPLES)
 def set_compaction(
     request: SetCompaction, call: Call, settings: IcebergSettings, catalog: Catalog, commits: Commits, auto: Auto
 ) -> SetCompactionResult:
-    """Set a table's compaction policy. What is left out stays as it is; null goes back to the service's setting."""
+    """Set a table's compaction policy; an omitted field keeps its value, and null returns to the service's setting."""
     own = {*CompactionOverrides.model_fields, TARGET, SNAPSHOTS}
     given = request.model_fields_set & own
     if not given:
