@@ -1,6 +1,7 @@
 """ALTER_TABLE: change a table's columns and properties in one commit of its metadata."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -89,20 +90,17 @@ class AlterTable(Confirmable, ChangeRequest):
     change_types: dict[str, str] | None = Field(
         default=None, description='{"column": "type"}: integer to long, float to double, decimal(p,s) to a larger p'
     )
-    set_nullable: dict[str, bool] | None = Field(
-        default=None, description='{"column": true} makes a required column nullable'
-    )
+    set_nullable: dict[str, bool] | None = Field(default=None, description='{"column": true} makes it nullable')
     set_properties: TableProperties | None = Field(
         default=None, description="as `properties` in CREATE_TABLE; omitted ones keep their values"
     )
     unset_properties: list[str] | None = Field(
-        default=None,
-        description="properties to return to the service's settings, as `compression` or `compaction.mode`",
+        default=None, description="properties to reset to the service's settings, as `compaction.mode`"
     )
     description: str | None = Field(
-        default=None, max_length=4000, description="what the table is for; empty to remove it"
+        default=None, max_length=4000, description="the table's purpose; empty to remove it"
     )
-    primary_key: list[str] | None = Field(default=None, description="required columns; an empty list removes the key")
+    primary_key: list[str] | None = Field(default=None, description="required columns; [] removes the key")
 
 
 class AlterTableResult(Result):
@@ -120,9 +118,7 @@ def alter_table(
         wanted = [*_COLUMNS, "set_properties", "unset_properties", "description", "primary_key"]
         raise InvalidRequest(f"there is nothing to change; send one or more of {', '.join(wanted)}")
     table = commits.table(request.table_name, call)
-
-    def decide(current: Table) -> Alteration:
-        return _decide(request, current, changes, properties, settings)
+    decide = partial(_decide, request, settings, changes, properties)
 
     def change(current: Table, batch: str) -> Table:
         return alter(catalog, current, batch, decide, lambda: commits.must_be_ours(batch))
@@ -180,10 +176,10 @@ def _properties(request: AlterTable, settings: IcebergSettings) -> dict[str, str
 
 def _decide(
     request: AlterTable,
-    table: Table,
+    settings: IcebergSettings,
     changes: SchemaChanges,
     properties: Mapping[str, str | None],
-    settings: IcebergSettings,
+    table: Table,
 ) -> Alteration:
     after = evolve(table.schema, changes, table.past_partition) if changes.any else table.schema
     check_evolved(table.properties, table.schema, after)

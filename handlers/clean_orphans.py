@@ -55,7 +55,7 @@ class CleanOrphansResult(Result):
     files: list[str] = Field(description="the first 100 of them, as paths in the table's folder")
     older_than: str = Field(description="only files from before this time were considered")
     held_back_by: str | None = Field(
-        description="the work in progress on the table that made `older_than` earlier than the request says"
+        description="the work in progress for which `older_than` is earlier than requested"
     )
 
 

@@ -85,21 +85,19 @@ EXAMPLES = (
 
 class Compact(BackgroundRequest):
     operation: Literal["COMPACT"]
-    force: bool = Field(
-        default=False, description="merge even only two small files, and even if compaction is disabled"
-    )
+    force: bool = Field(default=False, description="merge even two small files, and even if compaction is disabled")
     target_file_size_mb: Megabytes | None = Field(
-        default=None, description="the size of merged files; default: the table's setting"
+        default=None, description="the size of merged files; default: the table's"
     )
     max_file_size_mb: Megabytes | None = Field(
         default=None, description="merge files below this size; default: the table's small_file_threshold_mb"
     )
     min_files: FileCount | None = Field(
         default=None,
-        description="the number of small files in one partition worth merging; default: the table's setting",
+        description="how many small files in one partition are worth merging; default: the table's setting",
     )
     max_files: FileCount | None = Field(
-        default=None, description="the maximum number of files to merge; default: the table's setting"
+        default=None, description="the most files to merge; default: the table's setting"
     )
     partition_filter: Any = Field(
         default=None, description="a filter on partition columns: only files in partitions that it may match are merged"
@@ -113,12 +111,8 @@ class Compact(BackgroundRequest):
     sort_by: list[str] | None = Field(
         default=None, min_length=1, max_length=16, description="the columns that `sort` and `zorder` sort by"
     )
-    rewrite_manifests: bool = Field(
-        default=False, description="also rewrite the manifests, sorted by partition, into fewer files"
-    )
-    expire_snapshots: bool = Field(
-        default=True, description="expire old snapshots, and delete the files that only they need"
-    )
+    rewrite_manifests: bool = Field(default=False, description="also merge the manifests, sorted by partition")
+    expire_snapshots: bool = Field(default=True, description="expire old snapshots and delete their files")
     snapshot_retention_hours: Hours | None = Field(
         default=None,
         description="expire snapshots older than this, except the current one; default: the table's setting",
@@ -129,9 +123,7 @@ class CompactionStats(BaseModel):
     files_before: int = Field(description="data files just before the merge")
     files_after: int = Field(description="data files just after it")
     files_compacted: int = Field(description="data files that were merged")
-    files_removed: int = Field(
-        description="files removed from the table: merged files, and delete files that no longer apply"
-    )
+    files_removed: int = Field(description="merged files, and delete files that no longer apply")
     files_added: int = Field(description="data files that replaced them")
     bytes_before: int = Field(description="the size of the data files before")
     bytes_after: int = Field(description="their size after")
@@ -177,9 +169,7 @@ class CompactResult(Result):
     compacted: bool | None = omit_when_null("whether any files were merged")
     reason: str | None = Field(default=None, description="why not, if none were merged")
     stats: CompactionStats | None = omit_when_null("counts before and after")
-    snapshots_kept: list[KeptSnapshot] | None = omit_when_null(
-        "old snapshots that were kept, oldest first; at most 100"
-    )
+    snapshots_kept: list[KeptSnapshot] | None = omit_when_null("old snapshots that were kept, oldest first; up to 100")
     warnings: list[str] | None = omit_when_null("what failed after files were merged; the next compaction retries it")
     plan: CompactionPlan | None = omit_when_null("in a dry run: what would be merged")
     job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")

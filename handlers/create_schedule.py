@@ -33,7 +33,7 @@ EXAMPLES = (
         given=(create_table(ADDRESS, {"id": "long"}),),
     ),
     Example(
-        "Compact all tables of a tenant on working days at a quarter past six",
+        "Compact all tables of a tenant at 18:15 on working days",
         {
             "operation": "CREATE_SCHEDULE",
             "tenant_id": "acme",
@@ -69,9 +69,7 @@ class CreateSchedule(Request):
         description='what to run: `{"operation": "COMPACT"}` and other fields of that operation, but not the address'
     )
     enabled: bool = Field(default=True, description="whether it runs automatically; RUN_SCHEDULE always runs it")
-    catch_up: bool = Field(
-        default=True, description="run once, as soon as possible, if no instance ran when it was due"
-    )
+    catch_up: bool = Field(default=True, description="run once, as soon as possible, after missed runs")
     replace: bool = Field(default=False, description="replace the schedule with this name, if there is one")
 
 

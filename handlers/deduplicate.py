@@ -17,7 +17,7 @@ from service.model.schema.columns import columns_of
 from service.model.schema.key_columns import key_columns
 from service.model.schema.types import DecimalType, Primitive, TableSchema
 from service.operations.edit_requests import EditRequest, EditResult, edit_fields
-from service.operations.examples import create_table, write
+from service.operations.examples import create_table, edit_response, write
 from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
@@ -32,21 +32,12 @@ REQUEST: dict[str, Any] = {
     "order_by": [{"field": "day"}],
     "keep": "last",
 }
-COUNTS = {"records_removed": 1, "files_affected": 1, "partitions_affected": 1, "scanned_files": 1}
-METADATA = {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"}
 EXAMPLES = (
-    Example("Keep the latest row of each key", REQUEST, {"success": True, **COUNTS, "metadata": METADATA}, given=GIVEN),
+    Example("Keep the latest row of each key", REQUEST, edit_response(records_removed=1), given=GIVEN),
     Example(
         "See which rows would be removed",
         {**REQUEST, "dry_run": True},
-        {
-            "success": True,
-            **COUNTS,
-            "dry_run": True,
-            "sample": [{"before": {"user": "a", "day": "2024-01-01"}, "after": None}],
-            "plan_token": "<any>",
-            "metadata": METADATA,
-        },
+        edit_response(records_removed=1, sample=[{"before": {"user": "a", "day": "2024-01-01"}, "after": None}]),
         given=GIVEN,
     ),
 )
@@ -55,7 +46,7 @@ EXAMPLES = (
 class Deduplicate(EditRequest):
     operation: Literal["DEDUPLICATE"]
     key_cols: list[str] | None = Field(
-        default=None, description="rows with equal values in these columns are duplicates; default: the primary key"
+        default=None, description="the columns that duplicates share; default: the primary key"
     )
     order_by: Sorts = Field(
         default_factory=list,

@@ -14,7 +14,7 @@ from service.model.schema.definition import describe_schema
 from service.model.schema.derived import derived_expressions
 from service.model.schema.partition import describe_partition
 from service.model.schema.ranges import ranges_of
-from service.operations.examples import response, write
+from service.operations.examples import DEFAULT_COMPACTION, response, write
 from service.operations.operation import Example, Metadata, Result, TableRequest, omit_when_null, operation
 from service.settings import IcebergSettings
 
@@ -37,21 +37,7 @@ EXAMPLES = (
                     "target_file_size_mb": 128,
                 },
                 "online": True,
-                "compaction": {
-                    "enabled": True,
-                    "mode": "recommend",
-                    "target_file_size_mb": 128,
-                    "small_file_threshold_mb": 64,
-                    "min_files_to_compact": "<any>",
-                    "opportunistic_check_interval": "<any>",
-                    "max_files_per_compaction": 100,
-                    "snapshot_retention_hours": 168,
-                    "strategy": "binpack",
-                    "sort_by": [],
-                    "window": None,
-                    "snapshots": {"keep_last": 100, "hourly_for_hours": 168, "keep_at_most": 300},
-                    "overridden": [],
-                },
+                "compaction": DEFAULT_COMPACTION,
                 "current_snapshot_id": "<any>",
                 "metadata_location": "<any>",
                 "row_count": 1,
@@ -83,12 +69,8 @@ class Description(BaseModel):
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="as in CREATE_TABLE")
     partition: dict[str, Any] = Field(description="as in CREATE_TABLE")
     properties: dict[str, Any] = Field(description="as in CREATE_TABLE")
-    derived: dict[str, str] | None = omit_when_null(
-        "derived columns with their expressions, which fill in missing values; REPARTITION adds such columns"
-    )
-    split_points: list[Any] | None = omit_when_null(
-        "the points that split it by its first key, if REINITIALISE_TABLE set some"
-    )
+    derived: dict[str, str] | None = omit_when_null("derived columns with their expressions; REPARTITION adds them")
+    split_points: list[Any] | None = omit_when_null("the points that split it, set by REINITIALISE_TABLE")
     online: bool = Field(description="false if SET_ONLINE excluded it from scheduled maintenance")
     compaction: CompactionInForce = Field(description="its compaction policy; SET_COMPACTION changes it")
     current_snapshot_id: int | None = Field(description="null before the first write")

@@ -64,12 +64,8 @@ EXAMPLES = (
 
 class Diff(Confirmable, TableRequest):
     operation: Literal["DIFF"]
-    from_snapshot: int | str = Field(
-        description="the earlier state: a snapshot id, the name of a tag or backup, or a time"
-    )
-    to_snapshot: int | str | None = Field(
-        default=None, description="the later state, though it may be older; default: the current state"
-    )
+    from_snapshot: int | str = Field(description="the earlier state: a snapshot id, a tag or backup, or a time")
+    to_snapshot: int | str | None = Field(default=None, description="the later state; default: the current one")
     key_cols: list[str] | None = Field(
         default=None,
         description="a removed and an added row with equal values in these columns count as one update; default: the "
@@ -92,9 +88,7 @@ class DiffResult(Result):
     records_deleted: int = Field(description="rows deleted")
     records_updated: int = Field(description="rows updated: a removed and an added row with the same key")
     key_cols: list[str] = Field(description="the key columns used; [] if none")
-    changes: list[Change] = Field(
-        description="one page of changes, always in the same order: by key, or else by all columns"
-    )
+    changes: list[Change] = Field(description="one page of changes, always in the same order")
     has_more: bool = Field(description="whether there are changes beyond this page")
     files_read: int = Field(description="data files that are only in one of the two; no others are opened")
     files_shared: int = Field(description="data files that are in both")

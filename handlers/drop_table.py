@@ -52,10 +52,8 @@ class DropTable(Confirmable, ChangeRequest):
 class DropTableResult(Result):
     table_dropped: bool = Field(description="whether this request dropped it")
     table_existed: bool = Field(description="whether it existed before")
-    purged: bool = Field(
-        description="whether its files were deleted; false in spite of purge: true if maintenance deletes them soon"
-    )
-    table_id: str | None = omit_when_null("its id, which tells tables that had the same name apart")
+    purged: bool = Field(description="whether its files were deleted; with `purge`, maintenance soon deletes the rest")
+    table_id: str | None = omit_when_null("its id, which distinguishes tables of the same name")
     restorable_until: datetime | None = omit_when_null("until when RESTORE_TABLE can restore it")
 
 

@@ -53,7 +53,7 @@ def _example(title: str, request: dict[str, Any], snapshots: list[dict[str, Any]
 
 EXAMPLES = (
     _example("List a table's commits, newest first", {}, [_UPDATE, _WRITE], has_more=False),
-    _example("The latest commit", {"limit": 1}, [_UPDATE], has_more=True),
+    _example("Show the latest commit", {"limit": 1}, [_UPDATE], has_more=True),
 )
 
 

@@ -44,9 +44,7 @@ class KeptBackup(BaseModel):
     name: str = Field(description="its name, for RESTORE_BACKUP and DELETE_BACKUP; an Iceberg tag of the table")
     snapshot_id: int = Field(description="the snapshot that it keeps, which QUERY's `as_of` can read")
     created_at: datetime = Field(description="when it was made")
-    expires_at: datetime | None = Field(
-        description="when it expires; null if it is kept until it is deleted, as a tag of another engine may be"
-    )
+    expires_at: datetime | None = Field(description="when it expires; null if it is kept until it is deleted")
     operation: str = Field(description="the operation that it was made for")
     records: int = Field(description="its rows; counts deleted rows too if another engine left delete files")
     files: int = Field(description="its data files")

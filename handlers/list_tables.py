@@ -41,7 +41,7 @@ class DroppedTable(BaseModel):
     """A table that RESTORE_TABLE can restore."""
 
     table: str = Field(description="the name it had")
-    table_id: str = Field(description="its id, which tells tables that had the same name apart")
+    table_id: str = Field(description="its id, which distinguishes tables of the same name")
     dropped_at: datetime | None = Field(description="when it was dropped")
     restorable_until: datetime | None = Field(description="when its files are deleted")
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -90,7 +90,6 @@ EXAMPLES = (
 _WITH_SQL = ("sql", "params", "limit", "offset", "as_of", "explain")
 _MAX_JSON_ROWS = 100_000
 _TRIES = 5
-A = TypeVar("A")
 
 
 class Query(Request):
@@ -103,9 +102,7 @@ class Query(Request):
     group_by: Projection = Field(default=[], description="columns, aliases from `projection`, or objects as in it")
     having: Any = Field(default=None, description="a filter over groups and aggregates")
     join: Joins = Field(default=[], description="other tables of the tenant, and the columns to join on")
-    sort: Sorts = Field(
-        default=[], description="without it, the order of rows is undefined and may differ between pages"
-    )
+    sort: Sorts = Field(default=[], description="default: an undefined order, which may differ between pages")
     distinct: bool = Field(default=False, description="remove duplicate rows")
     limit: int = Field(
         default=1000,
@@ -115,13 +112,10 @@ class Query(Request):
     )
     offset: int = Field(default=0, ge=0, le=2_000_000_000, description="how many rows to skip first")
     as_of: str | int | None = Field(
-        default=None,
-        description="a time, for all tables; or a snapshot id, or the name of a tag or backup, for the one in `table`",
+        default=None, description="a time, for all tables; or a snapshot id, a tag or a backup, for the one in `table`"
     )
     explain: bool = Field(default=False, description="return Spark's plan instead of data; nothing is run")
-    sql: str | None = Field(
-        default=None, description="one SELECT over the tenant's tables: `table` or `namespace.table`"
-    )
+    sql: str | None = Field(default=None, description="one SELECT, which names tables as `table` or `namespace.table`")
     params: dict[str, Any] | None = Field(default=None, description="values of the parameters in `sql`, such as `:id`")
 
 
@@ -151,11 +145,12 @@ def query(
 ) -> "QueryResult | Stream":
     """Read rows: filter, join, group and sort them, now or as of a time in the past."""
     form = _form(request, call)
-    if form != "json":
-        return _read(
-            request, call, engine, catalog, metrics, partial(_streamed, form, request, call, query_log, streams)
-        )
-    return _read(request, call, engine, catalog, metrics, partial(_collected, request, call, engine, holds, query_log))
+    run: Callable[[Reading], QueryResult | Stream] = (
+        partial(_collect, request, call, engine, holds, query_log)
+        if form == "json"
+        else partial(_stream, form, request, call, query_log, streams)
+    )
+    return _read(request, call, engine, catalog, metrics, run)
 
 
 def _form(request: Query, call: Call) -> Form:
@@ -177,9 +172,7 @@ def _form(request: Query, call: Call) -> Form:
     return form
 
 
-def _streamed(
-    form: Form, request: Query, call: Call, query_log: QueryLog, streams: Streams, reading: Reading
-) -> Stream:
+def _stream(form: Form, request: Query, call: Call, query_log: QueryLog, streams: Streams, reading: Reading) -> Stream:
     tables = [table for table, _ in reading.tables]
     measured = query_log.due(tables)
     found: list[Scan] = []
@@ -195,7 +188,7 @@ def _streamed(
     return opened
 
 
-def _collected(
+def _collect(
     request: Query, call: Call, engine: Engine, holds: SnapshotHolds, query_log: QueryLog, reading: Reading
 ) -> QueryResult:
     tables = [table for table, _ in reading.tables]
@@ -226,18 +219,22 @@ def _collected(
 
 
 def _read(
-    request: Query, call: Call, engine: Engine, catalog: Catalog, metrics: Metrics, answer: Callable[[Reading], A]
-) -> A:
+    request: Query,
+    call: Call,
+    engine: Engine,
+    catalog: Catalog,
+    metrics: Metrics,
+    run: Callable[[Reading], QueryResult | Stream],
+) -> QueryResult | Stream:
     started = time.monotonic()
     for attempt in range(1, _TRIES + 1):
         try:
-            found = answer(
-                _by_parts(request, catalog)
-                if request.sql is None
-                else _by_sql(request, request.sql, call, engine, catalog)
-            )
+            if request.sql is None:
+                result = run(_by_parts(request, catalog))
+            else:
+                result = run(_by_sql(request, request.sql, call, engine, catalog))
             metrics.queried(time.monotonic() - started)
-            return found
+            return result
         except InvalidQuery as e:
             field = e.field or ("sql" if request.sql else None)
             raise InvalidQuery(e.message, field=field, suggestion=e.suggestion, details=e.details) from e

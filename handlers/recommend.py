@@ -77,20 +77,16 @@ class Recommend(WideRequest):
 class Recommendation(BaseModel):
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name")
-    recommended: bool = Field(
-        description="whether one partition has enough small files, the mode is not `off` and the table is online"
-    )
+    recommended: bool = Field(description="whether to compact: it has enough small files, is online and not `off`")
     mode: Mode = Field(description="the table's compaction mode; `off` if compaction is disabled")
     online: bool = Field(description="false if SET_ONLINE excluded it from scheduled maintenance")
     small_files: int = Field(description="data files that count as small")
     files: int = Field(description="data files")
     bytes: int = Field(description="the size of the data files")
     files_after: int = Field(description="data files after a compaction")
-    queries_per_hour: float = Field(
-        description="the recent rate of queries, as counted by this instance since it started"
-    )
+    queries_per_hour: float = Field(description="the recent rate, as counted by this instance since it started")
     planning_ms: float | None = Field(
-        description="the median planning time of queries; null if none was measured since the last compaction"
+        description="median planning time of queries; null if none since the last compaction"
     )
     files_opened: float | None = Field(description="data files that a query opens on average; null likewise")
     predicted_query_saving_ms: float = Field(description="the time that a query would save")

@@ -1,5 +1,6 @@
 """REINITIALISE_TABLE: empty a table, and optionally change its columns, partitioning and split points."""
 
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
@@ -12,8 +13,7 @@ from service.maintenance.advise.auto import Auto
 from service.model.call import Call
 from service.model.schema.definition import describe_schema, parse_schema
 from service.model.schema.partition import describe_partition
-from service.model.schema.ranges import Ranges, parse_split_points, ranges_of
-from service.model.schema.types import TableSchema
+from service.model.schema.ranges import parse_split_points, ranges_of
 from service.operations.edit_requests import BackedUpRequest
 from service.operations.examples import response, write
 from service.operations.operation import Confirmable, Example, Metadata, Result, omit_when_null, operation
@@ -58,17 +58,13 @@ EXAMPLES = (
 
 class ReinitialiseTable(Confirmable, BackedUpRequest):
     operation: Literal["REINITIALISE_TABLE"]
-    delete_partitions: bool = Field(
-        default=False, description="remove the partitioning and the split points; default: keep them"
-    )
+    delete_partitions: bool = Field(default=False, description="remove the partitioning and split points")
     split_points: Any = Field(
         default=None,
         description="values of the first key in order, as a list or as text with one per line; each is the first key "
         "of a range",
     )
-    split_points_base64: bool = Field(
-        default=False, description="each point is encoded in base64, or the text with all of them is"
-    )
+    split_points_base64: bool = Field(default=False, description="the points, or their whole text, are in base64")
     schema_: dict[str, Any] | None = Field(
         default=None, alias="schema", description="new columns, as in CREATE_TABLE; default: keep the columns"
     )
@@ -78,9 +74,7 @@ class ReinitialiseTable(Confirmable, BackedUpRequest):
 class ReinitialiseTableResult(Result):
     table_reinitialised: bool = Field(description="true")
     records_deleted: int = Field(description="rows deleted")
-    files_deleted: int = Field(
-        description="data files removed; they are deleted when the snapshots that hold them expire"
-    )
+    files_deleted: int = Field(description="data files removed; they are deleted when their snapshots expire")
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="the columns now")
     partition: dict[str, Any] = Field(description="the partitioning now")
     split_points: list[Any] | None = omit_when_null("the points that split the table by its first key")
@@ -107,13 +101,14 @@ def reinitialise_table(
             "split_points_base64 has no meaning without split_points; send them too", field="split_points"
         )
     schema = None if request.schema_ is None else parse_schema(request.schema_)
+    split = partial(parse_split_points, request.split_points, encoded=request.split_points_base64)
     table = commits.table(request.table_name, call)
 
     def decide(current: Table) -> ReinitialiseOptions:
         return reinitialise_options(
             current,
             schema,
-            _split(request) if request.split_points is not None else None,
+            None if request.split_points is None else split,
             delete_partitions=request.delete_partitions,
             settings=settings.compaction,
         )
@@ -135,10 +130,3 @@ def reinitialise_table(
         backup=backup_of(snapshot) if snapshot else None,
         metadata=Metadata(snapshot_id=commit.snapshot_id),
     )
-
-
-def _split(request: ReinitialiseTable) -> Any:
-    def split(schema: TableSchema) -> Ranges:
-        return parse_split_points(request.split_points, schema, encoded=request.split_points_base64)
-
-    return split

@@ -138,9 +138,7 @@ class Repartition(BackgroundRequest):
         "use them, and they are computed for later writes that omit them",
     )
     estimate: bool = Field(default=False, description="only report the resulting partitions, with rows and bytes")
-    validate_: bool = Field(
-        default=True, alias="validate", description="compare the rows and their checksum before the commit"
-    )
+    validate_: bool = Field(default=True, alias="validate", description="compare rows and checksum before the commit")
     batch_size: int | None = Field(
         default=None,
         ge=1,
@@ -148,23 +146,16 @@ class Repartition(BackgroundRequest):
         description="about how many rows to rewrite at a time, in whole files; limits memory and disk space, as the "
         "compaction setting `group_mb` always does",
     )
-    compression: Codec | None = Field(
-        default=None, description="the codec of the new files, and the table's codec from then on"
-    )
+    compression: Codec | None = Field(default=None, description="the table's new codec")
     delete_source: bool | None = Field(
-        default=None,
-        description="false keeps the old layout as a backup; default: true, old files expire with snapshots",
+        default=None, description="false keeps the old layout as a backup; default: true"
     )
     backup_retention_hours: KeptHours | None = Field(
-        default=None, description="how long to keep the backup; default: the table's setting"
+        default=None, description="how long to keep the backup; default: the table's"
     )
     target_table: str | None = Field(
         default=None, description="create a new table of this name with the new layout, and leave this one unchanged"
     )
-
-    @property
-    def has_effect(self) -> bool:
-        return not (self.dry_run or self.estimate)
 
 
 class RepartitionFigures(BaseModel):
@@ -180,7 +171,7 @@ class RepartitionFigures(BaseModel):
     spark_jobs: int = Field(description="Spark jobs that it ran")
     validated: bool = Field(description="whether rows and checksum were compared")
     checksum: str | None = Field(
-        description="a checksum of all rows over the previous columns, in any order; null without `validate`"
+        description="a checksum of all rows over the previous columns; null without `validate`"
     )
     duration_ms: int = Field(description="how long it took, up to the commit")
 

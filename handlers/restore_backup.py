@@ -70,11 +70,8 @@ class RestoreBackupResult(Result):
     reason: str | None = Field(description="why not, if it was not changed")
     records_before: int = Field(description="rows in the table before")
     records_after: int = Field(description="rows in the backup, and in the table afterwards")
-    files_removed: int = Field(description="data files with rows that are not in the backup, removed from the table")
-    files_added: int = Field(
-        description="new data files with the rows that the table lacked; in a dry run, the backup's files to read them "
-        "from"
-    )
+    files_removed: int = Field(description="data files removed, with rows that the backup lacks")
+    files_added: int = Field(description="new data files with rows that the table lacked; in a dry run, their sources")
     backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
 
 

@@ -67,10 +67,8 @@ EXAMPLES = (
 
 class Rollback(Confirmable, BackedUpRequest, PreviewableRequest):
     operation: Literal["ROLLBACK"]
-    snapshot_id: int | str | None = Field(
-        default=None, description="the snapshot to go back to, as in HISTORY; or send `tag`"
-    )
-    tag: str | None = Field(default=None, min_length=1, description="the tag or backup to go back to")
+    snapshot_id: int | str | None = Field(default=None, description="the snapshot to return to; or send `tag`")
+    tag: str | None = Field(default=None, min_length=1, description="the tag or backup to return to")
     expected_snapshot_id: int | None = Field(
         default=None,
         description="the snapshot that you expect to be current: if rows have changed since, the request fails with "
@@ -89,12 +87,8 @@ class RollbackResult(Result):
     )
     records_before: int = Field(description="rows in the table before")
     records_after: int = Field(description="rows in the restored snapshot, and in the table afterwards")
-    files_removed: int = Field(
-        description="data files with rows that the restored snapshot lacks, removed from the table"
-    )
-    files_added: int = Field(
-        description="new data files with the rows that the table lacked; in a dry run, the files to read them from"
-    )
+    files_removed: int = Field(description="data files removed, with rows that the restored snapshot lacks")
+    files_added: int = Field(description="new data files with rows that the table lacked; in a dry run, their sources")
     backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
 
 

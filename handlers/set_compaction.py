@@ -17,7 +17,7 @@ from service.model.properties import (
     snapshot_properties,
     target_size_property,
 )
-from service.operations.examples import create_table, response
+from service.operations.examples import DEFAULT_COMPACTION, create_table, response
 from service.operations.operation import ChangeRequest, Example, Result, operation
 from service.settings import IcebergSettings, Megabytes
 
@@ -33,28 +33,19 @@ SET = {
     "window": "01:00-05:30 Europe/Zurich",
     "snapshots": {"keep_last": 20},
 }
-IN_FORCE = {
-    "enabled": True,
+OVERRIDES = {
     "mode": "auto",
     "target_file_size_mb": 256,
-    "small_file_threshold_mb": 64,
     "min_files_to_compact": 20,
-    "opportunistic_check_interval": "<any>",
-    "max_files_per_compaction": 100,
-    "snapshot_retention_hours": 168,
     "strategy": "sort",
     "sort_by": ["host", "at"],
     "window": "01:00-05:30 Europe/Zurich",
+}
+IN_FORCE = {
+    **DEFAULT_COMPACTION,
+    **OVERRIDES,
     "snapshots": {"keep_last": 20, "hourly_for_hours": 168, "keep_at_most": 300},
-    "overridden": [
-        "mode",
-        "target_file_size_mb",
-        "min_files_to_compact",
-        "strategy",
-        "sort_by",
-        "window",
-        "snapshots.keep_last",
-    ],
+    "overridden": [*OVERRIDES, "snapshots.keep_last"],
 }
 EXAMPLES = (
     Example(
@@ -70,20 +61,7 @@ EXAMPLES = (
             **ADDRESS,
             **dict.fromkeys(("mode", "strategy", "sort_by", TARGET, "window", "min_files_to_compact", SNAPSHOTS)),
         },
-        response(
-            snapshot=False,
-            compaction={
-                **IN_FORCE,
-                "mode": "recommend",
-                "target_file_size_mb": 128,
-                "min_files_to_compact": "<any>",
-                "strategy": "binpack",
-                "sort_by": [],
-                "window": None,
-                "snapshots": {"keep_last": 100, "hourly_for_hours": 168, "keep_at_most": 300},
-                "overridden": [],
-            },
-        ),
+        response(snapshot=False, compaction=DEFAULT_COMPACTION),
         given=(CREATE, SET),
     ),
 )

@@ -53,20 +53,17 @@ EXAMPLES = (
 class Undo(Confirmable, BackedUpRequest, PreviewableRequest):
     operation: Literal["UNDO"]
     request_id: str = Field(
-        min_length=1, max_length=200, description="the change to undo: `metadata.request_id` of its response"
+        min_length=1, max_length=200, description="the change: `metadata.request_id` of its response"
     )
     snapshot_id: int | None = Field(
-        default=None,
-        description="which change, if several have this request id: `metadata.snapshot_id` of its response",
+        default=None, description="`metadata.snapshot_id` of its response, if several changes have the request id"
     )
 
 
 class Undone(BaseModel):
     undone_operation: str = Field(description="the operation of the change")
-    records_removed: int = Field(description="rows that the change inserted, or their updated versions: removed now")
-    records_restored: int = Field(
-        description="rows that the change deleted or updated: restored to their earlier values"
-    )
+    records_removed: int = Field(description="rows that the change inserted or updated, removed")
+    records_restored: int = Field(description="rows that the change deleted or updated, restored")
     files_affected: int = Field(description="data files with removed rows; they are rewritten or removed")
 
 

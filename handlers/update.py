@@ -16,7 +16,7 @@ from service.model.expressions.assigned import read_assigned
 from service.model.schema.columns import columns_of
 from service.model.schema.types import TableSchema
 from service.operations.edit_requests import EditResult, RowsRequest, edit_fields
-from service.operations.examples import create_table, response, write
+from service.operations.examples import create_table, edit_response, write
 from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
@@ -37,7 +37,7 @@ EXAMPLES = (
     Example(
         "Update the rows that match a filter",
         {"operation": "UPDATE", **ADDRESS, "updates": {"left": 10}, "filter": {"left": {"lt": 1}}},
-        response(records_updated=1, files_affected=1, partitions_affected=1, scanned_files=1),
+        edit_response(records_updated=1),
         given=GIVEN,
     ),
     Example(
@@ -48,20 +48,14 @@ EXAMPLES = (
             "updates": {"spread_bps": {"expression": "(best_ask - best_bid) / ((best_ask + best_bid) / 2) * 10000"}},
             "filter": {"expression": "best_ask >= best_bid"},
         },
-        response(records_updated=1, files_affected=1, partitions_affected=1, scanned_files=1),
+        edit_response(records_updated=1),
         given=QUOTED,
     ),
     Example(
         "See what an update would do",
         {"operation": "UPDATE", **ADDRESS, "updates": {"left": 10}, "filter": {"left": {"lt": 1}}, "dry_run": True},
-        response(
-            records_updated=1,
-            files_affected=1,
-            partitions_affected=1,
-            scanned_files=1,
-            dry_run=True,
-            sample=[{"before": {"sku": "b", "left": 0}, "after": {"sku": "b", "left": 10}}],
-            plan_token="<any>",
+        edit_response(
+            records_updated=1, sample=[{"before": {"sku": "b", "left": 0}, "after": {"sku": "b", "left": 10}}]
         ),
         given=GIVEN,
     ),

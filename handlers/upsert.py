@@ -15,7 +15,7 @@ from service.model.call import Call
 from service.model.edits import ByKey, Edit
 from service.model.schema.key_columns import key_columns
 from service.operations.edit_requests import EditRequest, EditResult, edit_fields
-from service.operations.examples import create_table, response, write
+from service.operations.examples import create_table, edit_response, write
 from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
@@ -29,14 +29,7 @@ EXAMPLES = (
     Example(
         "Insert or update by primary key",
         {"operation": "UPSERT", **ADDRESS, "records": [{"sku": "a", "price": "9.90"}, {"sku": "b", "price": 12}]},
-        response(
-            records_inserted=1,
-            records_updated=1,
-            records_unchanged=0,
-            files_affected=1,
-            partitions_affected=1,
-            scanned_files=1,
-        ),
+        edit_response(records_inserted=1, records_updated=1, records_unchanged=0),
         given=GIVEN,
     ),
     Example(
@@ -47,14 +40,10 @@ EXAMPLES = (
             "records": [{"sku": "a", "price": "9.50", "note": "new"}, {"sku": "b", "price": 12}],
             "dry_run": True,
         },
-        response(
+        edit_response(
             records_inserted=1,
             records_updated=1,
             records_unchanged=0,
-            files_affected=1,
-            partitions_affected=1,
-            scanned_files=1,
-            dry_run=True,
             sample=[
                 {
                     "before": {"sku": "a", "price": "9.50", "note": "old"},
@@ -62,7 +51,6 @@ EXAMPLES = (
                 },
                 {"before": None, "after": {"sku": "b", "price": "12.00", "note": None}},
             ],
-            plan_token="<any>",
         ),
         given=GIVEN,
     ),
@@ -73,10 +61,10 @@ class Upsert(EditRequest):
     operation: Literal["UPSERT"]
     records: list[Any] = Field(description="rows as objects; an absent column keeps its value, null sets it to null")
     key_cols: list[str] | None = Field(
-        default=None, description="the columns that identify a row; default: the primary key"
+        default=None, description="columns that identify a row; default: the primary key"
     )
     update_cols: list[str] | None = Field(
-        default=None, description="the columns that may change; default: all but the keys"
+        default=None, description="columns that may change; default: all but the keys"
     )
     on_duplicate: Literal["refuse", "last"] = Field(
         default="refuse", description="if records have the same key: refuse the request, or use the last one"

@@ -17,7 +17,7 @@ from service.model.call import Call
 from service.model.edits import ByFilter, Edit
 from service.model.records import read_records
 from service.operations.edit_requests import EditRequest, SampledRow, edit_fields
-from service.operations.examples import create_table, response
+from service.operations.examples import create_table, edit_response, response
 from service.operations.operation import Example, Metadata, Result, omit_when_null, operation
 from service.writes.entry import WriteOutcome
 from service.writes.writes import Writes
@@ -30,47 +30,37 @@ APPEND = {
     "records": [{"name": "Ann", "age": 31}, {"name": "Bo", "age": None}, {"name": "Cy"}],
 }
 OVERWRITE = {**APPEND, "mode": "overwrite", "records": [{"name": "Di", "age": 44}]}
-NOT_CHECKED_YET: dict[str, Any] = {"compaction_recommended": False, "small_files_count": None}
+BATCH = {"requests": "<any>", "records": "<any>"}
 
 
-def _committed(**fields: Any) -> dict[str, Any]:
-    body = response(**fields, **NOT_CHECKED_YET)
-    body["metadata"]["batch"] = {"requests": "<any>", "records": "<any>"}
-    return body
+def _response(body: dict[str, Any], **more: Any) -> dict[str, Any]:
+    metadata = {**body.pop("metadata"), **more}
+    return {**body, "compaction_recommended": False, "small_files_count": None, "metadata": metadata}
 
 
 EXAMPLES = (
-    Example("Append records", APPEND, _committed(records_written=3), given=(CREATE,)),
+    Example("Append records", APPEND, _response(response(records_written=3), batch=BATCH), given=(CREATE,)),
     Example(
         "Replace the table's contents",
         OVERWRITE,
-        _committed(
-            records_written=1,
-            records_inserted=1,
-            records_deleted=3,
-            files_affected=1,
-            partitions_affected=1,
-            scanned_files=0,
+        _response(
+            edit_response(records_written=1, records_inserted=1, records_deleted=3, scanned_files=0), batch=BATCH
         ),
         given=(CREATE, APPEND),
     ),
     Example(
         "See what replacing the contents would do",
         {**OVERWRITE, "dry_run": True},
-        response(
-            records_written=0,
-            records_inserted=1,
-            records_deleted=1,
-            files_affected=1,
-            partitions_affected=1,
-            scanned_files=1,
-            dry_run=True,
-            sample=[
-                {"before": {"name": "Ann", "age": 31}, "after": None},
-                {"before": None, "after": {"name": "Di", "age": 44}},
-            ],
-            plan_token="<any>",
-            **NOT_CHECKED_YET,
+        _response(
+            edit_response(
+                records_written=0,
+                records_inserted=1,
+                records_deleted=1,
+                sample=[
+                    {"before": {"name": "Ann", "age": 31}, "after": None},
+                    {"before": None, "after": {"name": "Di", "age": 44}},
+                ],
+            )
         ),
         given=(CREATE, {**APPEND, "records": [{"name": "Ann", "age": 31}]}),
     ),
@@ -109,9 +99,7 @@ class WriteResult(Result):
     backup: str | None = omit_when_null("with `overwrite`: the name of the backup of the previous state")
     dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
     sample: list[SampledRow] | None = omit_when_null("in a dry run: up to 20 of the rows, before and after")
-    plan_token: str | None = omit_when_null(
-        "in a dry run: send it with the same request to commit exactly this, or get PLAN_STALE"
-    )
+    plan_token: str | None = omit_when_null("in a dry run: send it with the same request to commit exactly this")
     compaction_recommended: bool = Field(description="whether COMPACT would find enough small files to merge")
     small_files_count: int | None = Field(description="small files in the table; null if this write did not check")
     metadata: WriteMetadata = Field(default_factory=WriteMetadata)

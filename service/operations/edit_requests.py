@@ -30,10 +30,10 @@ class BackedUpRequest(ChangeRequest):
     """A change that can keep the previous state as a backup."""
 
     create_backup: bool | None = Field(
-        default=None, description="keep the previous state as a backup; default: the table's setting"
+        default=None, description="back up the previous state; default: the table's setting"
     )
     backup_retention_hours: KeptHours | None = Field(
-        default=None, description="how long to keep the backup; default: the table's setting"
+        default=None, description="how long to keep the backup; default: the table's"
     )
 
     def backup(self, backups: Backups, table: Table) -> Tag | None:
@@ -53,7 +53,7 @@ class EditRequest(BackedUpRequest, PreviewableRequest):
         default=None,
         min_length=1,
         max_length=4000,
-        description="the token from a dry run of this request: commit only if it would still change the same rows",
+        description="from a dry run of this request: commit only if the rows are still the same, or else PLAN_STALE",
     )
 
     def partition_rows(self, schema: TableSchema, partition: tuple[PartitionField, ...]) -> Predicate:
@@ -123,9 +123,7 @@ class EditFigures(BaseModel):
 class EditResult(PreviewableResult, EditFigures):
     """The response to an edit."""
 
-    plan_token: str | None = omit_when_null(
-        "in a dry run: send it with the same request to commit exactly this, or get PLAN_STALE"
-    )
+    plan_token: str | None = omit_when_null("in a dry run: send it with the same request to commit exactly this")
 
 
 def previewed_fields(backup: str | None, samples: tuple[RowSample, ...] | None) -> dict[str, Any]:

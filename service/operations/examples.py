@@ -3,11 +3,36 @@
 from collections.abc import Collection
 from typing import Any
 
+DEFAULT_COMPACTION = {
+    "enabled": True,
+    "mode": "recommend",
+    "target_file_size_mb": 128,
+    "small_file_threshold_mb": 64,
+    "min_files_to_compact": "<any>",
+    "opportunistic_check_interval": "<any>",
+    "max_files_per_compaction": 100,
+    "snapshot_retention_hours": 168,
+    "strategy": "binpack",
+    "sort_by": [],
+    "window": None,
+    "snapshots": {"keep_last": 100, "hourly_for_hours": 168, "keep_at_most": 300},
+    "overridden": [],
+}
+
 
 def response(*, snapshot: bool = True, **fields: Any) -> dict[str, Any]:
     """A successful response with these fields, and its metadata with or without a snapshot id."""
     names = ("request_id", "execution_time_ms", "snapshot_id") if snapshot else ("request_id", "execution_time_ms")
     return {"success": True, **fields, "metadata": dict.fromkeys(names, "<any>")}
+
+
+def edit_response(
+    *, scanned_files: int = 1, sample: list[dict[str, Any]] | None = None, **counts: Any
+) -> dict[str, Any]:
+    """The response to an edit that affects one file of one partition; with a sample, to its dry run."""
+    previewed: dict[str, Any] = {} if sample is None else {"dry_run": True, "sample": sample, "plan_token": "<any>"}
+    files: dict[str, Any] = {"files_affected": 1, "partitions_affected": 1, "scanned_files": scanned_files}
+    return response(**counts, **files, **previewed)
 
 
 def create_table(

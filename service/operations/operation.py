@@ -72,17 +72,13 @@ class ChangeRequest(TableRequest):
     @property
     def has_effect(self) -> bool:
         """False for a preview: it ignores the key."""
-        return True
+        return not (getattr(self, "dry_run", False) or getattr(self, "estimate", False))
 
 
 class PreviewableRequest(ChangeRequest):
     """A change that can be previewed."""
 
     dry_run: bool = Field(default=False, description="only report what would change")
-
-    @property
-    def has_effect(self) -> bool:
-        return not self.dry_run
 
 
 class BackgroundRequest(PreviewableRequest):
@@ -91,7 +87,7 @@ class BackgroundRequest(PreviewableRequest):
     async_: bool = Field(
         default=False,
         alias="async",
-        description="respond at once with a job's id: GET /jobs/{id} shows its progress, DELETE /jobs/{id} cancels it",
+        description="respond with a job's id: GET /jobs/{id} shows its progress, DELETE cancels it",
     )
 
 

@@ -9,6 +9,24 @@ from pydantic_core import ErrorDetails
 
 from service.errors import FirnError, InvalidRequest, UnknownField, nearest
 
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "literal_error": "one of {expected}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "string_too_long": "at most {max_length} characters long",
+    "too_long": "a list of at most {max_length}",
+    "too_short": "a list of at least {min_length}",
+}
+
 
 def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
     """The error for a caller: the most helpful of all that is wrong."""
@@ -54,31 +72,10 @@ def _short(value: Any) -> str:
 
 def _expected(error: ErrorDetails) -> str:
     """What a value must be, in terms of JSON rather than Python."""
-    limits = error.get("ctx") or {}
-    match error["type"]:
-        case "string_type":
-            return "text"
-        case "int_type" | "int_from_float":
-            return "a whole number"
-        case "bool_type":
-            return "true or false"
-        case "list_type" | "tuple_type":
-            return "a list"
-        case "dict_type" | "model_type" | "model_attributes_type":
-            return "an object"
-        case "literal_error":
-            return f"one of {limits['expected']}".replace("'", '"')
-        case "greater_than_equal":
-            return f"at least {limits['ge']}"
-        case "less_than_equal":
-            return f"at most {limits['le']}"
-        case "string_too_long":
-            return f"at most {limits['max_length']} characters long"
-        case "too_long":
-            return f"a list of at most {limits['max_length']}"
-        case "too_short":
-            return f"a list of at least {limits['min_length']}"
-    return error["msg"].removeprefix("Input should be ")
+    template = _EXPECTED.get(error["type"])
+    if template is None:
+        return error["msg"].removeprefix("Input should be ")
+    return template.format(**error.get("ctx") or {}).replace("'", '"')
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

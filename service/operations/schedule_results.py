@@ -22,7 +22,7 @@ class TableOutcomeResult(BaseModel):
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name")
     state: Literal["done", "failed", "skipped"] = Field(
-        description="`skipped`: the operation was not started, because it was outside the table's window"
+        description="`skipped`: not started, outside the table's window"
     )
     reason: str | None = Field(description="why it was skipped, or why there was nothing to do")
     error: dict[str, Any] | None = Field(description="`code` and `message` if it failed")
