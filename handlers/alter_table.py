@@ -95,7 +95,7 @@ class AlterTable(Confirmable, ChangeRequest):
         default=None, description="as `properties` in CREATE_TABLE; omitted ones keep their values"
     )
     unset_properties: list[str] | None = Field(
-        default=None, description="properties to reset to the service's settings, as `compaction.mode`"
+        default=None, description="properties to reset to the service's settings, such as `compaction.mode`"
     )
     description: str | None = Field(
         default=None, max_length=4000, description="the table's purpose; empty to remove it"

@@ -90,7 +90,8 @@ class Compact(BackgroundRequest):
         default=None, description="the size of merged files; default: the table's"
     )
     max_file_size_mb: Megabytes | None = Field(
-        default=None, description="merge files below this size; default: the table's small_file_threshold_mb"
+        default=None,
+        description="merge files below this size (less than the target size); default: small_file_threshold_mb",
     )
     min_files: FileCount | None = Field(
         default=None,

@@ -55,7 +55,8 @@ class CreateSchedule(Request):
         description="the schedule's name, unique in the tenant"
     )
     cron: str = Field(
-        max_length=200, description="a cron expression: minute, hour, day of month, month, day of week, as `0 2 * * *`"
+        max_length=200,
+        description="a cron expression such as `0 2 * * *`: minute, hour, day of month, month, day of week",
     )
     timezone: str = Field(default="UTC", max_length=100, description="an IANA time zone, such as `Europe/Zurich`")
     delay: str | None = Field(default=None, description="run this much later: a number of `s`, `m`, `h` or `d`")

@@ -89,7 +89,7 @@ def _order(request: Deduplicate, schema: TableSchema) -> tuple[SortKey, ...]:
         column = resolve(item.field, path)
         if not isinstance(column.type, Primitive | DecimalType):
             raise InvalidRequest(
-                f"{path}: {item.field!r} is {column.type}, which cannot be sorted; name a column of a primitive type",
+                f"{path}: {item.field!r} is {column.type}, which cannot be sorted; name a column of a plain type",
                 field=path,
             )
         descending = item.order == "desc"

@@ -47,8 +47,8 @@ _WRITE = {
 
 
 def _example(title: str, request: dict[str, Any], snapshots: list[dict[str, Any]], has_more: bool) -> Example:
-    answer = response(snapshots=snapshots, total=2, has_more=has_more)
-    return Example(title, {"operation": "HISTORY", **ADDRESS, **request}, answer, given=GIVEN)
+    body = response(snapshots=snapshots, total=2, has_more=has_more)
+    return Example(title, {"operation": "HISTORY", **ADDRESS, **request}, body, given=GIVEN)
 
 
 EXAMPLES = (
@@ -63,7 +63,7 @@ class History(Confirmable, TableRequest):
     offset: int = Field(default=0, ge=0, le=2_000_000_000, description="how many to skip first")
 
 
-class Committed(BaseModel):
+class ListedCommit(BaseModel):
     snapshot_id: int = Field(description="its id, for `as_of`, DIFF and ROLLBACK")
     parent_id: int | None = Field(description="the previous snapshot, which may have expired; null for the first")
     timestamp: datetime = Field(description="when it was committed")
@@ -92,7 +92,7 @@ class Committed(BaseModel):
 
 
 class HistoryResult(Result):
-    snapshots: list[Committed] = Field(description="newest first")
+    snapshots: list[ListedCommit] = Field(description="newest first")
     total: int = Field(description="snapshots of the table; older ones have expired")
     has_more: bool = Field(description="whether there are older ones")
 
@@ -103,17 +103,17 @@ def history(request: History, catalog: Catalog, ledger: Ledger) -> HistoryResult
     table = catalog.load(request.table_name)
     page = history_entries(table, ledger, request.limit, request.offset)
     return HistoryResult(
-        snapshots=[_committed(entry) for entry in page],
+        snapshots=[_listed(entry) for entry in page],
         total=table.snapshot_count,
         has_more=request.offset + len(page) < table.snapshot_count,
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
 
 
-def _committed(entry: HistoryEntry) -> Committed:
+def _listed(entry: HistoryEntry) -> ListedCommit:
     snapshot = entry.snapshot
     kind = snapshot.summary.get("operation", "unknown")
-    return Committed(
+    return ListedCommit(
         snapshot_id=snapshot.snapshot_id,
         parent_id=snapshot.parent_id,
         timestamp=utc_time(snapshot.timestamp_ms),

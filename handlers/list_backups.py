@@ -46,7 +46,7 @@ class KeptBackup(BaseModel):
     created_at: datetime = Field(description="when it was made")
     expires_at: datetime | None = Field(description="when it expires; null if it is kept until it is deleted")
     operation: str = Field(description="the operation that it was made for")
-    records: int = Field(description="its rows; counts deleted rows too if another engine left delete files")
+    records: int = Field(description="its rows; includes deleted rows if another engine left delete files")
     files: int = Field(description="its data files")
     bytes: int = Field(description="the size of these files")
 

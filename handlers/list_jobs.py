@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from service.jobs.job import State
 from service.jobs.jobs import Jobs
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Example, Result, WideRequest, operation
+from service.operations.operation import Example, Result, TenantRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "letters"}
 LISTED = {
@@ -35,7 +35,7 @@ EXAMPLES = (
 )
 
 
-class ListJobs(WideRequest):
+class ListJobs(TenantRequest):
     operation: Literal["LIST_JOBS"]
     limit: int = Field(default=100, ge=1, le=1000, description="the maximum number of jobs")
 

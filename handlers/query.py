@@ -22,7 +22,7 @@ from service.model.as_of import moment
 from service.model.call import Call
 from service.model.query.items import Aggregations, Joins, Projection, Sorts
 from service.model.query.plan import QueryParts
-from service.operations.examples import create_table, write
+from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Metadata, Request, Result, omit_when_null, operation
 from service.queries.reading import Reading, ReadOptions, read_parts, read_sql
 from service.queries.streaming.accept import Form, accepted_format
@@ -43,10 +43,9 @@ GIVEN = (
 
 
 def _example(title: str, request: dict[str, Any], rows: list[dict[str, Any]], has_more: bool = False) -> Example:
-    metadata: dict[str, Any] = dict.fromkeys(("request_id", "execution_time_ms", "snapshot_id"), "<any>")
-    metadata |= {"row_count": len(rows), "scanned_files": 1, "scanned_bytes": "<any>", "has_more": has_more}
-    answer = {"success": True, "data": rows, "metadata": metadata}
-    return Example(title, {"operation": "QUERY", **ADDRESS, **request}, answer, given=GIVEN)
+    body = response(data=rows)
+    body["metadata"] |= {"row_count": len(rows), "scanned_files": 1, "scanned_bytes": "<any>", "has_more": has_more}
+    return Example(title, {"operation": "QUERY", **ADDRESS, **request}, body, given=GIVEN)
 
 
 EXAMPLES = (

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from service.maintenance.advise.advice import Advice, Adviser, why
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Example, Result, WideRequest, operation
+from service.operations.operation import Example, Result, TenantRequest, operation
 from service.settings import Mode
 
 LETTERS = {"tenant_id": "acme", "namespace": "office", "table": "letters"}
@@ -69,7 +69,7 @@ EXAMPLES = (
 )
 
 
-class Recommend(WideRequest):
+class Recommend(TenantRequest):
     operation: Literal["RECOMMEND"]
     limit: int = Field(default=100, ge=1, le=10_000, description="the maximum number of tables")
 
@@ -77,7 +77,7 @@ class Recommend(WideRequest):
 class Recommendation(BaseModel):
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name")
-    recommended: bool = Field(description="whether to compact: it has enough small files, is online and not `off`")
+    recommended: bool = Field(description="whether to compact it: it has enough small files, is online and not `off`")
     mode: Mode = Field(description="the table's compaction mode; `off` if compaction is disabled")
     online: bool = Field(description="false if SET_ONLINE excluded it from scheduled maintenance")
     small_files: int = Field(description="data files that count as small")

@@ -193,7 +193,7 @@ class RepartitionEstimate(BaseModel):
 class RepartitionPlan(BaseModel):
     files: int = Field(description="data files that would be rewritten")
     bytes: int = Field(description="their size")
-    rows: int = Field(description="their rows; counts deleted rows too if another engine left delete files")
+    rows: int = Field(description="their rows; includes deleted rows if another engine left delete files")
     batches: int = Field(description="the number of batches")
     partitions: int = Field(description="the number of partitions afterwards")
 

@@ -50,7 +50,7 @@ EXAMPLES = (
         taken={"snapshot_id": (2, "metadata.snapshot_id")},
     ),
     Example(
-        "See what it would do, unless the table has changed",
+        "See what a rollback would do, unless rows have changed",
         {
             "operation": "ROLLBACK",
             **ADDRESS,
@@ -82,7 +82,7 @@ class RollbackResult(Result):
     from_snapshot: int | None = Field(description="the snapshot before the rollback, which `as_of` can still read")
     to_snapshot: int = Field(description="the snapshot that was restored")
     changes_undone: int | None = Field(
-        description="commits between the two that changed rows, without compactions; null if unknown: snapshots "
+        description="commits between the two that changed rows, not counting compactions; null if unknown: snapshots "
         "between them have expired, or another engine rolled back past the restored one"
     )
     records_before: int = Field(description="rows in the table before")

@@ -44,7 +44,7 @@ class Request(BaseModel):
         return check_name(value, str(info.field_name))
 
 
-class WideRequest(Request):
+class TenantRequest(Request):
     """A request about all namespaces of a tenant, unless it names one."""
 
     # A frozen model may widen a field's type: nobody can assign to it.
