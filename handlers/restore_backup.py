@@ -2,23 +2,15 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
-from service.edits.restore import RestoreOutcome, Restores
+from service.edits.restore import Restores
 from service.model.call import Call
-from service.operations.edit_requests import BackedUpRequest
+from service.operations.edit_requests import BackedUpRequest, RestoreResult, restore_fields
 from service.operations.examples import create_table, response, write
-from service.operations.operation import (
-    Confirmable,
-    Example,
-    Metadata,
-    PreviewableRequest,
-    Result,
-    omit_when_null,
-    operation,
-)
+from service.operations.operation import Confirmable, Example, PreviewableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "wines"}
 NAME = "backup-20240501T101112045Z-delete-1f0c9a7e"
@@ -65,14 +57,13 @@ class RestoreBackup(Confirmable, BackedUpRequest, PreviewableRequest):
     name: str = Field(description="the backup's name, as in LIST_BACKUPS")
 
 
-class RestoreBackupResult(Result):
+class BackupRestored(BaseModel):
     restored: bool = Field(description="whether the table was changed")
     reason: str | None = Field(description="why not, if it was not changed")
-    records_before: int = Field(description="rows in the table before")
-    records_after: int = Field(description="rows in the backup, and in the table afterwards")
-    files_removed: int = Field(description="data files removed, with rows that the backup lacks")
-    files_added: int = Field(description="new data files with rows that the table lacked; in a dry run, their sources")
-    backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
+
+
+class RestoreBackupResult(RestoreResult, BackupRestored):
+    """The response to a RESTORE_BACKUP."""
 
 
 @operation(RestoreBackup, RestoreBackupResult, pool="edits", examples=EXAMPLES)
@@ -83,18 +74,7 @@ def restore_backup(
     table = catalog.load(request.table_name)
     tag = request.backup(backups, table)
     if request.dry_run:
-        return _result(restores.preview(table, request.name))
-    return _result(restores.run(table, request.name, tag, call))
-
-
-def _result(outcome: RestoreOutcome) -> RestoreBackupResult:
-    return RestoreBackupResult(
-        restored=outcome.restored,
-        reason=outcome.reason,
-        records_before=outcome.records_before,
-        records_after=outcome.records_after,
-        files_removed=outcome.files_removed,
-        files_added=outcome.files_added,
-        backup=outcome.backup,
-        metadata=Metadata(snapshot_id=outcome.snapshot_id),
-    )
+        outcome = restores.preview(table, request.name)
+    else:
+        outcome = restores.run(table, request.name, tag, call)
+    return RestoreBackupResult(restored=outcome.restored, **restore_fields(outcome))

@@ -2,25 +2,17 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from service.commits.backups import Backups
 from service.commits.commit import Commits
-from service.edits.rollback import RollbackOutcome, Rollbacks, RollbackTarget
+from service.edits.rollback import Rollbacks, RollbackTarget
 from service.errors import InvalidRequest
 from service.model.as_of import moment
 from service.model.call import Call
-from service.operations.edit_requests import BackedUpRequest
+from service.operations.edit_requests import BackedUpRequest, RestoreResult, restore_fields
 from service.operations.examples import create_table, response, write
-from service.operations.operation import (
-    Confirmable,
-    Example,
-    Metadata,
-    PreviewableRequest,
-    Result,
-    omit_when_null,
-    operation,
-)
+from service.operations.operation import Confirmable, Example, PreviewableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "cellar"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -76,7 +68,7 @@ class Rollback(Confirmable, BackedUpRequest, PreviewableRequest):
     )
 
 
-class RollbackResult(Result):
+class RolledBack(BaseModel):
     rolled_back: bool = Field(description="whether the table was changed")
     reason: str | None = Field(description="why not, if it was not changed")
     from_snapshot: int | None = Field(description="the snapshot before the rollback, which `as_of` can still read")
@@ -85,11 +77,10 @@ class RollbackResult(Result):
         description="commits between the two that changed rows, not counting compactions; null if unknown: snapshots "
         "between them have expired, or another engine rolled back past the restored one"
     )
-    records_before: int = Field(description="rows in the table before")
-    records_after: int = Field(description="rows in the restored snapshot, and in the table afterwards")
-    files_removed: int = Field(description="data files removed, with rows that the restored snapshot lacks")
-    files_added: int = Field(description="new data files with rows that the table lacked; in a dry run, their sources")
-    backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
+
+
+class RollbackResult(RestoreResult, RolledBack):
+    """The response to a ROLLBACK."""
 
 
 @operation(Rollback, RollbackResult, pool="edits", examples=EXAMPLES)
@@ -98,7 +89,14 @@ def rollback(request: Rollback, call: Call, commits: Commits, backups: Backups, 
     target = _target(request)
     table = commits.table(request.table_name, call)
     tag = request.backup(backups, table)
-    return _result(rollbacks.run(table, target, tag, call, dry_run=request.dry_run))
+    outcome = rollbacks.run(table, target, tag, call, dry_run=request.dry_run)
+    return RollbackResult(
+        rolled_back=outcome.restored.restored,
+        from_snapshot=outcome.from_id,
+        to_snapshot=outcome.to_id,
+        changes_undone=outcome.changes,
+        **restore_fields(outcome.restored),
+    )
 
 
 def _target(request: Rollback) -> RollbackTarget:
@@ -116,20 +114,3 @@ def _target(request: Rollback) -> RollbackTarget:
             field="snapshot_id",
         )
     return RollbackTarget(state, "snapshot_id", request.expected_snapshot_id)
-
-
-def _result(outcome: RollbackOutcome) -> RollbackResult:
-    restored = outcome.restored
-    return RollbackResult(
-        rolled_back=restored.restored,
-        reason=restored.reason,
-        from_snapshot=outcome.from_id,
-        to_snapshot=outcome.to_id,
-        changes_undone=outcome.changes,
-        records_before=restored.records_before,
-        records_after=restored.records_after,
-        files_removed=restored.files_removed,
-        files_added=restored.files_added,
-        backup=restored.backup,
-        metadata=Metadata(snapshot_id=restored.snapshot_id),
-    )

@@ -9,6 +9,7 @@ from service.catalog.tables import Table
 from service.commits.backups import Backups
 from service.edits import tokens
 from service.edits.edits import EditOptions, EditOutcome
+from service.edits.restore import RestoreOutcome
 from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edit import RowSample
 from service.errors import InvalidRequest
@@ -124,6 +125,31 @@ class EditResult(PreviewableResult, EditFigures):
     """The response to an edit."""
 
     plan_token: str | None = omit_when_null("in a dry run: send it with the same request to commit exactly this")
+
+
+class RestoreResult(Result):
+    """The response to a change that restores earlier rows. The fields of an operation come in a base after this one."""
+
+    records_before: int = Field(description="rows in the table before")
+    records_after: int = Field(description="rows in the restored state, and in the table afterwards")
+    files_removed: int = Field(description="data files removed, with rows that the restored state lacks")
+    files_added: int = Field(
+        description="new data files with rows that the table lacked; in a dry run, the files to read them from"
+    )
+    backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
+
+
+def restore_fields(outcome: RestoreOutcome) -> dict[str, Any]:
+    """The fields of RestoreResult, and the reason why nothing was restored."""
+    return {
+        "reason": outcome.reason,
+        "records_before": outcome.records_before,
+        "records_after": outcome.records_after,
+        "files_removed": outcome.files_removed,
+        "files_added": outcome.files_added,
+        "backup": outcome.backup,
+        "metadata": Metadata(snapshot_id=outcome.snapshot_id),
+    }
 
 
 def previewed_fields(backup: str | None, samples: tuple[RowSample, ...] | None) -> dict[str, Any]:
