@@ -53,7 +53,7 @@ EXAMPLES = (
 class Undo(Confirmable, BackedUpRequest, PreviewableRequest):
     operation: Literal["UNDO"]
     request_id: str = Field(
-        min_length=1, max_length=200, description="the change: `metadata.request_id` of its response"
+        min_length=1, max_length=200, description="the change to undo: `metadata.request_id` of its response"
     )
     snapshot_id: int | None = Field(
         default=None, description="`metadata.snapshot_id` of its response, if several changes have the request id"
@@ -62,8 +62,8 @@ class Undo(Confirmable, BackedUpRequest, PreviewableRequest):
 
 class Undone(BaseModel):
     undone_operation: str = Field(description="the operation of the change")
-    records_removed: int = Field(description="rows that the change inserted or updated, removed")
-    records_restored: int = Field(description="rows that the change deleted or updated, restored")
+    records_removed: int = Field(description="removed rows: those that the change inserted or updated")
+    records_restored: int = Field(description="restored rows: those that the change deleted or updated")
     files_affected: int = Field(description="data files with removed rows; they are rewritten or removed")
 
 

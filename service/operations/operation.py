@@ -13,8 +13,8 @@ from service.model.call import Call
 from service.model.names import TableName, check_name
 from service.queries.streaming.streams import Stream
 
-# The threads that a request runs on. An "inline" request neither reads nor waits: it runs on the thread that received
-# it. # "metadata" reads metadata and "tables" changes it, both without Spark: they never wait for a Spark session.
+# The threads that a request runs on. "inline" requests neither read nor wait: they run on the thread that received
+# them. "metadata" reads metadata and "tables" changes it, both without Spark: they never wait for a Spark session.
 Pool = Literal["inline", "metadata", "tables", "queries", "edits", "bulk", "maintenance"]
 T = TypeVar("T")
 Q = TypeVar("Q", bound="Request")
