@@ -1,6 +1,7 @@
-"""ALTER_TABLE: other columns and properties for a table, all in one commit of its metadata."""
+"""ALTER_TABLE: change a table's columns and properties in one commit of its metadata."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,26 +27,16 @@ from service.model.schema.derived import DERIVED_PREFIX, check_evolved
 from service.model.schema.evolution import ColumnMove, SchemaChanges, evolve, parse_added_columns, parse_type_changes
 from service.model.schema.ranges import RANGES_PROPERTY, ranges_of
 from service.model.schema.types import TableSchema
+from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.settings import IcebergSettings
 
 OPERATION = "ALTER_TABLE"
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "customers"}
-CREATE = {
-    "operation": "CREATE_TABLE",
-    **ADDRESS,
-    "schema": {
-        "fields": {
-            "id": {"type": "integer", "required": True},
-            "nme": {"type": "string"},
-            "fax": {"type": "string"},
-        },
-        "primary_key": ["id"],
-    },
-}
+CREATE = create_table(ADDRESS, {"id": "integer", "nme": "string", "fax": "string"}, required=["id"], primary_key=["id"])
 EXAMPLES = (
     Example(
-        "Correct a name, widen a type, add a column in its place, and drop one",
+        "Rename a column, widen a type, add a column in its place, and drop one",
         {
             "operation": "ALTER_TABLE",
             **ADDRESS,
@@ -57,10 +48,10 @@ EXAMPLES = (
             "set_properties": {"compression": "zstd"},
             "description": "who buys",
         },
-        {
-            "success": True,
-            "table_altered": True,
-            "schema": {
+        response(
+            snapshot=False,
+            table_altered=True,
+            schema={
                 "fields": {
                     "id": {"type": "long", "required": True},
                     "email": {"type": "string", "required": False},
@@ -68,8 +59,7 @@ EXAMPLES = (
                 },
                 "primary_key": ["id"],
             },
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        ),
         given=(CREATE,),
     ),
 )
@@ -77,63 +67,58 @@ _COLUMNS = ("add_columns", "rename_columns", "drop_columns", "move_columns", "ch
 
 
 class MoveColumn(BaseModel):
-    """Where a column goes, among the columns or within its struct."""
+    """A new position for a column, among the columns or within its struct."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    column: str = Field(description="by the name it has after this request; dots reach into structs")
-    first: bool = Field(default=False, description="before all others")
-    before: str | None = Field(default=None, description="right before this one")
-    after: str | None = Field(default=None, description="right after this one")
+    column: str = Field(description="the column's name after this request; dots reach into structs")
+    first: bool = Field(default=False, description="move it before all others")
+    before: str | None = Field(default=None, description="move it directly before this one")
+    after: str | None = Field(default=None, description="move it directly after this one")
 
 
 class AlterTable(Confirmable, ChangeRequest):
-    """At least one change; all of them are made in one commit, or none."""
+    """At least one change; all of them are made in one commit, or none is."""
 
     operation: Literal["ALTER_TABLE"]
     add_columns: dict[str, Any] | None = Field(
-        default=None, description="as `fields` of CREATE_TABLE; new columns may be null. `home.zip` adds to a struct"
+        default=None, description="as `fields` in CREATE_TABLE; new columns are nullable; `home.zip` adds to a struct"
     )
     rename_columns: dict[str, str] | None = Field(default=None, description='{"old name": "new name"}')
-    drop_columns: list[str] | None = Field(default=None, description="columns that are to go")
-    move_columns: list[MoveColumn] | None = Field(default=None, description="one after the other")
+    drop_columns: list[str] | None = Field(default=None, description="columns to drop")
+    move_columns: list[MoveColumn] | None = Field(default=None, description="moves, made one after the other")
     change_types: dict[str, str] | None = Field(
-        default=None,
-        description='{"column": "type"}: integer to long, float to double, decimal(p,s) to a larger p',
+        default=None, description='{"column": "type"}: integer to long, float to double, decimal(p,s) to a larger p'
     )
-    set_nullable: dict[str, bool] | None = Field(
-        default=None, description='{"column": true}: a required column may be null from now on'
-    )
+    set_nullable: dict[str, bool] | None = Field(default=None, description='{"column": true} makes it nullable')
     set_properties: TableProperties | None = Field(
-        default=None, description="as `properties` of CREATE_TABLE; what is left out stays as it is"
+        default=None, description="as `properties` in CREATE_TABLE; omitted ones keep their values"
     )
     unset_properties: list[str] | None = Field(
-        default=None,
-        description="properties that go back to the service's settings, such as `compression`, `snapshots` or "
-        "`compaction.mode`",
+        default=None, description="properties to reset to the service's settings, such as `compaction.mode`"
     )
-    description: str | None = Field(default=None, max_length=4000, description="what the table is for; empty for none")
-    primary_key: list[str] | None = Field(default=None, description="required columns; an empty list for no key")
+    description: str | None = Field(
+        default=None, max_length=4000, description="the table's purpose; empty to remove it"
+    )
+    primary_key: list[str] | None = Field(default=None, description="required columns; [] removes the key")
 
 
 class AlterTableResult(Result):
     table_altered: bool = Field(description="true")
-    schema_: dict[str, Any] = Field(serialization_alias="schema", description="the table's columns now")
+    schema_: dict[str, Any] = Field(serialization_alias="schema", description="the table's schema now")
 
 
 @operation(AlterTable, AlterTableResult, pool="tables", examples=EXAMPLES)
 def alter_table(
     request: AlterTable, call: Call, settings: IcebergSettings, catalog: Catalog, commits: Commits, auto: Auto
 ) -> AlterTableResult:
-    """Change a table's columns, types, properties and key in one commit; no file is written anew."""
+    """Change a table's columns, types, properties and key in one commit, without rewriting data files."""
     changes, properties = _changes(request), _properties(request, settings)
     if not changes.any and not properties:
         wanted = [*_COLUMNS, "set_properties", "unset_properties", "description", "primary_key"]
         raise InvalidRequest(f"there is nothing to change; send one or more of {', '.join(wanted)}")
     table = commits.table(request.table_name, call)
-
-    def decide(current: Table) -> Alteration:
-        return _decided(request, current, changes, properties, settings)
+    decide = partial(_decide, request, settings, changes, properties)
 
     def change(current: Table, batch: str) -> Table:
         return alter(catalog, current, batch, decide, lambda: commits.must_be_ours(batch))
@@ -172,7 +157,7 @@ def _properties(request: AlterTable, settings: IcebergSettings) -> dict[str, str
             near = nearest(name, property_names())
             hint = f"did you mean {near!r}?" if near else f"known are {', '.join(property_names())}"
             path = f"unset_properties[{i}]"
-            raise InvalidRequest(f"{path}: {name[:80]!r} is not a property; {hint}", field=path, suggestion=near)
+            raise InvalidRequest(f"{path}: {name[:80]!r} is not a known property; {hint}", field=path, suggestion=near)
         found |= gone
     if request.set_properties is not None:
         wanted = changed_properties(request.set_properties, settings)
@@ -183,18 +168,18 @@ def _properties(request: AlterTable, settings: IcebergSettings) -> dict[str, str
     if request.description is not None:
         if COMMENT in found:
             raise InvalidRequest(
-                "description is given twice, flat and as a property; send it once", field="description"
+                "description is sent twice, as a field and as a property; send it once", field="description"
             )
         found[COMMENT] = request.description or None
     return found
 
 
-def _decided(
+def _decide(
     request: AlterTable,
-    table: Table,
+    settings: IcebergSettings,
     changes: SchemaChanges,
     properties: Mapping[str, str | None],
-    settings: IcebergSettings,
+    table: Table,
 ) -> Alteration:
     after = evolve(table.schema, changes, table.past_partition) if changes.any else table.schema
     check_evolved(table.properties, table.schema, after)
@@ -208,7 +193,7 @@ def _decided(
 
 
 def _derived(table: Table, changes: SchemaChanges) -> dict[str, str | None]:
-    """What becomes of the expressions of derived columns that are dropped or renamed."""
+    """New properties for the expressions of derived columns that are dropped or renamed."""
     found: dict[str, str | None] = {}
     for name in (*changes.drop, *changes.rename):
         if DERIVED_PREFIX + name in table.properties:
@@ -220,14 +205,14 @@ def _derived(table: Table, changes: SchemaChanges) -> dict[str, str | None]:
 
 
 def _ranges(table: Table, changes: SchemaChanges, after: TableSchema) -> dict[str, str | None]:
-    """What becomes of the ranges that the table is split by, where their column is renamed or widened."""
+    """New properties for the ranges that split the table, if their column is renamed or widened."""
     ranges = ranges_of(table.properties)
     if ranges is None:
         return {}
     if ranges.column in changes.drop:
         raise InvalidSchema(
             f"drop_columns: the table is split by ranges of {ranges.column!r}; REINITIALISE_TABLE with "
-            "delete_partitions: true begins it anew without them",
+            "delete_partitions: true empties it and removes them",
             field="drop_columns",
         )
     column = after.field(changes.rename.get(ranges.column, ranges.column))

@@ -1,4 +1,4 @@
-"""COMPACT: small files merged, old snapshots let go, and what that came to."""
+"""COMPACT: merge a table's small files and expire its old snapshots."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,26 +16,21 @@ from service.maintenance.compact.sorting import check_order
 from service.model.call import Call
 from service.model.filters.pruning import partition_expression
 from service.model.properties import target_file_size_mb
-from service.operations.operation import ChangeRequest, Example, Metadata, Result, operation
+from service.operations.examples import create_table, response, write
+from service.operations.operation import BackgroundRequest, Example, Metadata, Result, omit_when_null, operation
 from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
 
-_SHOWN = 1000
-OMITTED: Any = {"omit_when_null": True}
-
+_LISTED = 1000
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "clicks"}
-GIVEN: tuple[dict[str, Any], ...] = (
-    {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"page": {"type": "string"}}}},
-    *({"operation": "WRITE", **ADDRESS, "records": [{"page": f"/{i}"}]} for i in range(3)),
-)
+GIVEN = (create_table(ADDRESS, {"page": "string"}), *(write(ADDRESS, {"page": f"/{i}"}) for i in range(3)))
 EXAMPLES = (
     Example(
         "Merge small files",
         {"operation": "COMPACT", **ADDRESS},
-        {
-            "success": True,
-            "compacted": True,
-            "reason": None,
-            "stats": {
+        response(
+            compacted=True,
+            reason=None,
+            stats={
                 "files_before": 3,
                 "files_after": 1,
                 "files_compacted": 3,
@@ -55,21 +50,19 @@ EXAMPLES = (
                 "compaction_time_ms": "<any>",
                 "small_files_remaining": 1,
             },
-            "snapshots_kept": [],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+            snapshots_kept=[],
+        ),
         given=GIVEN,
     ),
     Example(
-        "See what would be merged",
+        "See what a compaction would merge",
         {"operation": "COMPACT", **ADDRESS, "dry_run": True, "min_files": 2},
-        {
-            "success": True,
-            "compacted": False,
-            "reason": "this was a dry run",
-            "stats": "<any>",
-            "snapshots_kept": [],
-            "plan": {
+        response(
+            compacted=False,
+            reason="this was a dry run",
+            stats="<any>",
+            snapshots_kept=[],
+            plan={
                 "groups": [{"partition": "", "files": 3, "bytes": "<any>", "expected_files": 1}],
                 "group_count": 1,
                 "partitions": 1,
@@ -78,65 +71,52 @@ EXAMPLES = (
                 "expected_files": 1,
                 "expected_files_after": 1,
             },
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        ),
         given=GIVEN,
     ),
     Example(
         "Compact in the background",
         {"operation": "COMPACT", **ADDRESS, "async": True},
-        {
-            "success": True,
-            "reason": None,
-            "job_id": "<any>",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, reason=None, job_id="<any>"),
         given=GIVEN,
     ),
 )
 
 
-class Compact(ChangeRequest):
+class Compact(BackgroundRequest):
     operation: Literal["COMPACT"]
-    force: bool = Field(default=False, description="merge from two small files on, and where compaction is disabled")
-    async_: bool = Field(
-        default=False,
-        alias="async",
-        description="answer at once with a job's id: GET /jobs/{id} tells of it, DELETE /jobs/{id} calls it off",
-    )
-    dry_run: bool = Field(default=False, description="only say what would be merged; nothing is changed")
+    force: bool = Field(default=False, description="merge even two small files, and even if compaction is disabled")
     target_file_size_mb: Megabytes | None = Field(
-        default=None, description="how large merged files should be; default: the table's own"
+        default=None, description="the size of merged files; default: the table's"
     )
     max_file_size_mb: Megabytes | None = Field(
         default=None,
-        description="files below this are merged; below the target size; default: the table's small_file_threshold_mb",
+        description="merge files below this size (less than the target size); default: small_file_threshold_mb",
     )
     min_files: FileCount | None = Field(
-        default=None, description="so many small files in one partition are worth merging; default: the table's own"
+        default=None,
+        description="how many small files in one partition are worth merging; default: the table's setting",
     )
     max_files: FileCount | None = Field(
-        default=None, description="at most so many are merged; default: the table's own"
+        default=None, description="the most files to merge; default: the table's setting"
     )
     partition_filter: Any = Field(
-        default=None, description="a filter on partition columns; only files in partitions that it may match are merged"
+        default=None, description="a filter on partition columns: only files in partitions that it may match are merged"
     )
-    compression: Codec | None = Field(default=None, description="the codec of the merged files; default: the table's")
+    compression: Codec | None = Field(default=None, description="the codec of merged files; default: the table's")
     strategy: Strategy | None = Field(
         default=None,
-        description="`binpack` keeps the rows' order, `sort` sorts them by `sort_by`, `zorder` along a curve through "
-        "these columns; default: the table's own",
+        description="`binpack` keeps the order of rows, `sort` sorts them by `sort_by`, `zorder` along a curve through "
+        "these columns; default: the table's setting",
     )
     sort_by: list[str] | None = Field(
         default=None, min_length=1, max_length=16, description="the columns that `sort` and `zorder` sort by"
     )
-    rewrite_manifests: bool = Field(
-        default=False, description="also sort the lists of the table's files by partition, into as few as is good"
-    )
-    expire_snapshots: bool = Field(default=True, description="let old snapshots go, and the files only they need")
+    rewrite_manifests: bool = Field(default=False, description="also merge the manifests, sorted by partition")
+    expire_snapshots: bool = Field(default=True, description="expire old snapshots and delete their files")
     snapshot_retention_hours: Hours | None = Field(
         default=None,
-        description="how old a snapshot must be to go; the current one always stays; default: the table's own",
+        description="expire snapshots older than this, except the current one; default: the table's setting",
     )
 
 
@@ -144,72 +124,56 @@ class CompactionStats(BaseModel):
     files_before: int = Field(description="data files just before the merge")
     files_after: int = Field(description="data files just after it")
     files_compacted: int = Field(description="data files that were merged")
-    files_removed: int = Field(description="files that left the table: those merged, and delete files they made void")
+    files_removed: int = Field(description="merged files, and delete files that no longer apply")
     files_added: int = Field(description="data files that replaced them")
     bytes_before: int = Field(description="the size of the data files before")
-    bytes_after: int = Field(description="and after")
-    bytes_saved: int = Field(description="the difference; below 0 where merging made them larger")
-    partitions_compacted: int = Field(description="partitions in which files were merged; a table without is one")
+    bytes_after: int = Field(description="their size after")
+    bytes_saved: int = Field(description="the difference; negative if merging made them larger")
+    partitions_compacted: int = Field(description="partitions with merged files; an unpartitioned table counts as one")
     groups_failed: int = Field(description="groups of files that could not be rewritten; the log says why")
     conflicts: int = Field(
-        description="groups that other writers changed meanwhile, or kept from being committed; what they made stays, "
-        "and the next compaction takes these groups up"
+        description="groups not committed because other writers changed them in the meantime; the next compaction "
+        "retries them"
     )
-    spark_jobs: int = Field(description="jobs that Spark ran for it; counted among the last 1,000 it ran for anybody")
-    manifests_rewritten: int = Field(description="lists of files that were replaced, beside those of the merge")
-    snapshots_expired: int = Field(description="old snapshots that were let go")
-    expired_files_deleted: int = Field(description="files deleted because only these needed them: data and metadata")
-    old_snapshots_kept: int = Field(description="snapshots old enough to go that stay; `snapshots_kept` says why")
-    compaction_time_ms: int = Field(description="how long all of it took")
+    spark_jobs: int = Field(description="Spark jobs that it ran, counted among Spark's last 1,000")
+    manifests_rewritten: int = Field(description="manifests replaced, in addition to those of the merge")
+    snapshots_expired: int = Field(description="old snapshots that expired")
+    expired_files_deleted: int = Field(description="data and metadata files deleted with them")
+    old_snapshots_kept: int = Field(description="old snapshots that were kept; `snapshots_kept` says why")
+    compaction_time_ms: int = Field(description="how long it took")
     small_files_remaining: int = Field(description="files that still count as small")
 
 
 class CompactionGroup(BaseModel):
-    partition: str = Field(description="the partition that the files lie in; empty for a table without")
-    files: int = Field(description="how many would be merged at one go")
+    partition: str = Field(description="the partition of the files; empty if the table is not partitioned")
+    files: int = Field(description="files that would be merged together")
     bytes: int = Field(description="their size")
     expected_files: int = Field(description="how many they would become")
 
 
 class CompactionPlan(BaseModel):
-    groups: list[CompactionGroup] = Field(description="what would be merged, the most files first; at most 1,000")
-    group_count: int = Field(description="how many groups there are")
-    partitions: int = Field(description="how many partitions they lie in")
-    files: int = Field(description="how many files would be merged")
+    groups: list[CompactionGroup] = Field(description="what would be merged, most files first; at most 1,000")
+    group_count: int = Field(description="all groups")
+    partitions: int = Field(description="their partitions")
+    files: int = Field(description="files that would be merged")
     bytes: int = Field(description="their size")
     expected_files: int = Field(description="how many they would become")
-    expected_files_after: int = Field(description="how many the table would have then")
+    expected_files_after: int = Field(description="data files in the table afterwards")
 
 
 class KeptSnapshot(BaseModel):
-    snapshot_id: int = Field(description="its id")
-    reason: str = Field(description="who needs it: a tag or branch by its name, a query, a change that is under way")
+    snapshot_id: int = Field(description="the snapshot's id")
+    reason: str = Field(description="what needs it: a named tag or branch, a query, or a change in progress")
 
 
 class CompactResult(Result):
-    compacted: bool | None = Field(default=None, description="whether any files were merged", json_schema_extra=OMITTED)
-    reason: str | None = Field(default=None, description="why not, where it was not")
-    stats: CompactionStats | None = Field(
-        default=None, description="what was counted before and after", json_schema_extra=OMITTED
-    )
-    snapshots_kept: list[KeptSnapshot] | None = Field(
-        default=None,
-        description="snapshots old enough to go that stay, oldest first; the first hundred",
-        json_schema_extra=OMITTED,
-    )
-    warnings: list[str] | None = Field(
-        default=None,
-        description="what else was to be done and failed once files had been merged; the next compaction does it",
-        json_schema_extra=OMITTED,
-    )
-    plan: CompactionPlan | None = Field(
-        default=None, description="for a dry run: what would be done", json_schema_extra=OMITTED
-    )
-    job_id: str | None = Field(
-        default=None,
-        description="with `async`, instead of the above: what stands under /jobs/{id}",
-        json_schema_extra=OMITTED,
-    )
+    compacted: bool | None = omit_when_null("whether any files were merged")
+    reason: str | None = Field(default=None, description="why not, if none were merged")
+    stats: CompactionStats | None = omit_when_null("counts before and after")
+    snapshots_kept: list[KeptSnapshot] | None = omit_when_null("old snapshots that were kept, oldest first; up to 100")
+    warnings: list[str] | None = omit_when_null("what failed after files were merged; the next compaction retries it")
+    plan: CompactionPlan | None = omit_when_null("in a dry run: what would be merged")
+    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
 
 
 @operation(Compact, CompactResult, pool="maintenance", examples=EXAMPLES, schedulable=True)
@@ -223,28 +187,29 @@ def compact(
 ) -> CompactResult:
     """Merge a table's small files and expire its old snapshots."""
     table = catalog.load(request.table_name)
-    wish = _wish(request, small_files, table)
+    options = _options(request, small_files, table)
     if not request.async_:
-        return _result(compactions.compact(table, wish, call))
+        return _result(compactions.compact(table, options, call))
 
     def work(job: Call) -> bytes:
-        return job.respond(_result(compactions.compact(table, wish, job)))
+        return job.respond(_result(compactions.compact(table, options, job)))
 
-    # An idempotency key stands for the job: its answer is the job's id.
-    job_id = background.start("COMPACT", table, CompactionProgress(), call, work)
-    return CompactResult(job_id=job_id)
+    # With an idempotency key, a repeated request gets the same job.
+    return CompactResult(job_id=background.start("COMPACT", table, CompactionProgress(), call, work))
 
 
-def _wish(request: Compact, small_files: SmallFileChecks, table: Table) -> CompactionOptions:
+def _options(request: Compact, small_files: SmallFileChecks, table: Table) -> CompactionOptions:
     policy = small_files.policy(table)
     sort_by = None if request.sort_by is None else tuple(request.sort_by)
     if request.strategy == "binpack" and sort_by is not None:
-        raise InvalidRequest("sort_by has no meaning with strategy: binpack; send sort or zorder", field="sort_by")
+        raise InvalidRequest(
+            "sort_by has no meaning with strategy: binpack; send strategy sort or zorder", field="sort_by"
+        )
     strategy = request.strategy or ("sort" if sort_by and policy.strategy == "binpack" else policy.strategy)
     target = request.target_file_size_mb or target_file_size_mb(table.properties, small_files.settings)
     if request.max_file_size_mb is not None and request.max_file_size_mb >= target:
         raise InvalidRequest(
-            f"max_file_size_mb: {request.max_file_size_mb} must be below the size of merged files, {target}, or each "
+            f"max_file_size_mb: {request.max_file_size_mb} must be below the size of merged files, {target}, or they "
             "would be merged again; send a smaller one, or a larger target_file_size_mb",
             field="max_file_size_mb",
         )
@@ -282,7 +247,7 @@ def _result(outcome: CompactionOutcome) -> CompactResult:
 def _plan(groups: Sequence[PlannedGroup], files_before: int) -> CompactionPlan:
     files, expected = sum(g.files for g in groups), sum(g.expected_files for g in groups)
     return CompactionPlan(
-        groups=[CompactionGroup(**asdict(group)) for group in groups[:_SHOWN]],
+        groups=[CompactionGroup(**asdict(group)) for group in groups[:_LISTED]],
         group_count=len(groups),
         partitions=len({group.partition for group in groups}),
         files=files,

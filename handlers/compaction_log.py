@@ -1,7 +1,7 @@
-"""COMPACTION_LOG: what compactions there were, and what came of them."""
+"""COMPACTION_LOG: list past and running compactions."""
 
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -9,27 +9,17 @@ from service.catalog.tables import Catalog
 from service.errors import InvalidRequest
 from service.ledger.jobs import JobRecord, JobRecords, Place
 from service.model.names import TableName
+from service.operations.examples import create_table, response
 from service.operations.operation import Example, Request, Result, operation
+from service.operations.times import utc_time, utc_time_or_none
 
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "quiet"}
 EXAMPLES = (
     Example(
-        "List what compactions a table had",
-        {"operation": "COMPACTION_LOG", "tenant_id": "acme", "namespace": "shop", "table": "quiet", "limit": 10},
-        {
-            "success": True,
-            "compactions": [],
-            "truncated": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
-        given=(
-            {
-                "operation": "CREATE_TABLE",
-                "tenant_id": "acme",
-                "namespace": "shop",
-                "table": "quiet",
-                "schema": {"fields": {"id": {"type": "long"}}},
-            },
-        ),
+        "List a table's compactions",
+        {"operation": "COMPACTION_LOG", **ADDRESS, "limit": 10},
+        response(snapshot=False, compactions=[], truncated=False),
+        given=(create_table(ADDRESS, {"id": "long"}),),
     ),
 )
 
@@ -37,31 +27,29 @@ EXAMPLES = (
 class CompactionLog(Request):
     operation: Literal["COMPACTION_LOG"]
     table: str | None = Field(
-        default=None,
-        description="only this one; without it those of the namespace that is named, or else of all of the tenant's",
+        default=None, description="only this table; default: the tables of `namespace` if it is sent, or of the tenant"
     )
-    limit: Annotated[int, Field(ge=1, le=1000)] = Field(default=100, description="at most so many are listed")
+    limit: int = Field(default=100, ge=1, le=1000, description="the maximum number to list")
     before: str | None = Field(
-        default=None,
-        description="only those that began before this time; or the last one's `id`, to page on with those after it",
+        default=None, description="only those that started before this time; or the last `id` of the previous page"
     )
 
 
 class LoggedCompaction(BaseModel):
-    id: str = Field(description="its own")
+    id: str = Field(description="the compaction's id")
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name at that time")
     asked_by: str = Field(description="`request <id>`, `schedule <name>` or `auto`")
     state: str = Field(description="running, done, failed, cancelled or interrupted")
-    started_at: datetime = Field(description="when it began")
+    started_at: datetime = Field(description="when it started")
     ended_at: datetime | None = Field(description="null while it runs")
-    request: Any = Field(description="what was wished")
+    request: Any = Field(description="the options of the request")
     stats: Any = Field(
-        description="what was counted before and after, as COMPACT answers it, also where it was ended early; null "
-        "while it runs, and where an instance that ended had committed nothing"
+        description="counts before and after, as in COMPACT's response, also if it ended early; null while it runs, or "
+        "if its instance stopped before it committed anything"
     )
-    predicted: Any = Field(description="what was expected of it, where that was worked out before")
-    error: Any = Field(description="what it failed with; where it is done, what failed once files had been merged")
+    predicted: Any = Field(description="the prediction, if one was made")
+    error: Any = Field(description="why it failed; if it is done, what failed after files were merged")
 
 
 class CompactionLogResult(Result):
@@ -71,9 +59,8 @@ class CompactionLogResult(Result):
 
 @operation(CompactionLog, CompactionLogResult, pool="metadata", examples=EXAMPLES)
 def compaction_log(request: CompactionLog, catalog: Catalog, records: JobRecords) -> CompactionLogResult:
-    """List past and running compactions: when, who asked, what was counted before and after."""
-    before = _place(request.before, records)
-    # Without a table, those of the namespace if one is named.
+    """List past and running compactions: when they ran, who started them, and what they changed."""
+    # Without a table, a namespace limits the list only if the request names it.
     namespace = request.namespace if request.table or "namespace" in request.model_fields_set else None
     found = records.log(
         "COMPACT",
@@ -81,10 +68,10 @@ def compaction_log(request: CompactionLog, catalog: Catalog, records: JobRecords
         tenant=request.tenant_id,
         namespace=namespace,
         table=request.table,
-        before=before,
+        before=_place(request.before, records),
     )
     if request.table is not None and not found:
-        # A name that was misspelt has no history either.
+        # A misspelt name has no compactions either: this refuses it.
         catalog.load(TableName(request.tenant_id, request.namespace, request.table))
     return CompactionLogResult(
         compactions=[_logged(job) for job in found[: request.limit]], truncated=len(found) > request.limit
@@ -92,24 +79,21 @@ def compaction_log(request: CompactionLog, catalog: Catalog, records: JobRecords
 
 
 def _logged(job: JobRecord) -> LoggedCompaction:
-    told = {name: job.details.get(name) for name in ("request", "stats", "predicted", "error")}
+    details = {name: job.details.get(name) for name in ("request", "stats", "predicted", "error")}
     return LoggedCompaction(
         id=job.id,
         namespace=job.table.namespace,
         table=job.table.table,
         asked_by=job.requested_by,
         state=job.state,
-        started_at=_moment(job.started_ms or 0),
-        ended_at=None if job.ended_ms is None else _moment(job.ended_ms),
-        **told,
+        started_at=utc_time(job.started_ms or 0),
+        ended_at=utc_time_or_none(job.ended_ms),
+        **details,
     )
 
 
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
-
-
 def _place(before: str | None, records: JobRecords) -> Place | None:
+    """Where the list begins: after a job, or at a time."""
     if before is None:
         return None
     try:
@@ -120,9 +104,9 @@ def _place(before: str | None, records: JobRecords) -> Place | None:
         job = records.find(before)
         if job is None or job.started_ms is None:
             raise InvalidRequest(
-                f"before: {before[:80]!r} is no time and no compaction's id; write it as 2024-01-31T12:00:00Z",
+                f"before: {before[:80]!r} is neither a time nor a compaction's id; send a time as 2024-01-31T12:00:00Z",
                 field="before",
             ) from e
         return job.started_ms, job.id
-    # A time between two milliseconds is after the earlier one.
-    return -(-(since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1000), None
+    # Rounded up: a time between two milliseconds is after the first of them.
+    return -(-since // timedelta(milliseconds=1)), None

@@ -1,4 +1,4 @@
-"""CREATE_NAMESPACE: a place for tables, before there are any."""
+"""CREATE_NAMESPACE: create a namespace."""
 
 from typing import Any, Literal
 
@@ -7,42 +7,35 @@ from pydantic import Field
 from service.catalog.namespaces import create_namespace as create
 from service.catalog.tables import Catalog
 from service.errors import NamespaceExists
+from service.operations.examples import response
 from service.operations.operation import Confirmable, Example, Request, Result, operation
 
-REQUEST = {"operation": "CREATE_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
-
-
-def _answer(*, created: bool) -> dict[str, Any]:
-    return {
-        "success": True,
-        "namespace_created": created,
-        "namespace_existed": not created,
-        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-    }
-
-
+REQUEST: dict[str, Any] = {"operation": "CREATE_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 EXAMPLES = (
-    Example("Make a namespace", REQUEST, _answer(created=True)),
+    Example("Create a namespace", REQUEST, response(snapshot=False, namespace_created=True, namespace_existed=False)),
     Example(
-        "Make it only if it is not there", {**REQUEST, "if_not_exists": True}, _answer(created=False), given=(REQUEST,)
+        "Create it only if it does not exist",
+        {**REQUEST, "if_not_exists": True},
+        response(snapshot=False, namespace_created=False, namespace_existed=True),
+        given=(REQUEST,),
     ),
 )
 
 
 class CreateNamespace(Confirmable, Request):
     operation: Literal["CREATE_NAMESPACE"]
-    namespace: str = Field(description="its name")
-    if_not_exists: bool = Field(default=False, description="succeed where there is one of this name already")
+    namespace: str = Field(description="the namespace's name")
+    if_not_exists: bool = Field(default=False, description="do nothing if the namespace exists")
 
 
 class CreateNamespaceResult(Result):
-    namespace_created: bool = Field(description="whether this request made it")
-    namespace_existed: bool = Field(description="whether it was there already")
+    namespace_created: bool = Field(description="whether this request created it")
+    namespace_existed: bool = Field(description="whether it existed before")
 
 
 @operation(CreateNamespace, CreateNamespaceResult, pool="tables", examples=EXAMPLES)
 def create_namespace(request: CreateNamespace, catalog: Catalog) -> CreateNamespaceResult:
-    """Make a namespace; CREATE_TABLE makes the one that it names by itself."""
+    """Create a namespace; CREATE_TABLE does this automatically."""
     created = create(catalog, request.tenant_id, request.namespace)
     if not created and not request.if_not_exists:
         raise NamespaceExists(

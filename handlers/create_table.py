@@ -1,4 +1,4 @@
-"""CREATE_TABLE: a new, empty table."""
+"""CREATE_TABLE: create an empty table."""
 
 from typing import Any, Literal
 
@@ -11,7 +11,8 @@ from service.model.call import Call
 from service.model.properties import TableProperties, to_iceberg
 from service.model.schema.definition import parse_schema
 from service.model.schema.partition import parse_partition
-from service.operations.operation import ChangeRequest, Confirmable, Example, Metadata, Result, operation
+from service.operations.examples import response
+from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.settings import IcebergSettings
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
@@ -32,25 +33,11 @@ REQUEST = {
     "properties": {"compression": "zstd", "description": "one row per order", "min_files_to_compact": 5},
 }
 EXAMPLES = (
+    Example("Create a table", REQUEST, response(snapshot=False, table_created=True, table_existed=False)),
     Example(
-        "Create a table",
-        REQUEST,
-        {
-            "success": True,
-            "table_created": True,
-            "table_existed": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
-    ),
-    Example(
-        "Create it only if it is not there",
+        "Create it only if it does not exist",
         {**REQUEST, "if_not_exists": True},
-        {
-            "success": True,
-            "table_created": False,
-            "table_existed": True,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, table_created=False, table_existed=True),
         given=(REQUEST,),
     ),
 )
@@ -69,19 +56,18 @@ class CreateTable(Confirmable, ChangeRequest):
         description='{"partitions": [{"field", "transform": identity|year|month|day|hour|bucket|truncate, "name"?, '
         '"num_buckets"?, "width"?}]}',
     )
-    properties: TableProperties = Field(default=TableProperties(), description="how the table is kept")
-    if_not_exists: bool = Field(default=False, description="succeed where the table exists already")
+    properties: TableProperties = Field(default=TableProperties(), description="how the table is stored and maintained")
+    if_not_exists: bool = Field(default=False, description="do nothing if the table exists")
 
 
 class CreateTableResult(Result):
-    table_created: bool = Field(description="whether this request made the table")
-    table_existed: bool = Field(description="whether it was there already")
-    metadata: Metadata = Field(default_factory=Metadata)
+    table_created: bool = Field(description="whether this request created it")
+    table_existed: bool = Field(description="whether it existed before")
 
 
 @operation(CreateTable, CreateTableResult, pool="tables", examples=EXAMPLES)
 def create_table(request: CreateTable, call: Call, settings: IcebergSettings, commits: Commits) -> CreateTableResult:
-    """Create a table with a schema, a partitioning and properties."""
+    """Create an empty table with a schema, a partitioning and properties."""
     schema = parse_schema(request.schema_)
     partition = parse_partition(request.partition, schema)
     properties = to_iceberg(request.properties, settings)

@@ -1,4 +1,4 @@
-"""DEDUPLICATE: of the rows that share a key, one stays."""
+"""DEDUPLICATE: keep one row of each key."""
 
 from functools import partial
 from typing import Any, Literal
@@ -17,20 +17,13 @@ from service.model.schema.columns import columns_of
 from service.model.schema.key_columns import key_columns
 from service.model.schema.types import DecimalType, Primitive, TableSchema
 from service.operations.edit_requests import EditRequest, EditResult, edit_fields
+from service.operations.examples import create_table, edit_response, write
 from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
 GIVEN = (
-    {
-        "operation": "CREATE_TABLE",
-        **ADDRESS,
-        "schema": {"fields": {"user": {"type": "string", "required": True}, "day": {"type": "date"}}},
-    },
-    {
-        "operation": "WRITE",
-        **ADDRESS,
-        "records": [{"user": "a", "day": "2024-01-01"}, {"user": "a", "day": "2024-01-31"}, {"user": "b"}],
-    },
+    create_table(ADDRESS, {"user": "string", "day": "date"}, required=["user"]),
+    write(ADDRESS, {"user": "a", "day": "2024-01-01"}, {"user": "a", "day": "2024-01-31"}, {"user": "b"}),
 )
 REQUEST: dict[str, Any] = {
     "operation": "DEDUPLICATE",
@@ -39,21 +32,12 @@ REQUEST: dict[str, Any] = {
     "order_by": [{"field": "day"}],
     "keep": "last",
 }
-COUNTS = {"records_removed": 1, "files_affected": 1, "partitions_affected": 1, "scanned_files": 1}
-METADATA = {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"}
 EXAMPLES = (
-    Example("Keep the latest row of each key", REQUEST, {"success": True, **COUNTS, "metadata": METADATA}, given=GIVEN),
+    Example("Keep the latest row of each key", REQUEST, edit_response(records_removed=1), given=GIVEN),
     Example(
-        "See which rows would go",
+        "See which rows would be removed",
         {**REQUEST, "dry_run": True},
-        {
-            "success": True,
-            **COUNTS,
-            "dry_run": True,
-            "sample": [{"before": {"user": "a", "day": "2024-01-01"}, "after": None}],
-            "plan_token": "<any>",
-            "metadata": METADATA,
-        },
+        edit_response(records_removed=1, sample=[{"before": {"user": "a", "day": "2024-01-01"}, "after": None}]),
         given=GIVEN,
     ),
 )
@@ -62,38 +46,40 @@ EXAMPLES = (
 class Deduplicate(EditRequest):
     operation: Literal["DEDUPLICATE"]
     key_cols: list[str] | None = Field(
-        default=None, description="rows that are equal in these are one; default: the primary key"
+        default=None, description="the columns that duplicates share; default: the primary key"
     )
     order_by: Sorts = Field(
         default_factory=list,
-        description="which of them comes first: columns (dots reach into structs), or objects as QUERY's `sort` has; "
-        "without it, any may",
+        description="the order of duplicates: columns (dots reach into structs), or objects as in QUERY's `sort`; "
+        "default: undefined",
     )
-    keep: Literal["first", "last"] = Field(default="first", description="the one that stays")
+    keep: Literal["first", "last"] = Field(default="first", description="which row to keep")
 
 
 class Deduplicated(BaseModel):
-    records_removed: int = Field(description="rows that shared their key with the one that stays")
+    records_removed: int = Field(description="duplicates removed")
 
 
 class DeduplicateResult(EditResult, Deduplicated):
-    """What a DEDUPLICATE did."""
+    """The response to a DEDUPLICATE."""
 
 
 @operation(Deduplicate, DeduplicateResult, pool="edits", examples=EXAMPLES)
 def deduplicate(
     request: Deduplicate, call: Call, commits: Commits, backups: Backups, edits: Edits
 ) -> DeduplicateResult:
-    """Remove all rows of each key but one, in one commit."""
+    """Keep one row of each key and remove the others, in one commit."""
     table = commits.table(request.table_name, call)
-    outcome = edits.run(table, "DEDUPLICATE", partial(_edit, request), request.wish(backups), call)
+    outcome = edits.run(table, "DEDUPLICATE", partial(_edit, request), request.options(backups), call)
     return DeduplicateResult(records_removed=outcome.counts.deleted, **edit_fields(outcome))
 
 
 def _edit(request: Deduplicate, table: Table) -> Edit:
     schema = table.schema
     keys, order = key_columns(schema, request.key_cols), _order(request, schema)
-    return Edit(schema, Duplicates(keys, order, request.keep == "last", request.within(schema, table.partition)))
+    return Edit(
+        schema, Duplicates(keys, order, request.keep == "last", request.partition_rows(schema, table.partition))
+    )
 
 
 def _order(request: Deduplicate, schema: TableSchema) -> tuple[SortKey, ...]:
@@ -103,7 +89,7 @@ def _order(request: Deduplicate, schema: TableSchema) -> tuple[SortKey, ...]:
         column = resolve(item.field, path)
         if not isinstance(column.type, Primitive | DecimalType):
             raise InvalidRequest(
-                f"{path}: {item.field!r} is {column.type}, which has no order; name a column of a plain type",
+                f"{path}: {item.field!r} is {column.type}, which cannot be sorted; name a column of a plain type",
                 field=path,
             )
         descending = item.order == "desc"

@@ -1,4 +1,4 @@
-"""DELETE: the rows a filter finds, gone."""
+"""DELETE: remove the rows that match a filter."""
 
 from functools import partial
 from typing import Literal
@@ -12,62 +12,31 @@ from service.edits.edits import Edits
 from service.model.call import Call
 from service.model.edits import ByFilter, Edit
 from service.operations.edit_requests import EditResult, RowsRequest, edit_fields
+from service.operations.examples import create_table, edit_response, write
 from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "baskets"}
 GIVEN = (
-    {
-        "operation": "CREATE_TABLE",
-        **ADDRESS,
-        "schema": {"fields": {"id": {"type": "long", "required": True}, "seen": {"type": "date"}}},
-    },
-    {
-        "operation": "WRITE",
-        **ADDRESS,
-        "records": [{"id": 1, "seen": "2024-01-31"}, {"id": 2, "seen": "2024-03-01"}, {"id": 3}],
-    },
+    create_table(ADDRESS, {"id": "long", "seen": "date"}, required=["id"]),
+    write(ADDRESS, {"id": 1, "seen": "2024-01-31"}, {"id": 2, "seen": "2024-03-01"}, {"id": 3}),
 )
 EXAMPLES = (
     Example(
-        "Delete the rows a filter finds",
+        "Delete the rows that match a filter",
         {"operation": "DELETE", **ADDRESS, "filter": {"seen": {"lt": "2024-02-01"}}},
-        {
-            "success": True,
-            "records_deleted": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        edit_response(records_deleted=1),
         given=GIVEN,
     ),
     Example(
         "Delete every row",
         {"operation": "DELETE", **ADDRESS, "all": True},
-        {
-            "success": True,
-            "records_deleted": 3,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 0,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        edit_response(records_deleted=3, scanned_files=0),
         given=GIVEN,
     ),
     Example(
         "See what a delete would do",
         {"operation": "DELETE", **ADDRESS, "filter": {"id": 3}, "dry_run": True},
-        {
-            "success": True,
-            "records_deleted": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "dry_run": True,
-            "sample": [{"before": {"id": 3, "seen": None}, "after": None}],
-            "plan_token": "<any>",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        edit_response(records_deleted=1, sample=[{"before": {"id": 3, "seen": None}, "after": None}]),
         given=GIVEN,
     ),
 )
@@ -78,18 +47,18 @@ class Delete(RowsRequest):
 
 
 class Deleted(BaseModel):
-    records_deleted: int = Field(description="how many rows the filter found and the commit removed")
+    records_deleted: int = Field(description="rows deleted")
 
 
 class DeleteResult(EditResult, Deleted):
-    """What a DELETE did."""
+    """The response to a DELETE."""
 
 
 @operation(Delete, DeleteResult, pool="edits", examples=EXAMPLES)
 def delete(request: Delete, call: Call, commits: Commits, backups: Backups, edits: Edits) -> DeleteResult:
-    """Delete every row that a filter finds, or all of them with `all: true`."""
+    """Delete the rows that match a filter, or all rows with `all: true`."""
     table = commits.table(request.table_name, call)
-    outcome = edits.run(table, "DELETE", partial(_edit, request), request.wish(backups), call)
+    outcome = edits.run(table, "DELETE", partial(_edit, request), request.options(backups), call)
     return DeleteResult(records_deleted=outcome.counts.deleted, **edit_fields(outcome))
 
 

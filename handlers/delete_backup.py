@@ -1,30 +1,26 @@
-"""DELETE_BACKUP: a state of a table that need not be kept any longer."""
+"""DELETE_BACKUP: delete a backup of a table."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
 from service.model.call import Call
+from service.operations.examples import create_table, response, write
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "drafts"}
-GIVEN: tuple[dict[str, Any], ...] = (
-    {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"text": {"type": "string"}}}},
-    {"operation": "WRITE", **ADDRESS, "records": [{"text": "a"}, {"text": "b"}]},
-    {"operation": "DELETE", **ADDRESS, "filter": {"text": "a"}, "create_backup": True},
-)
 EXAMPLES = (
     Example(
-        "Let go of a backup",
+        "Delete a backup",
         {"operation": "DELETE_BACKUP", **ADDRESS, "name": "backup-20240501T101112045Z-delete-1f0c9a7e"},
-        {
-            "success": True,
-            "backup_deleted": True,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
-        given=GIVEN,
+        response(snapshot=False, backup_deleted=True),
+        given=(
+            create_table(ADDRESS, {"text": "string"}),
+            write(ADDRESS, {"text": "a"}, {"text": "b"}),
+            {"operation": "DELETE", **ADDRESS, "filter": {"text": "a"}, "create_backup": True},
+        ),
         taken={"name": (3, "backup")},
     ),
 )
@@ -32,15 +28,15 @@ EXAMPLES = (
 
 class DeleteBackup(Confirmable, ChangeRequest):
     operation: Literal["DELETE_BACKUP"]
-    name: str = Field(description="the backup's name, as LIST_BACKUPS has it")
+    name: str = Field(description="the backup's name, as in LIST_BACKUPS")
 
 
 class DeleteBackupResult(Result):
-    backup_deleted: bool = Field(description="true: it cannot be restored any more")
+    backup_deleted: bool = Field(description="true: it can no longer be restored")
 
 
 @operation(DeleteBackup, DeleteBackupResult, pool="tables", examples=EXAMPLES)
 def delete_backup(request: DeleteBackup, call: Call, catalog: Catalog, backups: Backups) -> DeleteBackupResult:
-    """Let go of a backup; the files that nothing else needs are deleted with the table's next old snapshots."""
+    """Delete a backup; files that only it needs are deleted when the table's old snapshots next expire."""
     backups.delete(catalog.load(request.table_name), request.name, call)
     return DeleteBackupResult(backup_deleted=True)

@@ -1,41 +1,26 @@
-"""DELETE_SCHEDULE: an end to it."""
+"""DELETE_SCHEDULE: delete a schedule."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from service.jobs.schedules.schedules import Schedules
+from service.operations.examples import response
 from service.operations.operation import Example, Request, Result, operation
 
-
-def _answer(*, there: bool) -> dict[str, Any]:
-    return {
-        "success": True,
-        "schedule_deleted": there,
-        "schedule_existed": there,
-        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-    }
-
-
+TENANT = {"tenant_id": "acme"}
+WEEKLY = {"name": "weekly", "cron": "0 4 * * SUN", "task": {"operation": "COMPACT"}}
 EXAMPLES = (
     Example(
         "Delete a schedule",
-        {"operation": "DELETE_SCHEDULE", "tenant_id": "acme", "name": "weekly"},
-        _answer(there=True),
-        (
-            {
-                "operation": "CREATE_SCHEDULE",
-                "tenant_id": "acme",
-                "name": "weekly",
-                "cron": "0 4 * * SUN",
-                "task": {"operation": "COMPACT"},
-            },
-        ),
+        {"operation": "DELETE_SCHEDULE", **TENANT, "name": "weekly"},
+        response(snapshot=False, schedule_deleted=True, schedule_existed=True),
+        given=({"operation": "CREATE_SCHEDULE", **TENANT, **WEEKLY},),
     ),
     Example(
-        "Delete it if it is there",
-        {"operation": "DELETE_SCHEDULE", "tenant_id": "acme", "name": "never-was", "if_exists": True},
-        _answer(there=False),
+        "Delete it only if it exists",
+        {"operation": "DELETE_SCHEDULE", **TENANT, "name": "never-was", "if_exists": True},
+        response(snapshot=False, schedule_deleted=False, schedule_existed=False),
     ),
 )
 
@@ -43,17 +28,17 @@ EXAMPLES = (
 class DeleteSchedule(Request):
     operation: Literal["DELETE_SCHEDULE"]
     name: str = Field(description="the schedule's name")
-    if_exists: bool = Field(default=False, description="succeed where there is none of this name")
+    if_exists: bool = Field(default=False, description="do nothing if the schedule does not exist")
 
 
 class DeleteScheduleResult(Result):
     schedule_deleted: bool = Field(description="whether this request deleted it")
-    schedule_existed: bool = Field(description="whether it was there")
+    schedule_existed: bool = Field(description="whether it existed before")
 
 
 @operation(DeleteSchedule, DeleteScheduleResult, pool="tables", examples=EXAMPLES)
 def delete_schedule(request: DeleteSchedule, schedules: Schedules) -> DeleteScheduleResult:
-    """Delete a schedule and what is known of its runs; one that is under way commits nothing more."""
+    """Delete a schedule and its list of runs; a run in progress commits nothing more."""
     if not request.if_exists:
         schedules.find(request.tenant_id, request.name)
     deleted = schedules.delete(request.tenant_id, request.name)

@@ -1,4 +1,4 @@
-"""DESCRIBE_TABLE: a table's make-up and size, from metadata alone."""
+"""DESCRIBE_TABLE: describe a table, from metadata alone."""
 
 from typing import Any, Literal
 
@@ -14,19 +14,20 @@ from service.model.schema.definition import describe_schema
 from service.model.schema.derived import derived_expressions
 from service.model.schema.partition import describe_partition
 from service.model.schema.ranges import ranges_of
-from service.operations.operation import Example, Metadata, Result, TableRequest, operation
+from service.operations.examples import DEFAULT_COMPACTION, response, write
+from service.operations.operation import Example, Metadata, Result, TableRequest, omit_when_null, operation
 from service.settings import IcebergSettings
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
 SCHEMA = {"fields": {"page": {"type": "string", "required": True}, "at": {"type": "timestamp", "required": False}}}
+PROPERTIES = {"description": "one row per page view"}
 PARTITION = {"partitions": [{"field": "at", "transform": "day", "name": "at_day"}]}
 EXAMPLES = (
     Example(
         "Describe a table",
         {"operation": "DESCRIBE_TABLE", **ADDRESS},
-        {
-            "success": True,
-            "description": {
+        response(
+            description={
                 "schema": SCHEMA,
                 "partition": PARTITION,
                 "properties": {
@@ -36,21 +37,7 @@ EXAMPLES = (
                     "target_file_size_mb": 128,
                 },
                 "online": True,
-                "compaction": {
-                    "enabled": True,
-                    "mode": "recommend",
-                    "target_file_size_mb": 128,
-                    "small_file_threshold_mb": 64,
-                    "min_files_to_compact": "<any>",
-                    "opportunistic_check_interval": "<any>",
-                    "max_files_per_compaction": 100,
-                    "snapshot_retention_hours": 168,
-                    "strategy": "binpack",
-                    "sort_by": [],
-                    "window": None,
-                    "snapshots": {"keep_last": 100, "hourly_for_hours": 168, "keep_at_most": 300},
-                    "overridden": [],
-                },
+                "compaction": DEFAULT_COMPACTION,
                 "current_snapshot_id": "<any>",
                 "metadata_location": "<any>",
                 "row_count": 1,
@@ -58,18 +45,17 @@ EXAMPLES = (
                 "total_bytes": "<any>",
                 "small_files_count": 1,
                 "snapshot_count": 1,
-            },
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+            }
+        ),
         given=(
             {
                 "operation": "CREATE_TABLE",
                 **ADDRESS,
                 "schema": SCHEMA,
                 "partition": PARTITION,
-                "properties": {"description": "one row per page view"},
+                "properties": PROPERTIES,
             },
-            {"operation": "WRITE", **ADDRESS, "records": [{"page": "/", "at": "2024-05-01T10:00:00"}]},
+            write(ADDRESS, {"page": "/", "at": "2024-05-01T10:00:00"}),
         ),
     ),
 )
@@ -80,44 +66,31 @@ class DescribeTable(TableRequest):
 
 
 class Description(BaseModel):
-    """`schema`, `partition` and `properties` have CREATE_TABLE's form."""
-
-    schema_: dict[str, Any] = Field(serialization_alias="schema", description="as CREATE_TABLE takes it")
-    partition: dict[str, Any] = Field(description="as CREATE_TABLE takes it")
-    properties: dict[str, Any] = Field(description="as CREATE_TABLE takes them")
-    derived: dict[str, str] | None = Field(
-        default=None,
-        description="columns that are worked out where a row has no value for them, each with its expression; "
-        "REPARTITION makes them",
-        json_schema_extra={"omit_when_null": True},
-    )
-    split_points: list[Any] | None = Field(
-        default=None,
-        description="the points that split it by ranges of its first key, where REINITIALISE_TABLE was given some",
-        json_schema_extra={"omit_when_null": True},
-    )
-    online: bool = Field(description="false where SET_ONLINE has taken it from scheduled upkeep")
-    compaction: CompactionInForce = Field(
-        description="the compaction policy that holds for it; SET_COMPACTION changes it"
-    )
+    schema_: dict[str, Any] = Field(serialization_alias="schema", description="as in CREATE_TABLE")
+    partition: dict[str, Any] = Field(description="as in CREATE_TABLE")
+    properties: dict[str, Any] = Field(description="as in CREATE_TABLE")
+    derived: dict[str, str] | None = omit_when_null("derived columns with their expressions; REPARTITION adds them")
+    split_points: list[Any] | None = omit_when_null("the points that split it, set by REINITIALISE_TABLE")
+    online: bool = Field(description="false if SET_ONLINE excluded it from scheduled maintenance")
+    compaction: CompactionInForce = Field(description="its compaction policy; SET_COMPACTION changes it")
     current_snapshot_id: int | None = Field(description="null before the first write")
-    metadata_location: str = Field(description="the Iceberg metadata file that is current")
+    metadata_location: str = Field(description="the current Iceberg metadata file")
     row_count: int = Field(description="rows in the current snapshot")
-    file_count: int = Field(description="data files in it")
-    total_bytes: int = Field(description="their size")
-    small_files_count: int = Field(description="those of them that count as small")
-    snapshot_count: int = Field(description="snapshots kept, the current one among them")
+    file_count: int = Field(description="data files in the current snapshot")
+    total_bytes: int = Field(description="the size of these files")
+    small_files_count: int = Field(description="how many of them count as small")
+    snapshot_count: int = Field(description="snapshots, including the current one")
 
 
 class DescribeTableResult(Result):
-    description: Description = Field(description="what the table is made of")
+    description: Description = Field(description="the table's description")
 
 
 @operation(DescribeTable, DescribeTableResult, pool="metadata", examples=EXAMPLES)
 def describe_table(
     request: DescribeTable, settings: IcebergSettings, catalog: Catalog, small_files: SmallFileChecks
 ) -> DescribeTableResult:
-    """Describe a table: schema, partitioning, properties, compaction policy, snapshot, rows, files and bytes."""
+    """Describe a table: its schema, partitioning, properties, compaction policy, snapshot, rows, files and bytes."""
     table = catalog.load(request.table_name)
     files = list_files(table)
     small = small_files.small_bytes(table)

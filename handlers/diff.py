@@ -1,30 +1,20 @@
-"""DIFF: the rows that tell one state of a table from another."""
+"""DIFF: compare two states of a table by rows."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog, Snapshot, Table
 from service.model.as_of import moment
 from service.model.call import Call
+from service.operations.examples import create_table, response, write
 from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
 from service.queries.diff import Differences, DiffPage
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "menu"}
 GIVEN: tuple[dict[str, Any], ...] = (
-    {
-        "operation": "CREATE_TABLE",
-        **ADDRESS,
-        "schema": {
-            "fields": {"dish": {"type": "string"}, "price": {"type": "decimal(6,2)"}},
-            "primary_key": ["dish"],
-        },
-    },
-    {
-        "operation": "WRITE",
-        **ADDRESS,
-        "records": [{"dish": "soup", "price": "7.00"}, {"dish": "stew", "price": "14.00"}],
-    },
+    create_table(ADDRESS, {"dish": "string", "price": "decimal(6,2)"}, primary_key=["dish"]),
+    write(ADDRESS, {"dish": "soup", "price": "7.00"}, {"dish": "stew", "price": "14.00"}),
     {
         "operation": "UPSERT",
         **ADDRESS,
@@ -36,36 +26,34 @@ _FIRST, _LAST = 4358829213746520102, 1886043621045928221
 _SOUP = {"change": "updated", "before": {"dish": "soup", "price": "7.00"}, "after": {"dish": "soup", "price": "7.50"}}
 _STEW = {"change": "deleted", "before": {"dish": "stew", "price": "14.00"}, "after": None}
 _TART = {"change": "inserted", "before": None, "after": {"dish": "tart", "price": "5.00"}}
-_COUNTS = {"records_inserted": 1, "records_deleted": 1, "records_updated": 1}
-_ANSWER: dict[str, Any] = {
-    "success": True,
-    "from_snapshot": "<any>",
-    "to_snapshot": "<any>",
+_COUNTS: dict[str, Any] = {"records_inserted": 1, "records_deleted": 1, "records_updated": 1}
+_ANSWER: dict[str, Any] = response(
+    from_snapshot="<any>",
+    to_snapshot="<any>",
     **_COUNTS,
-    "key_cols": ["dish"],
-    "changes": [_SOUP, _STEW, _TART],
-    "has_more": False,
-    "files_read": "<any>",
-    "files_shared": 0,
-    "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-}
+    key_cols=["dish"],
+    changes=[_SOUP, _STEW, _TART],
+    has_more=False,
+    files_read="<any>",
+    files_shared=0,
+)
 EXAMPLES = (
     Example(
-        "What came, went and changed between two snapshots",
+        "Compare two snapshots",
         {"operation": "DIFF", **ADDRESS, "from_snapshot": _FIRST, "to_snapshot": _LAST},
         _ANSWER,
         given=GIVEN,
         taken={"from_snapshot": (2, "metadata.snapshot_id"), "to_snapshot": (4, "metadata.snapshot_id")},
     ),
     Example(
-        "Only the numbers, until now",
+        "Only count the changes until now",
         {"operation": "DIFF", **ADDRESS, "from_snapshot": _FIRST, "limit": 0},
         {**_ANSWER, "changes": [], "has_more": True},
         given=GIVEN,
         taken={"from_snapshot": (2, "metadata.snapshot_id")},
     ),
     Example(
-        "The way back, a page of it",
+        "One page of the changes in reverse",
         {"operation": "DIFF", **ADDRESS, "from_snapshot": _LAST, "to_snapshot": _FIRST, "limit": 1, "offset": 1},
         {**_ANSWER, "changes": [{"change": "inserted", "before": None, "after": _STEW["before"]}], "has_more": True},
         given=GIVEN,
@@ -76,47 +64,39 @@ EXAMPLES = (
 
 class Diff(Confirmable, TableRequest):
     operation: Literal["DIFF"]
-    from_snapshot: int | str = Field(
-        description="the state before: a snapshot's id, the name of a tag or backup, or a time"
-    )
-    to_snapshot: int | str | None = Field(
-        default=None, description="the state after, which may be older; default: what the table holds now"
-    )
+    from_snapshot: int | str = Field(description="the earlier state: a snapshot id, a tag or backup, or a time")
+    to_snapshot: int | str | None = Field(default=None, description="the later state; default: the current one")
     key_cols: list[str] | None = Field(
         default=None,
-        description="what pairs a row that went with one that came, as an update; default: the primary key, or that of "
-        "the later snapshot where it lacks a column of it; [] for no pairs",
+        description="a removed and an added row with equal values in these columns count as one update; default: the "
+        "primary key, or that of the later snapshot if a column of it is missing; [] for no updates",
     )
-    limit: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        default=1000, description="at most so many changes; 0 only counts them"
-    )
-    offset: Annotated[int, Field(ge=0, le=10_000_000)] = Field(default=0, description="skip so many first")
+    limit: int = Field(default=1000, ge=0, le=10_000, description="the maximum number of changes; 0 only counts them")
+    offset: int = Field(default=0, ge=0, le=10_000_000, description="how many to skip first")
 
 
 class Change(BaseModel):
-    change: Literal["inserted", "deleted", "updated"] = Field(description="what became of the row")
-    before: dict[str, Any] | None = Field(description="the row before; null where it was not there")
-    after: dict[str, Any] | None = Field(description="the row after; null where it is gone")
+    change: Literal["inserted", "deleted", "updated"] = Field(description="how the row changed")
+    before: dict[str, Any] | None = Field(description="the row before; null if it was inserted")
+    after: dict[str, Any] | None = Field(description="the row after; null if it was deleted")
 
 
 class DiffResult(Result):
-    from_snapshot: int = Field(description="the snapshot that the state before is")
-    to_snapshot: int = Field(description="the snapshot that the state after is")
-    records_inserted: int = Field(description="rows that came, and are no update; each as often as it came")
-    records_deleted: int = Field(description="rows that went, and are no update")
-    records_updated: int = Field(description="pairs of a row that went and one of the same key that came")
-    key_cols: list[str] = Field(description="what paired them; [] where nothing did")
-    changes: list[Change] = Field(
-        description="the rows of this page; by key, and without one by their contents: always in the same order"
-    )
+    from_snapshot: int = Field(description="the snapshot of the earlier state")
+    to_snapshot: int = Field(description="the snapshot of the later state")
+    records_inserted: int = Field(description="rows inserted, each counted as often as it was")
+    records_deleted: int = Field(description="rows deleted")
+    records_updated: int = Field(description="rows updated: a removed and an added row with the same key")
+    key_cols: list[str] = Field(description="the key columns used; [] if none")
+    changes: list[Change] = Field(description="one page of changes, always in the same order")
     has_more: bool = Field(description="whether there are changes beyond this page")
-    files_read: int = Field(description="data files that one of the two does not hold; only these are opened")
-    files_shared: int = Field(description="data files that both hold")
+    files_read: int = Field(description="data files that are only in one of the two; no others are opened")
+    files_shared: int = Field(description="data files that are in both")
 
 
 @operation(Diff, DiffResult, pool="queries", examples=EXAMPLES)
 def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) -> DiffResult:
-    """Tell which rows were inserted, deleted and updated between any two states of a table."""
+    """List the rows that were inserted, deleted and updated between any two states of a table."""
     table = catalog.load(request.table_name)
     before = table.snapshot_as_of(moment(request.from_snapshot), "from_snapshot")
     after = _after(request, table) or before

@@ -1,77 +1,69 @@
-"""DROP_TABLE: a table out of sight for as long as it can be restored, and with `purge` off the disk."""
+"""DROP_TABLE: drop a table, which can be restored for a while unless its files are purged."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from service.errors import ConfirmationRequired, TableNotFound
 from service.model.call import Call
-from service.operations.edit_requests import OMITTED
-from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
-from service.operations.schedule_results import moment
+from service.operations.examples import create_table, response
+from service.operations.operation import ChangeRequest, Confirmable, Example, Result, omit_when_null, operation
+from service.operations.times import utc_time_or_none
 from service.tables.life import TableLife
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "scratch"}
-CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}}
-
-
-def _answer(*, dropped: bool, purged: bool) -> dict[str, Any]:
-    return {
-        "success": True,
-        "table_dropped": dropped,
-        "table_existed": dropped,
-        "purged": purged,
-        **({"table_id": "<any>"} if dropped else {}),
-        **({"restorable_until": "<any>"} if dropped and not purged else {}),
-        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-    }
-
-
+GIVEN = (create_table(ADDRESS, {"id": "long"}),)
 EXAMPLES = (
-    Example("Drop a table", {"operation": "DROP_TABLE", **ADDRESS}, _answer(dropped=True, purged=False), (CREATE,)),
+    Example(
+        "Drop a table",
+        {"operation": "DROP_TABLE", **ADDRESS},
+        response(
+            snapshot=False,
+            table_dropped=True,
+            table_existed=True,
+            purged=False,
+            table_id="<any>",
+            restorable_until="<any>",
+        ),
+        GIVEN,
+    ),
     Example(
         "Drop it and delete its files",
         {"operation": "DROP_TABLE", **ADDRESS, "purge": True, "confirm": True},
-        _answer(dropped=True, purged=True),
-        (CREATE,),
+        response(snapshot=False, table_dropped=True, table_existed=True, purged=True, table_id="<any>"),
+        GIVEN,
     ),
     Example(
-        "Drop it if it is there",
+        "Drop it only if it exists",
         {"operation": "DROP_TABLE", **ADDRESS, "table": "never_was", "if_exists": True},
-        _answer(dropped=False, purged=False),
+        response(snapshot=False, table_dropped=False, table_existed=False, purged=False),
     ),
 )
 
 
 class DropTable(Confirmable, ChangeRequest):
     operation: Literal["DROP_TABLE"]
-    if_exists: bool = Field(default=False, description="succeed where there is no such table")
+    if_exists: bool = Field(default=False, description="do nothing if the table does not exist")
     purge: bool = Field(default=False, description="delete its files at once; needs confirm: true")
     confirm: bool = Field(default=False, description="needed with purge, which cannot be undone")
 
 
 class DropTableResult(Result):
     table_dropped: bool = Field(description="whether this request dropped it")
-    table_existed: bool = Field(description="whether it was there")
-    purged: bool = Field(
-        description="whether its files were deleted; with purge: true and false here, upkeep deletes them shortly"
-    )
-    table_id: str | None = Field(
-        default=None, description="what tells it from others that had its name", json_schema_extra=OMITTED
-    )
-    restorable_until: datetime | None = Field(
-        default=None, description="until when RESTORE_TABLE brings it back", json_schema_extra=OMITTED
-    )
+    table_existed: bool = Field(description="whether it existed before")
+    purged: bool = Field(description="whether its files were deleted; with `purge`, maintenance soon deletes the rest")
+    table_id: str | None = omit_when_null("its id, which distinguishes tables of the same name")
+    restorable_until: datetime | None = omit_when_null("until when RESTORE_TABLE can restore it")
 
 
 @operation(DropTable, DropTableResult, pool="tables", examples=EXAMPLES)
 def drop_table(request: DropTable, call: Call, life: TableLife) -> DropTableResult:
-    """Drop a table, which RESTORE_TABLE brings back; with `purge` its files are deleted for good."""
+    """Drop a table, which RESTORE_TABLE can restore unless `purge` deletes its files for good."""
     if request.purge and not request.confirm:
         raise ConfirmationRequired(
             "purge deletes every file of the table for good; send confirm: true to do it, "
-            "or leave purge out, so that RESTORE_TABLE can bring it back",
+            "or leave purge out, so that RESTORE_TABLE can restore it",
             field="confirm",
         )
     try:
@@ -85,5 +77,5 @@ def drop_table(request: DropTable, call: Call, life: TableLife) -> DropTableResu
         table_existed=True,
         purged=dropped.purged,
         table_id=dropped.table_id,
-        restorable_until=moment(dropped.restorable_until_ms),
+        restorable_until=utc_time_or_none(dropped.restorable_until_ms),
     )

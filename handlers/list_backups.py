@@ -1,41 +1,37 @@
-"""LIST_BACKUPS: what states of a table are kept, from metadata alone."""
+"""LIST_BACKUPS: list the backups of a table, from metadata alone."""
 
+from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog, Table
 from service.commits.backups import Backup, backups_of, figures
+from service.operations.examples import create_table, response, write
 from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
-GIVEN: tuple[dict[str, Any], ...] = (
-    {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"item": {"type": "string"}}}},
-    {"operation": "WRITE", **ADDRESS, "records": [{"item": "tea"}, {"item": "rice"}]},
-    {"operation": "DELETE", **ADDRESS, "filter": {"item": "tea"}, "create_backup": True},
-)
+LISTED = {
+    "name": "<any>",
+    "snapshot_id": "<any>",
+    "created_at": "<any>",
+    "expires_at": "<any>",
+    "operation": "DELETE",
+    "records": 2,
+    "files": 1,
+    "bytes": "<any>",
+}
 EXAMPLES = (
     Example(
         "List a table's backups",
         {"operation": "LIST_BACKUPS", **ADDRESS},
-        {
-            "success": True,
-            "backups": [
-                {
-                    "name": "<any>",
-                    "snapshot_id": "<any>",
-                    "created_at": "<any>",
-                    "expires_at": "<any>",
-                    "operation": "DELETE",
-                    "records": 2,
-                    "files": 1,
-                    "bytes": "<any>",
-                }
-            ],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
-        given=GIVEN,
+        response(backups=[LISTED]),
+        given=(
+            create_table(ADDRESS, {"item": "string"}),
+            write(ADDRESS, {"item": "tea"}, {"item": "rice"}),
+            {"operation": "DELETE", **ADDRESS, "filter": {"item": "tea"}, "create_backup": True},
+        ),
     ),
 )
 
@@ -45,16 +41,14 @@ class ListBackups(Confirmable, TableRequest):
 
 
 class KeptBackup(BaseModel):
-    name: str = Field(description="what RESTORE_BACKUP and DELETE_BACKUP take; an Iceberg tag of the table")
-    snapshot_id: int = Field(description="the snapshot it keeps, which QUERY's `as_of` reads")
-    created_at: datetime = Field(description="when the change was made whose state before it is")
-    expires_at: datetime | None = Field(
-        description="until then it is kept; null where it stays until it is deleted, as another program may have it"
-    )
-    operation: str = Field(description="before which operation it was made")
-    records: int = Field(description="rows it holds; where a program left delete files, deleted ones too")
+    name: str = Field(description="its name, for RESTORE_BACKUP and DELETE_BACKUP; an Iceberg tag of the table")
+    snapshot_id: int = Field(description="the snapshot that it keeps, which QUERY's `as_of` can read")
+    created_at: datetime = Field(description="when it was made")
+    expires_at: datetime | None = Field(description="when it expires; null if it is kept until it is deleted")
+    operation: str = Field(description="the operation that it was made for")
+    records: int = Field(description="its rows; includes deleted rows if another engine left delete files")
     files: int = Field(description="its data files")
-    bytes: int = Field(description="their size")
+    bytes: int = Field(description="the size of these files")
 
 
 class ListBackupsResult(Result):
@@ -63,7 +57,7 @@ class ListBackupsResult(Result):
 
 @operation(ListBackups, ListBackupsResult, pool="metadata", examples=EXAMPLES)
 def list_backups(request: ListBackups, catalog: Catalog) -> ListBackupsResult:
-    """List the backups of a table: what each holds, before what it was made, how long it is kept."""
+    """List the backups of a table: what each holds, which operation it was made for, and when it expires."""
     table = catalog.load(request.table_name)
     return ListBackupsResult(
         backups=[_kept(table, backup) for backup in backups_of(table)],
@@ -72,14 +66,11 @@ def list_backups(request: ListBackups, catalog: Catalog) -> ListBackupsResult:
 
 
 def _kept(table: Table, backup: Backup) -> KeptBackup:
-    held = figures(table, backup)
     return KeptBackup(
         name=backup.name,
         snapshot_id=backup.snapshot_id,
         created_at=backup.made_at,
         expires_at=backup.expires_at,
         operation=backup.operation,
-        records=held.records,
-        files=held.files,
-        bytes=held.bytes,
+        **asdict(figures(table, backup)),
     )

@@ -1,70 +1,65 @@
-"""LIST_JOBS: what long work there is, and was."""
+"""LIST_JOBS: list long-running work."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.jobs.job import State
 from service.jobs.jobs import Jobs
-from service.operations.operation import Example, Result, WideRequest, operation
+from service.operations.examples import create_table, response, write
+from service.operations.operation import Example, Result, TenantRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "letters"}
+LISTED = {
+    "id": "<any>",
+    "kind": "COMPACT",
+    "table": {**ADDRESS, "tenant_id": "<any>"},
+    "state": "<any>",
+    "cancelling": False,
+    "progress": "<any>",
+    "created_at": "<any>",
+    "ended_at": "<any>",
+}
 EXAMPLES = (
     Example(
-        "See what is under way, and what was",
+        "List current and past jobs",
         {"operation": "LIST_JOBS", "tenant_id": "acme", "limit": 10},
-        {
-            "success": True,
-            "jobs": [
-                {
-                    "id": "<any>",
-                    "kind": "COMPACT",
-                    "table": {**ADDRESS, "tenant_id": "<any>"},
-                    "state": "<any>",
-                    "cancelling": False,
-                    "progress": "<any>",
-                    "created_at": "<any>",
-                    "ended_at": "<any>",
-                }
-            ],
-            "has_more": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, jobs=[LISTED], has_more=False),
         given=(
-            {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"text": {"type": "string"}}}},
-            {"operation": "WRITE", **ADDRESS, "records": [{"text": "hello"}]},
+            create_table(ADDRESS, {"text": "string"}),
+            write(ADDRESS, {"text": "hello"}),
             {"operation": "COMPACT", **ADDRESS, "async": True},
         ),
     ),
 )
 
 
-class ListJobs(WideRequest):
+class ListJobs(TenantRequest):
     operation: Literal["LIST_JOBS"]
-    limit: Annotated[int, Field(ge=1, le=1000)] = Field(default=100, description="at most so many jobs")
+    limit: int = Field(default=100, ge=1, le=1000, description="the maximum number of jobs")
 
 
 class JobTold(BaseModel):
-    """A job, as `GET /jobs/{id}` shows it, without what came of it."""
+    """A job, as `GET /jobs/{id}` shows it, but without its result or error."""
 
-    id: str = Field(description="what stands under /jobs/{id}")
+    id: str = Field(description="its id, for /jobs/{id}")
     kind: str = Field(description="BULK, or the operation")
-    table: dict[str, str] = Field(description="its address: tenant_id, namespace, table")
+    table: dict[str, str] = Field(description="the table's address: tenant_id, namespace, table")
     state: State = Field(description="queued, running, done, failed, cancelled or interrupted")
-    cancelling: bool = Field(default=False, description="whether it was called off and has not ended yet")
-    progress: dict[str, Any] = Field(description="how far it is, or was at its end")
-    created_at: datetime = Field(description="when it was begun")
-    ended_at: datetime | None = Field(default=None, description="when it ended; null while it has not")
+    cancelling: bool = Field(default=False, description="whether it was cancelled but has not ended yet")
+    progress: dict[str, Any] = Field(description="its current or last progress")
+    created_at: datetime = Field(description="when it was created")
+    ended_at: datetime | None = Field(default=None, description="when it ended; null if it has not")
 
 
 class ListJobsResult(Result):
-    jobs: list[JobTold] = Field(description="the latest first; those that ended more than a week ago are forgotten")
-    has_more: bool = Field(description="whether there are older ones than these")
+    jobs: list[JobTold] = Field(description="newest first; jobs are listed for a week after their end")
+    has_more: bool = Field(description="whether there are older jobs")
 
 
 @operation(ListJobs, ListJobsResult, pool="metadata", examples=EXAMPLES)
 def list_jobs(request: ListJobs, jobs: Jobs) -> ListJobsResult:
-    """List a tenant's jobs, the latest first: what each does, how far it is, how it ended."""
+    """List a tenant's jobs, newest first: what each does, its progress, and how it ended."""
     found = jobs.latest(request.tenant_id, request.namespace, request.limit + 1)
     return ListJobsResult(jobs=[JobTold(**job) for job in found[: request.limit]], has_more=len(found) > request.limit)

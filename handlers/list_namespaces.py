@@ -1,33 +1,30 @@
-"""LIST_NAMESPACES: a tenant's groups of tables."""
+"""LIST_NAMESPACES: list a tenant's namespaces."""
 
 from typing import Literal
 
 from pydantic import Field
 
 from service.catalog.tables import Catalog
-from service.operations.operation import Confirmable, Example, Result, WideRequest, operation
+from service.operations.examples import response
+from service.operations.operation import Confirmable, Example, Result, TenantRequest, operation
 
 TENANT = {"tenant_id": "acme"}
 EXAMPLES = (
     Example(
         "List a tenant's namespaces",
         {"operation": "LIST_NAMESPACES", **TENANT},
-        {
-            "success": True,
-            "namespaces": ["lab", "shop"],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, namespaces=["lab", "shop"]),
         given=tuple({"operation": "CREATE_NAMESPACE", **TENANT, "namespace": name} for name in ("shop", "lab")),
     ),
 )
 
 
-class ListNamespaces(Confirmable, WideRequest):
+class ListNamespaces(Confirmable, TenantRequest):
     operation: Literal["LIST_NAMESPACES"]
 
 
 class ListNamespacesResult(Result):
-    namespaces: list[str] = Field(description="names, in order")
+    namespaces: list[str] = Field(description="their names, in order")
 
 
 @operation(ListNamespaces, ListNamespacesResult, pool="metadata", examples=EXAMPLES)

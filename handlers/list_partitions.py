@@ -1,6 +1,6 @@
-"""LIST_PARTITIONS: what lies in each partition, from metadata alone."""
+"""LIST_PARTITIONS: list a table's partitions, from metadata alone."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -11,26 +11,15 @@ from service.commits.small_files import SmallFileChecks
 from service.maintenance.advise.partitions import by_partition
 from service.model.filters.pruning import partition_expression
 from service.model.schema.ranges import ranges_of
-from service.operations.edit_requests import OMITTED
-from service.operations.operation import Example, Metadata, Result, TableRequest, operation
+from service.operations.examples import create_table, response, write
+from service.operations.operation import Example, Metadata, Result, TableRequest, omit_when_null, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "sales"}
-CREATE = {
-    "operation": "CREATE_TABLE",
-    **ADDRESS,
-    "schema": {"fields": {"sold_at": {"type": "timestamp"}, "country": {"type": "string"}}},
-    "partition": {
-        "partitions": [
-            {"field": "sold_at", "transform": "month", "name": "month"},
-            {"field": "country", "transform": "identity"},
-        ]
-    },
-}
+PARTITION = [{"field": "sold_at", "transform": "month", "name": "month"}, {"field": "country", "transform": "identity"}]
 
 
 def _write(*sold: tuple[str, str]) -> dict[str, Any]:
-    records = [{"sold_at": f"{day}T10:00:00", "country": country} for day, country in sold]
-    return {"operation": "WRITE", **ADDRESS, "records": records}
+    return write(ADDRESS, *({"sold_at": f"{day}T10:00:00", "country": country} for day, country in sold))
 
 
 def _partition(month: str, country: str, files: int, rows: int) -> dict[str, Any]:
@@ -45,34 +34,30 @@ def _partition(month: str, country: str, files: int, rows: int) -> dict[str, Any
     }
 
 
-GIVEN = (CREATE, _write(("2024-04-30", "CH"), ("2024-05-01", "CH")), _write(("2024-05-02", "CH"), ("2024-05-02", "IT")))
+GIVEN = (
+    create_table(ADDRESS, {"sold_at": "timestamp", "country": "string"}, partition={"partitions": PARTITION}),
+    _write(("2024-04-30", "CH"), ("2024-05-01", "CH")),
+    _write(("2024-05-02", "CH"), ("2024-05-02", "IT")),
+)
 EXAMPLES = (
     Example(
-        "List the partitions with most small files first",
+        "List the partitions, most small files first",
         {"operation": "LIST_PARTITIONS", **ADDRESS},
-        {
-            "success": True,
-            "partitions": [
+        response(
+            partitions=[
                 _partition("2024-05", "CH", 2, 2),
                 _partition("2024-04", "CH", 1, 1),
                 _partition("2024-05", "IT", 1, 1),
             ],
-            "total": 3,
-            "truncated": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+            total=3,
+            truncated=False,
+        ),
         given=GIVEN,
     ),
     Example(
-        "Only those that a filter may match",
+        "List only those that a filter may match",
         {"operation": "LIST_PARTITIONS", **ADDRESS, "partition_filter": {"country": "IT"}, "limit": 10},
-        {
-            "success": True,
-            "partitions": [_partition("2024-05", "IT", 1, 1)],
-            "total": 1,
-            "truncated": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(partitions=[_partition("2024-05", "IT", 1, 1)], total=1, truncated=False),
         given=GIVEN,
     ),
 )
@@ -81,45 +66,41 @@ EXAMPLES = (
 class ListPartitions(TableRequest):
     operation: Literal["LIST_PARTITIONS"]
     partition_filter: Any = Field(
-        default=None, description="a filter on partition columns; only partitions it may match are listed"
+        default=None, description="a filter on partition columns: only partitions that it may match are listed"
     )
-    limit: Annotated[int, Field(ge=1, le=100_000)] = Field(default=1000, description="at most so many are listed")
+    limit: int = Field(default=1000, ge=1, le=100_000, description="the maximum number of partitions")
 
 
 class KeyRange(BaseModel):
     """A range of the first key."""
 
-    from_: Any = Field(serialization_alias="from", description="its first key; null where there is no least")
-    before: Any = Field(description="the first key after it; null where there is none")
+    from_: Any = Field(serialization_alias="from", description="the lowest key; null if the range has no lower bound")
+    before: Any = Field(description="the first key above the range; null if it has no upper bound")
 
 
 class Partition(BaseModel):
     partition: dict[str, Any] = Field(
-        description="each partition field's value: as a QUERY has it, `2024-05` for a month, a bucket's number; "
-        "{} where the table is not partitioned"
+        description="the value of each partition field, as in a QUERY: `2024-05` for a month, a number for a bucket; "
+        "{} if the table is not partitioned"
     )
-    spec_id: int = Field(description="which of the table's partitionings these files were written with; 0 is the first")
-    range: KeyRange | None = Field(
-        default=None,
-        description="which keys its files hold, where the table is split by ranges of its first key",
-        json_schema_extra=OMITTED,
-    )
-    rows: int = Field(description="rows in its data files; where a program left delete files, deleted ones too")
+    spec_id: int = Field(description="the table's partitioning that the files were written with; 0 is the first")
+    range: KeyRange | None = omit_when_null("the keys in its files, if the table is split by ranges of its first key")
+    rows: int = Field(description="its rows; includes deleted rows if another engine left delete files")
     files: int = Field(description="its data files")
-    bytes: int = Field(description="their size")
-    small_files: int = Field(description="those of them that count as small")
+    bytes: int = Field(description="the size of these files")
+    small_files: int = Field(description="how many of them count as small")
     average_file_bytes: int = Field(description="the mean size of a file")
 
 
 class ListPartitionsResult(Result):
     partitions: list[Partition] = Field(description="most small files first, then most files, then by value")
-    total: int = Field(description="partitions there are, or that the filter may match")
+    total: int = Field(description="all partitions that the filter may match")
     truncated: bool = Field(description="whether there are more than `limit`")
 
 
 @operation(ListPartitions, ListPartitionsResult, pool="metadata", examples=EXAMPLES)
 def list_partitions(request: ListPartitions, catalog: Catalog, small_files: SmallFileChecks) -> ListPartitionsResult:
-    """List a table's partitions with their rows, files, bytes and small files, the most fragmented first."""
+    """List a table's partitions with their rows, files, bytes and small files, most fragmented first."""
     table = catalog.load(request.table_name)
     pruning = partition_expression(request.partition_filter, table.schema, table.partition)
     found = by_partition(matching_files(table, pruning), small_files.small_bytes(table))

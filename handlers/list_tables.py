@@ -1,82 +1,60 @@
-"""LIST_TABLES: what there is, and what there was and can be restored."""
+"""LIST_TABLES: list a namespace's tables, and dropped ones that can be restored."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
-from service.operations.edit_requests import OMITTED
-from service.operations.operation import Example, Request, Result, operation
-from service.operations.schedule_results import moment
+from service.operations.examples import create_table, response
+from service.operations.operation import Example, Request, Result, omit_when_null, operation
+from service.operations.times import utc_time_or_none
 from service.tables.life import TableLife
 
 ADDRESS = {"tenant_id": "acme", "namespace": "listed"}
-
-
-def _made(*tables: str) -> tuple[dict[str, Any], ...]:
-    schema = {"fields": {"id": {"type": "long"}}}
-    return tuple({"operation": "CREATE_TABLE", **ADDRESS, "table": table, "schema": schema} for table in tables)
-
-
+PEOPLE = {**ADDRESS, "table": "people"}
+GIVEN = (create_table(PEOPLE, {"id": "long"}), create_table({**ADDRESS, "table": "events"}, {"id": "long"}))
+DROPPED = {"table": "people", "table_id": "<any>", "dropped_at": "<any>", "restorable_until": "<any>"}
 EXAMPLES = (
     Example(
         "List a namespace's tables",
         {"operation": "LIST_TABLES", **ADDRESS},
-        {
-            "success": True,
-            "tables": ["events", "people"],
-            "offline": ["people"],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
-        given=(
-            *_made("people", "events"),
-            {"operation": "SET_ONLINE", **ADDRESS, "table": "people", "online": False},
-        ),
+        response(snapshot=False, tables=["events", "people"], offline=["people"]),
+        given=(*GIVEN, {"operation": "SET_ONLINE", **PEOPLE, "online": False}),
     ),
     Example(
-        "List those that can be restored, too",
+        "List dropped tables that can be restored, too",
         {"operation": "LIST_TABLES", **ADDRESS, "include_dropped": True},
-        {
-            "success": True,
-            "tables": ["events"],
-            "offline": [],
-            "dropped": [
-                {"table": "people", "table_id": "<any>", "dropped_at": "<any>", "restorable_until": "<any>"},
-            ],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
-        given=(*_made("people", "events"), {"operation": "DROP_TABLE", **ADDRESS, "table": "people"}),
+        response(snapshot=False, tables=["events"], offline=[], dropped=[DROPPED]),
+        given=(*GIVEN, {"operation": "DROP_TABLE", **PEOPLE}),
     ),
 )
 
 
 class ListTables(Request):
     operation: Literal["LIST_TABLES"]
-    table: str | None = Field(default=None, description="only this one, if it is there")
-    include_dropped: bool = Field(default=False, description="say also which dropped tables can be restored")
+    table: str | None = Field(default=None, description="only this table, if it exists")
+    include_dropped: bool = Field(default=False, description="also list dropped tables that can be restored")
 
 
-class DroppedTold(BaseModel):
-    """A table that RESTORE_TABLE brings back."""
+class DroppedTable(BaseModel):
+    """A table that RESTORE_TABLE can restore."""
 
-    table: str = Field(description="what it was called")
-    table_id: str = Field(description="what tells it from others of that name")
+    table: str = Field(description="the name it had")
+    table_id: str = Field(description="its id, which distinguishes tables of the same name")
     dropped_at: datetime | None = Field(description="when it was dropped")
-    restorable_until: datetime | None = Field(description="when its files are removed")
+    restorable_until: datetime | None = Field(description="when its files are deleted")
 
 
 class ListTablesResult(Result):
-    tables: list[str] = Field(description="names, in order")
-    offline: list[str] = Field(description="those of them that SET_ONLINE has taken from scheduled upkeep")
-    dropped: list[DroppedTold] | None = Field(
-        default=None, description="the dropped ones, the last one first", json_schema_extra=OMITTED
-    )
+    tables: list[str] = Field(description="their names, in order")
+    offline: list[str] = Field(description="the tables that SET_ONLINE excluded from scheduled maintenance")
+    dropped: list[DroppedTable] | None = omit_when_null("the dropped tables, last dropped first")
 
 
 @operation(ListTables, ListTablesResult, pool="metadata", examples=EXAMPLES)
 def list_tables(request: ListTables, catalog: Catalog, life: TableLife) -> ListTablesResult:
-    """List the tables of a tenant's namespace by name."""
+    """List the tables of a namespace by name."""
     tables = catalog.list_tables(request.tenant_id, request.namespace)
     offline = life.offline(request.tenant_id, request.namespace)
     return ListTablesResult(
@@ -86,14 +64,14 @@ def list_tables(request: ListTables, catalog: Catalog, life: TableLife) -> ListT
     )
 
 
-def _dropped(request: ListTables, life: TableLife) -> list[DroppedTold]:
+def _dropped(request: ListTables, life: TableLife) -> list[DroppedTable]:
     return [
-        DroppedTold(
-            table=life.name.table,
-            table_id=life.uuid,
-            dropped_at=moment(life.dropped_ms),
-            restorable_until=moment(life.keep_until_ms),
+        DroppedTable(
+            table=dropped.name.table,
+            table_id=dropped.uuid,
+            dropped_at=utc_time_or_none(dropped.dropped_ms),
+            restorable_until=utc_time_or_none(dropped.keep_until_ms),
         )
-        for life in life.dropped(request.tenant_id, request.namespace)
-        if request.table in (None, life.name.table)
+        for dropped in life.dropped(request.tenant_id, request.namespace)
+        if request.table in (None, dropped.name.table)
     ]

@@ -1,10 +1,10 @@
-"""QUERY: rows out, by the JSON dialect or by one SELECT, as JSON or as a stream."""
+"""QUERY: read rows by the JSON dialect or one SELECT, as JSON or as a stream."""
 
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -22,42 +22,30 @@ from service.model.as_of import moment
 from service.model.call import Call
 from service.model.query.items import Aggregations, Joins, Projection, Sorts
 from service.model.query.plan import QueryParts
-from service.operations.operation import Example, Metadata, Request, Result, operation
+from service.operations.examples import create_table, response, write
+from service.operations.operation import Example, Metadata, Request, Result, omit_when_null, operation
 from service.queries.reading import Reading, ReadOptions, read_parts, read_sql
 from service.queries.streaming.accept import Form, accepted_format
 from service.queries.streaming.streams import Stream, Streams
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 GIVEN = (
-    {
-        "operation": "CREATE_TABLE",
-        **ADDRESS,
-        "schema": {
-            "fields": {
-                "id": {"type": "long", "required": True},
-                "customer": {"type": "string"},
-                "total": {"type": "decimal(10,2)"},
-                "at": {"type": "timestamp"},
-            }
-        },
-    },
-    {
-        "operation": "WRITE",
-        **ADDRESS,
-        "records": [
-            {"id": 1, "customer": "Ann", "total": "19.90", "at": "2024-01-31T10:00:00"},
-            {"id": 2, "customer": "Bo", "total": "5.00", "at": "2024-02-01T09:30:00"},
-            {"id": 3, "customer": "Ann", "total": "7.10", "at": "2024-02-02T18:45:00"},
-        ],
-    },
+    create_table(
+        ADDRESS, {"id": "long", "customer": "string", "total": "decimal(10,2)", "at": "timestamp"}, required=["id"]
+    ),
+    write(
+        ADDRESS,
+        {"id": 1, "customer": "Ann", "total": "19.90", "at": "2024-01-31T10:00:00"},
+        {"id": 2, "customer": "Bo", "total": "5.00", "at": "2024-02-01T09:30:00"},
+        {"id": 3, "customer": "Ann", "total": "7.10", "at": "2024-02-02T18:45:00"},
+    ),
 )
 
 
 def _example(title: str, request: dict[str, Any], rows: list[dict[str, Any]], has_more: bool = False) -> Example:
-    metadata: dict[str, Any] = dict.fromkeys(("request_id", "execution_time_ms", "snapshot_id"), "<any>")
-    metadata |= {"row_count": len(rows), "scanned_files": 1, "scanned_bytes": "<any>", "has_more": has_more}
-    answer = {"success": True, "data": rows, "metadata": metadata}
-    return Example(title, {"operation": "QUERY", **ADDRESS, **request}, answer, given=GIVEN)
+    body = response(data=rows)
+    body["metadata"] |= {"row_count": len(rows), "scanned_files": 1, "scanned_bytes": "<any>", "has_more": has_more}
+    return Example(title, {"operation": "QUERY", **ADDRESS, **request}, body, given=GIVEN)
 
 
 EXAMPLES = (
@@ -73,7 +61,7 @@ EXAMPLES = (
         has_more=True,
     ),
     _example(
-        "The list dialect of filters",
+        "Filter by the list dialect",
         {"filters": [{"field": "at", "operator": "gte", "value": "2024-02-01T00:00:00"}], "sort": ["id"]},
         [
             {"id": 2, "customer": "Bo", "total": "5.00", "at": "2024-02-01T09:30:00"},
@@ -90,7 +78,7 @@ EXAMPLES = (
         [{"customer": "Ann", "count": 2, "spent": "27.00"}],
     ),
     _example(
-        "SQL with parameters",
+        "Query by SQL with parameters",
         {
             "sql": "SELECT customer, max(total) AS most FROM orders WHERE id < :id GROUP BY 1 ORDER BY 1",
             "params": {"id": 3},
@@ -101,48 +89,45 @@ EXAMPLES = (
 _WITH_SQL = ("sql", "params", "limit", "offset", "as_of", "explain")
 _MAX_JSON_ROWS = 100_000
 _TRIES = 5
-A = TypeVar("A")
 
 
 class Query(Request):
     operation: Literal["QUERY"]
-    table: str | None = Field(default=None, description="needed but with `sql`, which names its tables itself")
-    projection: Projection = Field(default=[], description="columns, or objects that name one; else every column")
+    table: str | None = Field(default=None, description="required unless `sql` names the tables")
+    projection: Projection = Field(default=[], description="columns, or objects that name one; default: all columns")
     filter: Any = Field(default=None, description="a filter of either dialect")
-    filters: Any = Field(default=None, description="the same as `filter`")
-    aggregations: Aggregations = Field(default=[], description="figures over each group, or over all rows")
-    group_by: Projection = Field(default=[], description="columns, aliases of the projection, or such objects")
+    filters: Any = Field(default=None, description="another name for `filter`")
+    aggregations: Aggregations = Field(default=[], description="aggregates of each group, or of all rows")
+    group_by: Projection = Field(default=[], description="columns, aliases from `projection`, or objects as in it")
     having: Any = Field(default=None, description="a filter over groups and aggregates")
-    join: Joins = Field(default=[], description="other tables of the tenant, and the columns that must agree")
-    sort: Sorts = Field(default=[], description="without it rows come in any order, also from page to page")
-    distinct: bool = Field(default=False, description="each row once")
-    limit: Annotated[int, Field(ge=1, le=2_000_000_000)] = Field(
+    join: Joins = Field(default=[], description="other tables of the tenant, and the columns to join on")
+    sort: Sorts = Field(default=[], description="default: an undefined order, which may differ between pages")
+    distinct: bool = Field(default=False, description="remove duplicate rows")
+    limit: int = Field(
         default=1000,
-        description="at most so many rows; in JSON up to 100,000, as CSV or Arrow any number, and all unless given",
+        ge=1,
+        le=2_000_000_000,
+        description="the maximum number of rows: up to 100,000 in JSON; any number, by default all, as CSV or Arrow",
     )
-    offset: Annotated[int, Field(ge=0, le=2_000_000_000)] = Field(default=0, description="skip so many rows first")
+    offset: int = Field(default=0, ge=0, le=2_000_000_000, description="how many rows to skip first")
     as_of: str | int | None = Field(
-        default=None,
-        description="a time, for every table of the query; or a snapshot id, or the name of a tag or backup, for the "
-        "one that `table` names",
+        default=None, description="a time, for all tables; or a snapshot id, a tag or a backup, for the one in `table`"
     )
-    explain: bool = Field(default=False, description="answer with Spark's plan and no data; nothing is run")
-    sql: str | None = Field(
-        default=None, description="one SELECT over the tenant's tables: `table` or `namespace.table`"
-    )
-    params: dict[str, Any] | None = Field(default=None, description="values for the names in `sql`, such as `:id`")
+    explain: bool = Field(default=False, description="return Spark's plan instead of data; nothing is run")
+    sql: str | None = Field(default=None, description="one SELECT, which names tables as `table` or `namespace.table`")
+    params: dict[str, Any] | None = Field(default=None, description="values of the parameters in `sql`, such as `:id`")
 
 
 class QueryMetadata(Metadata):
-    row_count: int = Field(description="rows in this answer")
-    scanned_files: int = Field(description="data files the query was planned to read, after pruning")
+    row_count: int = Field(description="rows in this response")
+    scanned_files: int = Field(description="data files to read, after pruning")
     scanned_bytes: int = Field(description="the size of those files")
     has_more: bool = Field(description="whether there are rows beyond `limit`")
 
 
 class QueryResult(Result):
     data: list[Any] = Field(description="rows as objects")
-    plan: str | None = Field(default=None, description="only with explain", json_schema_extra={"omit_when_null": True})
+    plan: str | None = omit_when_null("with `explain`: Spark's plan")
     metadata: QueryMetadata
 
 
@@ -157,13 +142,14 @@ def query(
     query_log: QueryLog,
     streams: Streams,
 ) -> "QueryResult | Stream":
-    """Read rows: filtered, joined, grouped, sorted, as of now or of a moment in the past."""
+    """Read rows: filter, join, group and sort them, now or as of a time in the past."""
     form = _form(request, call)
-    if form != "json":
-        return _read(
-            request, call, engine, catalog, metrics, partial(_streamed, form, request, call, query_log, streams)
-        )
-    return _read(request, call, engine, catalog, metrics, partial(_collected, request, call, engine, holds, query_log))
+    run: Callable[[Reading], QueryResult | Stream] = (
+        partial(_collect, request, call, engine, holds, query_log)
+        if form == "json"
+        else partial(_stream, form, request, call, query_log, streams)
+    )
+    return _read(request, call, engine, catalog, metrics, run)
 
 
 def _form(request: Query, call: Call) -> Form:
@@ -172,22 +158,20 @@ def _form(request: Query, call: Call) -> Form:
         if request.limit > _MAX_JSON_ROWS:
             raise InvalidRequest(
                 f"limit is {request.limit}, but must be at most {_MAX_JSON_ROWS} in JSON; "
-                "ask for text/csv or an Arrow stream by the header Accept, which take any",
+                "request text/csv or an Arrow stream by the Accept header for more",
                 field="limit",
             )
         return "json"
     if not call.streams:
         raise InvalidRequest(
-            "Accept: CSV and Arrow answers need HTTP/1.1, which tells a broken answer from a whole one; "
-            "send the request so, or ask for application/json",
+            "Accept: CSV and Arrow responses need HTTP/1.1, which shows whether a response is complete; "
+            "use it, or request application/json",
             field="Accept",
         )
     return form
 
 
-def _streamed(
-    form: Form, request: Query, call: Call, query_log: QueryLog, streams: Streams, reading: Reading
-) -> Stream:
+def _stream(form: Form, request: Query, call: Call, query_log: QueryLog, streams: Streams, reading: Reading) -> Stream:
     tables = [table for table, _ in reading.tables]
     measured = query_log.due(tables)
     found: list[Scan] = []
@@ -203,14 +187,14 @@ def _streamed(
     return opened
 
 
-def _collected(
+def _collect(
     request: Query, call: Call, engine: Engine, holds: SnapshotHolds, query_log: QueryLog, reading: Reading
 ) -> QueryResult:
     tables = [table for table, _ in reading.tables]
     measured = not request.explain and query_log.due(tables)
 
     def job(session: Any) -> tuple[Selected, float]:
-        # Without the time that it waited for a session: that is nobody's files' doing.
+        # Leaves out the wait for a session, which has nothing to do with the table's files.
         started = time.perf_counter()
         return reading.rows(session, measured=measured), (time.perf_counter() - started) * 1000
 
@@ -234,23 +218,27 @@ def _collected(
 
 
 def _read(
-    request: Query, call: Call, engine: Engine, catalog: Catalog, metrics: Metrics, answer: Callable[[Reading], A]
-) -> A:
+    request: Query,
+    call: Call,
+    engine: Engine,
+    catalog: Catalog,
+    metrics: Metrics,
+    run: Callable[[Reading], QueryResult | Stream],
+) -> QueryResult | Stream:
     started = time.monotonic()
     for attempt in range(1, _TRIES + 1):
         try:
-            found = answer(
-                _by_parts(request, catalog)
-                if request.sql is None
-                else _by_sql(request, request.sql, call, engine, catalog)
-            )
+            if request.sql is None:
+                result = run(_by_parts(request, catalog))
+            else:
+                result = run(_by_sql(request, request.sql, call, engine, catalog))
             metrics.queried(time.monotonic() - started)
-            return found
+            return result
         except InvalidQuery as e:
             field = e.field or ("sql" if request.sql else None)
             raise InvalidQuery(e.message, field=field, suggestion=e.suggestion, details=e.details) from e
         except SnapshotNotFound:
-            # Where the present was asked for, its snapshot expired since it was looked up: there is a newer one.
+            # Without as_of, the current snapshot expired after it was looked up: there is a newer one.
             if request.as_of is not None or attempt == _TRIES:
                 raise
     raise AssertionError("unreachable")
@@ -258,9 +246,9 @@ def _read(
 
 def _by_parts(request: Query, catalog: Catalog) -> Reading:
     if request.table is None:
-        raise InvalidRequest("table is missing; name the table to read, or send sql", field="table")
+        raise InvalidRequest("table is missing; send the table to read, or sql", field="table")
     if request.params is not None:
-        raise InvalidQuery("params belong to sql; send values in the filter itself", field="params")
+        raise InvalidQuery("params need sql; put values into the filter", field="params")
     parts = QueryParts(
         projection=request.projection,
         filter=request.filter,
@@ -281,13 +269,15 @@ def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catal
     parts = set(Query.model_fields) - set(Request.model_fields) - {"table", *_WITH_SQL}
     for name in sorted(parts & request.model_fields_set):
         if getattr(request, name) not in (None, False, []):
-            raise InvalidQuery(f"{name} does not go with sql; put it into the SELECT, or leave sql out", field=name)
+            raise InvalidQuery(
+                f"{name} cannot be combined with sql; put it into the SELECT, or leave sql out", field=name
+            )
     return read_sql(call, engine, catalog, sql, request.params or {}, _options(request))
 
 
 def _options(request: Query) -> ReadOptions:
     as_of = None if request.as_of is None else moment(request.as_of)
-    # A stream has all rows unless the request limits them.
+    # A stream has all rows unless the request has a limit.
     window = Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
     return ReadOptions(
         request.tenant_id, request.namespace, as_of, request.limit, request.offset, request.explain, window

@@ -1,21 +1,23 @@
-"""RECOMMEND: which tables are worth compacting, the most worthwhile first, and why, in numbers."""
+"""RECOMMEND: rank tables by what compacting them would gain."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from service.maintenance.advise.advice import Advice, Adviser, why
-from service.operations.operation import Example, Result, WideRequest, operation
+from service.operations.examples import create_table, response, write
+from service.operations.operation import Example, Result, TenantRequest, operation
 from service.settings import Mode
 
-ADDRESS = {"tenant_id": "acme", "namespace": "shop"}
+LETTERS = {"tenant_id": "acme", "namespace": "office", "table": "letters"}
+SEARCHES = {"tenant_id": "acme", "namespace": "shop", "table": "searches"}
 EXAMPLES = (
     Example(
-        "Which tables to compact",
+        "See which tables to compact",
         {"operation": "RECOMMEND", "tenant_id": "acme", "limit": 10},
-        {
-            "success": True,
-            "recommendations": [
+        response(
+            snapshot=False,
+            recommendations=[
                 {
                     "namespace": "shop",
                     "table": "searches",
@@ -55,73 +57,53 @@ EXAMPLES = (
                     "reason": "there are no small files",
                 },
             ],
-            "truncated": False,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+            truncated=False,
+        ),
         given=(
-            {
-                "operation": "CREATE_TABLE",
-                "tenant_id": "acme",
-                "namespace": "office",
-                "table": "letters",
-                "schema": {"fields": {"text": {"type": "string"}}},
-            },
-            {
-                "operation": "CREATE_TABLE",
-                **ADDRESS,
-                "table": "searches",
-                "schema": {"fields": {"words": {"type": "string"}}},
-            },
-            *(
-                {"operation": "WRITE", **ADDRESS, "table": "searches", "records": [{"words": words}]}
-                for words in ("snow", "old snow", "ice")
-            ),
-            {"operation": "QUERY", **ADDRESS, "table": "searches", "sort": ["words"]},
+            create_table(LETTERS, {"text": "string"}),
+            create_table(SEARCHES, {"words": "string"}),
+            *(write(SEARCHES, {"words": words}) for words in ("snow", "old snow", "ice")),
+            {"operation": "QUERY", **SEARCHES, "sort": ["words"]},
         ),
     ),
 )
 
 
-class Recommend(WideRequest):
+class Recommend(TenantRequest):
     operation: Literal["RECOMMEND"]
-    limit: Annotated[int, Field(ge=1, le=10_000)] = Field(default=100, description="at most so many tables")
+    limit: int = Field(default=100, ge=1, le=10_000, description="the maximum number of tables")
 
 
 class Recommendation(BaseModel):
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name")
-    recommended: bool = Field(
-        description="whether enough small files are in one partition, as WRITE says it, its mode is not `off` and "
-        "it is online"
-    )
-    mode: Mode = Field(description="the table's compaction mode; `off` where compaction is disabled")
-    online: bool = Field(description="whether scheduled upkeep looks after the table, as SET_ONLINE says")
+    recommended: bool = Field(description="whether to compact it: it has enough small files, is online and not `off`")
+    mode: Mode = Field(description="the table's compaction mode; `off` if compaction is disabled")
+    online: bool = Field(description="false if SET_ONLINE excluded it from scheduled maintenance")
     small_files: int = Field(description="data files that count as small")
     files: int = Field(description="data files")
-    bytes: int = Field(description="their size")
-    files_after: int = Field(description="how many there would be once all that are worth it are merged")
-    queries_per_hour: float = Field(description="lately, by this instance's own count since it was started")
+    bytes: int = Field(description="the size of the data files")
+    files_after: int = Field(description="data files after a compaction")
+    queries_per_hour: float = Field(description="the recent rate, as counted by this instance since it started")
     planning_ms: float | None = Field(
-        description="the median planning time of its queries; null where none was measured since the last compaction"
+        description="median planning time of queries; null if none since the last compaction"
     )
     files_opened: float | None = Field(description="data files that a query opens on average; null likewise")
-    predicted_query_saving_ms: float = Field(description="by how much quicker a query would be")
-    predicted_saving_ms_per_hour: float = Field(description="what all queries of an hour would save together")
-    predicted_cost_ms: int = Field(description="how long merging would take")
-    worth: float = Field(description="what is saved within `auto_horizon_hours`, in units of the cost")
-    reason: str = Field(description="the same in one sentence")
+    predicted_query_saving_ms: float = Field(description="the time that a query would save")
+    predicted_saving_ms_per_hour: float = Field(description="the time that all queries of an hour would save")
+    predicted_cost_ms: int = Field(description="how long a compaction would take")
+    worth: float = Field(description="the time saved within `auto_horizon_hours`, divided by the cost")
+    reason: str = Field(description="the reason in one sentence")
 
 
 class RecommendResult(Result):
-    recommendations: list[Recommendation] = Field(
-        description="the most worthwhile first; those worth the same by their small files"
-    )
+    recommendations: list[Recommendation] = Field(description="highest `worth` first, then most small files")
     truncated: bool = Field(description="whether there are more tables than `limit`")
 
 
 @operation(Recommend, RecommendResult, pool="metadata", examples=EXAMPLES)
 def recommend(request: Recommend, adviser: Adviser) -> RecommendResult:
-    """Rank tables by what compacting them would save queries, from metadata and measurements; no job is run."""
+    """Rank tables by how much time a compaction would save queries, from metadata and measurements alone."""
     ranked = adviser.ranked(request.tenant_id, request.namespace)
     return RecommendResult(
         recommendations=[_recommendation(advice) for advice in ranked[: request.limit]],

@@ -1,5 +1,6 @@
-"""REINITIALISE_TABLE: a table emptied, and on request with other columns, partitions and ranges."""
+"""REINITIALISE_TABLE: empty a table, and optionally change its columns, partitioning and split points."""
 
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
@@ -12,46 +13,44 @@ from service.maintenance.advise.auto import Auto
 from service.model.call import Call
 from service.model.schema.definition import describe_schema, parse_schema
 from service.model.schema.partition import describe_partition
-from service.model.schema.ranges import Ranges, parse_split_points, ranges_of
-from service.model.schema.types import TableSchema
-from service.operations.edit_requests import OMITTED, BackedUpRequest
-from service.operations.operation import Confirmable, Example, Metadata, Result, operation
+from service.model.schema.ranges import parse_split_points, ranges_of
+from service.operations.edit_requests import BackedUpRequest
+from service.operations.examples import response, write
+from service.operations.operation import Confirmable, Example, Metadata, Result, omit_when_null, operation
 from service.settings import IcebergSettings
 from service.tables.reinitialise import OPERATION, Reinitialisations, ReinitialiseOptions, reinitialise_options
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "readings"}
 SCHEMA = {"fields": {"sensor": {"type": "string", "required": True}, "value": {"type": "double"}}}
 CREATE = {"operation": "CREATE_TABLE", **ADDRESS, "schema": {**SCHEMA, "primary_key": ["sensor"]}}
-GIVEN = (CREATE, {"operation": "WRITE", **ADDRESS, "records": [{"sensor": "a1", "value": 0.5}]})
+GIVEN = (CREATE, write(ADDRESS, {"sensor": "a1", "value": 0.5}))
 
 
-def _answer(points: list[str] | None) -> dict[str, Any]:
+def _response(**split: Any) -> dict[str, Any]:
     fields = {"sensor": {"type": "string", "required": True}, "value": {"type": "double", "required": False}}
-    return {
-        "success": True,
-        "table_reinitialised": True,
-        "records_deleted": 1,
-        "files_deleted": 1,
-        "schema": {"fields": fields, "primary_key": ["sensor"]},
-        "partition": {"partitions": []},
-        **({} if points is None else {"split_points": points}),
-        "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-    }
+    return response(
+        table_reinitialised=True,
+        records_deleted=1,
+        files_deleted=1,
+        schema={"fields": fields, "primary_key": ["sensor"]},
+        partition={"partitions": []},
+        **split,
+    )
 
 
 REQUEST = {"operation": OPERATION, **ADDRESS, "confirm": True}
 EXAMPLES = (
-    Example("Empty a table", REQUEST, _answer(None), GIVEN),
+    Example("Empty a table", REQUEST, _response(), GIVEN),
     Example(
-        "Empty it and split it by ranges of its first key",
+        "Empty a table and split it by ranges of its first key",
         {**REQUEST, "split_points": ["h", "p"]},
-        _answer(["h", "p"]),
+        _response(split_points=["h", "p"]),
         GIVEN,
     ),
     Example(
-        "The same, with the points as text, one a line, each in base64",
+        "Send the points as text, one per line, each in base64",
         {**REQUEST, "delete_partitions": True, "split_points": "aA==\ncA==\n", "split_points_base64": True},
-        _answer(["h", "p"]),
+        _response(split_points=["h", "p"]),
         GIVEN,
     ),
 )
@@ -59,35 +58,27 @@ EXAMPLES = (
 
 class ReinitialiseTable(Confirmable, BackedUpRequest):
     operation: Literal["REINITIALISE_TABLE"]
-    delete_partitions: bool = Field(
-        default=False, description="begin without partitioning and split points; default: with those that there are"
-    )
+    delete_partitions: bool = Field(default=False, description="remove the partitioning and split points")
     split_points: Any = Field(
         default=None,
-        description="values of the first key in order, as a list or as text with one a line: a row is in the range "
-        "that begins with the last point not greater than its key",
+        description="values of the first key in order, as a list or as text with one per line; each is the first key "
+        "of a range",
     )
-    split_points_base64: bool = Field(
-        default=False, description="each point is base64 of its text, or the text with one a line is as a whole"
-    )
+    split_points_base64: bool = Field(default=False, description="the points, or their whole text, are in base64")
     schema_: dict[str, Any] | None = Field(
-        default=None, alias="schema", description="other columns, as CREATE_TABLE takes them; default: those there are"
+        default=None, alias="schema", description="new columns, as in CREATE_TABLE; default: keep the columns"
     )
-    confirm: bool = Field(default=False, description="needed: every row of the table goes")
+    confirm: bool = Field(default=False, description="needed, because every row is deleted")
 
 
 class ReinitialiseTableResult(Result):
     table_reinitialised: bool = Field(description="true")
-    records_deleted: int = Field(description="the rows that there were")
-    files_deleted: int = Field(description="the data files that there were; they go with the snapshots that hold them")
+    records_deleted: int = Field(description="rows deleted")
+    files_deleted: int = Field(description="data files removed; they are deleted when their snapshots expire")
     schema_: dict[str, Any] = Field(serialization_alias="schema", description="the columns now")
     partition: dict[str, Any] = Field(description="the partitioning now")
-    split_points: list[Any] | None = Field(
-        default=None, description="the points that split it by its first key", json_schema_extra=OMITTED
-    )
-    backup: str | None = Field(
-        default=None, description="the backup of the state before, where one was made", json_schema_extra=OMITTED
-    )
+    split_points: list[Any] | None = omit_when_null("the points that split the table by its first key")
+    backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
 
 
 @operation(ReinitialiseTable, ReinitialiseTableResult, pool="edits", examples=EXAMPLES)
@@ -100,31 +91,34 @@ def reinitialise_table(
     backups: Backups,
     reinitialisations: Reinitialisations,
 ) -> ReinitialiseTableResult:
-    """Delete all of a table's contents in one commit, which can replace its columns, partitioning and split points."""
+    """Delete all rows of a table, and optionally change its columns, partitioning and split points, in one commit."""
     if not request.confirm:
         raise ConfirmationRequired(
             "REINITIALISE_TABLE deletes every row of the table; send confirm: true to do it", field="confirm"
         )
     if request.split_points is None and request.split_points_base64:
-        raise InvalidRequest("split_points_base64 says how split_points are sent; send them too", field="split_points")
+        raise InvalidRequest(
+            "split_points_base64 has no meaning without split_points; send them too", field="split_points"
+        )
     schema = None if request.schema_ is None else parse_schema(request.schema_)
+    split = partial(parse_split_points, request.split_points, encoded=request.split_points_base64)
     table = commits.table(request.table_name, call)
 
     def decide(current: Table) -> ReinitialiseOptions:
         return reinitialise_options(
             current,
             schema,
-            _split(request) if request.split_points is not None else None,
+            None if request.split_points is None else split,
             delete_partitions=request.delete_partitions,
             settings=settings.compaction,
         )
 
-    if call.earlier is None:  # what was done is not decided again
-        decide(table)  # what cannot be is refused before anybody waits
+    if call.earlier is None:  # an earlier attempt with this key may have made the change already
+        decide(table)  # refuse an impossible request before it waits for the table's lock
     tag = request.backup(backups, table)
-    effect = reinitialisations.run(table, decide, tag, call)
+    commit = reinitialisations.run(table, decide, tag, call)
     auto.policy_changed(table.name)
-    after, snapshot = effect.after, effect.snapshot
+    after, snapshot = commit.after, commit.snapshot
     ranges = ranges_of(after.properties)
     return ReinitialiseTableResult(
         table_reinitialised=True,
@@ -134,12 +128,5 @@ def reinitialise_table(
         partition=describe_partition(after.partition),
         split_points=list(ranges.points) if ranges else None,
         backup=backup_of(snapshot) if snapshot else None,
-        metadata=Metadata(snapshot_id=effect.snapshot_id),
+        metadata=Metadata(snapshot_id=commit.snapshot_id),
     )
-
-
-def _split(request: ReinitialiseTable) -> Any:
-    def split(schema: TableSchema) -> Ranges:
-        return parse_split_points(request.split_points, schema, encoded=request.split_points_base64)
-
-    return split

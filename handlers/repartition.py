@@ -1,10 +1,10 @@
-"""REPARTITION: another partitioning, and columns that are worked out from others, for all rows at once."""
+"""REPARTITION: change a table's partitioning and add derived columns, for all rows at once."""
 
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog, Table
 from service.errors import InvalidRequest, TableExists
@@ -19,39 +19,28 @@ from service.maintenance.repartition.report import (
     RepartitionProgress,
 )
 from service.model.call import Call
-from service.model.names import TableName, check_name
+from service.model.names import TableName
 from service.model.properties import codec_of
 from service.model.schema.derived import add_derived, parse_transform
 from service.model.schema.partition import describe_partition
-from service.operations.operation import ChangeRequest, Example, Metadata, Pool, Result, operation
-from service.operations.repartition_fields import (
-    EstimatedPartition,
-    RepartitionEstimate,
-    RepartitionFigures,
-    RepartitionPlan,
-)
+from service.operations.examples import create_table, response, write
+from service.operations.operation import BackgroundRequest, Example, Metadata, Pool, Result, omit_when_null, operation
 from service.settings import Codec, KeptHours
 
-_SHOWN = 1000
-OMITTED: Any = {"omit_when_null": True}
-
+_LISTED = 1000
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "sightings"}
 GIVEN: tuple[dict[str, Any], ...] = (
-    {
-        "operation": "CREATE_TABLE",
-        **ADDRESS,
-        "schema": {"fields": {"product_id": {"type": "string"}, "at": {"type": "timestamp"}, "day": {"type": "date"}}},
-        "partition": {"partitions": [{"field": "day"}]},
-    },
-    {
-        "operation": "WRITE",
-        **ADDRESS,
-        "records": [
-            {"product_id": "a", "at": "2024-05-01T23:00:00", "day": "2024-05-01"},
-            {"product_id": "a", "at": "2024-05-02T01:00:00", "day": "2024-05-02"},
-            {"product_id": "b", "at": "2024-05-02T02:00:00", "day": "2024-05-02"},
-        ],
-    },
+    create_table(
+        ADDRESS,
+        {"product_id": "string", "at": "timestamp", "day": "date"},
+        partition={"partitions": [{"field": "day"}]},
+    ),
+    write(
+        ADDRESS,
+        {"product_id": "a", "at": "2024-05-01T23:00:00", "day": "2024-05-01"},
+        {"product_id": "a", "at": "2024-05-02T01:00:00", "day": "2024-05-02"},
+        {"product_id": "b", "at": "2024-05-02T02:00:00", "day": "2024-05-02"},
+    ),
 )
 NEW = {"partitions": [{"field": "product_id"}, {"field": "at", "transform": "month"}]}
 NAMED = {
@@ -75,24 +64,22 @@ STATS = {
     "checksum": "<any>",
     "duration_ms": "<any>",
 }
-META = {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"}
-DONE = {"success": True, "repartitioned": True, "reason": None}
+DONE: dict[str, Any] = {"repartitioned": True, "reason": None}
 EXAMPLES = (
     Example(
-        "Partition a table otherwise, and keep the old layout as a backup",
+        "Change the partitioning, and keep the old layout as a backup",
         {"operation": "REPARTITION", **ADDRESS, "partition": NEW, "delete_source": False},
-        {**DONE, "partition": NAMED, "stats": STATS, "backup": "<any>", "metadata": META},
+        response(**DONE, partition=NAMED, stats=STATS, backup="<any>"),
         given=GIVEN,
     ),
     Example(
-        "See which partitions there would be",
+        "Estimate the new partitions",
         {"operation": "REPARTITION", **ADDRESS, "partition": NEW, "estimate": True},
-        {
-            "success": True,
-            "repartitioned": False,
-            "reason": "this was an estimate",
-            "partition": NAMED,
-            "estimate": {
+        response(
+            repartitioned=False,
+            reason="this was an estimate",
+            partition=NAMED,
+            estimate={
                 "partitions": [
                     {"partition": {"product_id": "a", "at_month": "2024-05"}, "rows": 2, "bytes": "<any>"},
                     {"partition": {"product_id": "b", "at_month": "2024-05"}, "rows": 1, "bytes": "<any>"},
@@ -102,21 +89,18 @@ EXAMPLES = (
                 "rows": 3,
                 "bytes": "<any>",
             },
-            "metadata": META,
-        },
+        ),
         given=GIVEN,
     ),
     Example(
-        "See what would be rewritten",
+        "See what a repartitioning would rewrite",
         {"operation": "REPARTITION", **ADDRESS, "partition": NEW, "dry_run": True, "batch_size": 2},
-        {
-            "success": True,
-            "repartitioned": False,
-            "reason": "this was a dry run",
-            "partition": NAMED,
-            "plan": {"files": 2, "bytes": "<any>", "rows": 3, "batches": 2, "partitions": 2},
-            "metadata": META,
-        },
+        response(
+            repartitioned=False,
+            reason="this was a dry run",
+            partition=NAMED,
+            plan={"files": 2, "bytes": "<any>", "rows": 3, "batches": 2, "partitions": 2},
+        ),
         given=GIVEN,
     ),
     Example(
@@ -127,110 +111,108 @@ EXAMPLES = (
             "transform": {"initial": {"expression": "upper(substr(product_id, 1, 1))"}},
             "partition": {"partitions": [{"field": "initial"}]},
         },
-        {
+        response(
             **DONE,
-            "partition": {"partitions": [{"field": "initial", "transform": "identity", "name": "initial"}]},
-            "stats": STATS,
-            "metadata": META,
-        },
+            partition={"partitions": [{"field": "initial", "transform": "identity", "name": "initial"}]},
+            stats=STATS,
+        ),
         given=GIVEN,
     ),
     Example(
-        "Do it in the background",
+        "Repartition in the background",
         {"operation": "REPARTITION", **ADDRESS, "partition": NEW, "async": True},
-        {
-            "success": True,
-            "reason": None,
-            "partition": NAMED,
-            "job_id": "<any>",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, reason=None, partition=NAMED, job_id="<any>"),
         given=GIVEN,
     ),
 )
 
 
-class Repartition(ChangeRequest):
+class Repartition(BackgroundRequest):
     operation: Literal["REPARTITION"]
     partition: dict[str, Any] | None = Field(
-        default=None, description="the new partitioning, as CREATE_TABLE takes it; default: as it is"
+        default=None, description="the new partitioning, as in CREATE_TABLE; default: keep the partitioning"
     )
     transform: dict[str, Any] | None = Field(
         default=None,
-        description='{new_column: {"expression": "CAST(at AS date)"}}: columns to add, worked out from the others; '
-        "`partition` may use them, and later writes that leave them out get them",
+        description='{new_column: {"expression": "CAST(at AS date)"}}: columns to derive from others; `partition` may '
+        "use them, and they are computed for later writes that omit them",
     )
-    estimate: bool = Field(
-        default=False, description="only say which partitions there would be, with rows and bytes; nothing is changed"
-    )
-    dry_run: bool = Field(default=False, description="only say what would be rewritten; nothing is changed")
-    validate_: bool = Field(
-        default=True,
-        alias="validate",
-        description="read everything again before it is published: its rows, and a checksum of them, must be the same",
-    )
-    batch_size: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = Field(
+    estimate: bool = Field(default=False, description="only report the resulting partitions, with rows and bytes")
+    validate_: bool = Field(default=True, alias="validate", description="compare rows and checksum before the commit")
+    batch_size: int | None = Field(
         default=None,
-        description="about so many rows are rewritten at a time, in whole files, and at most the compaction setting "
-        "`group_mb`: what bounds memory and room on disk; default: only that",
+        ge=1,
+        le=1_000_000_000,
+        description="about how many rows to rewrite at a time, in whole files; limits memory and disk space, as the "
+        "compaction setting `group_mb` always does",
     )
-    compression: Codec | None = Field(
-        default=None, description="the codec of the new files, and of the table from now on"
-    )
+    compression: Codec | None = Field(default=None, description="the table's new codec")
     delete_source: bool | None = Field(
-        default=None,
-        description="false keeps the table as it was as a backup, which the answer names; default: true, old files go "
-        "as old snapshots do",
+        default=None, description="false keeps the old layout as a backup; default: true"
     )
     backup_retention_hours: KeptHours | None = Field(
-        default=None, description="how long that backup is kept; default: the table's own"
+        default=None, description="how long to keep the backup; default: the table's"
     )
     target_table: str | None = Field(
-        default=None, description="make a new table of this name of it instead, and leave this one as it is"
-    )
-    async_: bool = Field(
-        default=False,
-        alias="async",
-        description="answer at once with a job's id: GET /jobs/{id} tells of it, DELETE /jobs/{id} calls it off",
+        default=None, description="create a new table of this name with the new layout, and leave this one unchanged"
     )
 
-    @field_validator("target_table")
-    @classmethod
-    def _is_a_name_too(cls, value: str | None) -> str | None:
-        return None if value is None else check_name(value, "target_table")
+
+class RepartitionFigures(BaseModel):
+    records: int = Field(description="rows in the new layout")
+    files_before: int = Field(description="data files just before")
+    files_after: int = Field(description="data files just after")
+    bytes_before: int = Field(description="their size before")
+    bytes_after: int = Field(description="their size after")
+    partitions_before: int = Field(description="partitions with files before; an unpartitioned table counts as one")
+    partitions_after: int = Field(description="partitions with files after")
+    rounds: int = Field(description="passes over the table; concurrent changes need further ones")
+    batches: int = Field(description="batches of files that were rewritten")
+    spark_jobs: int = Field(description="Spark jobs that it ran")
+    validated: bool = Field(description="whether rows and checksum were compared")
+    checksum: str | None = Field(
+        description="a checksum of all rows over the previous columns; null without `validate`"
+    )
+    duration_ms: int = Field(description="how long it took, up to the commit")
+
+
+class EstimatedPartition(BaseModel):
+    partition: dict[str, Any] = Field(description="the value of each partition field, as in LIST_PARTITIONS")
+    rows: int = Field(description="its rows, counted")
+    bytes: int = Field(description="its estimated size, if its rows have the table's average size")
+
+
+class RepartitionEstimate(BaseModel):
+    partitions: list[EstimatedPartition] = Field(description="most rows first, then by value; at most 1,000")
+    partition_count: int = Field(description="all partitions")
+    truncated: bool = Field(description="whether there are more than listed")
+    rows: int = Field(description="all rows")
+    bytes: int = Field(description="the size of the current data files")
+
+
+class RepartitionPlan(BaseModel):
+    files: int = Field(description="data files that would be rewritten")
+    bytes: int = Field(description="their size")
+    rows: int = Field(description="their rows; includes deleted rows if another engine left delete files")
+    batches: int = Field(description="the number of batches")
+    partitions: int = Field(description="the number of partitions afterwards")
 
 
 class RepartitionResult(Result):
-    repartitioned: bool | None = Field(
-        default=None, description="whether the table, or the new one, was made", json_schema_extra=OMITTED
-    )
-    reason: str | None = Field(default=None, description="why not, where it was not")
+    repartitioned: bool | None = omit_when_null("whether the table was repartitioned, or the new table created")
+    reason: str | None = Field(default=None, description="why not, if it was not")
     partition: dict[str, Any] = Field(description="the partitioning, with the names of its fields")
-    stats: RepartitionFigures | None = Field(
-        default=None, description="what was counted before and after", json_schema_extra=OMITTED
-    )
-    backup: str | None = Field(
-        default=None, description="the backup of the table as it was, where one was wanted", json_schema_extra=OMITTED
-    )
-    target_table: str | None = Field(default=None, description="the new table's name", json_schema_extra=OMITTED)
-    source_snapshot_id: int | None = Field(
-        default=None, description="the snapshot of this table that the new one holds", json_schema_extra=OMITTED
-    )
-    estimate: RepartitionEstimate | None = Field(
-        default=None, description="the partitions there would be", json_schema_extra=OMITTED
-    )
-    plan: RepartitionPlan | None = Field(
-        default=None, description="for a dry run: what would be done", json_schema_extra=OMITTED
-    )
-    job_id: str | None = Field(
-        default=None,
-        description="with `async`, instead of the above: what stands under /jobs/{id}",
-        json_schema_extra=OMITTED,
-    )
+    stats: RepartitionFigures | None = omit_when_null("counts before and after")
+    backup: str | None = omit_when_null("the name of the backup of the old layout, if it is kept")
+    target_table: str | None = omit_when_null("the new table's name")
+    source_snapshot_id: int | None = omit_when_null("the snapshot of this table that the new one was made from")
+    estimate: RepartitionEstimate | None = omit_when_null("the resulting partitions")
+    plan: RepartitionPlan | None = omit_when_null("in a dry run: what would be rewritten")
+    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
 
 
 def _pool(request: Repartition) -> Pool:
-    return "queries" if (request.estimate or request.dry_run) and not request.async_ else "maintenance"
+    return "maintenance" if request.has_effect or request.async_ else "queries"
 
 
 @operation(Repartition, RepartitionResult, pool=_pool, examples=EXAMPLES)
@@ -242,42 +224,34 @@ def repartition(
     estimates: LayoutEstimates,
     repartitions: Repartitions,
 ) -> RepartitionResult:
-    """Partition a table otherwise, and derive columns, in one commit that no reader or writer waits for."""
+    """Change a table's partitioning, and derive columns, in one commit that blocks no readers or writers."""
     _check_together(request)
     table = catalog.load(request.table_name)
+    layout = partial(_layout, request, catalog, repartitions)
+
+    def run(job: Call) -> RepartitionResult:
+        if request.has_effect:
+            return _result(request, repartitions.repartition(table, layout, job, _target(request)))
+        return _preview(request, job, estimates, table, layout(table))
+
     if not request.async_:
-        return _done(request, call, catalog, estimates, repartitions, table)
+        return run(call)
     # An impossible partitioning is refused now, not by the job.
-    partition = describe_partition(_wanted(request, catalog, repartitions, table).partition)
-
-    def work(job: Call) -> bytes:
-        return job.respond(_done(request, job, catalog, estimates, repartitions, table))
-
-    # An idempotency key stands for the job: its answer is the job's id.
-    job_id = background.start("REPARTITION", table, RepartitionProgress(), call, work)
+    partition = describe_partition(layout(table).partition)
+    # With an idempotency key, a repeated request gets the same job.
+    job_id = background.start("REPARTITION", table, RepartitionProgress(), call, lambda job: job.respond(run(job)))
     return RepartitionResult(partition=partition, job_id=job_id)
 
 
-def _done(
-    request: Repartition,
-    job: Call,
-    catalog: Catalog,
-    estimates: LayoutEstimates,
-    repartitions: Repartitions,
-    table: Table,
+def _preview(
+    request: Repartition, call: Call, estimates: LayoutEstimates, table: Table, layout: LayoutOptions
 ) -> RepartitionResult:
-    if not (request.estimate or request.dry_run):
-        decide = partial(_wanted, request, catalog, repartitions)
-        outcome = repartitions.repartition(table, decide, job, _target(request))
-        return _result(request, outcome)
-    wanted = _wanted(request, catalog, repartitions, table)
-    reason = "this was an estimate" if request.estimate else "this was a dry run"
     return RepartitionResult(
         repartitioned=False,
-        reason=reason,
-        partition=describe_partition(wanted.partition),
-        estimate=_estimate(estimates.estimate(job, table, wanted, _SHOWN)) if request.estimate else None,
-        plan=RepartitionPlan(**asdict(estimates.plan(job, table, wanted))) if request.dry_run else None,
+        reason="this was an estimate" if request.estimate else "this was a dry run",
+        partition=describe_partition(layout.partition),
+        estimate=_estimate(estimates.estimate(call, table, layout, _LISTED)) if request.estimate else None,
+        plan=RepartitionPlan(**asdict(estimates.plan(call, table, layout))) if request.dry_run else None,
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
 
@@ -289,19 +263,19 @@ def _check_together(request: Repartition) -> None:
         raise InvalidRequest("send either estimate or dry_run", field="dry_run")
     if request.target_table is not None and request.delete_source is not None:
         raise InvalidRequest(
-            "delete_source has no meaning with target_table, which leaves this table as it is; leave it out, and "
-            "drop the table once you are content",
+            "delete_source has no meaning with target_table, which leaves this table unchanged; leave it out, and drop "
+            "the table when you no longer need it",
             field="delete_source",
         )
     if request.backup_retention_hours is not None and request.delete_source is not False:
         raise InvalidRequest(
-            "backup_retention_hours has no meaning where no backup is made; send delete_source: false",
+            "backup_retention_hours has no meaning without a backup; send delete_source: false",
             field="backup_retention_hours",
         )
 
 
-def _wanted(request: Repartition, catalog: Catalog, repartitions: Repartitions, table: Table) -> LayoutOptions:
-    """What the request means for the table as it is."""
+def _layout(request: Repartition, catalog: Catalog, repartitions: Repartitions, table: Table) -> LayoutOptions:
+    """The new layout of the table in its current state."""
     target = _target(request)
     if target is not None and target.table in catalog.list_tables(target.tenant, target.namespace):
         raise TableExists(

@@ -1,70 +1,52 @@
-"""RESTORE_TABLE: a dropped table, back."""
+"""RESTORE_TABLE: restore a dropped table."""
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from service.model.call import Call
-from service.model.names import check_name
+from service.operations.examples import create_table, response, write
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.tables.life import TableLife
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "dropped_by_mistake"}
-GIVEN = (
-    {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"id": {"type": "long"}}}},
-    {"operation": "WRITE", **ADDRESS, "records": [{"id": 1}]},
-    {"operation": "DROP_TABLE", **ADDRESS},
-)
+CREATE = create_table(ADDRESS, {"id": "long"})
+GIVEN = (CREATE, write(ADDRESS, {"id": 1}), {"operation": "DROP_TABLE", **ADDRESS})
 EXAMPLES = (
     Example(
-        "Bring back a table that was dropped",
+        "Restore a dropped table",
         {"operation": "RESTORE_TABLE", **ADDRESS},
-        {
-            "success": True,
-            "table_restored": True,
-            "table": "dropped_by_mistake",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
+        response(snapshot=False, table_restored=True, table="dropped_by_mistake"),
         given=GIVEN,
     ),
     Example(
-        "Bring it back beside a new table that has its name by now",
+        "Restore it under another name, because a new table has its name",
         {"operation": "RESTORE_TABLE", **ADDRESS, "new_name": "as_it_was"},
-        {
-            "success": True,
-            "table_restored": True,
-            "table": "as_it_was",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
-        given=(*GIVEN, GIVEN[0]),
+        response(snapshot=False, table_restored=True, table="as_it_was"),
+        given=(*GIVEN, CREATE),
     ),
 )
 
 
 class RestoreTable(Confirmable, ChangeRequest):
     operation: Literal["RESTORE_TABLE"]
-    table: str = Field(description="the name that it had when it was dropped")
-    new_name: str | None = Field(default=None, description="the name it is to have; default: the one it had")
+    table: str = Field(description="the name that the table had when it was dropped")
+    new_name: str | None = Field(default=None, description="a new name for it; default: the old one")
     table_id: str | None = Field(
         default=None,
         max_length=40,
-        description="which one, where several of this name were dropped; default: the last. DROP_TABLE and LIST_TABLES "
-        "say it",
+        description="which table, if several of this name were dropped: its id from DROP_TABLE or LIST_TABLES; "
+        "default: the last",
     )
-
-    @field_validator("new_name")
-    @classmethod
-    def _is_a_tables_name(cls, value: str | None) -> str | None:
-        return None if value is None else check_name(value, "new_name")
 
 
 class RestoreTableResult(Result):
     table_restored: bool = Field(description="true")
-    table: str = Field(description="what it is called now")
+    table: str = Field(description="its name now")
 
 
 @operation(RestoreTable, RestoreTableResult, pool="tables", examples=EXAMPLES)
 def restore_table(request: RestoreTable, call: Call, life: TableLife) -> RestoreTableResult:
-    """Bring back a table that was dropped without `purge`, as it was: rows, history, backups, policies."""
+    """Restore a table that was dropped without `purge`, with its rows, history, backups and policies."""
     name = life.restore(request.table_name, request.new_name, request.table_id, call)
     return RestoreTableResult(table_restored=True, table=name.table)

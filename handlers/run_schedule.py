@@ -1,8 +1,8 @@
-"""RUN_SCHEDULE: what a schedule does, now."""
+"""RUN_SCHEDULE: run a schedule now."""
 
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -11,58 +11,41 @@ from service.jobs.schedules.schedules import Schedules
 from service.ledger.jobs import JobRecord
 from service.model.call import Call
 from service.model.names import TableName
+from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Request, Result, operation
 from service.operations.schedule_results import RunResult, run_result
 
-SHOWN = 1000
-ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "baskets"}
-GIVEN: tuple[dict[str, Any], ...] = (
-    {"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": {"item": {"type": "string"}}}},
-    *({"operation": "WRITE", **ADDRESS, "records": [{"item": f"no-{i}"}]} for i in range(2)),
-    {
-        "operation": "CREATE_SCHEDULE",
-        "tenant_id": "acme",
-        "namespace": "shop",
-        "name": "shop-nightly",
-        "cron": "15 3 * * *",
-        "task": {"operation": "COMPACT", "force": True},
-    },
-)
+_LISTED = 1000
+SHOP = {"tenant_id": "acme", "namespace": "shop"}
+BASKETS = {**SHOP, "table": "baskets"}
+NIGHTLY = {"name": "shop-nightly", "cron": "15 3 * * *", "task": {"operation": "COMPACT", "force": True}}
+TABLE = {"namespace": "shop", "table": "baskets"}
+RUN = {
+    "run_id": "<any>",
+    "state": "done",
+    "asked_by": "<any>",
+    "due_at": None,
+    "begun_at": "<any>",
+    "ended_at": "<any>",
+    "attempts": 1,
+    "tables": 1,
+    "done": 1,
+    "failed": 0,
+    "skipped": 0,
+    "outcomes": [{**TABLE, "state": "done", "reason": None, "error": None, "time_ms": "<any>"}],
+    "error": None,
+}
 EXAMPLES = (
     Example(
         "Run a schedule now and wait for it",
         {"operation": "RUN_SCHEDULE", "tenant_id": "acme", "name": "shop-nightly", "wait": True},
-        {
-            "success": True,
-            "started": True,
-            "run": {
-                "run_id": "<any>",
-                "state": "done",
-                "asked_by": "<any>",
-                "due_at": None,
-                "begun_at": "<any>",
-                "ended_at": "<any>",
-                "attempts": 1,
-                "tables": 1,
-                "done": 1,
-                "failed": 0,
-                "skipped": 0,
-                "outcomes": [
-                    {
-                        "namespace": "shop",
-                        "table": "baskets",
-                        "state": "done",
-                        "reason": None,
-                        "error": None,
-                        "time_ms": "<any>",
-                    }
-                ],
-                "error": None,
-            },
-            "tables": [{"namespace": "shop", "table": "baskets"}],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>"},
-        },
-        given=GIVEN,
+        response(snapshot=False, started=True, run=RUN, tables=[TABLE]),
+        given=(
+            create_table(BASKETS, {"item": "string"}),
+            write(BASKETS, {"item": "no-0"}),
+            write(BASKETS, {"item": "no-1"}),
+            {"operation": "CREATE_SCHEDULE", **SHOP, **NIGHTLY},
+        ),
     ),
 )
 
@@ -70,55 +53,52 @@ EXAMPLES = (
 class RunSchedule(Request):
     operation: Literal["RUN_SCHEDULE"]
     name: str = Field(description="the schedule's name")
-    wait: bool = Field(default=False, description="answer when the run has ended, not when it has begun")
+    wait: bool = Field(default=False, description="respond when the run has ended, not when it has started")
 
 
-class TableTold(BaseModel):
+class CoveredTable(BaseModel):
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name")
 
 
 class RunScheduleResult(Result):
-    started: bool = Field(
-        description="whether this request began the run; false where one was under way, which is told"
-    )
+    started: bool = Field(description="whether this request started the run; false if `run` was in progress already")
     run: RunResult = Field(description="the run, as LIST_SCHEDULES shows it later")
-    tables: list[TableTold] = Field(description="the tables it concerns, in order; the first thousand")
+    tables: list[CoveredTable] = Field(description="the tables that it covers, in order; at most 1,000")
 
 
 @operation(RunSchedule, RunScheduleResult, pool="metadata", examples=EXAMPLES)
 def run_schedule(request: RunSchedule, call: Call, schedules: Schedules) -> "RunScheduleResult | Future[bytes]":
-    """Run a schedule now, enabled or not and whatever the hour; when it is due next does not change."""
-    schedules = schedules
-    found = schedules.find(request.tenant_id, request.name)
-    tables = sorted(schedules.scheduler.tables_of(found), key=lambda name: (name.namespace, name.table))
-    live = schedules.run(found, call.id)
+    """Run a schedule now, even if it is disabled; its next due time does not change."""
+    schedule = schedules.find(request.tenant_id, request.name)
+    tables = sorted(schedules.scheduler.tables_of(schedule), key=lambda name: (name.namespace, name.table))
+    live = schedules.run(schedule, call.id)
     if live is None:
-        return _result(_under_way(request, schedules), tables, started=False)
+        return _result(_in_progress(request, schedules), tables, started=False)
     if not request.wait:
         return _result(live.run, tables, started=True)
-    answer: Future[bytes] = Future()
+    body: Future[bytes] = Future()
 
-    def told(over: "Future[JobRecord | None]") -> None:
+    def ended(over: "Future[JobRecord | None]") -> None:
         try:
             run = over.result() or schedules.found_run(live.run.id) or replace(live.run, state="cancelled")
-            answer.set_result(call.respond(_result(run, tables, started=True)))
+            body.set_result(call.respond(_result(run, tables, started=True)))
         except BaseException as e:
-            answer.set_exception(e)
+            body.set_exception(e)
 
-    live.over.add_done_callback(told)
-    return answer
+    live.over.add_done_callback(ended)
+    return body
 
 
-def _under_way(request: RunSchedule, schedules: Schedules) -> JobRecord:
+def _in_progress(request: RunSchedule, schedules: Schedules) -> JobRecord:
     now = schedules.find(request.tenant_id, request.name)
     if now.run is None:
-        raise CommitConflict("another run of this schedule began and ended this moment; send the request again")
+        raise CommitConflict("another run of this schedule started and ended just now; send the request again")
     return now.run
 
 
 def _result(run: JobRecord, tables: list[TableName], *, started: bool) -> RunScheduleResult:
-    told = run_result(run)
-    told.tables = told.tables or len(tables)
-    shown = [TableTold(namespace=name.namespace, table=name.table) for name in tables[:SHOWN]]
-    return RunScheduleResult(started=started, run=told, tables=shown)
+    shown = run_result(run)
+    shown.tables = shown.tables or len(tables)
+    listed = [CoveredTable(namespace=name.namespace, table=name.table) for name in tables[:_LISTED]]
+    return RunScheduleResult(started=started, run=shown, tables=listed)

@@ -1,4 +1,4 @@
-"""SET_COMPACTION: what one table wants of its upkeep, kept in its properties."""
+"""SET_COMPACTION: set a table's compaction policy, which is kept in its properties."""
 
 from typing import Any, Literal
 
@@ -17,16 +17,12 @@ from service.model.properties import (
     snapshot_properties,
     target_size_property,
 )
+from service.operations.examples import DEFAULT_COMPACTION, create_table, response
 from service.operations.operation import ChangeRequest, Example, Result, operation
 from service.settings import IcebergSettings, Megabytes
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "logs"}
-CREATE = {
-    "operation": "CREATE_TABLE",
-    **ADDRESS,
-    "schema": {"fields": {"host": {"type": "string"}, "at": {"type": "timestamp"}}},
-    "properties": {"min_files_to_compact": 20},
-}
+CREATE = create_table(ADDRESS, {"host": "string", "at": "timestamp"}, properties={"min_files_to_compact": 20})
 SET = {
     "operation": "SET_COMPACTION",
     **ADDRESS,
@@ -37,83 +33,59 @@ SET = {
     "window": "01:00-05:30 Europe/Zurich",
     "snapshots": {"keep_last": 20},
 }
-IN_FORCE = {
-    "enabled": True,
+OVERRIDES = {
     "mode": "auto",
     "target_file_size_mb": 256,
-    "small_file_threshold_mb": 64,
     "min_files_to_compact": 20,
-    "opportunistic_check_interval": "<any>",
-    "max_files_per_compaction": 100,
-    "snapshot_retention_hours": 168,
     "strategy": "sort",
     "sort_by": ["host", "at"],
     "window": "01:00-05:30 Europe/Zurich",
-    "snapshots": {"keep_last": 20, "hourly_for_hours": 168, "keep_at_most": 300},
-    "overridden": [
-        "mode",
-        "target_file_size_mb",
-        "min_files_to_compact",
-        "strategy",
-        "sort_by",
-        "window",
-        "snapshots.keep_last",
-    ],
 }
-META = {"request_id": "<any>", "execution_time_ms": "<any>"}
+IN_FORCE = {
+    **DEFAULT_COMPACTION,
+    **OVERRIDES,
+    "snapshots": {"keep_last": 20, "hourly_for_hours": 168, "keep_at_most": 300},
+    "overridden": [*OVERRIDES, "snapshots.keep_last"],
+}
 EXAMPLES = (
     Example(
-        "Have a table compacted by itself, at night, and sorted, and keep few old snapshots",
+        "Compact a table automatically at night, sort it, and keep few old snapshots",
         SET,
-        {"success": True, "compaction": IN_FORCE, "metadata": META},
+        response(snapshot=False, compaction=IN_FORCE),
         given=(CREATE,),
     ),
     Example(
-        "Go back to the service's settings",
+        "Return to the service's settings",
         {
             "operation": "SET_COMPACTION",
             **ADDRESS,
             **dict.fromkeys(("mode", "strategy", "sort_by", TARGET, "window", "min_files_to_compact", SNAPSHOTS)),
         },
-        {
-            "success": True,
-            "compaction": {
-                **IN_FORCE,
-                "mode": "recommend",
-                "target_file_size_mb": 128,
-                "min_files_to_compact": "<any>",
-                "strategy": "binpack",
-                "sort_by": [],
-                "window": None,
-                "snapshots": {"keep_last": 100, "hourly_for_hours": 168, "keep_at_most": 300},
-                "overridden": [],
-            },
-            "metadata": META,
-        },
+        response(snapshot=False, compaction=DEFAULT_COMPACTION),
         given=(CREATE, SET),
     ),
 )
 
 
 class SetCompaction(ChangeRequest, CompactionOverrides):
-    """Fields that are left out stay as they are; null goes back to the service's setting."""
+    """An omitted field keeps its value; null returns to the service's setting."""
 
     operation: Literal["SET_COMPACTION"]
-    target_file_size_mb: Megabytes | None = Field(default=None, description="how large merged files should be")
+    target_file_size_mb: Megabytes | None = Field(default=None, description="the size of merged files")
     snapshots: SnapshotOverrides | None = Field(
-        default=None, description="which old snapshots stay; null goes back to the service's settings for all of it"
+        default=None, description="which old snapshots to keep; null returns to the service's settings for all of them"
     )
 
 
 class SetCompactionResult(Result):
-    compaction: CompactionInForce = Field(description="the policy that holds for the table now")
+    compaction: CompactionInForce = Field(description="the table's policy now")
 
 
 @operation(SetCompaction, SetCompactionResult, pool="tables", examples=EXAMPLES)
 def set_compaction(
     request: SetCompaction, call: Call, settings: IcebergSettings, catalog: Catalog, commits: Commits, auto: Auto
 ) -> SetCompactionResult:
-    """Set a table's compaction policy. What is left out stays as it is; null goes back to the service's setting."""
+    """Set a table's compaction policy; an omitted field keeps its value, and null returns to the service's setting."""
     own = {*CompactionOverrides.model_fields, TARGET, SNAPSHOTS}
     given = request.model_fields_set & own
     if not given:

@@ -1,113 +1,94 @@
-"""UNDO: one earlier change taken back, whatever came later kept."""
+"""UNDO: reverse one earlier change, and keep later ones."""
 
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
 from service.edits.undo import Undos
 from service.model.call import Call
-from service.operations.edit_requests import OMITTED, BackedUpRequest, SampledRow
-from service.operations.operation import Confirmable, Example, Metadata, Result, operation
+from service.operations.edit_requests import BackedUpRequest, PreviewableResult, previewed_fields
+from service.operations.examples import response, write
+from service.operations.operation import Confirmable, Example, Metadata, PreviewableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "coffees"}
 FIELDS = {"fields": {"name": {"type": "string"}, "price": {"type": "integer"}}}
 GIVEN: tuple[dict[str, Any], ...] = (
     {"operation": "CREATE_TABLE", **ADDRESS, "schema": FIELDS},
-    {"operation": "WRITE", **ADDRESS, "records": [{"name": "Sumatra", "price": 9}, {"name": "Kenya", "price": 12}]},
+    write(ADDRESS, {"name": "Sumatra", "price": 9}, {"name": "Kenya", "price": 12}),
     {"operation": "UPDATE", **ADDRESS, "filter": {"name": "Kenya"}, "updates": {"price": 120}},
-    {"operation": "WRITE", **ADDRESS, "records": [{"name": "Huehuetenango", "price": 11}]},
+    write(ADDRESS, {"name": "Huehuetenango", "price": 11}),
 )
 REQUEST_ID = "7d9f3a52-0c4e-4d0b-9a52-5f0c1f7f8d11"
 EXAMPLES = (
     Example(
-        "Take an earlier change back, and keep what was written since",
+        "Undo an earlier change, and keep what was written since",
         {"operation": "UNDO", **ADDRESS, "request_id": REQUEST_ID},
-        {
-            "success": True,
-            "undone_operation": "UPDATE",
-            "records_removed": 1,
-            "records_restored": 1,
-            "files_affected": 1,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        response(undone_operation="UPDATE", records_removed=1, records_restored=1, files_affected=1),
         given=GIVEN,
         taken={"request_id": (3, "metadata.request_id")},
     ),
     Example(
-        "See what that would do",
+        "See what an undo would do",
         {"operation": "UNDO", **ADDRESS, "request_id": REQUEST_ID, "dry_run": True},
-        {
-            "success": True,
-            "undone_operation": "UPDATE",
-            "records_removed": 1,
-            "records_restored": 1,
-            "files_affected": 1,
-            "dry_run": True,
-            "sample": [
+        response(
+            undone_operation="UPDATE",
+            records_removed=1,
+            records_restored=1,
+            files_affected=1,
+            dry_run=True,
+            sample=[
                 {"before": {"name": "Kenya", "price": 120}, "after": None},
                 {"before": None, "after": {"name": "Kenya", "price": 12}},
             ],
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        ),
         given=GIVEN,
         taken={"request_id": (3, "metadata.request_id")},
     ),
 )
 
 
-class Undo(Confirmable, BackedUpRequest):
+class Undo(Confirmable, BackedUpRequest, PreviewableRequest):
     operation: Literal["UNDO"]
     request_id: str = Field(
-        min_length=1, max_length=200, description="the change to take back: `metadata.request_id` of its answer"
+        min_length=1, max_length=200, description="the change to undo: `metadata.request_id` of its response"
     )
     snapshot_id: int | None = Field(
-        default=None,
-        description="which one, where a request id was given to several changes: `metadata.snapshot_id` of its answer",
+        default=None, description="`metadata.snapshot_id` of its response, if several changes have the request id"
     )
-    dry_run: bool = Field(default=False, description="only say what would be done; nothing is changed")
 
 
-class UndoResult(Result):
-    undone_operation: str = Field(description="what kind of change was taken back")
-    records_removed: int = Field(description="rows that the change had brought, or had changed, and that are gone now")
-    records_restored: int = Field(description="rows that it had taken away, or had changed, as they were before it")
-    files_affected: int = Field(description="data files that held rows that are gone now; rewritten, or taken out")
-    backup: str | None = Field(
-        default=None,
-        description="the backup of the state before, where one was made",
-        json_schema_extra=OMITTED,
-    )
-    dry_run: bool | None = Field(
-        default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
-    )
-    sample: list[SampledRow] | None = Field(
-        default=None, description="for a dry run: up to 20 of the rows, before and after", json_schema_extra=OMITTED
-    )
+class Undone(BaseModel):
+    undone_operation: str = Field(description="the operation of the change")
+    records_removed: int = Field(description="removed rows: those that the change inserted or updated")
+    records_restored: int = Field(description="restored rows: those that the change deleted or updated")
+    files_affected: int = Field(description="data files with removed rows; they are rewritten or removed")
+
+
+class UndoResult(PreviewableResult, Undone):
+    """The response to an UNDO."""
 
 
 @operation(Undo, UndoResult, pool="edits", examples=EXAMPLES)
 def undo(request: Undo, call: Call, catalog: Catalog, backups: Backups, undos: Undos) -> UndoResult:
-    """Take the rows of one earlier change back, and keep what came later. Where later changes touched the same rows
-    it is refused, with their request ids."""
+    """Undo the changes that one earlier request made to rows, and keep later changes.
+
+    If later changes touched the same rows, it is refused with their request ids.
+    """
     table = catalog.load(request.table_name)
-    request.backup(backups, table)  # what the request says of backups is checked first
+    request.backup(backups, table)  # refuse a contradiction about backups first, in a dry run too
     if request.dry_run:
         outcome = undos.preview(table, request.request_id, request.snapshot_id)
     else:
         outcome = undos.run(table, request.request_id, request.snapshot_id, partial(request.backup, backups), call)
-    counts, samples = outcome.counts, outcome.samples
-    shown: dict[str, Any] = {}
-    if samples is not None:
-        shown = {"dry_run": True, "sample": [SampledRow.of(s) for s in samples]}
+    counts = outcome.counts
     return UndoResult(
         undone_operation=counts.operation,
         records_removed=counts.removed,
         records_restored=counts.restored,
         files_affected=counts.files,
-        backup=outcome.backup,
         metadata=Metadata(snapshot_id=outcome.commit.snapshot_id),
-        **shown,
+        **previewed_fields(outcome.backup, outcome.samples),
     )

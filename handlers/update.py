@@ -1,4 +1,4 @@
-"""UPDATE: new values for the rows a filter finds."""
+"""UPDATE: set columns in the rows that match a filter."""
 
 from functools import partial
 from typing import Any, Literal
@@ -16,16 +16,13 @@ from service.model.expressions.assigned import read_assigned
 from service.model.schema.columns import columns_of
 from service.model.schema.types import TableSchema
 from service.operations.edit_requests import EditResult, RowsRequest, edit_fields
+from service.operations.examples import create_table, edit_response, write
 from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
 GIVEN = (
-    {
-        "operation": "CREATE_TABLE",
-        **ADDRESS,
-        "schema": {"fields": {"sku": {"type": "string", "required": True}, "left": {"type": "integer"}}},
-    },
-    {"operation": "WRITE", **ADDRESS, "records": [{"sku": "a", "left": 3}, {"sku": "b", "left": 0}]},
+    create_table(ADDRESS, {"sku": "string", "left": "integer"}, required=["sku"]),
+    write(ADDRESS, {"sku": "a", "left": 3}, {"sku": "b", "left": 0}),
 )
 QUOTES = {"tenant_id": "acme", "namespace": "markets", "table": "quotes"}
 QUOTED = (
@@ -34,58 +31,32 @@ QUOTED = (
         **QUOTES,
         "schema": {"fields": {name: {"type": "double"} for name in ("best_bid", "best_ask", "spread_bps")}},
     },
-    {
-        "operation": "WRITE",
-        **QUOTES,
-        "records": [{"best_bid": 99.5, "best_ask": 100.5}, {"best_bid": 50, "best_ask": 49}],
-    },
+    write(QUOTES, {"best_bid": 99.5, "best_ask": 100.5}, {"best_bid": 50, "best_ask": 49}),
 )
 EXAMPLES = (
     Example(
-        "Update the rows a filter finds",
+        "Update the rows that match a filter",
         {"operation": "UPDATE", **ADDRESS, "updates": {"left": 10}, "filter": {"left": {"lt": 1}}},
-        {
-            "success": True,
-            "records_updated": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        edit_response(records_updated=1),
         given=GIVEN,
     ),
     Example(
-        "Work new values out from each row, where an expression over it is true",
+        "Compute new values from each row, if an expression over the row is true",
         {
             "operation": "UPDATE",
             **QUOTES,
             "updates": {"spread_bps": {"expression": "(best_ask - best_bid) / ((best_ask + best_bid) / 2) * 10000"}},
             "filter": {"expression": "best_ask >= best_bid"},
         },
-        {
-            "success": True,
-            "records_updated": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        edit_response(records_updated=1),
         given=QUOTED,
     ),
     Example(
         "See what an update would do",
         {"operation": "UPDATE", **ADDRESS, "updates": {"left": 10}, "filter": {"left": {"lt": 1}}, "dry_run": True},
-        {
-            "success": True,
-            "records_updated": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "dry_run": True,
-            "sample": [{"before": {"sku": "b", "left": 0}, "after": {"sku": "b", "left": 10}}],
-            "plan_token": "<any>",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        edit_response(
+            records_updated=1, sample=[{"before": {"sku": "b", "left": 0}, "after": {"sku": "b", "left": 10}}]
+        ),
         given=GIVEN,
     ),
 )
@@ -94,24 +65,24 @@ EXAMPLES = (
 class Update(RowsRequest):
     operation: Literal["UPDATE"]
     updates: dict[str, Any] = Field(
-        description='column: new value, or {"expression": "price * 1.1"} over the row\'s columns; for struct and map '
-        "columns any other object is a literal"
+        description='column: new value, or {"expression": "price * 1.1"} to compute it from the row; in struct and map '
+        "columns, any other object is a literal"
     )
 
 
 class Updated(BaseModel):
-    records_updated: int = Field(description="how many rows the filter found and the commit changed")
+    records_updated: int = Field(description="rows updated")
 
 
 class UpdateResult(EditResult, Updated):
-    """What an UPDATE did."""
+    """The response to an UPDATE."""
 
 
 @operation(Update, UpdateResult, pool="edits", examples=EXAMPLES)
 def update(request: Update, call: Call, commits: Commits, backups: Backups, edits: Edits) -> UpdateResult:
-    """Set columns to values in every row that a filter finds."""
+    """Set columns to new values in the rows that match a filter."""
     table = commits.table(request.table_name, call)
-    outcome = edits.run(table, "UPDATE", partial(_edit, request), request.wish(backups), call)
+    outcome = edits.run(table, "UPDATE", partial(_edit, request), request.options(backups), call)
     return UpdateResult(records_updated=outcome.counts.updated, **edit_fields(outcome))
 
 

@@ -1,4 +1,4 @@
-"""UPSERT: records that replace the rows with their keys, or are added."""
+"""UPSERT: update the rows that have the records' keys, and insert the other records."""
 
 from functools import partial
 from typing import Any, Literal
@@ -8,49 +8,28 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Table
 from service.commits.backups import Backups
 from service.commits.commit import Commits
-from service.edits.edits import EditOutcome, Edits
+from service.edits.edits import Edits
 from service.edits.upsert import prepare, refuse_incomplete, updatable
 from service.engine.jobs.edit import FoundRows
 from service.model.call import Call
 from service.model.edits import ByKey, Edit
 from service.model.schema.key_columns import key_columns
 from service.operations.edit_requests import EditRequest, EditResult, edit_fields
+from service.operations.examples import create_table, edit_response, write
 from service.operations.operation import Example, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 GIVEN = (
-    {
-        "operation": "CREATE_TABLE",
-        **ADDRESS,
-        "schema": {
-            "fields": {
-                "sku": {"type": "string", "required": True},
-                "price": {"type": "decimal(10,2)"},
-                "note": {"type": "string"},
-            },
-            "primary_key": ["sku"],
-        },
-    },
-    {"operation": "WRITE", **ADDRESS, "records": [{"sku": "a", "price": "9.50", "note": "old"}]},
+    create_table(
+        ADDRESS, {"sku": "string", "price": "decimal(10,2)", "note": "string"}, required=["sku"], primary_key=["sku"]
+    ),
+    write(ADDRESS, {"sku": "a", "price": "9.50", "note": "old"}),
 )
 EXAMPLES = (
     Example(
         "Insert or update by primary key",
-        {
-            "operation": "UPSERT",
-            **ADDRESS,
-            "records": [{"sku": "a", "price": "9.90"}, {"sku": "b", "price": 12}],
-        },
-        {
-            "success": True,
-            "records_inserted": 1,
-            "records_updated": 1,
-            "records_unchanged": 0,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        {"operation": "UPSERT", **ADDRESS, "records": [{"sku": "a", "price": "9.90"}, {"sku": "b", "price": 12}]},
+        edit_response(records_inserted=1, records_updated=1, records_unchanged=0),
         given=GIVEN,
     ),
     Example(
@@ -61,25 +40,18 @@ EXAMPLES = (
             "records": [{"sku": "a", "price": "9.50", "note": "new"}, {"sku": "b", "price": 12}],
             "dry_run": True,
         },
-        {
-            "success": True,
-            "records_inserted": 1,
-            "records_updated": 1,
-            "records_unchanged": 0,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "dry_run": True,
-            "sample": [
+        edit_response(
+            records_inserted=1,
+            records_updated=1,
+            records_unchanged=0,
+            sample=[
                 {
                     "before": {"sku": "a", "price": "9.50", "note": "old"},
                     "after": {"sku": "a", "price": "9.50", "note": "new"},
                 },
                 {"before": None, "after": {"sku": "b", "price": "12.00", "note": None}},
             ],
-            "plan_token": "<any>",
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        ),
         given=GIVEN,
     ),
 )
@@ -87,46 +59,34 @@ EXAMPLES = (
 
 class Upsert(EditRequest):
     operation: Literal["UPSERT"]
-    records: list[Any] = Field(description="rows as objects; an absent column keeps its value, null sets it")
-    key_cols: list[str] | None = Field(default=None, description="what identifies a row; default: the primary key")
-    update_cols: list[str] | None = Field(default=None, description="what may change; default: all but the keys")
+    records: list[Any] = Field(description="rows as objects; an absent column keeps its value, null sets it to null")
+    key_cols: list[str] | None = Field(
+        default=None, description="columns that identify a row; default: the primary key"
+    )
+    update_cols: list[str] | None = Field(
+        default=None, description="columns that may change; default: all but the keys"
+    )
     on_duplicate: Literal["refuse", "last"] = Field(
-        default="refuse", description="of records with the same key: refuse the request, or let the last one count"
+        default="refuse", description="if records have the same key: refuse the request, or use the last one"
     )
 
 
 class Upserted(BaseModel):
-    records_inserted: int = Field(description="records whose keys were new")
-    records_updated: int = Field(description="rows that a record's key found, and that were changed")
-    records_unchanged: int = Field(description="rows that a record's key found, and that said the same already")
+    records_inserted: int = Field(description="rows inserted")
+    records_updated: int = Field(description="rows updated")
+    records_unchanged: int = Field(description="existing rows that already equal their record")
 
 
 class UpsertResult(EditResult, Upserted):
-    """What an UPSERT did."""
+    """The response to an UPSERT."""
 
 
 @operation(Upsert, UpsertResult, pool="edits", examples=EXAMPLES)
 def upsert(request: Upsert, call: Call, commits: Commits, backups: Backups, edits: Edits) -> UpsertResult:
-    """Update the rows whose keys the records have, and insert the others, in one commit."""
+    """Update the rows that have the records' keys, and insert the other records, in one commit."""
     table = commits.table(request.table_name, call)
-    wish, check = request.wish(backups), partial(_refuse_incomplete, request)
-    return _result(edits.run(table, "UPSERT", partial(_edit, request), wish, call, check))
-
-
-def _edit(request: Upsert, table: Table) -> Edit:
-    schema = table.schema
-    keys = key_columns(schema, request.key_cols)
-    may_change = updatable(schema, request.update_cols, keys)
-    rows, how = prepare(schema, request.records, keys, may_change, request.on_duplicate)
-    return Edit(schema, ByKey(rows, how, request.within(schema, table.partition)), derived=table.derived)
-
-
-def _refuse_incomplete(request: Upsert, edit: Edit, found: FoundRows) -> None:
-    assert isinstance(edit.which, ByKey)
-    refuse_incomplete(found, request.records, edit.which.how)
-
-
-def _result(outcome: EditOutcome) -> UpsertResult:
+    check = partial(_refuse_incomplete, request)
+    outcome = edits.run(table, "UPSERT", partial(_edit, request), request.options(backups), call, check)
     counts = outcome.counts
     return UpsertResult(
         records_inserted=counts.inserted,
@@ -134,3 +94,16 @@ def _result(outcome: EditOutcome) -> UpsertResult:
         records_unchanged=counts.unchanged,
         **edit_fields(outcome),
     )
+
+
+def _edit(request: Upsert, table: Table) -> Edit:
+    schema = table.schema
+    keys = key_columns(schema, request.key_cols)
+    may_change = updatable(schema, request.update_cols, keys)
+    rows, how = prepare(schema, request.records, keys, may_change, request.on_duplicate)
+    return Edit(schema, ByKey(rows, how, request.partition_rows(schema, table.partition)), derived=table.derived)
+
+
+def _refuse_incomplete(request: Upsert, edit: Edit, found: FoundRows) -> None:
+    assert isinstance(edit.which, ByKey)
+    refuse_incomplete(found, request.records, edit.which.how)

@@ -1,4 +1,4 @@
-"""WRITE: records in."""
+"""WRITE: append records to a table, or replace its contents."""
 
 from concurrent.futures import Future
 from functools import partial
@@ -16,69 +16,52 @@ from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.edits import ByFilter, Edit
 from service.model.records import read_records
-from service.operations.edit_requests import OMITTED, EditRequest, SampledRow, edit_fields
-from service.operations.operation import Example, Metadata, Result, operation
+from service.operations.edit_requests import EditRequest, SampledRow, edit_fields
+from service.operations.examples import create_table, edit_response, response
+from service.operations.operation import Example, Metadata, Result, omit_when_null, operation
 from service.writes.entry import WriteOutcome
 from service.writes.writes import Writes
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "customers"}
-CREATE = {
-    "operation": "CREATE_TABLE",
-    **ADDRESS,
-    "schema": {"fields": {"name": {"type": "string", "required": True}, "age": {"type": "integer"}}},
-}
+CREATE = create_table(ADDRESS, {"name": "string", "age": "integer"}, required=["name"])
 APPEND = {
     "operation": "WRITE",
     **ADDRESS,
     "records": [{"name": "Ann", "age": 31}, {"name": "Bo", "age": None}, {"name": "Cy"}],
 }
+OVERWRITE = {**APPEND, "mode": "overwrite", "records": [{"name": "Di", "age": 44}]}
+BATCH = {"requests": "<any>", "records": "<any>"}
 
 
-def _answer(records: int, **more: Any) -> dict[str, Any]:
-    return {
-        "success": True,
-        "records_written": records,
-        **more,
-        "compaction_recommended": False,
-        "small_files_count": None,
-        "metadata": {
-            "request_id": "<any>",
-            "execution_time_ms": "<any>",
-            "snapshot_id": "<any>",
-            "batch": {"requests": "<any>", "records": "<any>"},
-        },
-    }
+def _response(body: dict[str, Any], **more: Any) -> dict[str, Any]:
+    metadata = {**body.pop("metadata"), **more}
+    return {**body, "compaction_recommended": False, "small_files_count": None, "metadata": metadata}
 
 
 EXAMPLES = (
-    Example("Append records", APPEND, _answer(3), given=(CREATE,)),
+    Example("Append records", APPEND, _response(response(records_written=3), batch=BATCH), given=(CREATE,)),
     Example(
         "Replace the table's contents",
-        {**APPEND, "mode": "overwrite", "records": [{"name": "Di", "age": 44}]},
-        _answer(1, records_inserted=1, records_deleted=3, files_affected=1, partitions_affected=1, scanned_files=0),
+        OVERWRITE,
+        _response(
+            edit_response(records_written=1, records_inserted=1, records_deleted=3, scanned_files=0), batch=BATCH
+        ),
         given=(CREATE, APPEND),
     ),
     Example(
         "See what replacing the contents would do",
-        {**APPEND, "mode": "overwrite", "records": [{"name": "Di", "age": 44}], "dry_run": True},
-        {
-            "success": True,
-            "records_written": 0,
-            "records_inserted": 1,
-            "records_deleted": 1,
-            "files_affected": 1,
-            "partitions_affected": 1,
-            "scanned_files": 1,
-            "dry_run": True,
-            "sample": [
-                {"before": {"name": "Ann", "age": 31}, "after": None},
-                {"before": None, "after": {"name": "Di", "age": 44}},
-            ],
-            "plan_token": "<any>",
-            "compaction_recommended": False,
-            "small_files_count": None,
-            "metadata": {"request_id": "<any>", "execution_time_ms": "<any>", "snapshot_id": "<any>"},
-        },
+        {**OVERWRITE, "dry_run": True},
+        _response(
+            edit_response(
+                records_written=0,
+                records_inserted=1,
+                records_deleted=1,
+                sample=[
+                    {"before": {"name": "Ann", "age": 31}, "after": None},
+                    {"before": None, "after": {"name": "Di", "age": 44}},
+                ],
+            )
+        ),
         given=(CREATE, {**APPEND, "records": [{"name": "Ann", "age": 31}]}),
     ),
 )
@@ -86,63 +69,39 @@ EXAMPLES = (
 
 class Write(EditRequest):
     operation: Literal["WRITE"]
-    records: list[Any] = Field(description="rows as objects; null and absent are the same")
+    records: list[Any] = Field(description="rows as objects; an absent column is null")
     mode: Literal["append", "overwrite"] = Field(
         default="append",
-        description="add to the rows there are, or replace them in one commit: all, or those of partition_filter",
+        description="add rows, or replace rows in one commit: all rows, or those that match partition_filter",
     )
 
 
 class Batch(BaseModel):
-    """The commit that a WRITE shared with those that came at the same time."""
+    """A commit that concurrent WRITEs share."""
 
     model_config = ConfigDict(extra="forbid")
 
-    requests: int = Field(description="how many WRITEs the commit holds")
-    records: int = Field(description="how many records the commit holds")
+    requests: int = Field(description="the number of WRITEs in the commit")
+    records: int = Field(description="the number of records in the commit")
 
 
 class WriteMetadata(Metadata):
-    batch: Batch | None = Field(
-        default=None,
-        description="what the commit holds in all; absent where nothing was written",
-        json_schema_extra={"omit_when_null": True},
-    )
+    batch: Batch | None = omit_when_null("the whole commit; absent if nothing was written")
 
 
 class WriteResult(Result):
-    records_written: int = Field(description="how many of the records the commit holds; 0 in a dry run")
-    records_inserted: int | None = Field(
-        default=None, description="with `overwrite`: how many rows come, in a dry run too", json_schema_extra=OMITTED
-    )
-    records_deleted: int | None = Field(
-        default=None, description="with `overwrite`: how many rows they replaced", json_schema_extra=OMITTED
-    )
-    files_affected: int | None = Field(
-        default=None, description="with `overwrite`: data files that held those rows", json_schema_extra=OMITTED
-    )
-    partitions_affected: int | None = Field(
-        default=None, description="with `overwrite`: partitions that those files lie in", json_schema_extra=OMITTED
-    )
-    scanned_files: int | None = Field(
-        default=None, description="with `overwrite`: data files opened to find the rows", json_schema_extra=OMITTED
-    )
-    backup: str | None = Field(
-        default=None, description="with `overwrite`: the backup of the state before", json_schema_extra=OMITTED
-    )
-    dry_run: bool | None = Field(
-        default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
-    )
-    sample: list[SampledRow] | None = Field(
-        default=None, description="for a dry run: up to 20 of the rows, before and after", json_schema_extra=OMITTED
-    )
-    plan_token: str | None = Field(
-        default=None,
-        description="for a dry run: send it with the same request to have just this done, or PLAN_STALE",
-        json_schema_extra=OMITTED,
-    )
+    records_written: int = Field(description="records written; 0 in a dry run")
+    records_inserted: int | None = omit_when_null("with `overwrite`: rows inserted, or to insert in a dry run")
+    records_deleted: int | None = omit_when_null("with `overwrite`: rows replaced")
+    files_affected: int | None = omit_when_null("with `overwrite`: data files that held the replaced rows")
+    partitions_affected: int | None = omit_when_null("with `overwrite`: partitions of those files")
+    scanned_files: int | None = omit_when_null("with `overwrite`: data files opened to find the rows")
+    backup: str | None = omit_when_null("with `overwrite`: the name of the backup of the previous state")
+    dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
+    sample: list[SampledRow] | None = omit_when_null("in a dry run: up to 20 of the rows, before and after")
+    plan_token: str | None = omit_when_null("in a dry run: send it with the same request to commit exactly this")
     compaction_recommended: bool = Field(description="whether COMPACT would find enough small files to merge")
-    small_files_count: int | None = Field(description="null where this write was not one that checks")
+    small_files_count: int | None = Field(description="small files in the table; null if this write did not check")
     metadata: WriteMetadata = Field(default_factory=WriteMetadata)
 
 
@@ -158,7 +117,7 @@ def write(
     small_files: SmallFileChecks,
     writes: Writes,
 ) -> "WriteResult | Future[bytes]":
-    """Append records to a table, or replace its contents; all of them or none."""
+    """Append records to a table, or replace its contents; either all of the request takes effect or none of it."""
     if request.mode == "append":
         _refuse_for_append(request)
         return writes.append(request.table_name, request.records, call.size, call, lambda w: call.respond(_result(w)))
@@ -169,7 +128,7 @@ def _overwrite(
     request: Write, call: Call, commits: Commits, backups: Backups, edits: Edits, small_files: SmallFileChecks
 ) -> WriteResult:
     table = commits.table(request.table_name, call)
-    options = request.wish(backups)
+    options = request.options(backups)
     outcome = edits.run(table, "WRITE", partial(_edit, request), options, call)
     commit, fields = outcome.commit, edit_fields(outcome)
     check = small_files.check_after_write(commit.after) if commit.snapshot else NOT_CHECKED
@@ -184,16 +143,16 @@ def _overwrite(
 
 
 def _edit(request: Write, table: Table) -> Edit:
-    schema, within = table.schema, request.within(table.schema, table.partition)
+    schema, replaced = table.schema, request.partition_rows(table.schema, table.partition)
     rows = to_arrow(schema, read_records(schema, request.records))
-    return Edit(schema, ByFilter(within), added=rows if rows.num_rows else None, derived=table.derived)
+    return Edit(schema, ByFilter(replaced), added=rows if rows.num_rows else None, derived=table.derived)
 
 
 def _refuse_for_append(request: Write) -> None:
-    """What only an overwrite can be asked."""
+    """Refuse the fields that only an overwrite supports."""
     for name in ("dry_run", "plan_token", "partition_filter", "create_backup", "backup_retention_hours"):
         if getattr(request, name) not in (None, False):
-            raise InvalidRequest(f"{name} goes with mode: overwrite; an append changes no row there is", field=name)
+            raise InvalidRequest(f"{name} needs mode: overwrite; an append changes no existing rows", field=name)
 
 
 def _result(written: WriteOutcome) -> WriteResult:

@@ -1,4 +1,4 @@
-"""What the requests of several operations have in common."""
+"""What the requests and responses of edits share."""
 
 from functools import partial
 from typing import Any
@@ -9,6 +9,7 @@ from service.catalog.tables import Table
 from service.commits.backups import Backups
 from service.edits import tokens
 from service.edits.edits import EditOptions, EditOutcome
+from service.edits.restore import RestoreOutcome
 from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edit import RowSample
 from service.errors import InvalidRequest
@@ -19,130 +20,154 @@ from service.model.filters.pruning import partition_predicate
 from service.model.schema.columns import columns_of
 from service.model.schema.partition import PartitionField
 from service.model.schema.types import TableSchema
-from service.operations.operation import ChangeRequest, Metadata, Result
+from service.operations.operation import ChangeRequest, Metadata, PreviewableRequest, Result, omit_when_null
 from service.settings import KeptHours
 
-OMITTED: Any = {"omit_when_null": True}
-# What a request says of how an edit is made, not of the edit.
-_HOW = frozenset({"dry_run", "plan_token", "idempotency_key", "create_backup", "backup_retention_hours"})
+# These fields say how to make an edit. The others say which edit it is, and enter its digest.
+_OPTIONS = frozenset({"dry_run", "plan_token", "idempotency_key", "create_backup", "backup_retention_hours"})
 
 
 class BackedUpRequest(ChangeRequest):
-    """A change that can keep the state before it."""
+    """A change that can keep the previous state as a backup."""
 
     create_backup: bool | None = Field(
-        default=None, description="keep the state before as a backup, which the answer names; default: the table's own"
+        default=None, description="back up the previous state; default: the table's setting"
     )
-    backup_retention_hours: KeptHours | None = Field(default=None, description="for how long; default: the table's own")
+    backup_retention_hours: KeptHours | None = Field(
+        default=None, description="how long to keep the backup; default: the table's"
+    )
 
     def backup(self, backups: Backups, table: Table) -> Tag | None:
-        """The tag that keeps the state before, if that is wanted."""
+        """The tag that keeps the previous state; None if no backup is wanted."""
         return backups.wanted(table, self.create_backup, self.backup_retention_hours, self.operation)
 
 
-class EditRequest(BackedUpRequest):
-    """A request that changes rows in place. It can be previewed, and held to its preview."""
+class EditRequest(BackedUpRequest, PreviewableRequest):
+    """A request that changes rows in place. It can be held to its preview."""
 
     partition_filter: Any = Field(
         default=None,
-        description="a filter on partition columns: only rows it is true of are concerned, and no file of another "
-        "partition is read",
+        description="a filter on partition columns: the edit is limited to the rows that match, and reads no files of "
+        "other partitions",
     )
-    dry_run: bool = Field(default=False, description="only say what would change, in numbers and some rows")
     plan_token: str | None = Field(
         default=None,
         min_length=1,
         max_length=4000,
-        description="what a dry run of this request gave: commit only if the rows concerned are still the same",
+        description="from a dry run of this request: commit only if the rows are still the same, or else PLAN_STALE",
     )
 
-    def within(self, schema: TableSchema, partition: tuple[PartitionField, ...]) -> Predicate:
-        """The rows that the edit is kept to."""
+    def partition_rows(self, schema: TableSchema, partition: tuple[PartitionField, ...]) -> Predicate:
+        """The rows that `partition_filter` limits the edit to."""
         if self.partition_filter is None:
             return EVERY_ROW
         return partition_predicate(self.partition_filter, schema, partition)
 
-    def wish(self, backups: Backups) -> EditOptions:
-        """How the edit is wanted."""
-        said = fingerprint({k: v for k, v in self.model_dump(mode="python").items() if k not in _HOW})
-        token = None if self.plan_token is None else tokens.read(self.plan_token, said)
-        return EditOptions(said, self.dry_run, token, partial(self.backup, backups), self.partition_filter)
+    def options(self, backups: Backups) -> EditOptions:
+        """How to make the edit."""
+        digest = fingerprint({k: v for k, v in self.model_dump(mode="python").items() if k not in _OPTIONS})
+        token = None if self.plan_token is None else tokens.read(self.plan_token, digest)
+        return EditOptions(digest, self.dry_run, token, partial(self.backup, backups), self.partition_filter)
 
 
 class RowsRequest(EditRequest):
-    """A request for the rows that a filter finds, or expressly for all."""
+    """An edit of the rows that match a filter, or explicitly of every row."""
 
     filter: Any = Field(default=None, description="which rows, in either filter dialect")
-    filters: Any = Field(default=None, description="another name for filter")
-    all: bool = Field(default=False, description="every row; needed where no filter is given")
+    filters: Any = Field(default=None, description="another name for `filter`")
+    all: bool = Field(default=False, description="every row; required if there is no filter")
 
     def predicate(self, schema: TableSchema, partition: tuple[PartitionField, ...]) -> Predicate:
-        """The rows meant. A forgotten filter must not mean every row."""
+        """The rows to edit. A missing or empty filter is refused: it must not mean every row by mistake."""
         filtered = self.filter is not None or self.filters is not None
         if self.all and filtered:
             raise InvalidRequest("all: true and a filter contradict each other; send one of them", field="all")
         if not self.all and not filtered:
-            raise InvalidRequest("filter is missing; say which rows, or all: true for every row", field="filter")
-        if not self.all and _says_nothing(self.filter if self.filters is None else self.filters):
-            raise InvalidRequest(
-                "filter is empty; say which rows, or send all: true alone for every row", field="filter"
-            )
+            raise InvalidRequest("filter is missing; send one, or all: true for every row", field="filter")
+        if not self.all and _is_empty(self.filter if self.filters is None else self.filters):
+            raise InvalidRequest("filter is empty; send a condition, or only all: true for every row", field="filter")
         rows = parse_either(self.filter, self.filters, columns_of(schema))
-        within = self.within(schema, partition)
-        return rows if within == EVERY_ROW else within if rows == EVERY_ROW else And((within, rows))
+        limit = self.partition_rows(schema, partition)
+        return rows if limit == EVERY_ROW else limit if rows == EVERY_ROW else And((limit, rows))
 
 
 class SampledRow(BaseModel):
-    """A row that an edit concerns."""
+    """A row that an edit changes."""
 
-    before: dict[str, Any] | None = Field(description="the row as it is; null for one that is added")
-    after: dict[str, Any] | None = Field(description="the row as it would be; null for one that goes")
+    before: dict[str, Any] | None = Field(description="the current row; null if it would be inserted")
+    after: dict[str, Any] | None = Field(description="the row after the edit; null if it would be deleted")
 
     @classmethod
     def of(cls, sample: RowSample) -> "SampledRow":
         return cls(before=_row(sample.before), after=_row(sample.after))
 
 
-class EditResult(Result):
-    """What the answers to edits have in common.
+class PreviewableResult(Result):
+    """The response to a change that can be previewed.
 
-    An answer's own counts stand in a base beside this one: pydantic takes the fields of the last base first.
+    The counts of an operation come in a base class after this one: pydantic puts the fields of the last base first.
     """
 
-    files_affected: int = Field(description="data files that held a row concerned; they are written anew, or go")
-    partitions_affected: int = Field(description="partitions that those files lie in; of a table without, one")
-    scanned_files: int = Field(description="data files that were opened to find the rows; 0 where metadata told")
-    backup: str | None = Field(
-        default=None,
-        description="the backup of the state before, where one was made; RESTORE_BACKUP takes its name",
-        json_schema_extra=OMITTED,
+    backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
+    dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
+    sample: list[SampledRow] | None = omit_when_null("in a dry run: up to 20 of the rows, before and after")
+
+
+class EditFigures(BaseModel):
+    """What every edit counts."""
+
+    files_affected: int = Field(description="data files with rows to change; they are rewritten or removed")
+    partitions_affected: int = Field(description="partitions of those files; an unpartitioned table counts as one")
+    scanned_files: int = Field(description="data files opened to find the rows; 0 if metadata was enough")
+
+
+class EditResult(PreviewableResult, EditFigures):
+    """The response to an edit."""
+
+    plan_token: str | None = omit_when_null("in a dry run: send it with the same request to commit exactly this")
+
+
+class RestoreResult(Result):
+    """The response to a change that restores earlier rows. The fields of an operation come in a base after this one."""
+
+    records_before: int = Field(description="rows in the table before")
+    records_after: int = Field(description="rows in the restored state, and in the table afterwards")
+    files_removed: int = Field(description="data files removed, with rows that the restored state lacks")
+    files_added: int = Field(
+        description="new data files with rows that the table lacked; in a dry run, the files to read them from"
     )
-    dry_run: bool | None = Field(
-        default=None, description="true where nothing was changed, as asked", json_schema_extra=OMITTED
-    )
-    sample: list[SampledRow] | None = Field(
-        default=None, description="for a dry run: up to 20 of the rows, before and after", json_schema_extra=OMITTED
-    )
-    plan_token: str | None = Field(
-        default=None,
-        description="for a dry run: send it with the same request to have just this done, or PLAN_STALE",
-        json_schema_extra=OMITTED,
-    )
+    backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
+
+
+def restore_fields(outcome: RestoreOutcome) -> dict[str, Any]:
+    """The fields of RestoreResult, and the reason why nothing was restored."""
+    return {
+        "reason": outcome.reason,
+        "records_before": outcome.records_before,
+        "records_after": outcome.records_after,
+        "files_removed": outcome.files_removed,
+        "files_added": outcome.files_added,
+        "backup": outcome.backup,
+        "metadata": Metadata(snapshot_id=outcome.snapshot_id),
+    }
+
+
+def previewed_fields(backup: str | None, samples: tuple[RowSample, ...] | None) -> dict[str, Any]:
+    """The fields of PreviewableResult. Only a dry run has samples."""
+    if samples is None:
+        return {"backup": backup}
+    return {"backup": backup, "dry_run": True, "sample": [SampledRow.of(sample) for sample in samples]}
 
 
 def edit_fields(outcome: EditOutcome) -> dict[str, Any]:
-    """An outcome as the fields that all edits' answers have."""
-    previewed: dict[str, Any] = {}
-    if outcome.samples is not None:
-        sample = [SampledRow.of(s) for s in outcome.samples]
-        previewed = {"dry_run": True, "sample": sample, "plan_token": outcome.plan_token}
+    """The fields of EditResult."""
     return {
         "files_affected": outcome.counts.files,
         "partitions_affected": outcome.counts.partitions,
         "scanned_files": outcome.counts.scanned_files,
-        "backup": outcome.backup,
+        **previewed_fields(outcome.backup, outcome.samples),
+        "plan_token": outcome.plan_token,
         "metadata": Metadata(snapshot_id=outcome.commit.snapshot_id),
-        **previewed,
     }
 
 
@@ -150,8 +175,8 @@ def _row(row: Any) -> dict[str, Any] | None:
     return None if row is None else dict(row)
 
 
-def _says_nothing(filter_json: Any) -> bool:
-    """Whether a filter holds no condition at all, however it is nested."""
+def _is_empty(filter_json: Any) -> bool:
+    """Whether a filter has no condition at any depth."""
     if isinstance(filter_json, dict):
-        return all(key in ("and", "or", "not") and _says_nothing(value) for key, value in filter_json.items())
-    return filter_json is None or (isinstance(filter_json, list) and all(map(_says_nothing, filter_json)))
+        return all(key in ("and", "or", "not") and _is_empty(value) for key, value in filter_json.items())
+    return filter_json is None or (isinstance(filter_json, list) and all(map(_is_empty, filter_json)))

@@ -1,4 +1,4 @@
-"""The one shape of success and the one shape of failure."""
+"""The JSON of every success and every failure."""
 
 from service.errors import FirnError
 from service.model import wire

@@ -13,46 +13,42 @@ from service.model.call import Call
 from service.model.names import TableName, check_name
 from service.queries.streaming.streams import Stream
 
-# Which threads a request runs on. "inline" neither reads nor waits: it runs on the thread that the request came on.
-# "metadata" reads metadata and "tables" changes it, both without Spark: they never wait for a Spark session.
+# The threads that a request runs on. "inline" requests neither read nor wait: they run on the thread that received
+# them. "metadata" reads metadata and "tables" changes it, both without Spark: they never wait for a Spark session.
 Pool = Literal["inline", "metadata", "tables", "queries", "edits", "bulk", "maintenance"]
 T = TypeVar("T")
 Q = TypeVar("Q", bound="Request")
 R = TypeVar("R", bound="Result")
-# Fields by which a change only asks what it would do.
-_PREVIEWS = ("dry_run", "estimate")
 
 
 class Request(BaseModel):
-    """What every request carries. Unknown fields are refused; nothing is coerced."""
+    """The fields of every request. Unknown fields are refused; no value is coerced."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     operation: str
-    tenant_id: str = Field(description="whose data; tenants cannot meet")
+    tenant_id: str = Field(description="the tenant that owns the data; tenants are isolated")
     namespace: str = Field(default="default", description="a group of tables within the tenant")
     timeout_ms: int | None = Field(
         default=None,
         ge=1,
-        description="cancel the request if it takes longer; at most, and by default for QUERY, what the settings say",
+        description="cancel the request after this time; the settings hold the maximum and QUERY's default",
     )
 
-    @field_validator("tenant_id", "namespace", "table", check_fields=False)
+    @field_validator("tenant_id", "namespace", "table", "new_name", "target_table", check_fields=False)
     @classmethod
-    def _is_a_name(cls, value: str | None, info: ValidationInfo) -> str | None:
-        # Firn's own tables live under a tenant that no request can name.
+    def _check_name(cls, value: str | None, info: ValidationInfo) -> str | None:
+        # Firn keeps its own tables under a tenant that only trusted code can name.
         if value is None or (info.context or {}).get("trusted"):
             return value
         return check_name(value, str(info.field_name))
 
 
-class WideRequest(Request):
-    """A request about all of a tenant's namespaces, unless it names one."""
+class TenantRequest(Request):
+    """A request about all namespaces of a tenant, unless it names one."""
 
-    # Narrower than every request's: nobody assigns to a frozen model.
-    namespace: str | None = Field(  # type: ignore[assignment]
-        default=None, description="only this namespace; without it all of the tenant's"
-    )
+    # A frozen model may widen a field's type: nobody can assign to it.
+    namespace: str | None = Field(default=None, description="only this namespace; default: all")  # type: ignore[assignment]
 
 
 class TableRequest(Request):
@@ -64,39 +60,56 @@ class TableRequest(Request):
 
 
 class ChangeRequest(TableRequest):
-    """A request that changes something. With a key it does so once, however often it is sent."""
+    """A request that changes something. With a key it takes effect once, however often it is sent."""
 
     idempotency_key: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
-        description="the same key and request again: one effect, the same answer; kept for 24 hours",
+        description="a repeated request with the same key gets the same response and has no other effect, for 24 hours",
     )
 
     @property
     def has_effect(self) -> bool:
-        """Whether it is to change anything. A preview is not: it neither takes a key nor keeps its answer under one."""
-        return not any(getattr(self, name, False) for name in _PREVIEWS)
+        """False for a preview: it ignores the key."""
+        return not (getattr(self, "dry_run", False) or getattr(self, "estimate", False))
+
+
+class PreviewableRequest(ChangeRequest):
+    """A change that can be previewed."""
+
+    dry_run: bool = Field(default=False, description="only report what would change")
+
+
+class BackgroundRequest(PreviewableRequest):
+    """A change that can be previewed, or run as a job."""
+
+    async_: bool = Field(
+        default=False,
+        alias="async",
+        description="respond with a job's id: GET /jobs/{id} shows its progress, DELETE cancels it",
+    )
 
 
 class Confirmable(BaseModel):
-    """A request about a table's life, history or backups: clients may confirm all of these alike, and some need it."""
+    """A request that accepts `confirm`, so that clients can send it with all of these; some operations need it."""
 
-    confirm: bool = Field(default=False, description="accepted, and not needed")
+    confirm: bool = Field(default=False, description="accepted, but not needed")
+
+
+def omit_when_null(description: str) -> Any:
+    """A field of a response that is left out if it is null."""
+    return Field(default=None, description=description, json_schema_extra={"omit_when_null": True})
 
 
 class Metadata(BaseModel):
-    """What every success says about itself; the envelope fills in the first two."""
+    """The metadata of every success; the envelope fills in the first two fields."""
 
     model_config = ConfigDict(extra="forbid")
 
     request_id: str = ""
     execution_time_ms: int = 0
-    snapshot_id: int | None = Field(
-        default=None,
-        description="the table's snapshot that holds the effect, or that was read",
-        json_schema_extra={"omit_when_null": True},
-    )
+    snapshot_id: int | None = omit_when_null("the snapshot that the change made, or that was read")
 
 
 def _add_success(schema: dict[str, Any]) -> None:
@@ -114,33 +127,35 @@ class Result(BaseModel):
 
 @dataclass(frozen=True)
 class Example:
-    """A request as a user would send it and the answer approved for it.
+    """A request as a user would send it and the approved response.
 
-    Tests, OpenAPI, Postman and the documentation all use it. `"<any>"` in the answer stands for what differs each time.
+    Tests, OpenAPI, Postman and the documentation use it. `"<any>"` stands for a value that differs each time.
     """
 
     title: str
     request: dict[str, Any]
     answer: dict[str, Any]
     given: tuple[dict[str, Any], ...] = ()
+    """Requests to send first."""
     taken: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    """Fields of the request that are in truth what the answer to the so-manieth of `given`, from 1 on, has at a place
-    such as `metadata.request_id`; the request shows what such a value looks like."""
+    """Fields of the request whose real value comes from a response to a request in `given`: its number (1-based) and
+    the path of the value, such as `metadata.request_id`. The request itself shows a typical value."""
 
     def after(self, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The request, sent after what is given was answered so."""
-        request = dict(self.request)
-        for name, (place, path) in self.taken.items():
-            request[name] = reduce(lambda value, key: value[key], path.split("."), answers[place - 1])
-        return request
+        """The request with the values that it takes from the responses to `given`."""
+        taken = {
+            name: reduce(lambda value, key: value[key], path.split("."), answers[number - 1])
+            for name, (number, path) in self.taken.items()
+        }
+        return {**self.request, **taken}
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A verb of the service, complete: the pipeline needs nothing else to serve it.
+    """A verb of the service, with everything that the pipeline needs to serve it.
 
-    `handler` takes the request and, each by its class, the parts it uses: the Call, and parts of the service. It
-    returns the result, a stream, or the future of a response body that `call.respond` rendered.
+    `handler` takes the request and the parts that it uses, found by their classes: the Call and parts of the service.
+    It returns the result, a stream, or a future of the response body that `call.respond` rendered.
     """
 
     name: str
@@ -151,13 +166,13 @@ class Operation:
     summary: str
     examples: tuple[Example, ...] = field(default=())
     schedulable: bool = False
-    """Whether a schedule may run it, on one table after another."""
+    """Whether a schedule may run it on each of its tables."""
 
     def pool_of(self, request: Request) -> Pool:
         return self.pool(request) if callable(self.pool) else self.pool
 
     def bind(self, parts: "Parts") -> "Callable[[Any, Call], Result | Future[bytes] | Stream]":
-        """The handler with the parts it uses. Its first parameter is the request."""
+        """The handler with its parts filled in; LookupError if the service lacks one."""
         hints = get_type_hints(self.handler)
         names = list(inspect.signature(self.handler).parameters)[1:]
         for_call = [name for name in names if hints[name] is Call]
@@ -171,19 +186,18 @@ class Operation:
 
 
 class Parts:
-    """The parts that the service is made of, each found by its class. `named` says the class of those that only behave
-    like it."""
+    """The parts of the service, found by their classes. `named` gives the class that a substitute stands for."""
 
     def __init__(self, named: Mapping[type, object], *parts: object) -> None:
         self._parts = {**{type(part): part for part in parts}, **named}
 
     def __getitem__(self, kind: type[T]) -> T:
         if kind not in self._parts:
-            raise LookupError(f"the service has no part of class {kind.__name__}; app.py puts the parts together")
+            raise LookupError(f"the service has no part of class {kind.__name__}; app.py composes the parts")
         return cast(T, self._parts[kind])
 
     def replaced(self, others: Mapping[type, object]) -> "Parts":
-        """The same parts, some of them others. What is already put together keeps the parts it has."""
+        """A copy with some parts replaced. Parts that already hold one of these keep it."""
         return Parts({**self._parts, **others})
 
 
@@ -195,7 +209,7 @@ def operation(
     examples: tuple[Example, ...] = (),
     schedulable: bool = False,
 ) -> Callable[[Callable[..., "R | Future[bytes] | Stream"]], Operation]:
-    """Make an Operation of a handler; its name is the request model's literal `operation`."""
+    """Declare a handler as an Operation, named by the literal `operation` of its request model."""
     names = get_args(request.model_fields["operation"].annotation)
     if len(names) != 1 or names[0] != names[0].upper():
         raise TypeError(f"{request.__name__}.operation must be a Literal of one upper-case name")

@@ -1,4 +1,4 @@
-"""What a request model found wrong, said as one error that names the field, the problem and the way out."""
+"""Turn the validation errors of a request model into one error: which field, what is wrong, and how to fix it."""
 
 import json
 import types
@@ -9,10 +9,28 @@ from pydantic_core import ErrorDetails
 
 from service.errors import FirnError, InvalidRequest, UnknownField, nearest
 
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "literal_error": "one of {expected}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "string_too_long": "at most {max_length} characters long",
+    "too_long": "a list of at most {max_length}",
+    "too_short": "a list of at least {min_length}",
+}
+
 
 def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
-    """The first thing that is wrong, as the error a caller sees."""
-    first = _most_telling(error, model)
+    """The error for a caller: the most helpful of all that is wrong."""
+    first = _most_helpful(error, model)
     cause = (first.get("ctx") or {}).get("error")
     if isinstance(cause, FirnError):
         return cause
@@ -21,23 +39,23 @@ def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
         known = _fields_at(model, first["loc"][:-1])
         near = nearest(str(first["loc"][-1]), known)
         hint = f"did you mean {near!r}?" if near else f"known are {', '.join(known)}"
-        return UnknownField(f"{path} is not a field here; {hint}", field=path, suggestion=near)
+        return UnknownField(f"{path} is not a known field; {hint}", field=path, suggestion=near)
     if first["type"] == "missing":
-        return InvalidRequest(f"{path} is missing; every such request needs it", field=path)
+        return InvalidRequest(f"{path} is missing; this operation requires it", field=path)
     if first["type"] == "value_error":
         return InvalidRequest(f"{path}: {first['msg'].removeprefix('Value error, ')}", field=path)
-    return InvalidRequest(f"{path} is {_short(first['input'])}, but must be {_wanted(first)}", field=path)
+    return InvalidRequest(f"{path} is {_short(first['input'])}, but must be {_expected(first)}", field=path)
 
 
-def _most_telling(error: ValidationError, model: type[BaseModel]) -> ErrorDetails:
-    """A misspelt name explains the field that is then missing, so it comes before that."""
-    complaints = error.errors(include_url=False)
+def _most_helpful(error: ValidationError, model: type[BaseModel]) -> ErrorDetails:
+    """A misspelt field before a missing one: the first explains the second."""
+    errors = error.errors(include_url=False)
     misspelt = (
-        c
-        for c in complaints
-        if c["type"] == "extra_forbidden" and nearest(str(c["loc"][-1]), _fields_at(model, c["loc"][:-1]))
+        e
+        for e in errors
+        if e["type"] == "extra_forbidden" and nearest(str(e["loc"][-1]), _fields_at(model, e["loc"][:-1]))
     )
-    return next(misspelt, complaints[0])
+    return next(misspelt, errors[0])
 
 
 def _path(loc: tuple[int | str, ...]) -> str:
@@ -52,33 +70,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "…"
 
 
-def _wanted(complaint: ErrorDetails) -> str:
-    """What a value must be, in the words of JSON rather than of Python."""
-    limits = complaint.get("ctx") or {}
-    match complaint["type"]:
-        case "string_type":
-            return "text"
-        case "int_type" | "int_from_float":
-            return "a whole number"
-        case "bool_type":
-            return "true or false"
-        case "list_type" | "tuple_type":
-            return "a list"
-        case "dict_type" | "model_type" | "model_attributes_type":
-            return "an object"
-        case "literal_error":
-            return f"one of {limits['expected']}".replace("'", '"')
-        case "greater_than_equal":
-            return f"at least {limits['ge']}"
-        case "less_than_equal":
-            return f"at most {limits['le']}"
-        case "string_too_long":
-            return f"at most {limits['max_length']} characters long"
-        case "too_long":
-            return f"a list of at most {limits['max_length']}"
-        case "too_short":
-            return f"a list of at least {limits['min_length']}"
-    return complaint["msg"].removeprefix("Input should be ")
+def _expected(error: ErrorDetails) -> str:
+    """What a value must be, in terms of JSON rather than Python."""
+    template = _EXPECTED.get(error["type"])
+    if template is None:
+        return error["msg"].removeprefix("Input should be ")
+    return template.format(**error.get("ctx") or {}).replace("'", '"')
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

@@ -1,7 +1,7 @@
-"""What is told of schedules and their runs, by every operation that tells of them."""
+"""Schedules and their runs in responses."""
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -11,64 +11,63 @@ from service.jobs.schedules.task import loads
 from service.jobs.schedules.times import show_delay
 from service.ledger.jobs import JobRecord
 from service.ledger.schedules import Schedule
+from service.operations.times import utc_time, utc_time_or_none
 
 RunState = Literal["running", "done", "partly", "failed", "interrupted", "missed", "cancelled"]
 
 
 class TableOutcomeResult(BaseModel):
-    """What became of one table."""
+    """The outcome of a run for one table."""
 
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name")
     state: Literal["done", "failed", "skipped"] = Field(
-        description="`skipped`: the operation was not begun, as outside of the table's window"
+        description="`skipped`: not started, outside the table's window"
     )
-    reason: str | None = Field(description="why it was skipped, or why nothing needed to be done")
-    error: dict[str, Any] | None = Field(description="`code` and `message`, where it failed")
+    reason: str | None = Field(description="why it was skipped, or why there was nothing to do")
+    error: dict[str, Any] | None = Field(description="`code` and `message` if it failed")
     time_ms: int = Field(description="how long it took")
 
 
 class RunResult(BaseModel):
-    """One run."""
+    """One run of a schedule."""
 
     run_id: str = Field(description="the run's id")
     state: RunState = Field(
-        description="`partly`: some tables failed; `interrupted`: its instance stopped, and another one, or the next "
-        "start, goes on with it; `missed`: left out, with `catch_up: false`; `cancelled`: the schedule was deleted"
+        description="`partly`: some tables failed; `interrupted`: its instance stopped, and another instance or the "
+        "next start continues it; `missed`: skipped, with `catch_up: false`; `cancelled`: the schedule was deleted"
     )
-    asked_by: str = Field(description="`schedule`, or the request that asked for it")
-    due_at: datetime | None = Field(description="when it was due; null where a request asked for it")
-    begun_at: datetime = Field(description="when it began")
+    asked_by: str = Field(description="`schedule`, or the request that started it")
+    due_at: datetime | None = Field(description="when it was due; null if a request started it")
+    begun_at: datetime = Field(description="when it started")
     ended_at: datetime | None = Field(description="when it ended")
-    attempts: int = Field(description="how many instances have begun it or gone on with it")
-    tables: int = Field(description="the tables it concerns")
-    done: int = Field(description="those on which the operation succeeded")
-    failed: int = Field(description="those on which it failed")
-    skipped: int = Field(description="those on which it was not begun")
-    outcomes: list[TableOutcomeResult] = Field(
-        description="what became of each; of many tables a hundred, failures first"
-    )
-    error: str | None = Field(description="why the run failed as a whole")
+    attempts: int = Field(description="how many times an instance has started or continued it")
+    tables: int = Field(description="how many tables it covers")
+    done: int = Field(description="for how many tables the operation succeeded")
+    failed: int = Field(description="for how many it failed")
+    skipped: int = Field(description="for how many it was not started")
+    outcomes: list[TableOutcomeResult] = Field(description="the outcome for each table; at most 100, failures first")
+    error: str | None = Field(description="why the whole run failed")
 
 
 class ScheduleResult(BaseModel):
     """One schedule."""
 
-    name: str = Field(description="its name")
+    name: str = Field(description="the schedule's name")
     cron: str = Field(description="its cron expression")
-    timezone: str = Field(description="the place whose clock it goes by")
-    delay: str | None = Field(description="how much later it runs")
-    scope: Literal["table", "namespace", "all"] = Field(description="which tables it has")
+    timezone: str = Field(description="its IANA time zone")
+    delay: str | None = Field(description="how much later than the cron expression says it runs")
+    scope: Literal["table", "namespace", "all"] = Field(description="which tables it covers")
     namespace: str | None = Field(description="their namespace; null for all")
-    table: str | None = Field(description="the table; null for all")
-    task: dict[str, Any] = Field(description="what it runs")
-    enabled: bool = Field(description="whether it runs by itself")
+    table: str | None = Field(description="the table; null if it covers several")
+    task: dict[str, Any] = Field(description="the operation that it runs")
+    enabled: bool = Field(description="whether it runs automatically")
     catch_up: bool = Field(description="whether missed runs are caught up")
-    created_at: datetime = Field(description="when it was made")
-    next_run: datetime | None = Field(description="when it is due next; null while it is disabled")
-    running: RunResult | None = Field(description="the run under way")
-    last_run: RunResult | None = Field(description="the one before")
-    runs: list[RunResult] = Field(description="the latest ones, newest first, as many as `runs` asks for")
+    created_at: datetime = Field(description="when it was created")
+    next_run: datetime | None = Field(description="when it is next due; null while it is disabled")
+    running: RunResult | None = Field(description="the run in progress")
+    last_run: RunResult | None = Field(description="the last run that ended")
+    runs: list[RunResult] = Field(description="the latest runs, newest first; `runs` in the request says how many")
 
 
 def run_result(run: JobRecord) -> RunResult:
@@ -77,24 +76,24 @@ def run_result(run: JobRecord) -> RunResult:
         run_id=run.id,
         state=run.state,  # type: ignore[arg-type]  # the ledger holds text
         asked_by=run.requested_by,
-        due_at=moment(run.details.get("due_ms")),
-        begun_at=_at(run.created_ms),
-        ended_at=moment(run.ended_ms),
+        due_at=utc_time_or_none(run.details.get("due_ms")),
+        begun_at=utc_time(run.created_ms),
+        ended_at=utc_time_or_none(run.ended_ms),
         attempts=run.fence,
         tables=tally.tables,
         done=tally.done,
         failed=tally.failed,
         skipped=tally.skipped,
-        outcomes=[_tell_outcome(outcome) for outcome in sorted(tally.outcomes, key=_failures_first)],
+        outcomes=[_outcome(outcome) for outcome in sorted(tally.outcomes, key=_failures_first)],
         error=json.loads(run.outcome),
     )
 
 
 def schedule_result(schedule: Schedule, latest: list[JobRecord], shown: int) -> ScheduleResult:
-    """A schedule with its latest runs, newest first, `shown` of which are told in a list too."""
-    # By the runs alone: one may have begun since the schedule was read.
+    """A schedule with its latest runs, newest first; the list `runs` has the first `shown` of them."""
+    # Only the runs themselves say this: one may have started since the schedule was read.
     running = next((run for run in latest if run.ended_ms is None), None)
-    before = next((run for run in latest if run.ended_ms is not None), None)
+    last = next((run for run in latest if run.ended_ms is not None), None)
     return ScheduleResult(
         name=schedule.name,
         cron=schedule.cron,
@@ -106,27 +105,19 @@ def schedule_result(schedule: Schedule, latest: list[JobRecord], shown: int) -> 
         task=loads(schedule.task),
         enabled=schedule.enabled,
         catch_up=schedule.catch_up,
-        created_at=_at(schedule.created_ms),
-        next_run=moment(schedule.next_ms),
+        created_at=utc_time(schedule.created_ms),
+        next_run=utc_time_or_none(schedule.next_ms),
         running=None if running is None else run_result(running),
-        last_run=None if before is None else run_result(before),
+        last_run=None if last is None else run_result(last),
         runs=[run_result(run) for run in latest[:shown]],
     )
-
-
-def moment(ms: int | None) -> datetime | None:
-    return None if ms is None else _at(ms)
-
-
-def _at(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def _failures_first(outcome: TableOutcome) -> tuple[int, str, str]:
     return ("failed", "skipped", "done").index(outcome.state), outcome.namespace, outcome.table
 
 
-def _tell_outcome(outcome: TableOutcome) -> TableOutcomeResult:
+def _outcome(outcome: TableOutcome) -> TableOutcomeResult:
     return TableOutcomeResult(
         namespace=outcome.namespace,
         table=outcome.table,

@@ -227,7 +227,7 @@ def test_a_change_that_is_only_asked_about_has_no_effect() -> None:
         (found.request, name)
         for found in discover()
         for name, field in found.request.model_fields.items()
-        if issubclass(found.request, ChangeRequest) and (field.description or "").startswith("only say ")
+        if issubclass(found.request, ChangeRequest) and (field.description or "").startswith("only report ")
     ]
     assert {request.model_fields["operation"].annotation for request, _ in calls} >= {
         Literal["UNDO"],
