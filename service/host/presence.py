@@ -29,7 +29,7 @@ _IGNORED_SETTINGS = ("host", "port", "log_level", "home", "background.")
 
 
 @dataclass(frozen=True)
-class Presence:
+class RunningService:
     """The process that serves a home."""
 
     pid: int
@@ -43,7 +43,7 @@ class Presence:
 def announce(settings: Settings, *, background: bool, log: str | None = None) -> socket.socket:
     """Open the socket of a home and write the note; returns the socket to listen on. The caller owns the home."""
     withdraw(settings.home)
-    note = Presence(os.getpid(), background, log, hashes(settings))
+    note = RunningService(os.getpid(), background, log, hashes(settings))
     with tempfile.NamedTemporaryFile("w", dir=settings.home, prefix=".service-", delete=False) as file:  # 0600
         file.write(json.dumps(asdict(note)))
     Path(file.name).rename(settings.home / _NOTE)
@@ -70,11 +70,11 @@ def withdraw(home: Path) -> None:
             path.unlink()
 
 
-def find(home: Path) -> Presence | None:
+def find(home: Path) -> RunningService | None:
     """The process that serves a home, or None if none listens."""
     try:
         connect(home).close()
-        return Presence(**json.loads((home / _NOTE).read_text()))
+        return RunningService(**json.loads((home / _NOTE).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -118,7 +118,7 @@ def hashes(settings: Settings) -> dict[str, str]:
     }
 
 
-def differing(found: Presence, settings: Settings) -> list[str]:
+def differing(found: RunningService, settings: Settings) -> list[str]:
     """The names of the settings in which a service differs from these."""
     mine = hashes(settings)
     return sorted(name for name in mine.keys() | found.settings.keys() if mine.get(name) != found.settings.get(name))

@@ -131,7 +131,7 @@ COMMANDS = (
         DRY_RUN,
         operation="UNDO",
         question=lambda request: (
-            f"The changes by {request['request_id']} to the table {full_name(request)} are undone."
+            f"The changes that request {request['request_id']} made to the table {full_name(request)} are undone."
         ),
         show=_show_undone,
     ),

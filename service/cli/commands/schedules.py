@@ -27,8 +27,9 @@ _COLUMNS = (
 
 def _show_created(response: Response, args: Args, printer: Printer) -> None:
     word = "replaced" if response["schedule_replaced"] else "created"
-    due = f"it is due at {format_time(response['next_run'])}" if response["next_run"] else "it is not enabled"
-    printer.line(f"{word} {args.name} for {plural(response['tables'], 'table')}; {due}, if a service runs then")
+    next_run = response["next_run"]
+    due = f"it is due at {format_time(next_run)}, if a service runs then" if next_run else "it is not enabled"
+    printer.line(f"{word} {args.name} for {plural(response['tables'], 'table')}; {due}")
 
 
 def _tables(schedule: dict[str, Any]) -> str:

@@ -87,7 +87,7 @@ def _send(home: Path, method: str, path: str, body: bytes | None, headers: dict[
         connection.close()  # on Ctrl-C, too: the service then cancels the request
 
 
-def _find_owner(settings: Settings, notify: Notify) -> presence.Presence | None:
+def _find_owner(settings: Settings, notify: Notify) -> presence.RunningService | None:
     """The service of a home, if there is one; waits for one that is starting or ending."""
 
     def is_settled() -> bool:

@@ -12,7 +12,7 @@ from service.cli.command import Request, Response, UsageError
 from service.cli.connection.remote import SHORT_PAUSES_S, Connection, Notify, Remote, Unreachable, key_for
 
 if TYPE_CHECKING:
-    from service.host.presence import Presence
+    from service.host.presence import RunningService
     from service.settings import Settings
 
 _HOME_TIMEOUT_S = 120
@@ -137,7 +137,7 @@ def _connect_to_home(
             time.sleep(_PAUSE_S)
 
 
-def _check_settings(found: "Presence", settings: "Settings", notify: Notify) -> None:
+def _check_settings(found: "RunningService", settings: "Settings", notify: Notify) -> None:
     """Refuse a service that has other data; notify about other settings that differ from this command's."""
     from service.host import presence
     from service.settings import SettingsError

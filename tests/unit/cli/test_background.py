@@ -189,7 +189,7 @@ def test_one_that_was_started_by_hand_is_not_stopped_without_force(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = answerer(connect(environ).send(LIST))
-    by_hand = presence.Presence(first, background=False)
+    by_hand = presence.RunningService(first, background=False)
     monkeypatch.setattr("service.cli.connection.background.presence.find", lambda home: by_hand)
     done = call(["stop"], environ)
     assert (done.code, done.out) == (1, "")
