@@ -43,6 +43,9 @@ def start(conf: dict[str, str], held: tuple[int, ...] = ()) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     for variable in ("SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"):
         os.environ.pop(variable, None)
+    if conf.get("spark.master", "").startswith("local"):
+        # Spark looks its host's name up, which fails in some containers and networks; alone it needs no name.
+        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
     settings = SparkConf()
     settings.setAll(list(conf.items()))
     # In a process session of its own, so that a signal to our process group does not end it.
