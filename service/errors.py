@@ -89,7 +89,7 @@ class FirnError(Exception):
 
     @classmethod
     def unknown(cls, path: str, name: object, what: str, known: Iterable[str]) -> Self:
-        """The error of a field that holds a name which is not `known`; it suggests the nearest known name."""
+        """The error of a field with a name that is not `known`; it suggests the nearest known name."""
         near, hint = did_you_mean(str(name), known)
         return cls.at(path, f"{str(name)[:80]!r} is not {what}; {hint}", near)
 

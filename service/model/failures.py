@@ -20,7 +20,7 @@ def error_fields(error: FirnError) -> dict[str, Any]:
     try:
         wire.render(fields)
     except TypeError:
-        # A message may quote text that JSON cannot hold, such as half of a surrogate pair.
+        # A message may quote text that JSON cannot represent, such as half of a surrogate pair.
         return dict(wire.replace_surrogates(fields))
     return fields
 

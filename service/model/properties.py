@@ -245,12 +245,12 @@ def target_file_size_mb(properties: Mapping[str, str], settings: IcebergSettings
 
 
 def compaction_properties(overrides: CompactionOverrides) -> dict[str, str | None]:
-    """The Iceberg properties that hold a table's compaction overrides; None removes one."""
+    """The Iceberg properties that store a table's compaction overrides; None removes one."""
     return _changed_overrides("compaction", overrides)
 
 
 def snapshot_properties(overrides: SnapshotOverrides | None) -> dict[str, str | None]:
-    """The Iceberg properties that hold a table's snapshot overrides; None removes one."""
+    """The Iceberg properties that store a table's snapshot overrides; None removes one."""
     if overrides is None:
         return {f"firn.snapshots.{key}": None for key in SnapshotOverrides.model_fields}
     return _changed_overrides("snapshots", overrides)

@@ -200,7 +200,7 @@ def _string(value: Any) -> str:
         try:
             value.encode("utf-8")
         except UnicodeEncodeError:
-            raise InvalidValue("the text holds half of a surrogate pair; send whole characters") from None
+            raise InvalidValue("the text contains half of a surrogate pair; send whole characters") from None
     return value
 
 

@@ -67,7 +67,7 @@ class Checks:
             self.refuse(position, f"more than {MAX_HEIGHT} operations build on each other; compute it in steps")
         growth = self._grown(node, parts)
         if growth > MAX_GROWTH:
-            self.refuse(position, "with so many replacements a text could become huge; nest fewer of them")
+            self.refuse(position, "nested replacements could make a text huge; nest fewer of them")
         self._heights[id(node)], self._growth[id(node)] = height, growth
         return node
 
@@ -162,7 +162,7 @@ class Checks:
         return self.made(Constant(kind, value), position)
 
     def number(self, text: str, position: int) -> Node:
-        """A whole number or a decimal is exact, in the smallest type that holds it; with an exponent it is a double."""
+        """A whole number or a decimal is exact, in the smallest type that fits it; with an exponent it is a double."""
         if "e" in text.lower():
             if isinf(float(text)):
                 self.refuse(position, f"{text[:40]} is larger than any double")

@@ -50,7 +50,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The first branch whose condition holds, or equals `of` if that is given."""
+    """The value of the first branch whose condition is true, or equals `of` if that is given."""
 
     of: "Node | None"
     branches: "tuple[tuple[Node, Node], ...]"

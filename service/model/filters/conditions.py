@@ -88,7 +88,7 @@ def _grid(kind: ColumnType) -> tuple[Decimal, int] | None:
 
 
 def _neighbours(number: Decimal, largest: Decimal, scale: int) -> tuple[Decimal | None, Decimal | None]:
-    # Two's complement holds one value more below zero than above.
+    # Two's complement has one more value below zero than above.
     smallest = _EXACT.minus(largest) - 1 if largest in (2**31 - 1, 2**63 - 1) else _EXACT.minus(largest)
     if number > largest:
         return largest, None

@@ -100,7 +100,7 @@ def _is_valid(text: str, resolve: Resolver) -> bool:
 
 
 def derived_properties(derived: tuple[DerivedColumn, ...]) -> dict[str, str]:
-    """The Iceberg properties that hold the expressions."""
+    """The Iceberg properties that store the expressions."""
     return {DERIVED_PREFIX + one.column: one.expression.text for one in derived}
 
 
