@@ -232,7 +232,7 @@ class TestRefusals:
         name = shop.keep()
         shop.ok("DELETE", filter={"id": 1})
         table, firn = shop.loaded, shop.firn
-        found = replace(firn.app.parts[Restores].difference(table, name), rows_after=4)
+        found = replace(firn.app.parts[Restores].differing(table, find(table, name).snapshot_id), rows_after=4)
         order = RestoreJob(table.spark_name, table.uuid, table.schema_id, found, "b", lambda: None)
         on_disk = shop.on_disk()
         with pytest.raises(
@@ -248,7 +248,7 @@ class TestRefusals:
         name = shop.keep()
         shop.write(2)
         table, firn = shop.loaded, shop.firn
-        found = firn.app.parts[Restores].difference(table, name)
+        found = firn.app.parts[Restores].differing(table, find(table, name).snapshot_id)
         order = RestoreJob(table.spark_name, table.uuid, table.schema_id, found, "b", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             firn.app.engine.run(restore, order)
@@ -365,7 +365,7 @@ class TestOthers:
         shop.ok("DROP_TABLE")
         shop.firn.ok({"operation": "CREATE_TABLE", **shop.address, "schema": FIELDS})
         with pytest.raises(TableNotFound):
-            shop.firn.app.parts[Restores].run(stale, name, None, Call("r"))
+            shop.firn.app.parts[Restores].run(stale, of_backup(name), None, Call("r"))
         with pytest.raises(TableNotFound):
             shop.firn.app.parts[Backups].delete(stale, name, Call("r"))
 
