@@ -7,7 +7,6 @@ import pytest
 
 from service.catalog.tables import Table
 from service.commits.batches import MAKE
-from service.commits.commit import Commits
 from service.errors import (
     CatalogUnavailable,
     EngineUnavailable,
@@ -220,8 +219,7 @@ class TestCreate:
                 FakeCatalog.create(self, *args)  # type: ignore[arg-type]  # as they came
                 raise CatalogUnavailable("silent")
 
-        desk.catalog = Loses()
-        desk.commits = Commits(desk.catalog.as_catalog, desk.ledger, pauses_s=(0, 0))
+        desk = Desk(desk.ledger_file, catalog=Loses())
         with pytest.raises(CatalogUnavailable):
             desk.commits.create(NEW, SCHEMA, (), {}, Call("r", self.key))
         assert desk.notes() == [("begun", None)]

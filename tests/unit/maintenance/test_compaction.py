@@ -13,10 +13,6 @@ from pyiceberg.table import Table as IcebergTable
 from handlers.compact import Compact, compact
 from service.catalog.files.data_files import DataFile, list_files
 from service.catalog.tables import Catalog, Table
-from service.commits.commit import Commits
-from service.commits.holds import SnapshotHolds
-from service.commits.small_files import SmallFileChecks
-from service.commits.write_counts import WriteCounts
 from service.engine.iceberg.compaction import (
     FileGroup,
     PlannedGroups,
@@ -32,7 +28,6 @@ from service.engine.iceberg.expire import remove, unneeded
 from service.engine.iceberg.swap import FilesChanged
 from service.engine.jobs.rewrite import rewrite
 from service.engine.session import tags
-from service.engine.session.engine import Engine
 from service.errors import (
     Cancelled,
     CommitConflict,
@@ -43,21 +38,19 @@ from service.errors import (
     TooManyRequests,
 )
 from service.jobs.background import Background
-from service.jobs.jobs import Jobs
-from service.ledger.jobs import JobRecord, JobRecords
+from service.ledger.jobs import JobRecord
 from service.ledger.ledger import NewBatch
 from service.maintenance.compact.compaction import Compactions
 from service.maintenance.compact.merge import Merger, folder_of
 from service.maintenance.compact.plan import choose, core_shares, small_files_beside
 from service.maintenance.compact.report import CompactionOptions, CompactionOutcome, CompactionProgress
-from service.maintenance.expire.expirer import Expirer
-from service.metrics.metrics import Metrics
 from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
-from service.settings import CompactionSettings, IcebergSettings
-from tests.fakes import FakeOwners, MuteLedger
+from service.settings import CompactionSettings, IcebergSettings, Settings
+from tests.fakes import FakeOwners
 from tests.harness import wait_until
 from tests.jobs import compaction
+from tests.support.composed import Composed
 from tests.unit.iceberg_tables import ORDERS, append, data_file, make_table, open_catalog
 from tests.unit.metrics.test_metrics import of, value
 
@@ -170,12 +163,18 @@ def _entries(iceberg: IcebergTable) -> Iterator[Any]:
         yield from manifest.fetch_manifest_entry(iceberg.io, discard_deleted=True)
 
 
-@dataclass(frozen=True)
-class House:
-    compactions: Compactions
-    spark: FakeSpark
-    catalog: Catalog
-    ledger: MuteLedger
+class House(Composed):
+    """Compactions of one table in a real catalog, by an engine that reads no files."""
+
+    def __init__(self, home: Path) -> None:
+        catalog = open_catalog(home)
+        policy = IcebergSettings(compaction=CompactionSettings(min_files_to_compact=3, groups_at_once=1))
+        super().__init__(
+            home / "ledger.db", catalog=catalog, engine=FakeSpark(catalog), settings=Settings(iceberg=policy)
+        )
+        self.spark: FakeSpark = self.engine
+        self.compactions = self.parts[Compactions]
+        make_table(catalog, partitioned=True)
 
     @property
     def table(self) -> Table:
@@ -213,19 +212,7 @@ class House:
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
-    catalog = open_catalog(tmp_path)
-    ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    commits = Commits(catalog, ledger, pauses_s=(0, 0))
-    settings = IcebergSettings(compaction=CompactionSettings(min_files_to_compact=3, groups_at_once=1))
-    spark = FakeSpark(catalog)
-    engine = cast(Engine, spark)
-    expirer = Expirer(settings.snapshots, engine, catalog, commits, ())
-    metrics = Metrics()
-    upkeep = SmallFileChecks(settings, catalog, WriteCounts(ledger), metrics)
-    jobs = Jobs(JobRecords(ledger), commits)
-    compactions = Compactions(engine, catalog, commits, upkeep, SnapshotHolds(), expirer, jobs, metrics)
-    make_table(catalog, partitioned=True)
-    return House(compactions, spark, catalog, ledger)
+    return House(tmp_path)
 
 
 def test_partitions_with_enough_small_files_are_merged_in_one_commit(house: House) -> None:
@@ -275,7 +262,7 @@ def test_where_every_group_is_beaten_nothing_is_merged_and_it_says_so(house: Hou
 
 @pytest.mark.parametrize("busy", [CommitConflict("always another one"), TooManyRequests("no session")], ids=str)
 def test_what_finds_no_turn_to_be_committed_is_a_conflict_and_not_the_end(house: House, busy: FirnError) -> None:
-    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, pauses_s=(0, 0))
+    house.compactions.merger = Merger(house.engine, house.commits, pauses_s=(0, 0))
     house.fill(*"AAA")
     house.spark.committing = fail_in("", busy)
     outcome = house.compact()
@@ -284,7 +271,7 @@ def test_what_finds_no_turn_to_be_committed_is_a_conflict_and_not_the_end(house:
 
 
 def test_a_commit_that_finds_no_turn_is_tried_again(house: House) -> None:
-    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, pauses_s=(0, 0))
+    house.compactions.merger = Merger(house.engine, house.commits, pauses_s=(0, 0))
     house.fill(*"AAA")
     failures = iter([TooManyRequests("no session"), TooManyRequests("no session")])
 
@@ -337,7 +324,7 @@ def test_an_engine_that_ends_is_not_asked_for_the_other_groups(house: House) -> 
 
 def test_what_is_finished_is_committed_now_and_then_and_the_figures_add_up(house: House) -> None:
     house.fill(*"AAABBBCCC")
-    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
+    house.compactions.merger = Merger(house.engine, house.commits, every_s=0)
     made = threading.Semaphore(1)
 
     def later(_: str) -> None:
@@ -358,7 +345,7 @@ def test_what_is_finished_is_committed_now_and_then_and_the_figures_add_up(house
 def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: House) -> None:
     house.fill(*"AAABBB")
     call = Call("r1", requested_by="schedule nightly")
-    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
+    house.compactions.merger = Merger(house.engine, house.commits, every_s=0)
     house.spark.committed = lambda _: call.cancel()
     with pytest.raises(Cancelled) as called_off:
         house.compactions.compact(house.table, CompactionOptions(), call)
@@ -367,12 +354,12 @@ def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: Hous
     assert house.spark.cancelled
     assert house.noted() == [("cancelled", "schedule nightly")]
     counted(house, files_before=6, files_after=4, files_compacted=3, files_added=1, partitions_compacted=1)
-    assert value(house.compactions.metrics, "firn_compaction_merged_files_total") == 3
+    assert value(house.metrics, "firn_compaction_merged_files_total") == 3
 
 
 def test_failed_on_the_way_it_tells_what_it_had_committed(house: House) -> None:
     house.fill(*"AAABBB")
-    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
+    house.compactions.merger = Merger(house.engine, house.commits, every_s=0)
     merged = threading.Event()
     house.spark.committed = lambda _: merged.set()
 
@@ -385,7 +372,7 @@ def test_failed_on_the_way_it_tells_what_it_had_committed(house: House) -> None:
     with pytest.raises(EngineUnavailable):
         house.compact()
     counted(house, files_before=6, files_after=4, files_compacted=3, small_files_remaining=4)
-    assert of(house.compactions.metrics, ORDERS)["firn_table_compaction_files after"] == 4
+    assert of(house.metrics, ORDERS)["firn_table_compaction_files after"] == 4
 
 
 def counted(house: House, **figures: int) -> None:
@@ -759,7 +746,7 @@ class TestFigures:
     """What metrics are told of compactions, by their ends."""
 
     def test_what_was_merged_and_what_was_left_is_told_of_the_table(self, house: House) -> None:
-        metrics = house.compactions.metrics
+        metrics = house.metrics
         house.fill(*"AAABBBC")
         metrics.recommended(ORDERS)
         stats = house.compact().stats
@@ -778,18 +765,18 @@ class TestFigures:
     def test_small_files_are_told_by_the_tables_own_measure(self, house: House) -> None:
         house.fill(*"AAA")
         house.compact(max_file_size_mb=1)
-        assert of(house.compactions.metrics, ORDERS)["firn_table_small_files"] == 1
+        assert of(house.metrics, ORDERS)["firn_table_small_files"] == 1
 
     def test_a_compaction_is_still_recommended_where_enough_small_files_are_left(self, house: House) -> None:
         house.fill(*"AAABBBB")
         house.compact(max_files=4)
-        told = of(house.compactions.metrics, ORDERS)
+        told = of(house.metrics, ORDERS)
         assert (told["firn_table_small_files"], told["firn_table_compaction_recommended"]) == (4, 1)
         house.compact()
-        assert of(house.compactions.metrics, ORDERS)["firn_table_compaction_recommended"] == 0
+        assert of(house.metrics, ORDERS)["firn_table_compaction_recommended"] == 0
 
     def test_groups_that_failed_or_were_beaten_are_counted(self, house: House) -> None:
-        metrics = house.compactions.metrics
+        metrics = house.metrics
         house.fill(*"AAABBB")
         house.spark.rewriting = fail_in("A", StorageUnavailable("the disk is broken"))
         house.compact()
@@ -802,7 +789,7 @@ class TestFigures:
         assert value(metrics, "firn_compactions_total", outcome="nothing") == 1
 
     def test_nothing_failed_and_cancelled_are_told_apart_and_a_dry_run_is_none(self, house: House) -> None:
-        metrics, call = house.compactions.metrics, Call("r1")
+        metrics, call = house.metrics, Call("r1")
         house.compact()
         house.fill(*"AAA")
         house.compact(dry_run=True)

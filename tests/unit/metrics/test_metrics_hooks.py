@@ -16,7 +16,6 @@ from service.app import App
 from service.commits.commit import TRIES
 from service.commits.holds import SnapshotHolds
 from service.commits.small_files import SmallFileChecks
-from service.commits.write_counts import WriteCounts
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, StorageUnavailable, TableNotFound
 from service.jobs.background import Background
@@ -34,8 +33,9 @@ from service.queries.streaming.streams import Streams
 from service.settings import CompactionSettings, IcebergSettings, LimitSettings, Settings, WriteQueueSettings, load
 from service.writes.entry import WriteOutcome
 from service.writes.writes import Writes
-from tests.fakes import FakeEngine, FakeUpkeep, MuteLedger, Rows
+from tests.fakes import MuteLedger, Rows
 from tests.harness import wait_until
+from tests.support.composed import Composed
 from tests.unit import iceberg_tables
 from tests.unit.desk import ASK, ORDERS, OTHERS, Desk
 from tests.unit.metrics.test_metrics import of, tables, value
@@ -46,17 +46,9 @@ class Shop(Desk):
     """Writes over a desk and an engine in memory, whose commits can be held up or beaten."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.engine = FakeEngine(self.catalog)
-        settings = Settings(writes=WriteQueueSettings(linger_ms=0))
-        self.writes = Writes(
-            settings,
-            self.engine.as_engine,
-            self.catalog.as_catalog,
-            self.commits,
-            FakeUpkeep().as_upkeep,
-            self.metrics,
-        )
+        settings = Settings(writes=WriteQueueSettings(linger_ms=0), limits=LimitSettings(upkeep_threads=1))
+        super().__init__(path, settings=settings)
+        self.writes, self.jobs = self.parts[Writes], self.parts[Jobs]
 
     def write(self, *ids: int) -> "Future[bytes]":
         return self.writes.append(ORDERS, [{"id": i} for i in ids], 10, Call("r"), lambda written: _said(written))
@@ -170,7 +162,7 @@ class TestCommits:
 
 class TestJobs:
     def test_a_job_is_there_while_it_runs_and_counted_at_each_turn(self, shop: Shop) -> None:
-        jobs = Jobs(JobRecords(shop.ledger), shop.commits, shop.metrics)
+        jobs = shop.jobs
         of_kind = {"kind": "BULK", "state": "running"}
         good, bad, left = (jobs.accept("BULK", shop.catalog.load(ORDERS), BulkProgress(), b"{}") for _ in range(3))
         assert value(shop.metrics, "firn_jobs", **of_kind) == 3
@@ -182,8 +174,7 @@ class TestJobs:
         assert jobs.describe(left.id)["state"] == "running"
 
     def test_one_in_the_background_is_queued_and_then_runs_until_it_is_done_or_called_off(self, shop: Shop) -> None:
-        jobs = Jobs(JobRecords(shop.ledger), shop.commits, shop.metrics)
-        background = Background(jobs, 1)
+        jobs, background = shop.jobs, shop.parts[Background]
         begun, go_on = threading.Event(), threading.Event()
 
         def work(control: Call) -> bytes:
@@ -209,7 +200,7 @@ class TestJobs:
     def test_one_that_an_earlier_process_left_is_counted_by_whoever_finds_out(
         self, committed: bool, state: str, shop: Shop
     ) -> None:
-        left, orders = Jobs(JobRecords(shop.ledger), shop.commits), shop.catalog.load(ORDERS)
+        left, orders = shop.jobs, shop.catalog.load(ORDERS)
         job = left.accept("BULK", orders, BulkProgress(), b'{"metadata": {}}')
         shop.commits.batches.begin("b1", orders, "WRITE", [ASK])
         left.tries(job, "b1")
@@ -217,7 +208,7 @@ class TestJobs:
             shop.catalog.append(ORDERS, "b1")
         shop.ledger.close()
         after = Desk(shop.ledger_file, catalog=shop.catalog)
-        assert Jobs(JobRecords(after.ledger), after.commits, after.metrics).recover() == 1
+        assert after.parts[Jobs].recover() == 1
         assert value(after.metrics, "firn_job_states_total", kind="BULK", state=state) == 1
 
     def test_one_whose_end_could_not_be_noted_has_ended(self, shop: Shop) -> None:
@@ -237,9 +228,9 @@ class TestUpkeep:
     @pytest.fixture
     def upkeep(self, tmp_path: Path) -> SmallFileChecks:
         catalog = iceberg_tables.open_catalog(tmp_path)
-        ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
         compaction = CompactionSettings(opportunistic_check_interval=2, min_files_to_compact=3)
-        return SmallFileChecks(IcebergSettings(compaction=compaction), catalog, WriteCounts(ledger), Metrics())
+        settings = Settings(iceberg=IcebergSettings(compaction=compaction))
+        return Composed(tmp_path / "ledger.db", catalog=catalog, settings=settings).parts[SmallFileChecks]
 
     def test_a_check_is_told_of_its_table_and_so_is_what_it_recommends(self, upkeep: SmallFileChecks) -> None:
         metrics, name = upkeep.metrics, iceberg_tables.ORDERS
