@@ -160,7 +160,7 @@ class TestCancelled:
 
 class TestDeadline:
     def test_it_is_answered_and_its_work_is_told(self, pipeline: Pipeline) -> None:
-        answer = pipeline.submit({**HOLD, "timeout_ms": 50}, Call("r1")).result(10)
+        answer = pipeline.submit({**HOLD, "timeout_ms": 500}, Call("r1")).result(10)  # long enough to begin
         assert code(answer) == (504, "DEADLINE_EXCEEDED")
         assert "timeout_ms" in wire.parse(answer.body)["error"]["message"]
         [call] = begun
@@ -178,8 +178,9 @@ class TestDeadline:
         pipeline = make(query_timeout_s=0.05)
         assert code(pipeline.submit(ASK).result(10)) == (504, "DEADLINE_EXCEEDED")
         go_on.clear()
+        before = len(begun)
         longer = pipeline.submit({**ASK, "timeout_ms": 60_000})
-        running(2)
+        running(before + 1)
         with pytest.raises(TimeoutError):
             longer.result(0.2)
         go_on.set()
@@ -229,7 +230,8 @@ class TestDisconnect:
             while not begun:
                 await asyncio.sleep(0.002)
             left.set()
-            await asyncio.sleep(0.05)
+            for _ in range(50):  # turns of the loop, however long each takes
+                await asyncio.sleep(0.001)
             then(call)
             return await answer
 

@@ -212,7 +212,7 @@ class TestAtWork:
         held.go_on.set()
         failed, done = first.result(5), second.result(5)
         assert said(done)["by"] == "here"
-        # If the other instance took the key over before the failure was answered, the first caller gets its response too.
+        # The first caller gets the response of whoever took the key over before the failure was answered.
         assert failed.body == done.body or error(failed) == (503, "STORAGE_UNAVAILABLE")
         assert (runs, town.effects) == (["there", "here"], 1)
 
