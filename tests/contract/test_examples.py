@@ -62,10 +62,17 @@ def test_an_example_is_answered_as_approved(
     assert problems(answer, schemas, published) == []
 
 
+@pytest.fixture(scope="module")
+def answers_by_http(firn: Firn) -> list[Any]:
+    return list(_answers(DOORS["http"], firn, "events-by-http"))
+
+
 @pytest.mark.parametrize("door", FORMS)
-def test_every_form_of_event_is_answered_as_http_is(door: str, firn: Firn, tenant: str) -> None:
+def test_every_form_of_event_is_answered_as_http_is(
+    door: str, firn: Firn, tenant: str, answers_by_http: list[Any]
+) -> None:
     """The same requests through both, a table each: changes, reads, refusals, and a key that is sent twice."""
-    both = zip(_answers(DOORS[door], firn, f"{tenant}-a"), _answers(DOORS["http"], firn, f"{tenant}-b"), strict=True)
+    both = zip(_answers(DOORS[door], firn, tenant), answers_by_http, strict=True)
     for (request, *by_event), (its_like, *by_http) in both:
         assert (request["operation"], by_event) == (its_like["operation"], by_http)
 
