@@ -64,14 +64,16 @@ CHECKS = Group(
 
 
 def groups(everything: bool, large: bool) -> Iterator[Group]:
-    """The groups of a run. Those on a running service use two services side by side, one for each worker."""
-    marks = "not large" if everything else "not large and not thorough"
-    two = ("-n", "2", "--dist", "loadfile")
+    """The groups of a run, each in two processes.
+
+    The tests of a running service are one group, because a start of the service costs as much as twenty of them.
+    """
+    marks = ("-m", "not large" if everything else "not large and not thorough")
+    two = ("-n", "2", "--dist")
     yield CHECKS
     yield _tests("unit", "tests/unit", "-n", "2", *(("--hypothesis-profile", "thorough") if everything else ()))
-    yield _tests("contract", "tests/contract", "-m", marks, *two)
-    yield _tests("integration", "tests/integration", "-m", marks, *two)
-    yield _tests("faults", "tests/faults", "-m", marks)
+    yield _tests("service", "tests/contract", "tests/integration", *marks, *two, "loadfile")
+    yield _tests("faults", "tests/faults", *marks, *two, "loadgroup")
     if large:
         yield _tests("large sizes", "tests", "-m", "large")
 

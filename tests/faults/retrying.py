@@ -43,7 +43,7 @@ class Retrying(Load):
                 return
             if time.monotonic() >= deadline:
                 break
-            time.sleep(0.1)
+            time.sleep(0.3)
         with self._lock:
             self.stuck.append(number)
 

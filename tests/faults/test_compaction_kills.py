@@ -15,7 +15,7 @@ from service.model.names import TableName
 from tests.faults.evidence import Disk, held
 from tests.faults.points import EVERY_S, METADATA_WRITTEN, SWAPPED, NotReached, Scene, reached, stopped
 from tests.faults.test_leftovers import on_disk, referred_to
-from tests.faults.victim import Victim
+from tests.faults.victim import RestartedService, Victim
 from tests.harness import wait_until
 from tests.support.marks import keeping
 
@@ -29,14 +29,10 @@ Stage = Callable[[Victim], AbstractContextManager[bool]]
 
 
 @pytest.fixture(scope="module")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    made = Victim(tmp_path_factory.mktemp("compaction-kills") / "home", NAME)
-    try:
-        made.process.wait_until_ready()
-        made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
-        yield made
-    finally:
-        made.close()
+def victim(service: RestartedService) -> Victim:
+    made = Victim(service, NAME)
+    made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
+    return made
 
 
 def files_of_compactions(disk: Disk) -> set[Path]:

@@ -36,7 +36,7 @@ from tests.faults.points import (
 )
 from tests.faults.proxy import Proxy
 from tests.faults.retrying import Retrying, gives_up, number_of, request_id_of
-from tests.faults.victim import Victim
+from tests.faults.victim import RestartedService, Victim
 from tests.harness import Firn
 from tests.support.marks import keeping
 
@@ -49,15 +49,11 @@ JVM = [FILES_WRITTEN, METADATA_WRITTEN, UNHEARD, ANSWERED]
 
 
 @pytest.fixture(scope="module")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    """A service with an empty table; whatever is done to it, the next test finds one that is served."""
-    made = Victim(tmp_path_factory.mktemp("kills") / "home", NAME)
-    try:
-        made.process.wait_until_ready()
-        made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": FIELDS}})
-        yield made
-    finally:
-        made.close()
+def victim(service: RestartedService) -> Victim:
+    """An empty table of the service; whatever is done to it, the next test finds one that is served."""
+    made = Victim(service, NAME)
+    made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": {"fields": FIELDS}})
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +88,7 @@ def test_a_jvm_killed_under_load_neither_loses_nor_doubles(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", PROCESS, ids=str)
+@pytest.mark.parametrize("point", keeping([METADATA_WRITTEN, SWAPPED], PROCESS), ids=str)
 def test_a_service_killed_under_load_neither_loses_nor_doubles(
     victim: Victim, first_answers: list[bytes], point: Point
 ) -> None:
@@ -146,7 +142,7 @@ def definite(victim: Victim, request: dict[str, Any]) -> bytes:
 
 
 def test_keys_are_answered_the_same_after_a_restart(victim: Victim, first_answers: list[bytes]) -> None:
-    if victim.starts == 1:
+    if not victim.restarts:
         victim.kill()
         victim.start()
     assert answers_to(CHANGES, victim.firn) == first_answers

@@ -13,7 +13,7 @@ from service.writes.bulk.decode import ARROW
 from tests.faults.evidence import Disk, held
 from tests.faults.points import stopped
 from tests.faults.test_leftovers import on_disk, referred_to
-from tests.faults.victim import Victim
+from tests.faults.victim import RestartedService, Victim
 from tests.harness import Firn, wait_until
 from tests.support.marks import keeping
 
@@ -35,14 +35,10 @@ Stage = Callable[[Victim, dict[str, Any]], AbstractContextManager[bool]]
 
 
 @pytest.fixture(scope="module")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    made = Victim(tmp_path_factory.mktemp("repartition-kills") / "home", NAME)
-    try:
-        made.process.wait_until_ready()
-        made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
-        yield made
-    finally:
-        made.close()
+def victim(service: RestartedService) -> Victim:
+    made = Victim(service, NAME)
+    made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
+    return made
 
 
 def files_of_repartitions(disk: Disk) -> set[Path]:
@@ -212,9 +208,9 @@ def fill(firn: Firn, rows: int) -> None:
 def test_a_large_table_killed_half_way_is_whole_and_the_second_try_completes(
     tmp_path_factory: pytest.TempPathFactory, rows: int
 ) -> None:
-    victim = Victim(tmp_path_factory.mktemp("large") / "home", BIG)
+    service = RestartedService(tmp_path_factory.mktemp("large") / "home")
     try:
-        victim.process.wait_until_ready()
+        victim = Victim(service, BIG)
         by_date = {"partitions": [{"field": "date"}]}
         victim.firn.ok({"operation": "CREATE_TABLE", **TICKS, "schema": {"fields": TICK}, "partition": by_date})
         fill(victim.firn, rows)
@@ -246,7 +242,7 @@ def test_a_large_table_killed_half_way_is_whole_and_the_second_try_completes(
         assert found == {str(p["partition"]): p["rows"] for p in estimate["partitions"]}
         changes_leave_the_counts_they_announced(victim, rows)
     finally:
-        victim.close()
+        service.close()
 
 
 def changes_leave_the_counts_they_announced(victim: Victim, rows: int) -> None:
