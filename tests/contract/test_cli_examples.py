@@ -51,7 +51,12 @@ def test_an_example_does_the_same_in_process_and_against_a_url(
 @pytest.mark.parametrize(
     ("operation", "example"),
     [
-        pytest.param(operation, example, id=f"{operation.name}: {example.title}")
+        pytest.param(
+            operation,
+            example,
+            id=f"{operation.name}: {example.title}",
+            marks=() if example is operation.examples[0] else pytest.mark.thorough,
+        )
         for operation in discover()
         if operation.name in WITHOUT_SPARK
         for example in operation.examples
