@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from service.model.names import TableName
-from tests.faults.evidence import Disk, held
+from tests.faults.evidence import Disk, locked
 from tests.faults.points import EVERY_S, METADATA_WRITTEN, SWAPPED, NotReached, Scene, reached, stopped
 from tests.faults.test_leftovers import on_disk, referred_to
 from tests.faults.victim import RestartedService, Victim
@@ -74,7 +74,7 @@ def expiring(victim: Victim) -> Iterator[bool]:
     before = len(victim.disk.committed())
     compact(victim)
     reached(lambda: len(victim.disk.committed()) > before)
-    with held(victim.disk.catalog):
+    with locked(victim.disk.catalog):
         yield victim.disk.snapshots() > 1
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from service.ledger.owners import lock_of
 from service.model import wire
-from tests.faults.load import Told
+from tests.faults.load import Responses
 from tests.faults.points import stopped
 from tests.faults.process import Process
 from tests.faults.retrying import Retrying
@@ -203,7 +203,7 @@ def test_an_instance_that_stood_still_does_not_commit_what_the_other_has_done_me
 @pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_under_load_on_both_none_is_lost_or_doubled_though_one_is_killed(pair: Pair, table: str) -> None:
-    told = Told()
+    responses = Responses()
     loads = [Either(pair, table, 1_000_000), Either(pair, table, 2_000_000)]
     with loads[0], loads[1]:
         loads[0].wait_for(4 * CLIENTS, 90)
@@ -213,9 +213,9 @@ def test_under_load_on_both_none_is_lost_or_doubled_though_one_is_killed(pair: P
         pair.start_one_again()
         loads[1].wait_for(4 * CLIENTS, 90)
     for load in loads:
-        told.add(load.stop())
-    assert told.unknown, "nobody gave up"
-    told.check(ids(pair.two, table))
+        responses.add(load.stop())
+    assert responses.unknown, "nobody gave up"
+    responses.check(ids(pair.two, table))
     assert ids(pair.one, table) == ids(pair.two, table)
 
 

@@ -67,15 +67,15 @@ def killed_while_it_compacts(victim: Victim, moment: float) -> int:
             victim.start()
             load.wait_for(2 * CLIENTS, PATIENCE_S)
     finally:
-        victim.told.add(load.told)
+        victim.responses.add(load.responses)
     assert victim.process.defects() == defects
-    victim.told.check(victim.disk.ids())
+    victim.responses.check(victim.disk.ids())
     found = victim.firn.ok({**CLEAN, "dry_run": True})
     cleaned = victim.firn.ok(CLEAN)
     assert cleaned["files_removed"] == cleaned["files_found"] == found["files_found"], cleaned
     # What the background lets go of meanwhile is deleted a moment after it.
     wait_until(lambda: on_disk(victim.disk) == referred_to(victim.disk), 120)
-    victim.told.check(victim.disk.ids())
+    victim.responses.check(victim.disk.ids())
     return left
 
 

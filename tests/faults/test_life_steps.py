@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from service.model.names import TableName
-from tests.faults.evidence import Disk, held
+from tests.faults.evidence import Disk, locked
 from tests.faults.points import reached
 from tests.faults.victim import RestartedService, Victim
 from tests.harness import Firn, wait_until
@@ -169,15 +169,15 @@ def under_way(place: Place, request: dict[str, Any], *, after_the_swap: bool) ->
     """A step that waits for the catalog to be swapped, or has swapped it and waits for the ledger to note that."""
     disk = place.victim.disk
     before = catalog_of(disk)
-    with held(disk.catalog) as catalog:
+    with locked(disk.catalog) as catalog:
         place.victim.send_unheard(request)
         reached(disk.of(place.table).begun)
         time.sleep(TO_THE_SWAP_S)
         if not after_the_swap:
             yield
             return
-        with held(disk.ledger):
-            catalog.let_go()
+        with locked(disk.ledger):
+            catalog.release()
             reached(lambda: catalog_of(disk) != before)
             yield
 

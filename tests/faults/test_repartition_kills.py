@@ -10,7 +10,7 @@ import pytest
 
 from service.model.names import TableName
 from service.writes.bulk.decode import ARROW
-from tests.faults.evidence import Disk, held
+from tests.faults.evidence import Disk, locked
 from tests.faults.points import stopped
 from tests.faults.test_leftovers import on_disk, referred_to
 from tests.faults.victim import RestartedService, Victim
@@ -59,7 +59,7 @@ def rewriting(victim: Victim, request: dict[str, Any]) -> Iterator[bool]:
 @contextmanager
 def metadata_written(victim: Victim, request: dict[str, Any]) -> Iterator[bool]:
     """The swap waits for the catalog."""
-    with held(victim.disk.catalog):
+    with locked(victim.disk.catalog):
         send(victim, request)
         batch = at_the_swap(victim)
         yield batch not in victim.disk.committed()
@@ -68,11 +68,11 @@ def metadata_written(victim: Victim, request: dict[str, Any]) -> Iterator[bool]:
 @contextmanager
 def swapped(victim: Victim, request: dict[str, Any]) -> Iterator[bool]:
     """The table is repartitioned; that it is cannot be noted."""
-    with held(victim.disk.catalog) as catalog:
+    with locked(victim.disk.catalog) as catalog:
         send(victim, request)
         batch = at_the_swap(victim)
-        with held(victim.disk.ledger):
-            catalog.let_go()
+        with locked(victim.disk.ledger):
+            catalog.release()
             wait_until(lambda: batch in victim.disk.committed(), PATIENCE_S)
             yield True
 
@@ -81,7 +81,7 @@ def swapped(victim: Victim, request: dict[str, Any]) -> Iterator[bool]:
 def making_another(victim: Victim, request: dict[str, Any]) -> Iterator[bool]:
     """The files of a new table are there, and the table is about to be."""
     request |= {"target_table": "made"}
-    with held(victim.disk.catalog):
+    with locked(victim.disk.catalog):
         send(victim, request)
         wait_until(lambda: list(folder_of_new(victim).rglob("*.metadata.json")), PATIENCE_S)
         yield True
@@ -257,11 +257,12 @@ def changes_leave_the_counts_they_announced(victim: Victim, rows: int) -> None:
         {"operation": "WRITE", "mode": "overwrite", "records": batch},
         {"operation": "DEDUPLICATE", "key_cols": ["id"]},
     ]
-    told = [victim.firn.ok({**TICKS, **request, "dry_run": True}) for request in asked]
+    previews = [victim.firn.ok({**TICKS, **request, "dry_run": True}) for request in asked]
     assert figures(victim) == before
-    assert (told[0]["records_updated"], told[1]["records_deleted"]) == (1000, 1000)
-    assert (told[2]["records_updated"], told[2]["records_inserted"], told[2]["records_unchanged"]) == (0, 0, 1000)
-    assert told[4]["records_removed"] == 0
+    assert (previews[0]["records_updated"], previews[1]["records_deleted"]) == (1000, 1000)
+    assert (previews[2]["records_updated"], previews[2]["records_inserted"]) == (0, 0)
+    assert previews[2]["records_unchanged"] == 1000
+    assert previews[4]["records_removed"] == 0
 
     fill(victim.firn, rows // 10)
     request = {"operation": "DEDUPLICATE", **TICKS, "key_cols": ["id"]}

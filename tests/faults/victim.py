@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from service.model.names import TableName
-from tests.faults.evidence import Disk, held
-from tests.faults.load import Told
+from tests.faults.evidence import Disk, locked
+from tests.faults.load import Responses
 from tests.faults.points import NotReached, Point, Scene, at_the_swap, stopped
 from tests.faults.process import Process, is_stopped
 from tests.faults.proxy import Proxy
@@ -46,12 +46,12 @@ class RestartedService:
 
 
 class Victim:
-    """A table of a service that is killed and started again, and all that the table's clients were told."""
+    """A table of a service that is killed and started again, and all responses that the table's clients got."""
 
     def __init__(self, service: RestartedService, table: TableName) -> None:
         service.wait_until_ready()
         self.disk = Disk(service.home, table)
-        self.told = Told()
+        self.responses = Responses()
         self._service = service
         self._starts_before = service.starts
         self._first_id = 0
@@ -105,12 +105,12 @@ class Victim:
     def outlived_by_its_jvm(self, proxy: Proxy) -> str:
         """Kill the service before its JVM swaps, which it does only after the next service was started."""
         [jvm] = self.process.jvms()
-        with held(self.disk.catalog) as catalog:
+        with locked(self.disk.catalog) as catalog:
             batch = at_the_swap(Scene(self.process, proxy, self.disk))
             with stopped(jvm):
                 self.process.kill()
                 self.process.firn.client.close()
-                catalog.let_go()
+                catalog.release()
                 self._service.start_process()
                 time.sleep(STARTING_S)
                 assert self.process.health() == 0, "a new service took over while the JVM of the last one lived"
