@@ -12,7 +12,7 @@ from service.operations.operation import Operation
 from tests.contract import rich
 from tests.harness import Firn
 from tests.support.marks import first
-from tests.support.refusals import check_words
+from tests.support.refusals import check_message
 
 OPERATIONS = discover()
 JUNK: tuple[Any, ...] = (
@@ -82,4 +82,4 @@ def test_no_junk_anywhere_in_a_request_makes_a_defect(
         assert {"code", "message", "retryable"} <= set(body["error"])
         assert set(body["error"]) <= {"code", "message", "field", "suggestion", "retryable", "details"}
         assert body["success"] is body["error"]["retryable"] is False, (json.dumps(request)[:2000], body)
-        check_words(body["error"]["message"])
+        check_message(body["error"]["message"])
