@@ -78,7 +78,7 @@ def test_every_form_of_event_is_answered_as_http_is(
 
 
 def _answers(entry_point: EntryPoint, firn: Firn, tenant: str) -> Iterator[tuple[dict[str, Any], int, bytes]]:
-    """Requests of every kind through one entry point, with the status and the part of the response that is the same each time."""
+    """Requests of every kind through one entry point, each with its status and the stable part of its response."""
     table = {"tenant_id": tenant, "table": "t"}
     schema = {"fields": {"id": {"type": "long", "required": True}, "name": {"type": "string"}}, "primary_key": ["id"]}
     written = {"operation": "WRITE", **table, "records": [{"id": 1, "name": "é😀\u202e\n"}], "idempotency_key": "k"}

@@ -6,13 +6,13 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.harness import Firn
 from tests.model.editing import Editing
-from tests.model.keeping import Keeping
+from tests.model.maintaining import Maintaining
 from tests.model.reading import Reading
 from tests.model.undoing import Undoing
 from tests.support.marks import first
 
 
-class Model(Editing, Keeping, Reading, Undoing):
+class Model(Editing, Maintaining, Reading, Undoing):
     """All rules there are."""
 
 
