@@ -73,20 +73,20 @@ class Machine(RuleBasedStateMachine):
     def known(self, sent: Any) -> Any:
         return known(sent, self.columns)
 
-    # Asking.
+    # Requests.
 
-    def ask(self, operation: str, **fields: Any) -> str:
+    def request_text(self, operation: str, **fields: Any) -> str:
         # The client's own text: rendering would make strings of its decimals.
         return json_text({"operation": operation, **self.address, **fields})
 
     def ok(self, operation: str, **fields: Any) -> dict[str, Any]:
-        answer = self.firn.post(self.ask(operation, **fields))
+        answer = self.firn.post(self.request_text(operation, **fields))
         assert answer["success"], answer
         return answer
 
     def refused(self, code: str, operation: str, **fields: Any) -> None:
         before = self.describe()
-        self.firn.fail(self.ask(operation, **fields), code)
+        self.firn.fail(self.request_text(operation, **fields), code)
         assert self.describe() == before, "a refused request changed the table"
 
     def changes_nothing(self, operation: str, **fields: Any) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Undoing(Machine):
             return
         expected = self.expected(n)
         before = self.describe()
-        answer = self.firn.post(self.ask("UNDO", **request))
+        answer = self.firn.post(self.request_text("UNDO", **request))
         if not answer["success"]:
             assert self.describe() == before
             self.refusal_is_right(n, answer["error"], expected)
@@ -66,7 +66,7 @@ class Undoing(Machine):
 
     def code_of(self, request: dict[str, Any]) -> str:
         before = self.describe()
-        answer = self.firn.post(self.ask("UNDO", **request))
+        answer = self.firn.post(self.request_text("UNDO", **request))
         assert not answer["success"], answer
         assert self.describe() == before
         return str(answer["error"]["code"])
