@@ -19,7 +19,7 @@ from service.engine.jobs import append as appends
 from service.engine.session.rows import arrow_schema
 from service.writes.bulk.load import Bulk
 from tests.harness import Firn, wait_until
-from tests.support.marks import keeping
+from tests.support.marks import first, keeping
 from tests.support.tables import ServedTable
 
 SCHEMA = {
@@ -271,18 +271,21 @@ def test_the_key_may_be_renamed_and_widened_and_not_dropped(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "points", "keys"),
-    [
-        ("long", [10, 2**40], [9, 10, 2**40, 2**40 + 1]),
-        ("decimal(10,2)", ["1.50", "2.50"], ["1.49", "1.50", "2.49", "2.51"]),
-        ("date", ["2024-01-01", "2024-02-01"], ["2023-12-31", "2024-01-01", "2024-02-02"]),
-        ("timestamp", ["2024-01-01T00:00:00"], ["2023-12-31T23:59:59.999999", "2024-01-01T00:00:00"]),
-        ("timestamptz", ["2024-01-01T00:00:00+02:00"], ["2023-12-31T21:59:59Z", "2023-12-31T22:00:00Z"]),
-        (
-            "uuid",
-            ["80000000-0000-0000-0000-000000000000"],
-            ["7" * 8 + "-0000-0000-0000-000000000000", "f" * 8 + "-0000-0000-0000-000000000000"],
-        ),
-    ],
+    first(
+        2,
+        [
+            ("long", [10, 2**40], [9, 10, 2**40, 2**40 + 1]),
+            ("timestamptz", ["2024-01-01T00:00:00+02:00"], ["2023-12-31T21:59:59Z", "2023-12-31T22:00:00Z"]),
+            ("decimal(10,2)", ["1.50", "2.50"], ["1.49", "1.50", "2.49", "2.51"]),
+            ("date", ["2024-01-01", "2024-02-01"], ["2023-12-31", "2024-01-01", "2024-02-02"]),
+            ("timestamp", ["2024-01-01T00:00:00"], ["2023-12-31T23:59:59.999999", "2024-01-01T00:00:00"]),
+            (
+                "uuid",
+                ["80000000-0000-0000-0000-000000000000"],
+                ["7" * 8 + "-0000-0000-0000-000000000000", "f" * 8 + "-0000-0000-0000-000000000000"],
+            ),
+        ],
+    ),
 )
 def test_keys_of_every_type_that_has_an_order(shop: Shop, kind: str, points: list[Any], keys: list[Any]) -> None:
     shop.afresh(schema={"fields": {"id": {"type": kind}}, "primary_key": ["id"]}, split_points=points)
