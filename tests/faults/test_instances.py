@@ -72,7 +72,7 @@ class Pair:
         holder = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = %s AND objid = %s"
         [(pid,)] = self.ask(holder, number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF)
         self.ask("SELECT pg_terminate_backend(%s)", pid)
-        wait_until(lambda: not self.ask(holder, number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF), 5, every=0.01)
+        wait_until(lambda: not self.ask(holder, number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF), 60, every=0.01)
 
     def _start(self, name: str, port: int | None = None) -> Process:
         return Process(self._folder / name, port, **self._settings)
@@ -113,7 +113,7 @@ def at_work(pair: Pair, request: dict[str, Any]) -> Iterator[tuple[Future[bytes]
     [jvm] = pair.one.jvms()
     with ThreadPoolExecutor(1) as pool, stopped(jvm):
         answer = pool.submit(send, pair.one, request)
-        wait_until(lambda: pair.begun(request["table"]), 10, every=0.01)
+        wait_until(lambda: pair.begun(request["table"]), 60, every=0.01)
         [(batch, owner)] = pair.begun(request["table"])
         yield answer, batch, owner
 

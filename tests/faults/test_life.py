@@ -65,7 +65,7 @@ def answers_while_it_warms(process: Process) -> None:
         assert process.health() == 200
         slowest = max(slowest, time.monotonic() - began)
         time.sleep(0.2)
-    assert slowest < 2, f"/health took {slowest:.1f} s while Spark started"
+    assert slowest < 5, f"/health took {slowest:.1f} s while Spark started"
 
 
 def refuses_a_second_owner(home: Path) -> None:
@@ -129,7 +129,7 @@ def outlives_its_jvm(process: Process, before: Responses) -> Responses:
     with Load(process.firn, ADDRESS, clients=8, first_id=2_000_000) as load:
         load.wait_for(20, 60)
         os.kill(jvm, signal.SIGKILL)
-        wait_until(lambda: not process.ready(), 10, every=0.02)
+        wait_until(lambda: not process.ready(), 60, every=0.02)
         assert process.health() == 200
         process.wait_until_ready(60)
         load.wait_for(20, 60)

@@ -3,15 +3,14 @@
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
 
 from service.engine.session import cancellation
-from service.model import wire
 from tests.harness import Firn, wait_until
+from tests.support.clients import active_stages, computing, waiting
 
 ENDLESS = "SELECT count(*) c FROM heavy a JOIN heavy b ON a.v < b.v JOIN heavy c ON b.v < c.v AND a.id < c.id"
 SCHEMA = {"fields": {"id": {"type": "long"}, "v": {"type": "string"}}}
@@ -48,37 +47,6 @@ def endless(tenant: str, **more: Any) -> dict[str, Any]:
 
 def write(firn: Firn, tenant: str, number: int) -> None:
     firn.ok({"operation": "WRITE", "tenant_id": tenant, "table": "small", "records": [{"id": number, "v": "x"}]})
-
-
-@contextmanager
-def waiting(firn: Firn, request: dict[str, Any]) -> Iterator[socket.socket]:
-    """A client that waits for its response, and hangs up at the end of the block."""
-    body, url = wire.render(request), firn.client.base_url
-    head = f"POST /database HTTP/1.1\r\nHost: {url.host}\r\nContent-Type: application/json\r\n"
-    with socket.create_connection((url.host, url.port)) as connection:
-        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        yield connection
-
-
-@contextmanager
-def computing(firn: Firn, request: dict[str, Any]) -> Iterator[socket.socket]:
-    """A client that hangs up while Spark computes its endless query; the block begins once it does."""
-    before = active_stages()
-    # The tables to join with are collected in stages of their own, which end.
-    seen: list[set[int]] = [set(), set()]
-
-    def computes() -> bool:
-        seen[:] = [seen[1], active_stages() - before]
-        return bool(seen[0] & seen[1])
-
-    with waiting(firn, request) as connection:
-        wait_until(computes, 60, every=0.2)
-        yield connection
-
-
-def active_stages() -> set[int]:
-    assert SparkContext._active_spark_context
-    return set(SparkContext._active_spark_context.statusTracker().getActiveStageIds())
 
 
 def has_response(connection: socket.socket) -> bool:

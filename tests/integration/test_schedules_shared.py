@@ -63,7 +63,7 @@ def test_the_run_of_an_instance_that_is_gone_is_taken_over_once(start: Start, wo
     two.tick()
     assert (len(one.work), two.work) == (1, [])
     one.ledger.close()
-    wait_until(lambda: two.owners.gone(one.owners.me), 10)
+    wait_until(lambda: two.owners.gone(one.owners.me), 60)
     for seconds in (1, GONE_S):
         two.tick(seconds)
         three.tick(seconds)
