@@ -101,30 +101,32 @@ def spooled(firn: Firn) -> set[str]:
     return {path.name for path in found if path.name.startswith(("rdd_", "shuffle_"))}
 
 
-@settings(
-    max_examples=8,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
-)
-@given(st.data())
-def test_every_type_reads_as_in_json_and_has_the_tables_arrow_type(
-    firn: Firn, tenant: str, data: st.DataObject
-) -> None:
-    drawn = data.draw(schemas(max_columns=4))
-    schema = TableSchema((Field("row number", Primitive("long"), True), *drawn.fields))
-    sent = [{"row number": i, **row} for i, row in enumerate(data.draw(records(drawn, min_size=1)))]
-    address = {"tenant_id": tenant, "table": f"types-{next(_tables)}"}
-    firn.ok({"operation": "CREATE_TABLE", **address, "schema": describe_schema(schema)})
-    assert firn.post(json_text({"operation": "WRITE", **address, "records": sent}))["success"]
-    query = {"table": address["table"], "sort": "row number"}
-    rows = orjson.loads(firn.send({"operation": "QUERY", "tenant_id": tenant, **query}).content)["data"]
-    table = arrow(firn, tenant, **query)
-    assert orjson.loads(wire.render(json_rows(table))) == rows
-    assert table.schema == arrow_schema(schema)
-    header, *lines = csv(firn, tenant, **query)
-    assert header == [field.name for field in schema.fields]
-    assert lines == [[as_json(value) for value in row.values()] for row in rows]
+@pytest.mark.parametrize("examples", first(1, [3, 8]))
+def test_every_type_reads_as_in_json_and_has_the_tables_arrow_type(firn: Firn, tenant: str, examples: int) -> None:
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(st.data())
+    def holds(data: st.DataObject) -> None:
+        drawn = data.draw(schemas(max_columns=4))
+        schema = TableSchema((Field("row number", Primitive("long"), True), *drawn.fields))
+        sent = [{"row number": i, **row} for i, row in enumerate(data.draw(records(drawn, min_size=1)))]
+        address = {"tenant_id": tenant, "table": f"types-{next(_tables)}"}
+        firn.ok({"operation": "CREATE_TABLE", **address, "schema": describe_schema(schema)})
+        assert firn.post(json_text({"operation": "WRITE", **address, "records": sent}))["success"]
+        query = {"table": address["table"], "sort": "row number"}
+        rows = orjson.loads(firn.send({"operation": "QUERY", "tenant_id": tenant, **query}).content)["data"]
+        table = arrow(firn, tenant, **query)
+        assert orjson.loads(wire.render(json_rows(table))) == rows
+        assert table.schema == arrow_schema(schema)
+        header, *lines = csv(firn, tenant, **query)
+        assert header == [field.name for field in schema.fields]
+        assert lines == [[as_json(value) for value in row.values()] for row in rows]
+
+    holds()
 
 
 def test_the_arrow_stream_holds_what_pyiceberg_reads(firn: Firn, tenant: str) -> None:
