@@ -18,7 +18,7 @@ from service.operations.operation import Example as OperationExample
 from service.operations.operation import Operation
 from tests import cli
 from tests.harness import Firn
-from tests.support.marks import keeping
+from tests.support.marks import thorough_except
 
 CASES = [
     pytest.param(command, example, id=f"{command.name}: {example.title}")
@@ -28,7 +28,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", keeping(["URL"], ["URL", "in process"]))
+@pytest.mark.parametrize("way", thorough_except(["URL"], ["URL", "in process"]))
 @pytest.mark.parametrize(("command", "example"), CASES)
 def test_an_example_does_the_same_in_process_and_against_a_url(
     command: Command,

@@ -11,7 +11,7 @@ from handlers import discover
 from service.operations.operation import Operation
 from tests.contract import rich
 from tests.harness import Firn
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 from tests.support.refusals import check_message
 
 OPERATIONS = discover()
@@ -60,7 +60,7 @@ def replaced(request: dict[str, Any], tenant: str) -> dict[str, Any]:
     return {**request, "tenant_id": tenant}
 
 
-@pytest.mark.parametrize("count", first(1, [6, 18]))
+@pytest.mark.parametrize("count", thorough_after(1, [6, 18]))
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
 def test_no_junk_anywhere_in_a_request_makes_a_defect(
     operation: Operation, count: int, firn: Firn, tenant: str

@@ -9,7 +9,7 @@ import pytest
 
 from service.model import wire
 from tests.harness import Firn
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 TYPES = {
     "string": "string",
@@ -182,7 +182,7 @@ def test_the_least_and_the_most_of_every_plain_type_can_be_asked_for(
         assert None not in row.values()
 
 
-@pytest.mark.parametrize("codec", first(1, ["zstd", "snappy", "gzip", "uncompressed"]))
+@pytest.mark.parametrize("codec", thorough_after(1, ["zstd", "snappy", "gzip", "uncompressed"]))
 def test_a_compression_that_is_accepted_can_be_written(codec: str, firn: Firn, tenant: str) -> None:
     table = {"tenant_id": tenant, "table": "t"}
     create = {"operation": "CREATE_TABLE", **table, "schema": {"fields": {"a": {"type": "string"}}}}

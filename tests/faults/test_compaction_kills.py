@@ -17,7 +17,7 @@ from tests.faults.points import EVERY_S, METADATA_WRITTEN, SWAPPED, NotReached, 
 from tests.faults.test_leftovers import on_disk, referred_to
 from tests.faults.victim import RestartedService, Victim
 from tests.harness import wait_until
-from tests.support.marks import keeping
+from tests.support.marks import thorough_except
 
 NAME = TableName("compaction-kills", "default", "kept")
 ADDRESS = {"tenant_id": NAME.tenant, "namespace": NAME.namespace, "table": NAME.table}
@@ -123,7 +123,7 @@ STAGES = [rewriting, metadata_written, swapped, expiring, deleting, rewriting_ma
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("stage", keeping([rewriting], STAGES), ids=lambda stage: stage.__name__)
+@pytest.mark.parametrize("stage", thorough_except([rewriting], STAGES), ids=lambda stage: stage.__name__)
 def test_a_service_killed_while_it_compacts_has_the_same_rows_and_keeps_no_file_of_it(
     victim: Victim, stage: Stage
 ) -> None:

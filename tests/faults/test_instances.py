@@ -23,7 +23,7 @@ from tests.faults.process import Process
 from tests.faults.retrying import Retrying
 from tests.harness import Firn, wait_until
 from tests.postgres import PostgresServer
-from tests.support.marks import keeping
+from tests.support.marks import thorough_except
 
 PLACE = {"tenant_id": "shared"}
 SCHEMA = {"fields": {"id": {"type": "long", "required": True}, "payload": {"type": "string"}}, "primary_key": ["id"]}
@@ -151,7 +151,7 @@ def test_the_same_key_for_another_request_is_refused_by_the_other(pair: Pair, ta
     wait_until(lambda: ids(pair.two, table) == Counter([1]), 20)
 
 
-@pytest.mark.parametrize("operation", keeping(["WRITE"], ["WRITE", "UPSERT"]))
+@pytest.mark.parametrize("operation", thorough_except(["WRITE"], ["WRITE", "UPSERT"]))
 def test_who_sends_a_key_again_to_the_other_waits_for_the_first_ones_answer(
     pair: Pair, table: str, operation: str
 ) -> None:
@@ -166,7 +166,7 @@ def test_who_sends_a_key_again_to_the_other_waits_for_the_first_ones_answer(
     assert ids(pair.two, table) == Counter([1])
 
 
-@pytest.mark.parametrize("operation", keeping(["WRITE"], ["WRITE", "UPSERT"]))
+@pytest.mark.parametrize("operation", thorough_except(["WRITE"], ["WRITE", "UPSERT"]))
 def test_what_an_instance_had_begun_when_it_was_killed_happens_once_in_the_other(
     pair: Pair, table: str, operation: str
 ) -> None:

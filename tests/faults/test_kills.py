@@ -38,7 +38,7 @@ from tests.faults.proxy import Proxy
 from tests.faults.retrying import Retrying, gives_up, number_of, request_id_of
 from tests.faults.victim import RestartedService, Victim
 from tests.harness import Firn
-from tests.support.marks import keeping
+from tests.support.marks import thorough_except
 
 CLIENTS = 32
 TRIES = 4
@@ -80,7 +80,7 @@ def test_a_key_sent_eight_times_at_once_has_one_effect_and_one_answer(victim: Vi
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", keeping([UNHEARD], JVM), ids=str)
+@pytest.mark.parametrize("point", thorough_except([UNHEARD], JVM), ids=str)
 def test_a_jvm_killed_under_load_neither_loses_nor_doubles(
     victim: Victim, first_answers: list[bytes], point: Point
 ) -> None:
@@ -88,7 +88,7 @@ def test_a_jvm_killed_under_load_neither_loses_nor_doubles(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", keeping([METADATA_WRITTEN, SWAPPED], PROCESS), ids=str)
+@pytest.mark.parametrize("point", thorough_except([METADATA_WRITTEN, SWAPPED], PROCESS), ids=str)
 def test_a_service_killed_under_load_neither_loses_nor_doubles(
     victim: Victim, first_answers: list[bytes], point: Point
 ) -> None:

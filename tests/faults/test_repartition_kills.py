@@ -15,7 +15,7 @@ from tests.faults.points import stopped
 from tests.faults.test_leftovers import on_disk, referred_to
 from tests.faults.victim import RestartedService, Victim
 from tests.harness import Firn, wait_until
-from tests.support.marks import keeping
+from tests.support.marks import thorough_except
 
 NAME = TableName("repartition-kills", "default", "kept")
 ADDRESS = {"tenant_id": NAME.tenant, "namespace": NAME.namespace, "table": NAME.table}
@@ -118,7 +118,7 @@ def partition(victim: Victim) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("stage", keeping([swapped], STAGES), ids=lambda stage: stage.__name__)
+@pytest.mark.parametrize("stage", thorough_except([swapped], STAGES), ids=lambda stage: stage.__name__)
 def test_a_service_killed_while_it_repartitions_has_the_same_rows_in_one_layout_or_the_other(
     victim: Victim, stage: Stage
 ) -> None:

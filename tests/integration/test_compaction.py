@@ -9,7 +9,7 @@ from service.catalog.files.data_files import list_files
 from service.catalog.tables import Catalog
 from service.model.names import TableName
 from tests.harness import Firn
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 from tests.support.tables import ServedTable
 
 SCHEMA = {
@@ -134,7 +134,7 @@ def test_files_are_merged_up_to_the_size_asked_for(firn: Firn, tenant: str) -> N
 
 @pytest.mark.parametrize(
     ("by", "asked", "touched"),
-    first(
+    thorough_after(
         3,
         [
             (BY_COUNTRY, {"country": "de"}, ("de",)),

@@ -10,7 +10,7 @@ import pytest
 from service.engine.jobs import rewrite as rewriting
 from tests.harness import Firn, wait_until
 from tests.integration.test_other_readers import by_duckdb, foreign
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 from tests.support.tables import TableById
 
 SCHEMA = {
@@ -79,7 +79,9 @@ def test_rows_are_ordered_along_a_curve_through_all_columns(firn: Firn, tenant: 
     assert table.rows() == by_duckdb(firn, tenant) == before
 
 
-@pytest.mark.parametrize("strategy", first(1, [{}, {"strategy": "sort", "sort_by": ["id"]}]), ids=["binpack", "sort"])
+@pytest.mark.parametrize(
+    "strategy", thorough_after(1, [{}, {"strategy": "sort", "sort_by": ["id"]}]), ids=["binpack", "sort"]
+)
 def test_the_codec_changes_on_the_way(firn: Firn, tenant: str, strategy: dict[str, Any]) -> None:
     table = Table(firn, tenant)
     before = table.rows()

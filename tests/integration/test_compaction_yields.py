@@ -11,7 +11,7 @@ import pytest
 from service.engine.jobs import rewrite as rewriting
 from service.maintenance.compact import merge
 from tests.harness import Firn, wait_until
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 from tests.support.tables import TableById
 
 SCHEMA = {
@@ -49,7 +49,7 @@ def after_each_group(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]
 
 @pytest.mark.parametrize(
     ("operation", "fields", "left"),
-    first(
+    thorough_after(
         1,
         [
             ("DELETE", {"filter": {"id": 10}}, [0, 20]),

@@ -6,7 +6,7 @@ import pytest
 
 from tests.harness import Firn
 from tests.integration.repartitioning import Table
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 SCHEMA = {
     "fields": {
@@ -166,7 +166,7 @@ def test_partition_filter_reads_that_partition_only_and_what_leaves_it_is_found_
 
 @pytest.mark.parametrize(
     ("kind", "first", "second", "expression"),
-    first(
+    thorough_after(
         2,
         [
             ({"type": "uuid"}, *(f"0000000{n}-0000-4000-8000-00000000000a" for n in (1, 9)), "v"),

@@ -9,7 +9,7 @@ from tests.model.editing import Editing
 from tests.model.maintaining import Maintaining
 from tests.model.reading import Reading
 from tests.model.undoing import Undoing
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 
 class Model(Editing, Maintaining, Reading, Undoing):
@@ -32,7 +32,7 @@ def run(firn: Firn, tenant: str, examples: int, steps: int, phases: tuple[Phase,
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("examples", first(1, [3, 20]))
+@pytest.mark.parametrize("examples", thorough_after(1, [3, 20]))
 def test_firn_does_what_a_list_of_dicts_does(firn: Firn, tenant: str, examples: int) -> None:
     # Shrinking a failure takes many times as long as finding it; the long run below does that.
     run(firn, tenant, examples=examples, steps=20, phases=(Phase.generate,))

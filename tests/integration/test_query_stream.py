@@ -29,7 +29,7 @@ from tests.contract import rich
 from tests.harness import Firn, wait_until
 from tests.strategies import json_text, records, schemas
 from tests.support.clients import computing
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 from tests.unit.queries.test_stream_csv import as_json, cells
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -101,7 +101,7 @@ def spooled(firn: Firn) -> set[str]:
     return {path.name for path in found if path.name.startswith(("rdd_", "shuffle_"))}
 
 
-@pytest.mark.parametrize("examples", first(1, [3, 8]))
+@pytest.mark.parametrize("examples", thorough_after(1, [3, 8]))
 def test_every_type_reads_as_in_json_and_has_the_tables_arrow_type(firn: Firn, tenant: str, examples: int) -> None:
     @settings(
         max_examples=examples,
@@ -152,7 +152,7 @@ def test_there_is_no_row_limit_and_the_snapshot_is_named(firn: Firn, big: dict[s
 
 @pytest.mark.parametrize(
     ("query", "expected"),
-    first(
+    thorough_after(
         4,
         [
             ({"sort": "id", "limit": 150_000, "offset": 100_001}, range(100_001, 250_001)),
@@ -172,7 +172,7 @@ def test_rows_come_in_the_order_of_sort_cut_as_asked(
 
 @pytest.mark.parametrize(
     ("sql", "beside", "expected"),
-    first(
+    thorough_after(
         3,
         [
             ("SELECT id FROM big ORDER BY id DESC", {}, range(ROWS - 1, -1, -1)),
@@ -269,7 +269,7 @@ def test_http_1_0_cannot_tell_a_broken_answer_and_gets_none(firn: Firn, big: dic
         assert (answer.status, json.loads(answer.read())["error"]["field"]) == (400, "Accept")
 
 
-@pytest.mark.parametrize("accept", first(1, [CSV, ARROW]))
+@pytest.mark.parametrize("accept", thorough_after(1, [CSV, ARROW]))
 def test_a_failure_after_the_first_byte_breaks_the_connection(
     firn: Firn, big: dict[str, Any], nothing_left: None, accept: str
 ) -> None:

@@ -19,7 +19,7 @@ from service.engine.jobs import append as appends
 from service.engine.session.rows import arrow_schema
 from service.writes.bulk.load import Bulk
 from tests.harness import Firn, wait_until
-from tests.support.marks import first, keeping
+from tests.support.marks import thorough_after, thorough_except
 from tests.support.tables import ServedTable
 
 SCHEMA = {
@@ -132,7 +132,7 @@ def test_files_land_in_the_ranges_asked_for_however_they_were_sent(shop: Shop, s
 class TestEveryWay:
     """Of writing fills the column, and none of reading shows it."""
 
-    @pytest.fixture(params=keeping(["partitioned"], ["plain", "partitioned"]))
+    @pytest.fixture(params=thorough_except(["partitioned"], ["plain", "partitioned"]))
     def split(self, firn: Firn, tenant: str, request: pytest.FixtureRequest) -> Shop:
         shop = Shop(firn, tenant, **({"partition": DAYS} if request.param == "partitioned" else {}))
         shop.write("old")
@@ -271,7 +271,7 @@ def test_the_key_may_be_renamed_and_widened_and_not_dropped(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "points", "keys"),
-    first(
+    thorough_after(
         2,
         [
             ("long", [10, 2**40], [9, 10, 2**40, 2**40 + 1]),

@@ -15,7 +15,7 @@ from service.model.names import TableName
 from service.pipeline.idempotency import IdempotencyKeys
 from service.tables.life import TableLife
 from tests.harness import Firn, wait_until
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 PAGES = {"fields": {"id": {"type": "long", "required": True}, "page": {"type": "string"}}, "primary_key": ["id"]}
 
@@ -69,7 +69,9 @@ def test_a_renamed_table_takes_every_operation_under_its_new_name_and_none_under
 
 @pytest.mark.parametrize(
     "operation",
-    first(3, ["ALTER_TABLE", "ROLLBACK", "UPDATE", "REINITIALISE_TABLE", "DELETE", "UPSERT", "DEDUPLICATE", "WRITE"]),
+    thorough_after(
+        3, ["ALTER_TABLE", "ROLLBACK", "UPDATE", "REINITIALISE_TABLE", "DELETE", "UPSERT", "DEDUPLICATE", "WRITE"]
+    ),
 )
 def test_a_change_whose_answer_was_lost_is_found_on_the_table_that_was_renamed_since(
     firn: Firn, tenant: str, operation: str, monkeypatch: pytest.MonkeyPatch

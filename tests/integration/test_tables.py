@@ -15,7 +15,7 @@ from service.model.names import TableName
 from service.model.schema.types import Field, Primitive, TableSchema
 from service.settings import Codec
 from tests.harness import Firn
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 PAGES = {"fields": {"id": {"type": "long", "required": True}, "page": {"type": "string"}}}
 
@@ -138,7 +138,7 @@ VISIT: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(
     ("by", "partitions"),
-    first(
+    thorough_after(
         7,
         [
             ([{"field": "country", "transform": "identity"}], 5),
