@@ -117,7 +117,7 @@ def deleted(firn: Firn, tenant: str) -> Deleted:
     return Deleted(firn, tenant)
 
 
-def test_a_file_of_which_much_is_deleted_is_written_anew_by_itself(deleted: Deleted) -> None:
+def test_a_file_with_many_deleted_rows_is_rewritten_by_itself(deleted: Deleted) -> None:
     assert deleted.compact()["compacted"] is False
     deleted.delete()
     answer = deleted.compact()

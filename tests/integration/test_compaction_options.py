@@ -124,7 +124,7 @@ def test_what_is_small_may_be_said(firn: Firn, tenant: str) -> None:
     assert (answer["stats"]["files_compacted"], answer["stats"]["files_after"]) == (4, 1)
 
 
-def test_a_spark_job_under_way_is_cancelled_with_its_job(
+def test_a_running_spark_job_is_cancelled_with_its_job(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table(firn, tenant)

@@ -104,7 +104,7 @@ def test_rows_written_meanwhile_are_there(firn: Firn, tenant: str, monkeypatch: 
     assert [row["id"] for row in table.rows()] == [0, 10, 20, 99]
 
 
-def test_a_compaction_in_the_background_tells_how_far_it_is_and_can_be_called_off(
+def test_a_compaction_in_the_background_shows_its_progress_and_can_be_cancelled(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table(firn, tenant)

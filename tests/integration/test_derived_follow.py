@@ -92,7 +92,7 @@ def test_a_row_that_could_not_be_computed_may_be_mended_and_keeps_what_was_set(f
     assert found == [*((i, 2 / 3, 2 / 3 + 1) for i in (1, 2, 3)), (4, 5.0, 6.0)]
 
 
-def test_a_value_that_cannot_be_worked_out_is_an_error_and_nothing_is_changed(table: Table) -> None:
+def test_a_value_that_cannot_be_computed_is_an_error_and_nothing_is_changed(table: Table) -> None:
     for operation, asked in (
         ("UPDATE", {"filter": {"id": 1}, "updates": {"b": 0}}),
         ("UPSERT", {"records": [{"id": 1, "b": 0}]}),

@@ -102,7 +102,7 @@ def test_it_needs_to_be_confirmed(shop: Shop) -> None:
     assert shop.refused("CONFIRMATION_REQUIRED", confirm=False)["field"] == "confirm"
 
 
-def test_an_empty_table_can_be_begun_anew(shop: Shop) -> None:
+def test_an_empty_table_can_be_reinitialised(shop: Shop) -> None:
     assert shop.afresh(split_points=POINTS)["records_deleted"] == 0
     shop.write("a")
     shop.check_ranges()
@@ -207,7 +207,7 @@ class TestEveryWay:
         assert preview["sample"]
 
 
-def test_records_of_a_write_that_the_table_is_split_anew_under_land_in_its_new_ranges(shop: Shop) -> None:
+def test_records_written_while_the_table_is_split_again_land_in_its_new_ranges(shop: Shop) -> None:
     """As by another instance, between the writing of its files and its commit."""
     shop.afresh(split_points=POINTS)
     table, other = shop.loaded, ["c", "k", "x"]
@@ -232,7 +232,7 @@ def test_records_of_a_write_that_the_table_is_split_anew_under_land_in_its_new_r
     shop.check_ranges(other)
 
 
-def test_a_bulk_load_that_the_table_is_split_anew_under_lands_in_its_new_ranges(
+def test_a_bulk_load_while_the_table_is_split_again_lands_in_its_new_ranges(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.afresh(split_points=POINTS)

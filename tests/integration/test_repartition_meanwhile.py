@@ -170,7 +170,7 @@ def test_a_change_of_columns_by_another_program_ends_it(
     assert table.on_disk() == table.in_snapshots()
 
 
-def test_a_repartition_in_the_background_tells_how_far_it_is_and_can_be_called_off(
+def test_a_repartition_in_the_background_shows_its_progress_and_can_be_cancelled(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table(firn, tenant)

@@ -88,7 +88,7 @@ def test_one_that_stands_still_is_fenced_off(start: Start, world: SharedState) -
     assert [(run.state, run.fence) for run in one.runs()] == [("done", 2)]
 
 
-def test_what_is_let_go_at_a_stop_is_gone_on_with(start: Start, world: SharedState) -> None:
+def test_a_run_that_a_stop_interrupted_is_resumed(start: Start, world: SharedState) -> None:
     one, two = start(waiting=True), start()
     one.notes.put(schedule(**ALL), replacing=False)
     world.at(TWO)

@@ -575,7 +575,7 @@ def test_a_rollback_is_undone_and_history_tells(shop: Shop) -> None:
     assert newest["request_ids"] == [_id(undo)]
 
 
-def test_a_table_begun_anew_gets_its_rows_back(firn: Firn, tenant: str) -> None:
+def test_a_reinitialised_table_gets_its_rows_back(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, schema=KEYED)
     shop.write((1, "a", 1), (5, "b", 5))
     wrong = _id(shop.ok("REINITIALISE_TABLE", split_points=["3"], confirm=True))

@@ -140,7 +140,7 @@ def test_a_failure_on_the_way_breaks_the_connection(client: httpx.Client, pipeli
     wait_until(lambda: not pipeline.busy, 5)
 
 
-def test_a_stream_is_under_way_until_it_is_let_go(client: httpx.Client, pipeline: Pipeline) -> None:
+def test_a_stream_is_in_progress_until_it_is_closed(client: httpx.Client, pipeline: Pipeline) -> None:
     source.chunks = forever()
     with client.stream("POST", "/database", content=REQUEST, headers=CSV) as answer:
         pieces = answer.iter_raw()
@@ -149,7 +149,7 @@ def test_a_stream_is_under_way_until_it_is_let_go(client: httpx.Client, pipeline
     wait_until(lambda: not pipeline.busy, 5)
 
 
-def test_when_its_client_goes_a_stream_is_called_off_and_let_go(client: httpx.Client) -> None:
+def test_a_stream_is_cancelled_and_closed_when_its_client_disconnects(client: httpx.Client) -> None:
     source.chunks = forever()
     with client.stream("POST", "/database", content=REQUEST, headers=CSV) as answer:
         pieces = answer.iter_raw()
@@ -159,7 +159,7 @@ def test_when_its_client_goes_a_stream_is_called_off_and_let_go(client: httpx.Cl
     assert source.let_go.wait(5)
 
 
-def test_a_client_that_goes_before_the_first_byte_calls_its_query_off(client: httpx.Client) -> None:
+def test_a_client_that_disconnects_before_the_first_byte_cancels_its_query(client: httpx.Client) -> None:
     source.wait = threading.Event()
     head = f"POST /database HTTP/1.1\r\nHost: firn\r\nAccept: text/csv\r\nContent-Length: {len(REQUEST)}\r\n\r\n"
     with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as leaving:

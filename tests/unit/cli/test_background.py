@@ -233,7 +233,7 @@ class TestIdle:
 
         assert asyncio.run(scenario()) == [5, 0, 7]
 
-    def test_work_behind_the_door_keeps_it_as_long_as_it_takes(self) -> None:
+    def test_work_in_progress_keeps_it_as_long_as_it_takes(self) -> None:
         now = [0.0]
         idle = IdleStop(None, lambda: now[0])  # type: ignore[arg-type]
         now[0] = 50

@@ -312,7 +312,7 @@ class TestTakingOver:
         assert last.states() == ["failed", "done"]
 
 
-def test_at_a_stop_a_run_is_let_go_and_the_next_start_goes_on_with_it_once(world: Here) -> None:
+def test_a_run_that_a_stop_interrupted_is_resumed_once_at_the_next_start(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(**ALL), replacing=False)
     world.at(TWO)
@@ -347,7 +347,7 @@ def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothi
         one.schedules.find("acme", "nightly")
 
 
-def test_a_schedule_of_the_same_name_made_anew_is_another(world: Here) -> None:
+def test_a_new_schedule_of_the_same_name_is_another_one(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(), replacing=False)
     one.schedules.run(one.found(), "r")

@@ -342,7 +342,7 @@ def test_what_is_finished_is_committed_now_and_then_and_the_figures_add_up(house
     assert house.rows() == 12
 
 
-def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: House) -> None:
+def test_a_cancelled_compaction_keeps_what_was_committed_and_deletes_the_rest(house: House) -> None:
     house.fill(*"AAABBB")
     call = Call("r1", requested_by="schedule nightly")
     house.compactions.merger = Merger(house.engine, house.commits, every_s=0)
@@ -382,7 +382,7 @@ def counted(house: House, **figures: int) -> None:
     assert {name: stats.get(name) for name in figures} == figures
 
 
-def test_a_spark_job_that_begins_just_when_it_is_called_off_is_cancelled_too(
+def test_a_spark_job_that_starts_during_the_cancellation_is_cancelled_too(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.maintenance.rewriter._LOOK_EVERY_S", 0.01)
@@ -399,7 +399,7 @@ def test_a_spark_job_that_begins_just_when_it_is_called_off_is_cancelled_too(
     assert (house.files(), house.unreferenced()) == (3, set())
 
 
-def test_whatever_a_compaction_meets_that_was_called_off_is_told_as_that(house: House) -> None:
+def test_whatever_error_a_cancelled_compaction_meets_is_reported_as_cancelled(house: House) -> None:
     house.fill(*"AAA")
     call = Call("r1")
 
@@ -413,7 +413,7 @@ def test_whatever_a_compaction_meets_that_was_called_off_is_told_as_that(house: 
     assert house.noted() == [("cancelled", "request r1")]
 
 
-def test_one_that_waits_for_another_of_its_table_can_be_called_off(
+def test_a_compaction_that_waits_for_another_of_its_table_can_be_cancelled(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.commits.locks._CHECK_EVERY_S", 0.01)
@@ -601,7 +601,7 @@ def test_progress_tells_files_and_bytes_done_of_all(house: House) -> None:
     assert (progress.phase, progress.files_done, progress.bytes_done, progress.bytes_total) == ("done", 6, 6000, 6000)
 
 
-def test_the_note_has_what_was_wished_and_what_was_counted(house: House) -> None:
+def test_the_record_has_the_options_and_the_counts(house: House) -> None:
     house.fill(*"AAA")
     house.compact(max_files=7)
     [note] = house.log()
@@ -694,7 +694,7 @@ class TestAgain:
         assert noted
         assert (noted.state, noted.snapshot_id) == ("done", made)
 
-    def test_where_nothing_was_merged_it_is_looked_at_anew(self, house: House) -> None:
+    def test_if_nothing_was_merged_the_table_is_checked_again(self, house: House) -> None:
         outcome = house.compact(Call("r2", self.key, "b1"))
         assert not outcome.compacted
         assert "1 small file" in (outcome.reason or "")

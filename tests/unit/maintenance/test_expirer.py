@@ -215,7 +215,7 @@ def test_another_table_of_that_name_is_left_alone(shop: Shop) -> None:
     assert shop.left() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_removal_that_is_beaten_is_decided_anew(shop: Shop) -> None:
+def test_an_expiry_that_loses_a_race_is_decided_again(shop: Shop) -> None:
     def commit_once() -> None:
         if len(shop.made) == 6:
             shop.made.append(append(shop.catalog.load(ORDERS)))

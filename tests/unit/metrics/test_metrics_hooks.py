@@ -173,7 +173,7 @@ class TestJobs:
             assert value(shop.metrics, "firn_job_states_total", kind="BULK", state=state) == times
         assert jobs.describe(left.id)["state"] == "running"
 
-    def test_one_in_the_background_is_queued_and_then_runs_until_it_is_done_or_called_off(self, shop: Shop) -> None:
+    def test_a_background_job_is_queued_and_then_runs_until_it_is_done_or_cancelled(self, shop: Shop) -> None:
         jobs, background = shop.jobs, shop.parts[Background]
         begun, go_on = threading.Event(), threading.Event()
 
@@ -248,7 +248,7 @@ class TestUpkeep:
 
 
 class TestStreams:
-    def test_a_stream_is_under_way_until_it_ends_and_ends_whole_or_broken(self) -> None:
+    def test_a_stream_is_counted_until_it_ends_and_ends_whole_or_broken(self) -> None:
         metrics = Metrics()
         streams = Streams(LimitSettings(streams=4), cast(Engine, Running()), SnapshotHolds(), metrics)
 

@@ -187,7 +187,7 @@ def test_a_request_is_known_by_the_id_that_its_effect_is_noted_under(
     assert keys.request_id(call) == known
 
 
-def test_a_request_that_was_tried_anew_is_known_by_its_own_id(keys: IdempotencyKeys, ledger: MuteLedger) -> None:
+def test_a_request_that_was_tried_again_is_known_by_its_own_id(keys: IdempotencyKeys, ledger: MuteLedger) -> None:
     ledger.begin(NewBatch("b1", ORDERS, "uuid", "WRITE", ["r0"], keys={key().id: "print"}))
     ledger.end("b1", None)
     _, call = once(keys, "r9")

@@ -213,7 +213,7 @@ def test_it_is_the_same_after_a_restart(pipeline: Served, again: Served) -> None
 
 
 @pytest.mark.parametrize(("happens", "answered"), [(True, "r1"), (False, "r2")])
-def test_an_answer_that_was_lost_is_made_anew_with_the_id_that_the_effect_is_noted_under(
+def test_a_lost_response_is_rebuilt_with_the_request_id_of_the_recorded_change(
     happens: bool, answered: str, pipeline: Served, again: Served, ledger: MuteLedger
 ) -> None:
     body = {"operation": "NOTE", **ADDRESS, "idempotency_key": "k1", "happens": happens}
@@ -286,7 +286,7 @@ def test_another_request_under_the_same_key_is_refused(other: dict[str, Any], pi
     assert len(runs) == 1
 
 
-def test_also_while_the_first_is_under_way(pipeline: Served) -> None:
+def test_also_while_the_first_is_in_progress(pipeline: Served) -> None:
     first = pipeline.submit({**KEYED, "held": True})
     assert inside.wait(10)
     assert error(send(pipeline, KEYED)) == (422, "KEY_REUSED", "idempotency_key")
@@ -334,7 +334,7 @@ class TestPreviews:
         assert (first.status, wire.parse(first.body)["run"]) == (200, 2)
         assert send(pipeline, KEYED) == first
 
-    def test_it_is_answered_anew_each_time(self, preview: str, pipeline: Served, ledger: MuteLedger) -> None:
+    def test_it_gets_a_new_response_each_time(self, preview: str, pipeline: Served, ledger: MuteLedger) -> None:
         ledger.mute = frozenset({"key", "answer"})
         for key in (None, "k1"):
             assert send(pipeline, {**KEYED, preview: True}, key=key).status == 200
@@ -490,21 +490,21 @@ class TestLater:
 class TestJobs:
     """An answer that names a job stands for its work: while that is under way, and once it is done."""
 
-    def test_a_job_under_way_or_done_is_named_again(self, pipeline: Served) -> None:
+    def test_a_running_or_finished_job_is_named_again(self, pipeline: Served) -> None:
         first = send(pipeline, BEGIN)
         assert send(pipeline, BEGIN) == first
         pipeline.jobs.done(job_in(pipeline, first), b"{}")
         assert (send(pipeline, BEGIN), len(runs)) == (first, 1)
 
     @pytest.mark.parametrize("end", ["failed", "cancelled"])
-    def test_after_one_that_came_to_nothing_it_is_begun_anew(self, end: str, pipeline: Served) -> None:
+    def test_after_a_job_that_did_nothing_it_is_started_again(self, end: str, pipeline: Served) -> None:
         first = send(pipeline, BEGIN)
         getattr(pipeline.jobs, end)(job_in(pipeline, first), b'{"code": "COMMIT_CONFLICT"}')
         second = send(pipeline, BEGIN)
         assert job_of(second) != job_of(first)
         assert (send(pipeline, BEGIN), len(runs)) == (second, 2)
 
-    def test_after_a_restart_an_interrupted_one_is_begun_anew(self, pipeline: Served, again: Served) -> None:
+    def test_after_a_restart_an_interrupted_job_is_started_again(self, pipeline: Served, again: Served) -> None:
         first = send(pipeline, BEGIN)
         second = send(again, BEGIN)
         assert pipeline.jobs.describe(job_of(first))["state"] == "running", "as it knew it"

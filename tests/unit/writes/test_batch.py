@@ -442,7 +442,7 @@ class TestMoved:
         assert not any(e.answer.done() for e in entries)
         assert (bench.ids, bench.notes()) == ([], [("void", None)])
 
-    def test_a_table_made_anew_sends_all_back(self, bench: Bench) -> None:
+    def test_a_replaced_table_returns_all_waiting_writes(self, bench: Bench) -> None:
         entries = bench.entries(3)
         bench.catalog.drop(bench.catalog.load(ORDERS), purge=False)
         bench.catalog.create(ORDERS, SCHEMA, (), {})

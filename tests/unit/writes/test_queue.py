@@ -80,7 +80,7 @@ def test_what_comes_while_a_batch_is_committed_waits_for_the_next_which_is_asked
     assert line.asked == 2
 
 
-def test_an_idle_queue_asks_anew_and_knows_that_it_is_idle() -> None:
+def test_an_idle_queue_requests_the_lock_again_and_knows_that_it_is_idle() -> None:
     line = Line()
     assert line.queue.idle
     line.add("a")

@@ -258,7 +258,7 @@ class TestRefusals:
                 shop.write(*records).result(5)
         assert shop.engine.tries == []
 
-    def test_a_table_made_anew_under_the_same_name_is_written_to(self, shop: Shop) -> None:
+    def test_a_new_table_of_the_same_name_is_written_to(self, shop: Shop) -> None:
         shop.see()
         shop.catalog.drop(shop.catalog.load(ORDERS), purge=False)
         shop.catalog.create(ORDERS, WIDER, (), {})
@@ -461,7 +461,7 @@ def test_group_commit_can_be_switched_off(tmp_path: Path) -> None:
     shop.writes.close()
 
 
-def test_queues_of_idle_tables_are_let_go_of(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_of_idle_tables_are_removed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_QUEUES", 2)
     for name in (ORDERS, OTHERS):
         shop.write(1, name=name).result(5)
