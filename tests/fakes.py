@@ -217,7 +217,7 @@ class FakeEngine:
         return snapshot_id
 
 
-class FakeUpkeep:
+class FakeSmallFileChecks:
     """Counts WRITEs; every so many of a table find two small files."""
 
     def __init__(self, every: int = 1_000_000) -> None:
@@ -225,7 +225,7 @@ class FakeUpkeep:
         self.totals: dict[str, int] = {}
 
     @property
-    def as_upkeep(self) -> SmallFileChecks:
+    def as_small_file_checks(self) -> SmallFileChecks:
         return cast(SmallFileChecks, self)
 
     def check_batch(self, table: Table, writes: int) -> dict[int, SmallFileCheck]:

@@ -33,7 +33,7 @@ from service.model.call import Call, IdempotencyKey
 from service.model.schema.definition import parse_schema
 from service.writes.batch import CommittedWrites, PartlyMoved, WriteBatches
 from service.writes.entry import PendingWrite, WriteOutcome, together
-from tests.fakes import FakeCatalog, FakeOwners, FakeUpkeep, Rows
+from tests.fakes import FakeCatalog, FakeOwners, FakeSmallFileChecks, Rows
 from tests.harness import wait_until
 from tests.unit.desk import ORDERS, SCHEMA, Desk
 
@@ -65,7 +65,9 @@ class Bench(Desk):
         self, ledger_file: Path, check_every: int = 1_000_000, *, catalog: FakeCatalog | None = None, **parts: Any
     ) -> None:
         super().__init__(ledger_file, catalog=catalog, **parts)
-        self.batches = WriteBatches(self.engine.as_engine, self.commits, FakeUpkeep(check_every).as_upkeep)
+        self.batches = WriteBatches(
+            self.engine.as_engine, self.commits, FakeSmallFileChecks(check_every).as_small_file_checks
+        )
         self.commits.batches._notes = self.noting = Notes()
 
     def entry(self, *ids: int, key: str | None = None) -> PendingWrite:
