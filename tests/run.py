@@ -1,4 +1,4 @@
-"""Run the groups of tests one after the other, and end with one table of what passed and what it cost.
+"""Run the groups of tests one after the other, and end with one table of what passed and what each group cost.
 
     python -m tests.run                           what `make test` runs
     python -m tests.run unit                      one group of it
@@ -41,7 +41,7 @@ class Group:
 
 @dataclass
 class Result:
-    """What came of a group."""
+    """The result of a group."""
 
     name: str
     passed: int = 0
@@ -83,7 +83,7 @@ def _tests(name: str, *arguments: str) -> Group:
 
 
 def run(group: Group) -> Result:
-    """Run a group's commands, whatever becomes of those before."""
+    """Run all commands of a group, also if one fails."""
     result = Result(group.name)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
