@@ -34,7 +34,7 @@ class Site:
             return
         if scope["path"] == "/block":
             self.blocked.set()
-            self.go.wait(10)
+            self.go.wait(30)
         headers = [(b"content-length", b"2")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"ok"})
@@ -53,7 +53,7 @@ def site() -> Iterator[Site]:
     yield made
     made.go.set()
     made.server.should_exit = True
-    made.thread.join(10)
+    made.thread.join(30)
     assert not made.thread.is_alive()
 
 
@@ -68,7 +68,7 @@ def answer(connection: socket.socket) -> bytes:
 def test_connections_nobody_took_before_the_stop_are_answered(site: Site) -> None:
     blocker = connect(site)
     blocker.sendall(ASK.replace(b"/ ", b"/block "))
-    assert site.blocked.wait(5)
+    assert site.blocked.wait(30)
     site.server.should_exit = True
     late = [connect(site) for _ in range(5)]
     for connection in late:
@@ -98,7 +98,7 @@ def accepts(port: int) -> bool:
 def test_connections_that_say_nothing_do_not_keep_it(site: Site) -> None:
     silent = connect(site)
     site.server.should_exit = True
-    site.thread.join(5)
+    site.thread.join(30)
     assert not site.thread.is_alive()
     assert silent.recv(1) == b""
 
@@ -117,7 +117,7 @@ def test_a_local_socket_is_answered_too_and_closed_with_the_rest(tmp_path: Path,
         assert answer(connection) == b"HTTP/1.1 200 OK"
     assert len(made.server.servers) == (1 if alone else 2)
     made.server.should_exit = True
-    made.thread.join(10)
+    made.thread.join(30)
     assert not made.thread.is_alive()
     with socket.socket(socket.AF_UNIX) as late, pytest.raises(OSError):  # noqa: PT011  # by its kind: nobody listens
         late.connect(str(tmp_path / "s"))

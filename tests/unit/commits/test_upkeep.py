@@ -134,5 +134,5 @@ class TestCounts:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(30)
         assert sorted(counted) == list(range(1, 1201))

@@ -83,14 +83,14 @@ def test_of_two_instances_that_look_at_once_one_runs_it(world: Here) -> None:
         start = threading.Barrier(2)
 
         def look(instance: Instance, start: threading.Barrier = start) -> None:
-            start.wait(10)
+            start.wait(30)
             instance.tick(1)
 
         threads = [threading.Thread(target=look, args=(instance,)) for instance in instances]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(30)
         assert sum(len(i.pipeline.asked) for i in instances) == night + 1
     assert instances[0].states() == ["done"] * 5
 

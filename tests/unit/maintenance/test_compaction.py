@@ -365,7 +365,7 @@ def test_failed_on_the_way_it_tells_what_it_had_committed(house: House) -> None:
 
     def fail(partition: str) -> None:
         if "B" in partition:
-            merged.wait(10)
+            merged.wait(30)
             raise EngineUnavailable("Spark ended")
 
     house.spark.rewriting = fail
@@ -423,7 +423,7 @@ def test_a_compaction_that_waits_for_another_of_its_table_can_be_cancelled(
     with house.compactions._line.hold(house.table.uuid):
         waiting = ThreadPoolExecutor(1).submit(house.compactions.compact, house.table, CompactionOptions(), call)
         with pytest.raises(Cancelled):
-            waiting.result(timeout=10)
+            waiting.result(timeout=30)
     assert house.noted() == []  # it never began
     assert house.compact().compacted
 
@@ -490,7 +490,7 @@ def test_one_that_may_not_begin_any_more_when_it_has_its_turn_does_not(house: Ho
         waiting.start()
         waiting.join(0.2)
         window.clear()
-    waiting.join(10)
+    waiting.join(30)
     assert (window, house.files(), house.noted()) == (["it was asked"], 3, [])
 
 

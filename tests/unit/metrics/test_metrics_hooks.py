@@ -83,17 +83,17 @@ class TestWrites:
 
         def hold(rows: Rows) -> None:
             inside.set()
-            assert go_on.wait(10)
+            assert go_on.wait(30)
 
         shop.write().result(10)  # a table that is known goes straight to its queue
         shop.engine.committing = hold
         first = shop.write(0)
-        assert inside.wait(10)
+        assert inside.wait(30)
         others = [shop.write(i, i + 100) for i in range(1, 6)]
         assert value(shop.metrics, "firn_write_queue_requests") == 5
         assert value(shop.metrics, "firn_write_queue_tables") == 1
         go_on.set()
-        assert [answer.result(10) for answer in (first, *others)] == [b"1", *[b"5"] * 5]
+        assert [answer.result(30) for answer in (first, *others)] == [b"1", *[b"5"] * 5]
         wait_until(lambda: value(shop.metrics, "firn_write_queue_tables") == 0, 10, every=0.002)
         assert value(shop.metrics, "firn_write_queue_requests") == 0
         assert value(shop.metrics, "firn_batch_requests_count") == 2
@@ -106,7 +106,7 @@ class TestWrites:
         shop.engine.committing = shop.beaten(times)
         answer = shop.write(1)
         given_up = times == TRIES
-        assert isinstance(answer.exception(10), CommitConflict) == given_up
+        assert isinstance(answer.exception(30), CommitConflict) == given_up
         retries = min(times, TRIES - 1)
         assert (value(shop.metrics, "firn_commit_retries_total", operation="WRITE") or 0) == retries
         assert (value(shop.metrics, "firn_commit_conflicts_total", operation="WRITE") or 0) == given_up
@@ -179,13 +179,13 @@ class TestJobs:
 
         def work(control: Call) -> bytes:
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(30)
             return b"{}"
 
         runs, waits = (
             background.start("COMPACT", shop.catalog.load(ORDERS), BulkProgress(), Call("r"), work) for _ in range(2)
         )
-        assert begun.wait(10)
+        assert begun.wait(30)
         for state in ("running", "queued"):
             assert value(shop.metrics, "firn_jobs", kind="COMPACT", state=state) == 1
         jobs.cancel(waits)
@@ -194,7 +194,7 @@ class TestJobs:
         assert value(shop.metrics, "firn_jobs", kind="COMPACT", state="queued") is None
         for state, times in (("queued", 2), ("running", 1), ("done", 1), ("cancelled", 1), ("failed", 0)):
             assert value(shop.metrics, "firn_job_states_total", kind="COMPACT", state=state) == times
-        background.close(10)
+        background.close(30)
 
     @pytest.mark.parametrize(("committed", "state"), [(False, "interrupted"), (True, "done")])
     def test_one_that_an_earlier_process_left_is_counted_by_whoever_finds_out(
@@ -300,7 +300,7 @@ def add(request: Add) -> Said:
 @operation(Hold, Said, pool="queries")
 def hold(request: Hold) -> Said:
     """Wait until it is let go."""
-    assert let_go.wait(10)
+    assert let_go.wait(30)
     return Said(text="done")
 
 
@@ -381,7 +381,7 @@ class TestRequests:
         assert value(metrics, "firn_requests_under_way") == 3
         assert value(metrics, "firn_requests_waiting", pool="edits") == 0
         let_go.set()
-        assert [answer.result(10).status for answer in held] == [200] * 3
+        assert [answer.result(30).status for answer in held] == [200] * 3
         assert value(metrics, "firn_requests_under_way") == 0
         assert asked(service, "HOLD", "ok") == 3
 

@@ -214,7 +214,7 @@ def test_a_ledger_that_cannot_be_asked_leaves_no_key_behind(ledger: MuteLedger) 
     class Silent(MuteLedger):
         def key(self, key_id: str) -> Any:
             looking.set()
-            assert go_on.wait(10)
+            assert go_on.wait(30)
             raise LedgerUnavailable("silent")
 
     silent = Silent(str(ledger._engine.url))
@@ -243,7 +243,7 @@ def test_of_many_at_once_one_does_the_work(keys: IdempotencyKeys) -> None:
             return Response(200, keys.store(wanted, b"done"))
 
         def ask(desk: Desk, wanted: IdempotencyKey, barrier: threading.Barrier, work: Any) -> Response:
-            barrier.wait(5)
+            barrier.wait(30)
             return asyncio.run(desk.once("r", wanted, work))
 
         with ThreadPoolExecutor(8) as pool:

@@ -246,7 +246,7 @@ class TestWait:
             found.result(0.2)
         two.there.end("theirs", 7, {key().id: b"body"})
         two.here.mute = frozenset()
-        assert found.result(5) == Found(THEIRS, None)
+        assert found.result(30) == Found(THEIRS, None)
 
     def test_one_that_never_does_is_told_when_patience_ends(self, two: Two) -> None:
         two.begun_there()

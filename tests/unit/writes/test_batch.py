@@ -179,7 +179,7 @@ class TestTheNote:
         begin = bench.commits.batches.begin
 
         def slowly(*args: Any) -> None:
-            assert writing.wait(5), "the job must not wait for the note to begin"
+            assert writing.wait(30), "the job must not wait for the note to begin"
             go_on.wait(0.05)
             begin(*args)
             noted.set()
@@ -542,7 +542,7 @@ class TestKeysElsewhere:
     def test_of_two_that_commit_the_same_at_once_each_entry_is_written_once(self, both: tuple[Bench, Bench]) -> None:
         """Their batches overlap; what one is refused the other has written."""
         for turn in range(5):
-            meet = threading.Barrier(2, timeout=5)
+            meet = threading.Barrier(2, timeout=30)
             ids = range(turn * 10, turn * 10 + 6)
             halves = (ids[:4], ids[2:])
             parts = [[bench.entry(i, key=f"k{i}") for i in wanted] for bench, wanted in zip(both, halves, strict=True)]
@@ -555,7 +555,7 @@ class TestKeysElsewhere:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(10)
+                thread.join(30)
             failures = [failure(entry) for part in parts for entry in part]
             assert sum(isinstance(f, KeyBusy) for f in failures) == 2
             assert sum(f is None for f in failures) == 6

@@ -215,7 +215,7 @@ def test_threads_that_add_and_one_that_takes_lose_nothing() -> None:
         for i in range(25):
             one = entry(f"{number}-{i}")
             queue.add(one)
-            one.answer.result(10)
+            one.answer.result(30)
 
     clients = [threading.Thread(target=client, args=(number,)) for number in range(8)]
     for thread in clients:
@@ -230,7 +230,7 @@ def test_threads_that_add_and_one_that_takes_lose_nothing() -> None:
             one.answer.set_result(b"")
         queue.done(len(batch))
     for thread in clients:
-        thread.join(10)
+        thread.join(30)
     assert sorted(taken) == sorted(f"{number}-{i}" for number in range(8) for i in range(25))
     for number in range(8):
         assert [t for t in taken if t.startswith(f"{number}-")] == [f"{number}-{i}" for i in range(25)]
