@@ -69,11 +69,11 @@ def groups(everything: bool, large: bool) -> Iterator[Group]:
     The tests of a running service are one group, because a start of the service costs as much as twenty of them.
     """
     marks = ("-m", "not large" if everything else "not large and not thorough")
-    two = ("-n", "2", "--dist")
+    two = ("-n", "2", "--dist", "loadfile")
     yield CHECKS
     yield _tests("unit", "tests/unit", "-n", "2", *(("--hypothesis-profile", "thorough") if everything else ()))
-    yield _tests("service", "tests/contract", "tests/integration", *marks, *two, "loadfile")
-    yield _tests("faults", "tests/faults", *marks, *two, "loadgroup")
+    yield _tests("service", "tests/contract", "tests/integration", *marks, *two)
+    yield _tests("faults", "tests/faults", *marks, *two)
     if large:
         yield _tests("large sizes", "tests", "-m", "large")
 
