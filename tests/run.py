@@ -69,7 +69,8 @@ def groups(everything: bool, large: bool) -> Iterator[Group]:
     The tests of a running service are one group, because a start of the service costs as much as twenty of them.
     """
     marks = ("-m", "not large" if everything else "not large and not thorough")
-    two = ("-n", "2", "--dist", "loadfile")
+    # In the order of collection, as the files with the fewest tests, which would come last, are some of the longest.
+    two = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
     yield CHECKS
     yield _tests("unit", "tests/unit", "-n", "2", *(("--hypothesis-profile", "thorough") if everything else ()))
     yield _tests("service", "tests/contract", "tests/integration", *marks, *two)
