@@ -135,7 +135,7 @@ def test_a_key_sent_to_both_at_once_has_one_effect_and_one_answer(pair: Pair, ta
             start = threading.Barrier(4)
 
             def one(instance: Process, request: dict[str, Any] = request, start: Any = start) -> bytes:
-                start.wait(10)
+                start.wait(60)
                 return send(instance, request)
 
             answers = set(pool.map(one, [pair.one, pair.two, pair.one, pair.two]))

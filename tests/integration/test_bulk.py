@@ -124,7 +124,7 @@ class Sending:
         self._client = Firn(firn.base_url)
         self._thread = threading.Thread(target=self._send, args=(tenant,), kwargs=kwargs, daemon=True)
         self._thread.start()
-        assert body.begun.wait(10)
+        assert body.begun.wait(60)
         wait_until(lambda: bulk.under_way > before or not self._thread.is_alive(), 60, every=0.01)
 
     def _send(self, tenant: str, **kwargs: Any) -> None:

@@ -328,7 +328,7 @@ def test_what_is_finished_is_committed_now_and_then_and_the_figures_add_up(house
     made = threading.Semaphore(1)
 
     def later(_: str) -> None:
-        assert made.acquire(timeout=10)  # the group before this one is committed
+        assert made.acquire(timeout=30)  # the group before this one is committed
         with house.spark.turn:
             append(house.table, "D")  # somebody else writes meanwhile
 

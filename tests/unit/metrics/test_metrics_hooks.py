@@ -85,7 +85,7 @@ class TestWrites:
             inside.set()
             assert go_on.wait(30)
 
-        shop.write().result(10)  # a table that is known goes straight to its queue
+        shop.write().result(30)  # a table that is known goes straight to its queue
         shop.engine.committing = hold
         first = shop.write(0)
         assert inside.wait(30)
@@ -363,7 +363,7 @@ class TestRequests:
             {"operation": "NOTHING"},
             b"{",
         ):
-            service.pipeline.submit(body).result(10)
+            service.pipeline.submit(body).result(30)
         metrics = service.parts[Metrics]
         assert asked(service, "ADD", "ok") == 2
         assert asked(service, "ADD", "UNKNOWN_FIELD") == 1

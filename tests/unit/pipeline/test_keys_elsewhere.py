@@ -182,17 +182,17 @@ class TestWait:
     def test_with_the_answer_once_there_is_one(self, two: Two) -> None:
         two.begun_there()
         when_asked(two, {2: lambda: two.there.end("theirs", 7, {key().id: b"body"})})
-        assert two.wait().result(5) == Found(THEIRS, None)
+        assert two.wait().result(30) == Found(THEIRS, None)
 
     def test_with_a_free_key_once_the_batch_is_void(self, two: Two) -> None:
         two.begun_there()
         when_asked(two, {2: lambda: two.there.end("theirs", None)})
-        assert two.wait().result(5) == Found(OURS, ("r-k1", key(), "theirs"))
+        assert two.wait().result(30) == Found(OURS, ("r-k1", key(), "theirs"))
 
     def test_with_a_free_key_once_the_instance_is_gone(self, two: Two) -> None:
         two.begun_there()
         when_asked(two, {2: lambda: two.there.owners.close()})
-        assert two.wait().result(5) == Found(OURS, ("r-k1", key(), "theirs"))
+        assert two.wait().result(30) == Found(OURS, ("r-k1", key(), "theirs"))
 
     def test_not_while_it_is_still_tried_there_in_one_batch_after_another(self, two: Two) -> None:
         two.begun_there()
@@ -208,12 +208,12 @@ class TestWait:
             ends.append("theirs again")
 
         when_asked(two, {2: try_again, 3: end})
-        assert two.wait().result(5) == Found(THEIRS, None)
+        assert two.wait().result(30) == Found(THEIRS, None)
         assert ends == ["theirs", "theirs again"]
 
     def test_with_a_refusal_when_patience_ends(self, two: Two) -> None:
         two.begun_there()
-        found = two.wait(IdempotencyKeys(two.here, patience_s=0)).result(5)
+        found = two.wait(IdempotencyKeys(two.here, patience_s=0)).result(30)
         assert (found.response.code, found.done) == ("KEY_BUSY", None)
         assert (found.response.status, found.error["retryable"], found.error["field"]) == (503, True, "idempotency_key")
         known = two.here.key(key().id)
@@ -235,7 +235,7 @@ class TestWait:
             two.there.begin(NewBatch("other", ORDERS, "uuid", "WRITE", ["r0"], keys={key().id: "another"}))
 
         when_asked(two, {2: reuse})
-        assert two.wait().result(5).response.code == "KEY_REUSED"
+        assert two.wait().result(30).response.code == "KEY_REUSED"
 
     def test_a_ledger_that_does_not_answer_for_a_moment_is_waited_for(self, two: Two) -> None:
         two.begun_there()
@@ -251,7 +251,7 @@ class TestWait:
     def test_one_that_never_does_is_told_when_patience_ends(self, two: Two) -> None:
         two.begun_there()
         when_asked(two, {2: lambda: setattr(two.here, "mute", frozenset({"key"}))})
-        found = two.wait(IdempotencyKeys(two.here, patience_s=0)).result(5)
+        found = two.wait(IdempotencyKeys(two.here, patience_s=0)).result(30)
         assert (found.response.code, found.done) == ("LEDGER_UNAVAILABLE", None)
 
     def test_many_wait_at_once_each_for_its_own(self, two: Two) -> None:

@@ -118,7 +118,7 @@ def pipeline(app: App) -> Iterator[Pipeline]:
 
 
 def ask(pipeline: Pipeline, body: Any, request_id: str | None = "r1") -> tuple[int, dict[str, Any]]:
-    answer = pipeline.submit(body, Call(request_id) if request_id else None).result(10)
+    answer = pipeline.submit(body, Call(request_id) if request_id else None).result(30)
     assert isinstance(answer, Response)
     return answer.status, wire.parse(answer.body)
 
@@ -190,7 +190,7 @@ def test_a_handlers_refusal_is_answered_with_its_own_code_and_status(pipeline: P
 
 
 def test_what_may_be_tried_again_says_when(pipeline: Pipeline) -> None:
-    answer = pipeline.submit({"operation": "REFUSE", "tenant_id": "a", "retry": True}).result(10)
+    answer = pipeline.submit({"operation": "REFUSE", "tenant_id": "a", "retry": True}).result(30)
     assert (answer.status, answer.retry_after_s) == (503, 1)
 
 
@@ -214,7 +214,7 @@ def test_a_busy_pool_keeps_no_other_waiting(pipeline: Pipeline) -> None:
 
 def test_more_requests_than_may_wait_are_told_to_come_back(pipeline: Pipeline) -> None:
     waiting = [pipeline.submit({"operation": "HOLD", "tenant_id": "a"}) for _ in range(2)]
-    answer = pipeline.submit({"operation": "ECHO", "tenant_id": "a"}).result(10)
+    answer = pipeline.submit({"operation": "ECHO", "tenant_id": "a"}).result(30)
     assert (answer.status, answer.retry_after_s) == (429, 1)
     assert wire.parse(answer.body)["error"]["retryable"] is True
     released.set()

@@ -176,8 +176,8 @@ class TestAtWork:
         assert instances.here.drain(30)
 
     def test_the_answer_is_there_to_be_had_after_it_too(self, instances: TwoInstances) -> None:
-        first = instances.there.send(ADD).result(5)
-        assert instances.here.send(ADD).result(5).body == first.body
+        first = instances.there.send(ADD).result(30)
+        assert instances.here.send(ADD).result(30).body == first.body
         assert runs == ["there"]
 
     def test_sent_to_both_at_once_it_is_run_once(self, instances: TwoInstances) -> None:
@@ -192,7 +192,7 @@ class TestAtWork:
         held = Held("there")
         first = instances.there.send(ADD)
         assert held.inside.wait(30)
-        assert error(instances.here.send({**ADD, "number": 1}).result(5)) == (422, "KEY_REUSED")
+        assert error(instances.here.send({**ADD, "number": 1}).result(30)) == (422, "KEY_REUSED")
         held.go_on.set()
         assert first.result(30).status == 200
 
@@ -221,10 +221,10 @@ class TestAtWork:
         first = instances.there.send(ADD)
         assert held.inside.wait(30)
         instances.here._keys._patience_s = 0
-        answer = instances.here.send(ADD).result(5)
+        answer = instances.here.send(ADD).result(30)
         assert (error(answer), answer.retry_after_s) == ((503, "KEY_BUSY"), 1)
         held.go_on.set()
-        assert instances.here.send(ADD).result(5).body == first.result(30).body
+        assert instances.here.send(ADD).result(30).body == first.result(30).body
         assert instances.effects == 1
 
 
@@ -252,7 +252,7 @@ class TestGone:
     ) -> None:
         """Its answer was never stored."""
         instances.ledgers["there"].mute = frozenset({"answer"} if noted else {"answer", "end"})
-        first = instances.there.send(ADD).result(5)
+        first = instances.there.send(ADD).result(30)
         instances.there_goes()
         answer = instances.here.send(ADD).result(3)
         assert (answer.status, body_of(answer)["snapshot"]) == (200, body_of(first)["snapshot"])
@@ -264,7 +264,7 @@ class TestGone:
         before = instances.instance()
         me = before.me
         instances.ledgers[me].mute = frozenset({"answer"} if noted else {"answer", "end"})
-        first = before.send(ADD).result(5)
+        first = before.send(ADD).result(30)
         after = instances.instance()
         answer = after.send(ADD).result(3)
         assert (answer.status, body_of(answer)["snapshot"]) == (200, body_of(first)["snapshot"])
@@ -287,21 +287,21 @@ class TestQuicker:
 
     def test_what_it_answered_is_answered_here(self, instances: TwoInstances) -> None:
         committing["promise"] = self.begin_there(instances, "PROMISE", b"theirs")
-        assert instances.here.send({"operation": "PROMISE", **ADDRESS}).result(5) == Response(200, b"theirs")
+        assert instances.here.send({"operation": "PROMISE", **ADDRESS}).result(30) == Response(200, b"theirs")
         assert runs == ["here"]
 
     def test_what_came_to_nothing_there_is_tried_here_again(self, instances: TwoInstances) -> None:
         committing["promise"] = self.begin_there(instances, "PROMISE", None)
-        answer = instances.here.send({"operation": "PROMISE", **ADDRESS}).result(5)
+        answer = instances.here.send({"operation": "PROMISE", **ADDRESS}).result(30)
         assert (body_of(answer)["by"], runs) == ("here", ["here", "here"])
 
     def test_a_refusal_for_what_it_has_made_is_not_told(self, instances: TwoInstances) -> None:
         committing["make"] = self.begin_there(instances, "MAKE", b"theirs")
-        assert instances.here.send({"operation": "MAKE", **ADDRESS}).result(5) == Response(200, b"theirs")
+        assert instances.here.send({"operation": "MAKE", **ADDRESS}).result(30) == Response(200, b"theirs")
 
     def test_another_refusal_is(self, instances: TwoInstances) -> None:
         committing["make"] = lambda: None
-        assert error(instances.here.send({"operation": "MAKE", **ADDRESS}).result(5)) == (409, "TABLE_EXISTS")
+        assert error(instances.here.send({"operation": "MAKE", **ADDRESS}).result(30)) == (409, "TABLE_EXISTS")
         assert runs == ["here"]
 
 
@@ -310,10 +310,10 @@ class TestTheLedger:
 
     def test_a_key_that_cannot_be_looked_up_is_refused_and_nothing_is_run(self, instances: TwoInstances) -> None:
         instances.ledgers["here"].mute = frozenset({"key"})
-        assert error(instances.here.send(ADD).result(5)) == (503, "LEDGER_UNAVAILABLE")
+        assert error(instances.here.send(ADD).result(30)) == (503, "LEDGER_UNAVAILABLE")
         instances.ledgers["here"].mute = frozenset()
         assert (runs, instances.here.busy) == ([], False)
-        assert instances.here.send(ADD).result(5).status == 200
+        assert instances.here.send(ADD).result(30).status == 200
 
     def test_who_sends_a_request_does_not_wait_for_it(self, instances: TwoInstances) -> None:
         slow, ledger = threading.Event(), instances.ledgers["here"]

@@ -177,7 +177,7 @@ def again(pipeline: Served, app: App, tmp_path: Path) -> Iterator[Served]:
 
 
 def send(pipeline: Pipeline, body: Any, request_id: str = "r1", key: str | None = None) -> Response:
-    return pipeline.submit(body, Call(request_id), key).result(10)
+    return pipeline.submit(body, Call(request_id), key).result(30)
 
 
 def running(pipeline: Pipeline, requests: int = 1) -> None:
@@ -234,7 +234,7 @@ def test_the_handler_is_told_the_key_and_what_is_known_of_it(pipeline: Served) -
 
 def test_who_asks_for_a_schedule_is_asked_before_a_commit_with_a_key_too(pipeline: Served) -> None:
     asked = Call("schedule-1", commit_gate=lambda: None, requested_by="schedule nightly")
-    assert pipeline.submit(KEYED, asked).result(10).status == 200
+    assert pipeline.submit(KEYED, asked).result(30).status == 200
     [call] = runs
     assert call.key is not None
     assert (call.commit_gate, call.requested_by) == (asked.commit_gate, "schedule nightly")

@@ -221,7 +221,7 @@ def test_threads_that_add_and_one_that_takes_lose_nothing() -> None:
     for thread in clients:
         thread.start()
     while len(taken) < 8 * 25:
-        assert turns.acquire(timeout=10)
+        assert turns.acquire(timeout=30)
         batch = queue.take()
         assert batch
         sizes.append(len(batch))

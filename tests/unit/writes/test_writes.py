@@ -61,7 +61,7 @@ class Shop(Desk):
     def see(self, *names: Any) -> None:
         """Have tables known, so that a WRITE to them goes straight to its queue."""
         for name in names or (ORDERS,):
-            self.write(name=name).result(5)
+            self.write(name=name).result(30)
 
     @property
     def ids(self) -> list[int]:
@@ -114,7 +114,7 @@ def test_a_table_once_seen_is_not_looked_up_for_each_write(shop: Shop) -> None:
     shop.see()
     before = shop.catalog.loads
     for i in range(5):
-        shop.write(i).result(5)
+        shop.write(i).result(30)
     assert shop.catalog.loads == before
 
 
@@ -142,7 +142,7 @@ def test_of_one_clients_two_writes_the_second_is_never_before_the_first(shop: Sh
 
     def client(number: int) -> None:
         for i in range(12):
-            shop.write(number * 100 + i).result(10)
+            shop.write(number * 100 + i).result(30)
 
     clients = [threading.Thread(target=client, args=(number,)) for number in range(6)]
     for thread in clients:
@@ -228,7 +228,7 @@ class TestRefusals:
         shop.see()
         before = shop.catalog.loads
         with pytest.raises(InvalidRecord, match="no such field"):
-            shop.write({"id": 1, "note": "n"}).result(5)
+            shop.write({"id": 1, "note": "n"}).result(30)
         assert shop.catalog.loads == before + 1
 
     def test_records_that_fitted_a_table_as_it_was_are_checked_again(self, shop: Shop) -> None:
@@ -242,12 +242,12 @@ class TestRefusals:
 
     def test_a_missing_table_is_not_found_also_when_it_was_there(self, shop: Shop) -> None:
         with pytest.raises(TableNotFound):
-            shop.write(1, name=NEW).result(5)
+            shop.write(1, name=NEW).result(30)
         shop.see()
         shop.catalog.drop(shop.catalog.load(ORDERS), purge=False)
         for _ in range(2):
             with pytest.raises(TableNotFound):
-                shop.write(1).result(5)
+                shop.write(1).result(30)
         assert shop.ids == []
 
     def test_a_table_found_to_be_gone_is_not_tried_any_more(self, shop: Shop) -> None:
@@ -255,7 +255,7 @@ class TestRefusals:
         shop.catalog.drop(shop.catalog.load(ORDERS), purge=False)
         for records in ([], [1], [2]):
             with pytest.raises(TableNotFound):
-                shop.write(*records).result(5)
+                shop.write(*records).result(30)
         assert shop.engine.tries == []
 
     def test_a_new_table_of_the_same_name_is_written_to(self, shop: Shop) -> None:
@@ -278,13 +278,13 @@ class TestRefusals:
 
         shop.catalog.load = changing  # type: ignore[method-assign]  # every look is out of date at once
         with pytest.raises(CommitConflict):
-            shop.write(1).result(5)
+            shop.write(1).result(30)
         assert shop.ids == []
 
     def test_a_catalog_that_is_silent_is_told_and_forgets_nothing(self, shop: Shop) -> None:
         shop.catalog.failures = [CatalogUnavailable("silent")]
         with pytest.raises(CatalogUnavailable):
-            shop.write(1).result(5)
+            shop.write(1).result(30)
         assert told(shop.write(1))[0] == 1
 
     def test_a_refused_entry_of_a_batch_whose_table_then_changes_is_not_written_later(self, shop: Shop) -> None:
@@ -312,17 +312,17 @@ class TestNothingToWrite:
 
     def test_it_is_answered_with_the_current_snapshot(self, shop: Shop) -> None:
         assert told(shop.write()) == [0, None, 0, 0]
-        shop.write(1).result(5)
+        shop.write(1).result(30)
         assert told(shop.write()) == [0, 1, 0, 0]
         assert (shop.history(), len(shop.notes())) == (1, 1)
 
     def test_its_table_must_be_there(self, shop: Shop) -> None:
         with pytest.raises(TableNotFound):
-            shop.write(name=NEW).result(5)
+            shop.write(name=NEW).result(30)
 
     def test_its_answer_is_kept_by_its_key_before_anybody_has_it(self, shop: Shop) -> None:
         key = IdempotencyKey("WRITE", ORDERS, "k1", "print")
-        body = shop.write(call=Call("r1", key)).result(5)
+        body = shop.write(call=Call("r1", key)).result(30)
         known = shop.ledger.key(key.id)
         assert known
         assert known.answer == body
@@ -403,7 +403,7 @@ class TestAgain:
         shop.see()
         shop.catalog.failures = [CatalogUnavailable("silent")]
         with pytest.raises(CatalogUnavailable):
-            shop.write(1, call=shop.retry(self.key)).result(5)
+            shop.write(1, call=shop.retry(self.key)).result(30)
         assert (shop.ids, shop.notes()) == ([], [("begun", None)])
 
     def test_an_unknown_outcome_is_looked_up_by_the_retry(self, shop: Shop) -> None:
@@ -416,7 +416,7 @@ class TestAgain:
         shop.see()
         shop.engine.committed = silent
         with pytest.raises(OutcomeUnknown):
-            shop.write(1, call=Call("r1", self.key)).result(5)
+            shop.write(1, call=Call("r1", self.key)).result(30)
         assert told(shop.write(1, call=shop.retry(self.key)))[:2] == [1, 1]
         assert shop.ids == [1]
 
@@ -464,10 +464,10 @@ def test_group_commit_can_be_switched_off(tmp_path: Path) -> None:
 def test_queues_of_idle_tables_are_removed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_QUEUES", 2)
     for name in (ORDERS, OTHERS):
-        shop.write(1, name=name).result(5)
+        shop.write(1, name=name).result(30)
     wait_until(lambda: all(queue.idle for queue in shop.writes._queues.values()), 5, every=0.001)
     shop.catalog.create(NEW, SCHEMA, (), {})
-    shop.write(1, name=NEW).result(5)
+    shop.write(1, name=NEW).result(30)
     assert list(shop.writes._queues) == [(shop.catalog.tables[NEW].uuid, NEW)]
-    shop.write(2).result(5)
+    shop.write(2).result(30)
     assert shop.ids == [1, 1, 1, 2]
