@@ -1,6 +1,6 @@
-"""A catalog, an engine and a ledger that can be told to fail, and instances that can be told to go away.
+"""A catalog, an engine and a ledger that fail on demand, and instances that end on demand.
 
-`unit/test_fakes.py` holds the catalog to what the real one does.
+`unit/test_fakes.py` runs the same tests on the fake catalog and on the real one.
 """
 
 import itertools
@@ -139,15 +139,15 @@ class FakeCatalog:
             return cast(Table, self.tables[table.name])
 
     def evolve(self, name: TableName, schema: TableSchema) -> None:
-        """What another writer does: a new schema for the same table."""
+        """What another writer does: it changes the table's schema."""
         with self._lock:
             table = self.tables[name]
             self.tables[name] = replace(table, schema=schema, schema_id=table.schema_id + 1)
 
-    def append(self, name: TableName, batch: str, **said: str) -> int:
-        """What Spark does: a commit stamped with the batch, and with what else its summary is to say."""
+    def append(self, name: TableName, batch: str, **summary: str) -> int:
+        """What Spark does: a commit with the batch, and the given values, in its summary."""
         with self._lock:
-            return self._commit(name, BATCH_PROPERTY, batch, **said)
+            return self._commit(name, BATCH_PROPERTY, batch, **summary)
 
     def fence(self, table: Table, batch: str) -> None:
         with self._lock:
@@ -158,14 +158,14 @@ class FakeCatalog:
                 self.fences.append(batch)
                 self._commit(table.name, FENCE_PROPERTY, batch)
 
-    def _commit(self, name: TableName, stamp: str, batch: str, **said: str) -> int:
+    def _commit(self, name: TableName, stamp: str, batch: str, **summary: str) -> int:
         table = self.tables[name]
         made = Snapshot(
             next(self._ids),
             table.current_snapshot_id,
             time.time_ns() // 1_000_000,
             table.schema,
-            {"operation": "append", stamp: batch, **said},
+            {"operation": "append", stamp: batch, **summary},
         )
         self.tables[name] = replace(table, history=(*table.history, made))
         return made.snapshot_id
@@ -187,9 +187,9 @@ class FakeEngine:
     committing: Callable[[Rows], object] = lambda rows: None
     committed: Callable[[Rows], object] = lambda rows: None
     tries: list[Rows] = field(default_factory=list)
-    """What each job was given."""
+    """The rows that each job was given."""
     commits: list[Rows] = field(default_factory=list)
-    """What each commit holds, of all tables."""
+    """The rows of each commit, of all tables."""
 
     @property
     def as_engine(self) -> Engine:
@@ -217,15 +217,15 @@ class FakeEngine:
         return snapshot_id
 
 
-class FakeUpkeep:
-    """Counts WRITEs; every so many of a table find two small files."""
+class FakeSmallFileChecks:
+    """Counts WRITEs; every nth WRITE to a table finds two small files."""
 
     def __init__(self, every: int = 1_000_000) -> None:
         self.every = every
         self.totals: dict[str, int] = {}
 
     @property
-    def as_upkeep(self) -> SmallFileChecks:
+    def as_small_file_checks(self) -> SmallFileChecks:
         return cast(SmallFileChecks, self)
 
     def check_batch(self, table: Table, writes: int) -> dict[int, SmallFileCheck]:
@@ -237,16 +237,16 @@ class FakeUpkeep:
 
 @dataclass
 class FakeOwners:
-    """One of several instances on a ledger. `present` holds those that are seen; all of them share it, and a lock."""
+    """One of several instances on a ledger. `present` holds those that are alive; all share it, and a lock."""
 
     me: str
     shared: bool = True
     present: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """For every table the same one."""
+    """One lock for all tables."""
     wait_s: float = 1
     at: set[str] = field(default_factory=set)
-    """What somebody is at alone."""
+    """The tasks that only one instance may do, and that one does."""
     held: threading.local = field(default_factory=threading.local, init=False)
 
     def __post_init__(self) -> None:
@@ -288,8 +288,8 @@ class FakeOwners:
 
 
 @cache
-def _an_empty_ledger() -> tuple[bytes, Dialect]:
-    """The file of a ledger that notes nothing, and its dialect: making its tables takes longer than most tests do."""
+def _empty_ledger() -> tuple[bytes, Dialect]:
+    """The file of an empty ledger, and its dialect. Creating its tables takes longer than most tests."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.db"
         ledger = Ledger(f"sqlite:///{path}")
@@ -298,16 +298,16 @@ def _an_empty_ledger() -> tuple[bytes, Dialect]:
 
 
 _COMPILED: dict[Any, Any] = {}
-"""The ledger's statements in SQL, which are the same for every ledger of one dialect."""
+"""The ledger's compiled statements, the same for every ledger of a dialect."""
 
 
 class QuickLedger(Ledger):
-    """A ledger that has its tables from the beginning, compiles no statement twice and waits for no disk."""
+    """A ledger whose tables exist from the start, which compiles no statement twice and does not wait for the disk."""
 
     def __init__(self, url: str) -> None:
-        # Without what a Ledger does first: there is nothing to bring up to date.
+        # Without a Ledger's migrations: the file is up to date.
         path = Path(url.removeprefix("sqlite:///"))
-        empty, dialect = _an_empty_ledger()
+        empty, dialect = _empty_ledger()
         if not path.exists():
             path.write_bytes(empty)
         self._engine = database.engine(url)
@@ -318,13 +318,13 @@ class QuickLedger(Ledger):
 
 
 class MuteLedger(QuickLedger):
-    """A ledger whose named methods cannot reach it: `mute` says which, as long as it does."""
+    """A ledger some of whose methods fail: those that `mute` names."""
 
     mute: frozenset[str] = frozenset()
 
     def _asked(self, method: str) -> None:
         if method in self.mute:
-            raise LedgerUnavailable(f"the ledger does not answer ({method})")
+            raise LedgerUnavailable(f"the ledger does not respond ({method})")
 
     def begin(self, change: NewBatch) -> None:
         self._asked("begin")

@@ -19,7 +19,7 @@ from service.settings import ROOT, Settings
 
 
 class Firn:
-    """A client of one running service. Answers are parsed as Firn parses: numbers exact, never floats."""
+    """A client of one running service. Responses are parsed as Firn parses requests: numbers exact, never floats."""
 
     def __init__(self, base_url: str, app: App | None = None, home: Path | None = None) -> None:
         self.base_url = base_url
@@ -29,7 +29,7 @@ class Firn:
 
     @property
     def app(self) -> App:
-        """The service's inside, for tests that look at what it keeps."""
+        """The service itself, for tests that look at its state."""
         assert self._app is not None, "this service runs in another process"
         return self._app
 
@@ -39,7 +39,7 @@ class Firn:
         return self._home
 
     def post(self, request: Any) -> dict[str, Any]:
-        """The answer's body, whatever it says."""
+        """The body of the response, success or failure."""
         return self.parsed(self.send(request))
 
     def send(self, request: Any) -> httpx.Response:
@@ -47,7 +47,7 @@ class Firn:
         return self.client.post("/database", content=content, headers={"Content-Type": "application/json"})
 
     def ok(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request that must succeed."""
+        """The response to a request that must succeed."""
         response = self.send(request)
         body = self.parsed(response)
         assert (response.status_code, body["success"]) == (200, True), body
@@ -63,7 +63,7 @@ class Firn:
         return error
 
     def event(self, event: Any) -> dict[str, Any]:
-        """What the function door answers to an event: statusCode, headers, body as text."""
+        """The response to an event: statusCode, headers, body as text."""
         response = self.client.post(INVOCATIONS, content=wire.render(event))
         assert response.status_code == 200, response.text
         return self.parsed(response)
@@ -111,15 +111,15 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def wait_until(true: Any, seconds: float, every: float = 0.1) -> None:
-    """Wait until a condition holds; a condition that cannot be asked yet counts as false."""
+def wait_until(condition: Any, seconds: float, every: float = 0.1) -> None:
+    """Wait until a condition holds. A condition that cannot connect yet counts as false."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            if true():
+            if condition():
                 return
         except (httpx.TransportError, OSError):
             pass
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nothing came of it within {seconds} s")
+            raise TimeoutError(f"the condition did not hold within {seconds} s")
         time.sleep(every)

@@ -1,6 +1,6 @@
-"""PyIceberg's catalog with the list of its tables in memory: files are written as ever, and no database is asked.
+"""PyIceberg's catalog with its list of tables in memory: it writes files, but uses no database.
 
-`unit/test_fakes.py` holds it to what the one on SQLite does.
+`unit/test_fakes.py` runs the same tests on it and on PyIceberg's catalog on SQLite.
 """
 
 import threading
@@ -94,7 +94,7 @@ class MemoryCatalog(MetastoreCatalog, NoopCatalog):
             if there is not None and instead_of is None:
                 raise TableAlreadyExistsError(f"there is a table {address} already")
             if there != instead_of:
-                raise CommitFailedException(f"somebody else has changed {address} first")
+                raise CommitFailedException(f"another writer has changed {address} first")
             self._tables[address] = table.metadata_location, table.metadata
 
     def _found(self, address: Identifier) -> tuple[str, TableMetadata]:

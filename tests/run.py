@@ -1,4 +1,4 @@
-"""Run the groups of tests one after the other, and end with one table of what passed and what it cost.
+"""Run the groups of tests one after the other, and end with one table of what passed and what each group cost.
 
     python -m tests.run                           what `make test` runs
     python -m tests.run unit                      one group of it
@@ -41,7 +41,7 @@ class Group:
 
 @dataclass
 class Result:
-    """What came of a group."""
+    """The result of a group."""
 
     name: str
     passed: int = 0
@@ -64,14 +64,17 @@ CHECKS = Group(
 
 
 def groups(everything: bool, large: bool) -> Iterator[Group]:
-    """The groups of a run. Those on a running service use two services side by side, one for each worker."""
-    marks = "not large" if everything else "not large and not thorough"
-    two = ("-n", "2", "--dist", "loadfile")
+    """The groups of a run, each in two processes.
+
+    The tests of a running service are one group, because a start of the service costs as much as twenty of them.
+    """
+    marks = ("-m", "not large" if everything else "not large and not thorough")
+    # In the order of collection, as the files with the fewest tests, which would come last, are some of the longest.
+    two = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
     yield CHECKS
     yield _tests("unit", "tests/unit", "-n", "2", *(("--hypothesis-profile", "thorough") if everything else ()))
-    yield _tests("contract", "tests/contract", "-m", marks, *two)
-    yield _tests("integration", "tests/integration", "-m", marks, *two)
-    yield _tests("faults", "tests/faults", "-m", marks)
+    yield _tests("service", "tests/contract", "tests/integration", *marks, *two)
+    yield _tests("faults", "tests/faults", *marks, *two)
     if large:
         yield _tests("large sizes", "tests", "-m", "large")
 
@@ -81,7 +84,7 @@ def _tests(name: str, *arguments: str) -> Group:
 
 
 def run(group: Group) -> Result:
-    """Run a group's commands, whatever becomes of those before."""
+    """Run all commands of a group, also if one fails."""
     result = Result(group.name)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

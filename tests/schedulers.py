@@ -1,4 +1,4 @@
-"""Instances that look after schedules, with clocks that are moved by hand and answers that are given."""
+"""Instances that look after schedules, with clocks that are moved by hand and fixed responses."""
 
 import json
 from collections.abc import Callable
@@ -39,13 +39,13 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Said:
+class FakeResponse:
     body: bytes
 
 
 @dataclass
-class Door:
-    """Answers what it is told to, and keeps what was asked. `before` is called with each request, while it runs."""
+class FakePipeline:
+    """Gives fixed responses and records the requests. `before` is called with each request, while it runs."""
 
     answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     before: Callable[[str], object] = lambda table: None
@@ -61,8 +61,8 @@ class Door:
         self.asked.append((body["table"], call))
         self.before(body["table"])
         said = self.answers.get(body["table"], [OK])
-        answer: Future[Said] = Future()
-        answer.set_result(Said(json.dumps(said.pop(0) if len(said) > 1 else said[0]).encode()))
+        answer: Future[FakeResponse] = Future()
+        answer.set_result(FakeResponse(json.dumps(said.pop(0) if len(said) > 1 else said[0]).encode()))
         return answer
 
     @property
@@ -77,13 +77,13 @@ def refused(code: str, *, retryable: bool = False) -> dict[str, Any]:
 class Instance:
     """One of several instances on a ledger and a catalog, with clocks that are moved by hand."""
 
-    def __init__(self, ledger: Ledger, world: "World", *, waiting: bool = False) -> None:
-        """With `waiting` the work that it begins is done when it is told to catch on, else at once."""
+    def __init__(self, ledger: Ledger, world: "SharedState", *, waiting: bool = False) -> None:
+        """With `waiting` the work that it begins is done by `do_begun_work`, else at once."""
         self.ledger = ledger
         self.owners = ledger.owners
         self.clock = world.clock
         self.seconds = 0.0
-        self.door = Door()
+        self.pipeline = FakePipeline()
         self.work: list[Callable[[], None]] = []
         self.metrics = Metrics()
         self.notes = ScheduleNotes(self.ledger)
@@ -98,14 +98,14 @@ class Instance:
             pauses_s=(0, 0),
             metrics=self.metrics,
         )
-        self.scheduler.open(self.door)
+        self.scheduler.open(self.pipeline)
         self.schedules = Schedules(self.notes, world.catalog.as_catalog, self.scheduler)
 
     def tick(self, seconds: float = 0) -> None:
         self.seconds += seconds
         self.scheduler.tick()
 
-    def catch_on(self) -> None:
+    def do_begun_work(self) -> None:
         """Do the work that was begun."""
         while self.work:
             self.work.pop(0)()
@@ -123,8 +123,8 @@ class Instance:
         return [run.state for run in self.runs()]
 
 
-class World:
-    """What all instances share beside the ledger."""
+class SharedState:
+    """What all instances share besides the ledger."""
 
     def __init__(self) -> None:
         self.clock = Clock()

@@ -20,7 +20,7 @@ from service.operations.operation import Example as OperationExample
 from service.operations.operation import Operation
 from tests import cli
 from tests.harness import Firn
-from tests.support.marks import keeping
+from tests.support.marks import thorough_except
 
 CASES = [
     pytest.param(command, example, id=f"{command.name}: {example.title}")
@@ -30,7 +30,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", keeping(["URL"], ["URL", "in process"]))
+@pytest.mark.parametrize("way", thorough_except(["URL"], ["URL", "in process"]))
 @pytest.mark.parametrize(("command", "example"), CASES)
 def test_an_example_does_the_same_in_process_and_against_a_url(
     command: Command,
@@ -53,7 +53,12 @@ def test_an_example_does_the_same_in_process_and_against_a_url(
 @pytest.mark.parametrize(
     ("operation", "example"),
     [
-        pytest.param(operation, example, id=f"{operation.name}: {example.title}")
+        pytest.param(
+            operation,
+            example,
+            id=f"{operation.name}: {example.title}",
+            marks=() if example is operation.examples[0] else pytest.mark.thorough,
+        )
         for operation in discover()
         if operation.name in WITHOUT_SPARK
         for example in operation.examples

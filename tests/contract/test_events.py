@@ -1,4 +1,4 @@
-"""The function door: the documented commands as they stand, many at once, and what it refuses."""
+"""The function entry point: the documented commands as they stand, many at once, and what it refuses."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 from service.api.events import INVOCATIONS
 from service.model import wire
-from tests.contract.doors import told
+from tests.contract.entry_points import status_and_body
 from tests.harness import Firn
 
 CREATE = r"""
@@ -47,12 +47,12 @@ def values(text: str) -> list[Any]:
 def test_the_documented_commands_work_as_they_stand_and_the_fifth_write_recommends_compaction(firn: Firn) -> None:
     firn.ok({"operation": "DROP_TABLE", **TABLE, "if_exists": True})
     [created] = values(bash(firn, CREATE))
-    assert told(created)[1]["table_created"] is True
+    assert status_and_body(created)[1]["table_created"] is True
     assert JQ in WRITE
     if shutil.which("jq"):
         said = values(bash(firn, WRITE))
     else:
-        answers = [told(answer) for answer in values(bash(firn, WRITE.replace(JQ, "")))]
+        answers = [status_and_body(answer) for answer in values(bash(firn, WRITE.replace(JQ, "")))]
         assert [status for status, _ in answers] == [200] * 5
         said = [{k: body[k] for k in ("compaction_recommended", "small_files_count")} for _, body in answers]
     assert said == [
@@ -60,19 +60,19 @@ def test_the_documented_commands_work_as_they_stand_and_the_fifth_write_recommen
         {"compaction_recommended": True, "small_files_count": 5},
     ]
     [again] = values(bash(firn, CREATE))
-    assert told(again)[1]["table_existed"] is True
+    assert status_and_body(again)[1]["table_existed"] is True
     rows = firn.rows("test-tenant", "test_users", sort=["name"])
     assert rows == [{"name": f"User-{i}", "age": 20 + i} for i in range(1, 6)]
 
 
 def test_fifty_events_at_once_all_succeed_and_every_row_is_there(firn: Firn, tenant: str) -> None:
     create = CREATE.replace("test-tenant", tenant)
-    assert told(values(bash(firn, create))[0])[0] == 200
+    assert status_and_body(values(bash(firn, create))[0])[0] == 200
     request = {"operation": "WRITE", **TABLE, "tenant_id": tenant}
     bodies = [json.dumps({**request, "records": [{"name": f"User-{i}", "age": i}]}) for i in range(50)]
     send = [{"httpMethod": "POST", "path": "/database", "body": body} for body in bodies]
     with ThreadPoolExecutor(50) as pool:
-        answers = [told(answer) for answer in pool.map(firn.event, send)]
+        answers = [status_and_body(answer) for answer in pool.map(firn.event, send)]
     assert [status for status, _ in answers] == [200] * 50, answers
     checked = [body for _, body in answers if body["small_files_count"] is not None]
     assert len(checked) == 10
@@ -95,7 +95,7 @@ def test_the_create_command_fired_many_times_at_once_creates_one_table(firn: Fir
     }
     event = {"httpMethod": "POST", "path": "/database", "body": json.dumps(request)}
     with ThreadPoolExecutor(20) as pool:
-        answers = [told(answer) for answer in pool.map(firn.event, [event] * 20)]
+        answers = [status_and_body(answer) for answer in pool.map(firn.event, [event] * 20)]
     assert [status for status, _ in answers] == [200] * 20, answers
     assert sum(body["table_created"] for _, body in answers) == 1
     assert all(body["table_created"] != body["table_existed"] for _, body in answers)
@@ -126,7 +126,7 @@ def test_health_is_asked_by_event_in_both_versions(firn: Firn) -> None:
     ],
 )
 def test_a_wrong_event_is_refused_inside_its_answer(event: Any, status: int, code: str, firn: Firn) -> None:
-    got, body = told(firn.event(event))
+    got, body = status_and_body(firn.event(event))
     assert (got, body["success"], body["error"]["code"]) == (status, False, code)
 
 
@@ -134,11 +134,11 @@ def test_an_event_that_is_no_json_is_refused_inside_its_answer_too(firn: Firn) -
     for content in (b"", b"{", b"\xff", b"[" * 100_000):
         response = firn.client.post(INVOCATIONS, content=content)
         assert response.status_code == 200
-        status, body = told(firn.parsed(response))
+        status, body = status_and_body(firn.parsed(response))
         assert (status, body["error"]["code"]) == (400, "INVALID_REQUEST")
 
 
 def test_a_failed_request_has_its_own_status_inside_the_answer(firn: Firn, tenant: str) -> None:
     body = json.dumps({"operation": "QUERY", "tenant_id": tenant, "table": "nothing"})
-    status, said = told(firn.event({"httpMethod": "POST", "path": "/database", "body": body}))
+    status, said = status_and_body(firn.event({"httpMethod": "POST", "path": "/database", "body": body}))
     assert (status, said["error"]["code"]) == (404, "TABLE_NOT_FOUND")

@@ -9,25 +9,25 @@ import pytest
 from handlers import discover
 from service.model import wire
 from service.operations.operation import Example, Operation
-from tests.contract.doors import DOORS, Door
+from tests.contract.entry_points import ENTRY_POINTS, EntryPoint
 from tests.contract.openapi import ANY, problems
 from tests.harness import Firn
 
 APPROVED = Path(__file__).parent / "approved_operations.txt"
 OPERATIONS = discover()
-FORMS = [name for name in DOORS if name != "http"]
+FORMS = [name for name in ENTRY_POINTS if name != "http"]
 ALL = [(o, e) for o in OPERATIONS for e in o.examples]
 # Events come by the same way as HTTP, which one test below shows; the forms of events take turns.
 CASES = [
     pytest.param(
         operation,
         example,
-        door,
-        id=f"{operation.name}: {example.title} ({door})",
-        marks=() if door == "http" else pytest.mark.thorough,
+        entry_point,
+        id=f"{operation.name}: {example.title} ({entry_point})",
+        marks=() if entry_point == "http" else pytest.mark.thorough,
     )
     for i, (operation, example) in enumerate(ALL)
-    for door in ("http", FORMS[i % len(FORMS)])
+    for entry_point in ("http", FORMS[i % len(FORMS)])
 ]
 
 
@@ -47,12 +47,12 @@ def published(firn: Firn) -> dict[str, Any]:
     return firn.parsed(firn.client.get("/openapi.json"))
 
 
-@pytest.mark.parametrize(("operation", "example", "door"), CASES)
+@pytest.mark.parametrize(("operation", "example", "entry_point"), CASES)
 def test_an_example_is_answered_as_approved(
-    operation: Operation, example: Example, door: str, firn: Firn, tenant: str, published: dict[str, Any]
+    operation: Operation, example: Example, entry_point: str, firn: Firn, tenant: str, published: dict[str, Any]
 ) -> None:
     answers = [firn.ok({**request, "tenant_id": tenant}) for request in example.given]
-    status, answer = DOORS[door](firn, {**example.after(answers), "tenant_id": tenant})
+    status, answer = ENTRY_POINTS[entry_point](firn, {**example.after(answers), "tenant_id": tenant})
     assert status == 200, answer
     assert differences(example.answer, answer) == []
     post = published["paths"]["/database"]["post"]
@@ -62,16 +62,23 @@ def test_an_example_is_answered_as_approved(
     assert problems(answer, schemas, published) == []
 
 
-@pytest.mark.parametrize("door", FORMS)
-def test_every_form_of_event_is_answered_as_http_is(door: str, firn: Firn, tenant: str) -> None:
+@pytest.fixture(scope="module")
+def answers_by_http(firn: Firn) -> list[Any]:
+    return list(_answers(ENTRY_POINTS["http"], firn, "events-by-http"))
+
+
+@pytest.mark.parametrize("entry_point", FORMS)
+def test_every_form_of_event_is_answered_as_http_is(
+    entry_point: str, firn: Firn, tenant: str, answers_by_http: list[Any]
+) -> None:
     """The same requests through both, a table each: changes, reads, refusals, and a key that is sent twice."""
-    both = zip(_answers(DOORS[door], firn, f"{tenant}-a"), _answers(DOORS["http"], firn, f"{tenant}-b"), strict=True)
+    both = zip(_answers(ENTRY_POINTS[entry_point], firn, tenant), answers_by_http, strict=True)
     for (request, *by_event), (its_like, *by_http) in both:
         assert (request["operation"], by_event) == (its_like["operation"], by_http)
 
 
-def _answers(door: Door, firn: Firn, tenant: str) -> Iterator[tuple[dict[str, Any], int, bytes]]:
-    """Requests of every kind through one door, with the status and what of the answer is the same each time."""
+def _answers(entry_point: EntryPoint, firn: Firn, tenant: str) -> Iterator[tuple[dict[str, Any], int, bytes]]:
+    """Requests of every kind through one entry point, each with its status and the stable part of its response."""
     table = {"tenant_id": tenant, "table": "t"}
     schema = {"fields": {"id": {"type": "long", "required": True}, "name": {"type": "string"}}, "primary_key": ["id"]}
     written = {"operation": "WRITE", **table, "records": [{"id": 1, "name": "é😀\u202e\n"}], "idempotency_key": "k"}
@@ -93,7 +100,7 @@ def _answers(door: Door, firn: Firn, tenant: str) -> Iterator[tuple[dict[str, An
         {"operation": "FROBNICATE", **table},
         {"operation": "", "tenant_id": tenant},
     ):
-        status, answer = door(firn, request)
+        status, answer = entry_point(firn, request)
         assert isinstance(answer["metadata"]["request_id"], str)
         answer["metadata"] = {k: v for k, v in answer["metadata"].items() if k == "row_count"}
         yield request, status, wire.render(answer).replace(tenant.encode(), b"the tenant")

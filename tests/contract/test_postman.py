@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.harness import Firn
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 POSTMAN = Path(__file__).parents[2] / "postman"
 NEWMAN = POSTMAN / "node_modules" / ".bin" / "newman"
@@ -20,7 +20,7 @@ COLLECTION = POSTMAN / "S3_ACID_Database.postman_collection.json"
 @pytest.mark.skipif(
     not NEWMAN.exists(), reason="newman is missing: run `npm ci` in postman/; the collection was not run"
 )
-@pytest.mark.parametrize("whole", first(1, [False, True]))
+@pytest.mark.parametrize("whole", thorough_after(1, [False, True]))
 def test_every_assertion_of_the_collection_holds_also_when_it_is_run_again(
     firn: Firn, tenant: str, tmp_path: Path, whole: bool
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness import Firn
-from tests.support.refusals import GIVEN, SHAPES, Bad, check, check_deep, look
+from tests.support.refusals import GIVEN, SHAPES, Bad, check, check_deep_nesting, table_states
 from tests.unit.operations.test_refusals import query
 
 BY_SPARK = [
@@ -36,9 +36,9 @@ def _tables(firn: Firn) -> None:
 @pytest.fixture(autouse=True)
 def _nothing_changes(firn: Firn) -> Iterator[None]:
     """Every test here asks for what must not be done."""
-    before = look(firn)
+    before = table_states(firn)
     yield
-    assert look(firn) == before
+    assert table_states(firn) == before
 
 
 @pytest.mark.parametrize("bad", BY_SPARK, ids=str)
@@ -49,7 +49,7 @@ def test_a_bad_request_is_refused_alike_through_both_doors(bad: Bad, firn: Firn)
 @pytest.mark.parametrize("shape", SHAPES, ids=["lists", "filters"])
 def test_deep_nesting_in_parameters_of_sql_is_refused_and_breaks_nothing(shape: tuple[str, str], firn: Firn) -> None:
     request = '{"operation": "QUERY", "tenant_id": "refusals", "sql": "SELECT :a", "params": {"a": %s}}'
-    check_deep(request, shape, firn)
+    check_deep_nesting(request, shape, firn)
 
 
 def test_a_column_as_deep_as_a_schema_may_be_is_written_and_read(firn: Firn, tenant: str) -> None:

@@ -21,7 +21,7 @@ from service.jobs.schedules.times import ScheduleTiming, check_timing
 from service.model import wire
 from service.model.call import Call
 from service.settings import ROOT
-from tests.contract.doors import told
+from tests.contract.entry_points import status_and_body
 from tests.harness import Firn
 
 TEXT = (ROOT / "docs" / "maintenance.md").read_text()
@@ -152,7 +152,7 @@ def test_the_constant_input_of_a_rule_compacts(firn: Firn, tenant: str) -> None:
     make(firn, tenant, "people")
     [target] = json.loads(block("json", '"Input"'))
     event = json.loads(target["Input"].replace('"demo"', f'"{tenant}"'))
-    status, answer = told(
+    status, answer = status_and_body(
         wire.parse(asyncio.run(events.respond(json.dumps(event), firn.app.pipeline, Call("in-process"))))
     )
     assert (status, answer["compacted"], files(firn, tenant, "people")) == (200, True, 1)
@@ -162,12 +162,12 @@ def test_a_scheduled_event_with_all_of_eventbridges_fields_compacts(firn: Firn, 
     make(firn, tenant, "people")
     event = json.loads(block("json", '"detail-type"').replace('"demo"', f'"{tenant}"'))
     assert event["detail-type"] == "Scheduled Event"
-    status, answer = told(firn.event(event))
+    status, answer = status_and_body(firn.event(event))
     assert (status, answer["compacted"], files(firn, tenant, "people")) == (200, True, 1)
-    status, answer = told(firn.event({**event, "detail": {}}))
+    status, answer = status_and_body(firn.event({**event, "detail": {}}))
     assert (status, answer["error"]["field"]) == (400, "detail")
     assert "constant input" in answer["error"]["message"]
-    status, answer = told(firn.event({**event, "detail": {**event["detail"], "table": "poeple"}}))
+    status, answer = status_and_body(firn.event({**event, "detail": {**event["detail"], "table": "poeple"}}))
     assert (status, answer["error"]["code"], answer["error"]["suggestion"]) == (404, "TABLE_NOT_FOUND", "people")
 
 

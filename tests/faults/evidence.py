@@ -113,7 +113,7 @@ class Disk:
             return connection.execute(question, values).fetchall()
 
 
-class Held:
+class DatabaseLock:
     """A database that nobody else can write to until it is let go; readers are not kept."""
 
     def __init__(self, database: Path) -> None:
@@ -122,30 +122,30 @@ class Held:
     def take(self) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        self.let_go()
+        self.release()
         self._connection.close()
 
 
 @contextmanager
-def held(database: Path) -> Iterator[Held]:
-    with closing(Held(database)) as lock:
+def locked(database: Path) -> Iterator[DatabaseLock]:
+    with closing(DatabaseLock(database)) as lock:
         lock.take()
         yield lock
 
 
 @contextmanager
-def held_between_batches(disk: Disk, seconds: float = 10) -> Iterator[Held]:
+def locked_between_batches(disk: Disk, seconds: float = 10) -> Iterator[DatabaseLock]:
     """Hold the ledger while no batch is under way: the next that waits for it is the note of a new one."""
     deadline = time.monotonic() + seconds
-    with closing(Held(disk.ledger)) as lock:
+    with closing(DatabaseLock(disk.ledger)) as lock:
         lock.take()
         while disk.begun():
-            lock.let_go()
+            lock.release()
             assert time.monotonic() < deadline, "there was always a batch under way"
             time.sleep(0.002)
             lock.take()

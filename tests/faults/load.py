@@ -1,4 +1,4 @@
-"""Clients that write side by side and remember what each of them was told."""
+"""Clients that write side by side and remember the response to each request."""
 
 import threading
 import time
@@ -13,14 +13,14 @@ from tests.harness import Firn
 
 
 @dataclass
-class Told:
-    """What the clients were told of each record they sent, by its id."""
+class Responses:
+    """What the responses said of each record that was sent, by its id."""
 
     acknowledged: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
 
-    def add(self, other: "Told") -> None:
+    def add(self, other: "Responses") -> None:
         self.acknowledged |= other.acknowledged
         self.refused |= other.refused
         self.unknown |= other.unknown
@@ -41,7 +41,7 @@ class Load:
     """Clients that WRITE one record after the other to one table until stopped; each record has an id of its own."""
 
     def __init__(self, firn: Firn, address: dict[str, Any], clients: int, first_id: int = 0, payload: str = "") -> None:
-        self.told = Told()
+        self.responses = Responses()
         self._url = firn.base_url
         self._address = address
         self._payload = payload
@@ -58,20 +58,20 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def stop(self) -> Told:
+    def stop(self) -> Responses:
         self._stop.set()
         for thread in self._threads:
             thread.join(60)
         assert not any(thread.is_alive() for thread in self._threads), "a client still waits for its answer"
-        return self.told
+        return self.responses
 
     def wait_for(self, acknowledged: int, seconds: float) -> None:
         """Wait until so many more records are acknowledged."""
         deadline = time.monotonic() + seconds
-        goal = len(self.told.acknowledged) + acknowledged
-        while len(self.told.acknowledged) < goal:
-            codes = Counter(self.told.refused.values())
-            assert time.monotonic() < deadline, f"{len(self.told.acknowledged)} of {goal}: {codes}"
+        goal = len(self.responses.acknowledged) + acknowledged
+        while len(self.responses.acknowledged) < goal:
+            codes = Counter(self.responses.refused.values())
+            assert time.monotonic() < deadline, f"{len(self.responses.acknowledged)} of {goal}: {codes}"
             time.sleep(0.02)
 
     def _write(self) -> None:
@@ -87,25 +87,25 @@ class Load:
         try:
             answer = wire.parse(client.post("/database", content=wire.render(request)).content)
         except httpx.ConnectError:
-            self._note(self.told.refused, number, "NO_CONNECTION")
+            self._note(self.responses.refused, number, "NO_CONNECTION")
             time.sleep(0.2)
         except httpx.TransportError:
             with self._lock:
-                self.told.unknown.add(number)
+                self.responses.unknown.add(number)
         else:
             self._remember(number, answer)
 
     def _remember(self, number: int, answer: dict[str, Any]) -> None:
         if answer["success"]:
             with self._lock:
-                self.told.acknowledged.add(number)
+                self.responses.acknowledged.add(number)
             return
         code = answer["error"]["code"]
         if code == "OUTCOME_UNKNOWN":
             with self._lock:
-                self.told.unknown.add(number)
+                self.responses.unknown.add(number)
         else:
-            self._note(self.told.refused, number, code)
+            self._note(self.responses.refused, number, code)
         time.sleep(0.05)
 
     def _note(self, notes: dict[int, str], number: int, what: str) -> None:

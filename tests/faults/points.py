@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.model import wire
-from tests.faults.evidence import Disk, held, held_between_batches
+from tests.faults.evidence import Disk, locked, locked_between_batches
 from tests.faults.process import Process
 from tests.faults.proxy import Proxy
 from tests.harness import wait_until
@@ -78,11 +78,11 @@ def _state(task: Path) -> str:
 def _files_written(scene: Scene) -> Iterator[str]:
     """The commit waits for the note, the note for the ledger; the JVM stops before it hears that both are done."""
     [jvm] = scene.process.jvms()
-    with held_between_batches(scene.disk) as ledger:
+    with locked_between_batches(scene.disk) as ledger:
         since = time.time()
         reached(lambda: scene.disk.loose_files(since))
         with stopped(jvm):
-            ledger.let_go()
+            ledger.release()
             reached(scene.disk.begun)
             [batch] = scene.disk.begun()
             yield batch
@@ -99,7 +99,7 @@ def _files_are_loose(scene: Scene, batch: str) -> bool:
 @contextmanager
 def _metadata_written(scene: Scene) -> Iterator[str]:
     """The swap waits for the catalog."""
-    with held(scene.disk.catalog):
+    with locked(scene.disk.catalog):
         yield at_the_swap(scene)
 
 
@@ -111,10 +111,10 @@ def _metadata_is_loose(scene: Scene, batch: str) -> bool:
 @contextmanager
 def _swapped(scene: Scene) -> Iterator[str]:
     """The note of the end waits for the ledger."""
-    with held(scene.disk.catalog) as catalog:
+    with locked(scene.disk.catalog) as catalog:
         batch = at_the_swap(scene)
-        with held(scene.disk.ledger):
-            catalog.let_go()
+        with locked(scene.disk.ledger):
+            catalog.release()
             reached(lambda: batch in scene.disk.committed())
             yield batch
 
@@ -122,10 +122,10 @@ def _swapped(scene: Scene) -> Iterator[str]:
 @contextmanager
 def _swapped_unheard(scene: Scene) -> Iterator[str]:
     """The service is stopped before the swap, so that it hears nothing of it."""
-    with held(scene.disk.catalog) as catalog:
+    with locked(scene.disk.catalog) as catalog:
         batch = at_the_swap(scene)
         with stopped(scene.process.id):
-            catalog.let_go()
+            catalog.release()
             reached(lambda: batch in scene.disk.committed())
             yield batch
 
@@ -153,7 +153,7 @@ def _is_noted(scene: Scene, batch: str) -> bool:
 FILES_WRITTEN = Point("data files written, not committed", _files_written, _files_are_loose, "void")
 METADATA_WRITTEN = Point("metadata written, catalog not swapped", _metadata_written, _metadata_is_loose, "void")
 SWAPPED = Point("catalog swapped, ledger not yet updated", _swapped, _is_committed_only, "done")
-UNHEARD = Point("catalog swapped, nobody told", _swapped_unheard, _is_committed_only, "done")
+UNHEARD = Point("catalog swapped, service not notified", _swapped_unheard, _is_committed_only, "done")
 ANSWERED = Point("ledger updated, answer lost", _answered, _is_noted, "done")
 
 

@@ -78,7 +78,7 @@ class Process:
     def health(self) -> int:
         """The status of `/health`; 0 where nothing answers."""
         try:
-            return self.firn.client.get("/health", timeout=5).status_code
+            return self.firn.client.get("/health", timeout=10).status_code
         except httpx.TransportError:
             return 0
 

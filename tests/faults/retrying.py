@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from service.model import wire
-from tests.faults.load import Load, Told
+from tests.faults.load import Load, Responses
 from tests.harness import Firn
 
 PATIENCE_S = 120
@@ -26,10 +26,10 @@ class Retrying(Load):
         """What each acknowledged record was answered, as it came."""
         self.stuck: list[int] = []
 
-    def stop(self) -> Told:
-        told = super().stop()
+    def stop(self) -> Responses:
+        responses = super().stop()
         assert not self.stuck, f"no definite answer within {PATIENCE_S} s: {self.stuck}"
-        return told
+        return responses
 
     def _one(self, client: httpx.Client) -> None:
         with self._lock:
@@ -43,7 +43,7 @@ class Retrying(Load):
                 return
             if time.monotonic() >= deadline:
                 break
-            time.sleep(0.1)
+            time.sleep(0.3)
         with self._lock:
             self.stuck.append(number)
 
@@ -55,22 +55,22 @@ class Retrying(Load):
         except httpx.TransportError:
             if last:
                 with self._lock:
-                    self.told.unknown.add(number)
+                    self.responses.unknown.add(number)
             return last
         said = wire.parse(answer)
         if said["success"]:
             with self._lock:
                 self.answers[number] = answer
-                self.told.acknowledged.add(number)
+                self.responses.acknowledged.add(number)
             return True
         error = said["error"]
         if error["retryable"] and not last:
             return False
         if error["code"] == "OUTCOME_UNKNOWN":
             with self._lock:
-                self.told.unknown.add(number)
+                self.responses.unknown.add(number)
         else:
-            self._note(self.told.refused, number, error["code"])
+            self._note(self.responses.refused, number, error["code"])
         return True
 
 

@@ -12,12 +12,12 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from service.model.names import TableName
-from tests.faults.evidence import Disk, held
+from tests.faults.evidence import Disk, locked
 from tests.faults.points import EVERY_S, METADATA_WRITTEN, SWAPPED, NotReached, Scene, reached, stopped
 from tests.faults.test_leftovers import on_disk, referred_to
-from tests.faults.victim import Victim
+from tests.faults.victim import RestartedService, Victim
 from tests.harness import wait_until
-from tests.support.marks import keeping
+from tests.support.marks import thorough_except
 
 NAME = TableName("compaction-kills", "default", "kept")
 ADDRESS = {"tenant_id": NAME.tenant, "namespace": NAME.namespace, "table": NAME.table}
@@ -29,14 +29,10 @@ Stage = Callable[[Victim], AbstractContextManager[bool]]
 
 
 @pytest.fixture(scope="module")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    made = Victim(tmp_path_factory.mktemp("compaction-kills") / "home", NAME)
-    try:
-        made.process.wait_until_ready()
-        made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
-        yield made
-    finally:
-        made.close()
+def victim(service: RestartedService) -> Victim:
+    made = Victim(service, NAME)
+    made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
+    return made
 
 
 def files_of_compactions(disk: Disk) -> set[Path]:
@@ -78,7 +74,7 @@ def expiring(victim: Victim) -> Iterator[bool]:
     before = len(victim.disk.committed())
     compact(victim)
     reached(lambda: len(victim.disk.committed()) > before)
-    with held(victim.disk.catalog):
+    with locked(victim.disk.catalog):
         yield victim.disk.snapshots() > 1
 
 
@@ -127,7 +123,7 @@ STAGES = [rewriting, metadata_written, swapped, expiring, deleting, rewriting_ma
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("stage", keeping([rewriting], STAGES), ids=lambda stage: stage.__name__)
+@pytest.mark.parametrize("stage", thorough_except([rewriting], STAGES), ids=lambda stage: stage.__name__)
 def test_a_service_killed_while_it_compacts_has_the_same_rows_and_keeps_no_file_of_it(
     victim: Victim, stage: Stage
 ) -> None:

@@ -56,13 +56,13 @@ def test_a_full_disk_loses_nothing_acknowledged_and_is_survived(small_disk: Path
         firn.ok({"operation": "WRITE", **ADDRESS, "records": [{"id": -1, "payload": noise}]})
         ballast = fill(small_disk, leave=3 * MIB)
         with Load(firn, ADDRESS, clients=4, payload=noise) as load:
-            wait_until(lambda: len(load.told.refused) >= 12, 60)
-            told = load.stop()
-        told.acknowledged.add(-1)
-        assert len(told.acknowledged) > 5
-        codes = Counter(told.refused.values())
+            wait_until(lambda: len(load.responses.refused) >= 12, 60)
+            responses = load.stop()
+        responses.acknowledged.add(-1)
+        assert len(responses.acknowledged) > 5
+        codes = Counter(responses.refused.values())
         assert set(codes) <= {"STORAGE_UNAVAILABLE", "CATALOG_UNAVAILABLE", "LEDGER_UNAVAILABLE"}, codes
-        told.check(ids(firn))
+        responses.check(ids(firn))
         assert process.health() == 200
 
         ballast.unlink()
@@ -70,9 +70,9 @@ def test_a_full_disk_loses_nothing_acknowledged_and_is_survived(small_disk: Path
             load.wait_for(8, 60)
             later = load.stop()
         assert later.refused == {}
-        told.acknowledged |= later.acknowledged
-        told.check(ids(firn))
+        responses.acknowledged |= later.acknowledged
+        responses.check(ids(firn))
         firn.ok({"operation": "COMPACT", **ADDRESS, "force": True})
-        told.check(ids(firn))
+        responses.check(ids(firn))
         process.terminate()
         assert process.exit_code(30) == 0

@@ -17,13 +17,13 @@ import pytest
 
 from service.ledger.owners import lock_of
 from service.model import wire
-from tests.faults.load import Told
+from tests.faults.load import Responses
 from tests.faults.points import stopped
 from tests.faults.process import Process
 from tests.faults.retrying import Retrying
 from tests.harness import Firn, wait_until
 from tests.postgres import PostgresServer
-from tests.support.marks import keeping
+from tests.support.marks import thorough_except
 
 PLACE = {"tenant_id": "shared"}
 SCHEMA = {"fields": {"id": {"type": "long", "required": True}, "payload": {"type": "string"}}, "primary_key": ["id"]}
@@ -72,7 +72,7 @@ class Pair:
         holder = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = %s AND objid = %s"
         [(pid,)] = self.ask(holder, number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF)
         self.ask("SELECT pg_terminate_backend(%s)", pid)
-        wait_until(lambda: not self.ask(holder, number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF), 5, every=0.01)
+        wait_until(lambda: not self.ask(holder, number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF), 60, every=0.01)
 
     def _start(self, name: str, port: int | None = None) -> Process:
         return Process(self._folder / name, port, **self._settings)
@@ -113,7 +113,7 @@ def at_work(pair: Pair, request: dict[str, Any]) -> Iterator[tuple[Future[bytes]
     [jvm] = pair.one.jvms()
     with ThreadPoolExecutor(1) as pool, stopped(jvm):
         answer = pool.submit(send, pair.one, request)
-        wait_until(lambda: pair.begun(request["table"]), 10, every=0.01)
+        wait_until(lambda: pair.begun(request["table"]), 60, every=0.01)
         [(batch, owner)] = pair.begun(request["table"])
         yield answer, batch, owner
 
@@ -135,7 +135,7 @@ def test_a_key_sent_to_both_at_once_has_one_effect_and_one_answer(pair: Pair, ta
             start = threading.Barrier(4)
 
             def one(instance: Process, request: dict[str, Any] = request, start: Any = start) -> bytes:
-                start.wait(10)
+                start.wait(60)
                 return send(instance, request)
 
             answers = set(pool.map(one, [pair.one, pair.two, pair.one, pair.two]))
@@ -151,7 +151,7 @@ def test_the_same_key_for_another_request_is_refused_by_the_other(pair: Pair, ta
     wait_until(lambda: ids(pair.two, table) == Counter([1]), 20)
 
 
-@pytest.mark.parametrize("operation", keeping(["WRITE"], ["WRITE", "UPSERT"]))
+@pytest.mark.parametrize("operation", thorough_except(["WRITE"], ["WRITE", "UPSERT"]))
 def test_who_sends_a_key_again_to_the_other_waits_for_the_first_ones_answer(
     pair: Pair, table: str, operation: str
 ) -> None:
@@ -166,7 +166,7 @@ def test_who_sends_a_key_again_to_the_other_waits_for_the_first_ones_answer(
     assert ids(pair.two, table) == Counter([1])
 
 
-@pytest.mark.parametrize("operation", keeping(["WRITE"], ["WRITE", "UPSERT"]))
+@pytest.mark.parametrize("operation", thorough_except(["WRITE"], ["WRITE", "UPSERT"]))
 def test_what_an_instance_had_begun_when_it_was_killed_happens_once_in_the_other(
     pair: Pair, table: str, operation: str
 ) -> None:
@@ -203,7 +203,7 @@ def test_an_instance_that_stood_still_does_not_commit_what_the_other_has_done_me
 @pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_under_load_on_both_none_is_lost_or_doubled_though_one_is_killed(pair: Pair, table: str) -> None:
-    told = Told()
+    responses = Responses()
     loads = [Either(pair, table, 1_000_000), Either(pair, table, 2_000_000)]
     with loads[0], loads[1]:
         loads[0].wait_for(4 * CLIENTS, 90)
@@ -213,9 +213,9 @@ def test_under_load_on_both_none_is_lost_or_doubled_though_one_is_killed(pair: P
         pair.start_one_again()
         loads[1].wait_for(4 * CLIENTS, 90)
     for load in loads:
-        told.add(load.stop())
-    assert told.unknown, "nobody gave up"
-    told.check(ids(pair.two, table))
+        responses.add(load.stop())
+    assert responses.unknown, "nobody gave up"
+    responses.check(ids(pair.two, table))
     assert ids(pair.one, table) == ids(pair.two, table)
 
 

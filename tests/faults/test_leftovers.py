@@ -18,7 +18,7 @@ from service.model.names import TableName
 from tests.faults.evidence import Disk
 from tests.faults.load import Load
 from tests.faults.points import stopped
-from tests.faults.victim import Victim
+from tests.faults.victim import RestartedService, Victim
 from tests.harness import Firn, wait_until
 
 NAME = TableName("leftovers", "default", "kept")
@@ -32,14 +32,10 @@ CLEAN = {"operation": "CLEAN_ORPHANS", **ADDRESS, "older_than_hours": 0}
 
 
 @pytest.fixture(scope="module")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    made = Victim(tmp_path_factory.mktemp("leftovers") / "home", NAME)
-    try:
-        made.process.wait_until_ready()
-        made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
-        yield made
-    finally:
-        made.close()
+def victim(service: RestartedService) -> Victim:
+    made = Victim(service, NAME)
+    made.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
+    return made
 
 
 @pytest.mark.thorough
@@ -60,6 +56,7 @@ def test_a_service_killed_often_while_it_compacts_leaves_nothing_that_cannot_be_
 def killed_while_it_compacts(victim: Victim, moment: float) -> int:
     """One round: a kill, so long after a COMPACT has begun, that leaves files which belong to nothing; how many."""
     load = Load(victim.firn, ADDRESS, CLIENTS, victim.first_id())
+    defects = victim.process.defects()
     try:
         with load, compacting(victim.firn.base_url) as begun:
             load.wait_for(2 * CLIENTS, PATIENCE_S)
@@ -70,15 +67,15 @@ def killed_while_it_compacts(victim: Victim, moment: float) -> int:
             victim.start()
             load.wait_for(2 * CLIENTS, PATIENCE_S)
     finally:
-        victim.told.add(load.told)
-    assert not victim.process.defects()
-    victim.told.check(victim.disk.ids())
+        victim.responses.add(load.responses)
+    assert victim.process.defects() == defects
+    victim.responses.check(victim.disk.ids())
     found = victim.firn.ok({**CLEAN, "dry_run": True})
     cleaned = victim.firn.ok(CLEAN)
     assert cleaned["files_removed"] == cleaned["files_found"] == found["files_found"], cleaned
     # What the background lets go of meanwhile is deleted a moment after it.
     wait_until(lambda: on_disk(victim.disk) == referred_to(victim.disk), 120)
-    victim.told.check(victim.disk.ids())
+    victim.responses.check(victim.disk.ids())
     return left
 
 

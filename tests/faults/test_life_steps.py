@@ -11,11 +11,11 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from service.model.names import TableName
-from tests.faults.evidence import Disk, held
+from tests.faults.evidence import Disk, locked
 from tests.faults.points import reached
-from tests.faults.victim import Victim
+from tests.faults.victim import RestartedService, Victim
 from tests.harness import Firn, wait_until
-from tests.support.marks import keeping
+from tests.support.marks import thorough_except
 
 TENANT = "life-steps"
 SCHEMA = {"fields": {"id": {"type": "long", "required": True}, "payload": {"type": "string"}}}
@@ -125,27 +125,25 @@ STEPS = (
 
 
 @pytest.fixture(scope="module")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    made = Victim(tmp_path_factory.mktemp("life-steps") / "home", TableName(TENANT, "default", "any"))
-    try:
-        made.process.wait_until_ready()
-        for step in STEPS:
-            for after_the_swap in (False, True):
-                place = Place(made, name_of(step, after_the_swap))
-                made.firn.ok(place.ask("CREATE_TABLE", schema=SCHEMA))
-                made.firn.ok(place.ask("WRITE", records=ROWS))
-        yield made
-    finally:
-        made.close()
+def victim(service: RestartedService, request: pytest.FixtureRequest) -> Victim:
+    """With a table for each test that runs, made before the first kill: a WRITE after it would wait for Spark."""
+    made = Victim(service, TableName(TENANT, "default", "any"))
+    for item in request.session.items:
+        if item.path == request.path and isinstance(item, pytest.Function):
+            place = Place(made, name_of(**item.callspec.params))
+            made.firn.ok(place.ask("CREATE_TABLE", schema=SCHEMA))
+            made.firn.ok(place.ask("WRITE", records=ROWS))
+    return made
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "after_the_swap", [pytest.param(False, marks=pytest.mark.thorough, id="before"), pytest.param(True, id="after")]
 )
-@pytest.mark.parametrize("step", keeping(STEPS[:1], STEPS), ids=str)
+@pytest.mark.parametrize("step", thorough_except(STEPS[:1], STEPS), ids=str)
 def test_a_step_that_a_kill_cut_in_half_happens_once(victim: Victim, step: Step, after_the_swap: bool) -> None:
     place = Place(victim, name_of(step, after_the_swap))
+    defects = victim.process.defects()
     folder = victim.disk.of(place.table).metadata().parent.parent
     if step.before:
         step.before(place)
@@ -159,7 +157,7 @@ def test_a_step_that_a_kill_cut_in_half_happens_once(victim: Victim, step: Step,
     assert victim.firn.ok(request) == answer
     step.holds(place)
     wait_until(lambda: folder.exists() != (step is PURGE), 60)
-    assert not victim.process.defects()
+    assert victim.process.defects() == defects
 
 
 def name_of(step: Step, after_the_swap: bool) -> str:
@@ -171,15 +169,15 @@ def under_way(place: Place, request: dict[str, Any], *, after_the_swap: bool) ->
     """A step that waits for the catalog to be swapped, or has swapped it and waits for the ledger to note that."""
     disk = place.victim.disk
     before = catalog_of(disk)
-    with held(disk.catalog) as catalog:
+    with locked(disk.catalog) as catalog:
         place.victim.send_unheard(request)
         reached(disk.of(place.table).begun)
         time.sleep(TO_THE_SWAP_S)
         if not after_the_swap:
             yield
             return
-        with held(disk.ledger):
-            catalog.let_go()
+        with locked(disk.ledger):
+            catalog.release()
             reached(lambda: catalog_of(disk) != before)
             yield
 

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from service.model.names import TableName
-from tests.faults.evidence import Disk, held
-from tests.faults.load import Told
+from tests.faults.evidence import Disk, locked
+from tests.faults.load import Responses
 from tests.faults.points import NotReached, Point, Scene, at_the_swap, stopped
 from tests.faults.process import Process, is_stopped
 from tests.faults.proxy import Proxy
@@ -21,24 +21,55 @@ from tests.harness import Firn, free_port, wait_until
 STARTING_S = 4  # longer than a process takes to be there
 
 
-class Victim:
-    """One FIRN_HOME, served by one process after another, and all that the clients of one table were told."""
+class RestartedService:
+    """One FIRN_HOME on one port, served by one process after another."""
 
-    def __init__(self, home: Path, table: TableName) -> None:
-        self.disk = Disk(home, table)
-        self.told = Told()
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.port = free_port()
         self.starts = 0
-        self._home = home
-        self._port = free_port()
+        self.start_process()
+
+    def start_process(self) -> None:
+        self.starts += 1
+        # Enough that changes of every kind can stand at their commits at once.
+        self.process = Process(self.home, self.port, SPARK__SESSIONS="8")
+
+    def wait_until_ready(self) -> None:
+        """Serve requests, also if the last test left no process."""
+        if self.process.ended:
+            self.start_process()
+        self.process.wait_until_ready()
+
+    def close(self) -> None:
+        self.process.__exit__()
+
+
+class Victim:
+    """A table of a service that is killed and started again, and all responses that the table's clients got."""
+
+    def __init__(self, service: RestartedService, table: TableName) -> None:
+        service.wait_until_ready()
+        self.disk = Disk(service.home, table)
+        self.responses = Responses()
+        self._service = service
+        self._starts_before = service.starts
         self._first_id = 0
-        self._start()
+
+    @property
+    def process(self) -> Process:
+        return self._service.process
 
     @property
     def firn(self) -> Firn:
         return self.process.firn
 
+    @property
+    def restarts(self) -> int:
+        return self._service.starts - self._starts_before
+
     def proxy(self) -> Proxy:
-        return Proxy(self._port)
+        return Proxy(self._service.port)
 
     def first_id(self) -> int:
         """Where the ids of the next clients' records begin."""
@@ -54,7 +85,7 @@ class Victim:
                 reached = point.proof(scene, batch)
         finally:
             if self.process.ended:
-                self._start()
+                self._service.start_process()
         if not reached:
             raise NotReached
         return batch
@@ -74,13 +105,13 @@ class Victim:
     def outlived_by_its_jvm(self, proxy: Proxy) -> str:
         """Kill the service before its JVM swaps, which it does only after the next service was started."""
         [jvm] = self.process.jvms()
-        with held(self.disk.catalog) as catalog:
+        with locked(self.disk.catalog) as catalog:
             batch = at_the_swap(Scene(self.process, proxy, self.disk))
             with stopped(jvm):
                 self.process.kill()
                 self.process.firn.client.close()
-                catalog.let_go()
-                self._start()
+                catalog.release()
+                self._service.start_process()
                 time.sleep(STARTING_S)
                 assert self.process.health() == 0, "a new service took over while the JVM of the last one lived"
                 assert batch not in self.disk.committed()
@@ -105,13 +136,5 @@ class Victim:
 
     def start(self) -> None:
         """Serve again; returns when requests are taken, which wait for Spark."""
-        self._start()
+        self._service.start_process()
         wait_until(lambda: self.process.health() == 200, 60)
-
-    def close(self) -> None:
-        self.process.__exit__()
-
-    def _start(self) -> None:
-        self.starts += 1
-        # Enough that changes of every kind can stand at their commits at once.
-        self.process = Process(self._home, self._port, SPARK__SESSIONS="8")

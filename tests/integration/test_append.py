@@ -252,7 +252,7 @@ def test_a_schema_that_changes_just_before_the_swap_keeps_the_rows_out(firn: Fir
     assert files(after) == held(after)
 
 
-def test_a_table_made_anew_just_before_the_swap_takes_no_rows_meant_for_the_old_one(firn: Firn, tenant: str) -> None:
+def test_a_table_replaced_just_before_the_swap_gets_no_rows_meant_for_the_old_one(firn: Firn, tenant: str) -> None:
     old = made(firn, tenant)
     new: list[Table] = []
 
@@ -352,7 +352,7 @@ def test_appends_of_several_sessions_to_one_table_all_land(firn: Firn, tenant: s
     assert files(after) == held(after)
 
 
-def test_a_table_made_anew_under_the_same_name_takes_no_rows_meant_for_the_old_one(firn: Firn, tenant: str) -> None:
+def test_a_new_table_of_the_same_name_gets_no_rows_meant_for_the_old_one(firn: Firn, tenant: str) -> None:
     old = made(firn, tenant)
     for i in range(8):  # so that every session knows it
         append(firn, old, i)

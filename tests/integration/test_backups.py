@@ -95,7 +95,7 @@ def test_a_restored_table_holds_the_backups_rows_and_all_of_its_history(shop: Sh
     assert shop.rows(as_of=before.current_snapshot_id) == [(1, "b"), (3, "a"), (4, "a")]
 
 
-def test_only_files_that_differ_are_written_anew_and_none_is_put_back_as_it_was(firn: Firn, tenant: str) -> None:
+def test_only_files_that_differ_are_rewritten_and_none_is_put_back_as_it_was(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, partition=BY_KIND)
     for kind in "abc":
         shop.write(ord(kind), kind=kind)
@@ -193,7 +193,7 @@ def test_backups_are_listed_newest_first_with_what_they_hold(firn: Firn, tenant:
     assert shop.rows(as_of=held) == [(1, "a"), (2, "b"), (3, "b")]
 
 
-def test_what_a_table_wishes_for_its_edits_is_described(firn: Firn, tenant: str) -> None:
+def test_a_tables_options_for_edits_are_described(firn: Firn, tenant: str) -> None:
     wishes = {"create_backup": True, "backup_retention_hours": 7}
     shop = Shop(firn, tenant, properties={"edits": wishes})
     assert shop.ok("DESCRIBE_TABLE")["description"]["properties"]["edits"] == wishes
@@ -277,7 +277,7 @@ class TestOthers:
             engine.run(restore, order(lambda: shop.write(4)))
         assert [i for i, _ in shop.rows()] == [1, 2, 3, 4]
 
-    def test_a_restore_that_is_beaten_begins_anew(self, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_restore_that_loses_a_race_starts_again(self, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
         shop.write(1)
         name = shop.keep()
         shop.write(2)
@@ -358,7 +358,7 @@ class TestOthers:
         with pytest.raises(BackupNotFound):
             backups.delete(shop.loaded, name, Call("three"))
 
-    def test_a_table_made_anew_is_not_restored(self, shop: Shop) -> None:
+    def test_a_new_table_of_the_same_name_is_not_restored(self, shop: Shop) -> None:
         shop.write(1)
         name = shop.keep()
         stale = shop.loaded

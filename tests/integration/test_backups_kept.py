@@ -22,7 +22,7 @@ def end(shop: Shop, name: str) -> None:
     shop.firn.app.engine.run(shorten)
 
 
-def test_upkeep_of_every_kind_leaves_a_backup_whole(firn: Firn, tenant: str) -> None:
+def test_maintenance_of_every_kind_leaves_a_backup_whole(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, properties=KEEP_TWO)
     shop.write(1)
     shop.write(2)

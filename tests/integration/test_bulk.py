@@ -124,8 +124,8 @@ class Sending:
         self._client = Firn(firn.base_url)
         self._thread = threading.Thread(target=self._send, args=(tenant,), kwargs=kwargs, daemon=True)
         self._thread.start()
-        assert body.begun.wait(10)
-        wait_until(lambda: bulk.under_way > before or not self._thread.is_alive(), 10, every=0.01)
+        assert body.begun.wait(60)
+        wait_until(lambda: bulk.under_way > before or not self._thread.is_alive(), 60, every=0.01)
 
     def _send(self, tenant: str, **kwargs: Any) -> None:
         self._response = load(self._client, tenant, iter(self.body), **kwargs)
@@ -140,7 +140,7 @@ class Sending:
 @pytest.fixture(autouse=True)
 def _leaves_nothing(firn: Firn) -> Iterator[None]:
     yield
-    wait_until(lambda: staged(firn) == [], 10)
+    wait_until(lambda: staged(firn) == [], 60)
 
 
 ANN_AND_NOBODY = {"name": ["Ann", None], "id": [1, 2]}
@@ -342,7 +342,7 @@ def test_a_job_that_is_cancelled_before_its_commit_leaves_nothing_behind(firn: F
     wait_until(lambda: job()["state"] != "running", 30)
     assert (job()["state"], job()["error"]["code"], "cancelling" in job()) == ("cancelled", "CANCELLED", False)
     assert firn.parsed(firn.client.delete(url))["job"] == job()
-    wait_until(lambda: staged(firn) == [], 10)
+    wait_until(lambda: staged(firn) == [], 60)
     assert (history(firn, tenant), files(firn, tenant)) == ([], [])
     loaded(firn, tenant, b'{"id": 7}\n')
 
@@ -366,7 +366,7 @@ def test_one_load_too_many_is_refused_at_once_and_there_is_room_again_after(firn
     most = firn.app.settings.limits.concurrent_bulk_loads
     under_way = [Sending(firn, tenant, Slow(b'{"id": %d}\n' % i, b"")) for i in range(most)]
     # Not by asking for a place: who asks has one for a moment, and one of these would find none.
-    wait_until(lambda: firn.app.parts[Bulk]._room._value == 0, 10)
+    wait_until(lambda: firn.app.parts[Bulk]._room._value == 0, 60)
     started = time.monotonic()
     response = load(firn, tenant, b'{"id": 7}\n')
     assert time.monotonic() - started < 1
@@ -397,10 +397,10 @@ def test_a_client_that_vanishes_has_written_nothing(firn: Firn, tenant: str) -> 
             rows = b'{"id": 1}\n' * 200_000
             sent = rows if "Length" in declared else b"%x\r\n%s\r\n" % (len(rows), rows)
             connection.sendall(head.encode() + b"\r\n\r\n" + sent)
-            wait_until(lambda: staged(firn) != [], 10)
-        wait_until(lambda: staged(firn) == [], 10)
+            wait_until(lambda: staged(firn) != [], 60)
+        wait_until(lambda: staged(firn) == [], 60)
     assert history(firn, tenant) == []
-    wait_until(lambda: load(firn, tenant, b'{"id": 1}\n').status_code == 200, 10)
+    wait_until(lambda: load(firn, tenant, b'{"id": 1}\n').status_code == 200, 60)
 
 
 def test_a_table_that_another_took_the_place_of_gets_nothing(firn: Firn, tenant: str) -> None:

@@ -9,7 +9,7 @@ from service.catalog.files.data_files import list_files
 from service.catalog.tables import Catalog
 from service.model.names import TableName
 from tests.harness import Firn
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 from tests.support.tables import ServedTable
 
 SCHEMA = {
@@ -134,7 +134,7 @@ def test_files_are_merged_up_to_the_size_asked_for(firn: Firn, tenant: str) -> N
 
 @pytest.mark.parametrize(
     ("by", "asked", "touched"),
-    first(
+    thorough_after(
         3,
         [
             (BY_COUNTRY, {"country": "de"}, ("de",)),
@@ -201,7 +201,7 @@ def test_only_partitions_with_enough_small_files_are_merged(firn: Firn, tenant: 
     assert adds_up(stats)
 
 
-def test_snapshots_past_their_retention_are_let_go_and_counted(firn: Firn, tenant: str) -> None:
+def test_snapshots_past_their_retention_expire_and_are_counted(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant)
     shop.fill(4)
     first = shop.firn.rows(tenant, "t")
@@ -216,7 +216,7 @@ def test_snapshots_past_their_retention_are_let_go_and_counted(firn: Firn, tenan
     assert (again["snapshots_expired"], shop.description["snapshot_count"]) == (0, 1)
 
 
-def test_without_expire_snapshots_none_is_let_go(firn: Firn, tenant: str) -> None:
+def test_without_expire_snapshots_none_expires(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant)
     shop.fill(3)
     answer = shop.compact(expire_snapshots=False, snapshot_retention_hours=0)
@@ -289,7 +289,7 @@ def test_readers_are_never_refused_by_compactions_beside_them(firn: Firn, tenant
 
 
 @pytest.mark.thorough
-def test_a_query_whose_snapshot_is_let_go_meanwhile_is_never_a_defect(firn: Firn, tenant: str) -> None:
+def test_a_query_whose_snapshot_expires_is_never_a_defect(firn: Firn, tenant: str) -> None:
     """With a retention of 0 a slow query may lose its files; then it is told to try again."""
     shop = Shop(firn, tenant)
     shop.fill(2)

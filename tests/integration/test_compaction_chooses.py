@@ -12,7 +12,7 @@ from service.catalog.tables import Catalog, Table
 from service.model.names import TableName
 from tests.harness import Firn
 from tests.integration.test_other_readers import foreign
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 SCHEMA = {"fields": {"id": {"type": "long", "required": True}, "at": {"type": "timestamp"}, "text": {"type": "string"}}}
 IN_ONE_BUCKET = [n for n in range(100) if BucketTransform(4).transform(LongType())(n) == 3][:5]
@@ -27,7 +27,7 @@ def times(*moments: str) -> list[dict[str, Any]]:
     return [{"id": i, "at": at} for i, at in enumerate(moments)]
 
 
-@pytest.mark.parametrize("listed", first(1, [False, True]), ids=["object", "list"])
+@pytest.mark.parametrize("listed", thorough_after(1, [False, True]), ids=["object", "list"])
 @pytest.mark.parametrize(
     ("by", "inside", "outside"),
     [
@@ -117,7 +117,7 @@ def deleted(firn: Firn, tenant: str) -> Deleted:
     return Deleted(firn, tenant)
 
 
-def test_a_file_of_which_much_is_deleted_is_written_anew_by_itself(deleted: Deleted) -> None:
+def test_a_file_with_many_deleted_rows_is_rewritten_by_itself(deleted: Deleted) -> None:
     assert deleted.compact()["compacted"] is False
     deleted.delete()
     answer = deleted.compact()

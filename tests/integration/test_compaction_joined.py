@@ -13,7 +13,7 @@ from service.engine.jobs import rewrite as rewriting
 from tests.harness import Firn
 from tests.integration.test_other_readers import FULL, NOTHING, by_duckdb, by_firn, by_pyiceberg, foreign
 from tests.integration.test_other_readers import SCHEMA as EVERY_TYPE
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 SCHEMA = {
     "fields": {"id": {"type": "long", "required": True}, "country": {"type": "string"}, "text": {"type": "string"}}
@@ -39,7 +39,9 @@ def joins(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-@pytest.mark.parametrize("strategy", first(1, [{}, {"strategy": "sort", "sort_by": ["id"]}]), ids=["binpack", "sort"])
+@pytest.mark.parametrize(
+    "strategy", thorough_after(1, [{}, {"strategy": "sort", "sort_by": ["id"]}]), ids=["binpack", "sort"]
+)
 def test_files_of_an_older_partitioning_go_to_the_partitions_of_their_rows(
     firn: Firn, tenant: str, strategy: dict[str, Any]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from service.engine.jobs import rewrite as rewriting
 from tests.harness import Firn, wait_until
 from tests.integration.test_other_readers import by_duckdb, foreign
+from tests.support.marks import thorough_after
 from tests.support.tables import TableById
 
 SCHEMA = {
@@ -78,7 +79,9 @@ def test_rows_are_ordered_along_a_curve_through_all_columns(firn: Firn, tenant: 
     assert table.rows() == by_duckdb(firn, tenant) == before
 
 
-@pytest.mark.parametrize("strategy", [{}, {"strategy": "sort", "sort_by": ["id"]}], ids=["binpack", "sort"])
+@pytest.mark.parametrize(
+    "strategy", thorough_after(1, [{}, {"strategy": "sort", "sort_by": ["id"]}]), ids=["binpack", "sort"]
+)
 def test_the_codec_changes_on_the_way(firn: Firn, tenant: str, strategy: dict[str, Any]) -> None:
     table = Table(firn, tenant)
     before = table.rows()
@@ -121,7 +124,7 @@ def test_what_is_small_may_be_said(firn: Firn, tenant: str) -> None:
     assert (answer["stats"]["files_compacted"], answer["stats"]["files_after"]) == (4, 1)
 
 
-def test_a_spark_job_under_way_is_cancelled_with_its_job(
+def test_a_running_spark_job_is_cancelled_with_its_job(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table(firn, tenant)

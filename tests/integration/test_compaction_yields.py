@@ -11,7 +11,7 @@ import pytest
 from service.engine.jobs import rewrite as rewriting
 from service.maintenance.compact import merge
 from tests.harness import Firn, wait_until
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 from tests.support.tables import TableById
 
 SCHEMA = {
@@ -49,7 +49,7 @@ def after_each_group(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]
 
 @pytest.mark.parametrize(
     ("operation", "fields", "left"),
-    first(
+    thorough_after(
         1,
         [
             ("DELETE", {"filter": {"id": 10}}, [0, 20]),
@@ -104,7 +104,7 @@ def test_rows_written_meanwhile_are_there(firn: Firn, tenant: str, monkeypatch: 
     assert [row["id"] for row in table.rows()] == [0, 10, 20, 99]
 
 
-def test_a_compaction_in_the_background_tells_how_far_it_is_and_can_be_called_off(
+def test_a_compaction_in_the_background_shows_its_progress_and_can_be_cancelled(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table(firn, tenant)

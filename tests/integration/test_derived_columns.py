@@ -14,7 +14,7 @@ from service.writes.writes import Writes
 from tests.harness import Firn, wait_until
 from tests.integration.repartitioning import Table, row
 from tests.integration.test_bulk import loaded, stream
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 DERIVED = {
     "date": {"expression": "CAST(at AS date)"},
@@ -82,7 +82,7 @@ def test_an_overwrite_gets_them(table: Table) -> None:
     assert of(table, 7, 8) == [derived(7), {**derived(8), "half": 1.0}]
 
 
-@pytest.mark.parametrize("kind", [NDJSON, CSV, ARROW])
+@pytest.mark.parametrize("kind", thorough_after(1, [NDJSON, CSV, ARROW]))
 def test_a_bulk_load_gets_them(table: Table, kind: str) -> None:
     records = [row(i) for i in range(500, 520)]
     if kind == NDJSON:
@@ -114,7 +114,7 @@ def test_a_row_for_which_one_cannot_be_computed_is_refused_and_harms_no_other(fi
 
 @pytest.mark.parametrize(
     ("expression", "words", "by_hand"),
-    first(
+    thorough_after(
         1,
         [
             ("date_add(day, CAST(id AS integer) * 1000000)", "a time outside the years 1 to 9999", "2024-01-01"),
@@ -160,7 +160,7 @@ def test_columns_can_be_added_without_another_partitioning_and_again_later(table
     assert (again["repartitioned"], again["reason"]) == (False, "the table is partitioned like this already")
 
 
-@pytest.mark.parametrize("rows", [2, 1500])
+@pytest.mark.parametrize("rows", thorough_after(1, [2, 1500]))
 def test_a_write_on_its_way_while_columns_are_added_gets_them(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:

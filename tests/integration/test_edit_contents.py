@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.harness import Firn
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 from tests.support.tables import TableById
 
 TEXTS = {"type": "array", "items": "string"}
@@ -24,7 +24,7 @@ def made(firn: Firn, tenant: str, kind: Any, row: dict[str, Any]) -> TableById:
 
 @pytest.mark.parametrize(
     ("kind", "was", "becomes"),
-    first(
+    thorough_after(
         2,
         [
             ({"type": "integer"}, {"a": 5, "b": None}, {"a": None, "b": 5}),

@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from service.model.schema.partition import parse_partition
 from service.model.schema.types import PRIMITIVES, Field, Primitive, TableSchema
 from tests.harness import Firn
 from tests.strategies import json_text, partitions, records, same, schemas
+from tests.support.marks import thorough_after
 
 ROW = "row number"
 WIDE = parse_schema(
@@ -53,20 +55,28 @@ def round_trip(firn: Firn, tenant: str, schema: TableSchema, rows: list[dict[str
     assert same(one, other), (one, other)
 
 
-@few(25)
-@given(st.data())
-def test_every_type_nested_three_deep_is_read_back_equal(firn: Firn, tenant: str, data: st.DataObject) -> None:
-    schema = data.draw(schemas(max_columns=4, keyed=data.draw(st.booleans())).filter(_free))
-    round_trip(firn, tenant, schema, data.draw(records(schema, min_size=1)))
+@pytest.mark.parametrize("examples", thorough_after(1, [6, 25]))
+def test_every_type_nested_three_deep_is_read_back_equal(firn: Firn, tenant: str, examples: int) -> None:
+    @few(examples)
+    @given(st.data())
+    def holds(data: st.DataObject) -> None:
+        schema = data.draw(schemas(max_columns=4, keyed=data.draw(st.booleans())).filter(_free))
+        round_trip(firn, tenant, schema, data.draw(records(schema, min_size=1)))
+
+    holds()
 
 
-@few(15)
-@given(st.data())
-def test_a_partitioned_table_is_read_back_equal(firn: Firn, tenant: str, data: st.DataObject) -> None:
-    schema = data.draw(schemas(max_columns=3).filter(_free))
-    by = data.draw(partitions(schema))
-    assert len(parse_partition(by, schema)) == len(by["partitions"])
-    round_trip(firn, tenant, schema, data.draw(records(schema, min_size=1)), by)
+@pytest.mark.parametrize("examples", thorough_after(1, [5, 15]))
+def test_a_partitioned_table_is_read_back_equal(firn: Firn, tenant: str, examples: int) -> None:
+    @few(examples)
+    @given(st.data())
+    def holds(data: st.DataObject) -> None:
+        schema = data.draw(schemas(max_columns=3).filter(_free))
+        by = data.draw(partitions(schema))
+        assert len(parse_partition(by, schema)) == len(by["partitions"])
+        round_trip(firn, tenant, schema, data.draw(records(schema, min_size=1)), by)
+
+    holds()
 
 
 @few(3)

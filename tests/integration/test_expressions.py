@@ -16,7 +16,7 @@ from service.model.schema.definition import describe_schema, parse_schema
 from service.model.schema.types import Array, DecimalType
 from tests.expressions import SCHEMA, Tree, trees, written
 from tests.harness import Firn
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 UUID = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
 FIELDS = {
@@ -240,13 +240,18 @@ def every_kind(firn: Firn) -> dict[str, Any]:
     return address
 
 
-@settings(max_examples=40, deadline=None, database=None, derandomize=True)
-@given(st.lists(trees(), min_size=1, max_size=8))
-def test_spark_takes_every_expression_that_is_taken(firn: Firn, every_kind: dict[str, Any], some: list[Tree]) -> None:
+@pytest.mark.parametrize("examples", thorough_after(1, [10, 40]))
+def test_spark_takes_every_expression_that_is_taken(firn: Firn, every_kind: dict[str, Any], examples: int) -> None:
     """Its analyser finds nothing wrong that the checks do not; what a value fails at is found when it is computed."""
-    asked = [{"expression": f"({written(tree, full=False)}) IS NULL"} for tree in some]
-    answer = firn.post({"operation": "QUERY", **every_kind, "filter": {"or": asked}, "explain": True})
-    assert answer["success"] or answer["error"]["message"].startswith("a value of a row cannot be computed"), asked
+
+    @settings(max_examples=examples, deadline=None, database=None, derandomize=True)
+    @given(st.lists(trees(), min_size=1, max_size=8))
+    def holds(some: list[Tree]) -> None:
+        asked = [{"expression": f"({written(tree, full=False)}) IS NULL"} for tree in some]
+        answer = firn.post({"operation": "QUERY", **every_kind, "filter": {"or": asked}, "explain": True})
+        assert answer["success"] or answer["error"]["message"].startswith("a value of a row cannot be computed"), asked
+
+    holds()
 
 
 @pytest.fixture
@@ -326,7 +331,7 @@ TOO_LARGE = ("updates.mid_price.expression", "too large for its type")
 
 @pytest.mark.parametrize(
     ("updates", "field", "words"),
-    first(
+    thorough_after(
         6,
         [
             ({"spread": {"expression": "1 / (mid_price - 100)"}}, None, "Division by zero. Use `try_divide`"),

@@ -93,7 +93,7 @@ def test_a_streamed_answer_is_over_when_it_was_read(watched: Watched) -> None:
     request = {"operation": "QUERY", **watched.address}
     response = watched.firn.client.post("/database", json=request, headers={"Accept": "text/csv"})
     assert len(response.text.splitlines()) == 11
-    wait_until(lambda: watched.more("firn_streams_ended_total", outcome="complete") == 1, 10, every=0.01)
+    wait_until(lambda: watched.more("firn_streams_ended_total", outcome="complete") == 1, 60, every=0.01)
     assert watched.more("firn_query_seconds_count") == 1
     assert scrape(watched.firn)["firn_streams", frozenset()] == 0
 
@@ -133,7 +133,7 @@ def test_a_bulk_load_is_a_request_and_in_the_background_a_job(watched: Watched) 
         wait_until(lambda labels=labels: watched.more("firn_job_states_total", **labels) == 1, 60)  # type: ignore[misc]
     assert watched.more("firn_requests_total", operation="BULK", code="ok") == 2
     assert watched.more("firn_requests_total", operation="BULK", code="INVALID_REQUEST") == 1
-    wait_until(lambda: scrape(watched.firn)["firn_bulk_loads", frozenset()] == 0, 10)
+    wait_until(lambda: scrape(watched.firn)["firn_bulk_loads", frozenset()] == 0, 60)
     assert watched.more("firn_commit_seconds_count", operation="WRITE") == 2
 
 

@@ -6,13 +6,13 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.harness import Firn
 from tests.model.editing import Editing
-from tests.model.keeping import Keeping
+from tests.model.maintaining import Maintaining
 from tests.model.reading import Reading
 from tests.model.undoing import Undoing
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 
-class Model(Editing, Keeping, Reading, Undoing):
+class Model(Editing, Maintaining, Reading, Undoing):
     """All rules there are."""
 
 
@@ -32,7 +32,7 @@ def run(firn: Firn, tenant: str, examples: int, steps: int, phases: tuple[Phase,
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("examples", first(1, [3, 20]))
+@pytest.mark.parametrize("examples", thorough_after(1, [3, 20]))
 def test_firn_does_what_a_list_of_dicts_does(firn: Firn, tenant: str, examples: int) -> None:
     # Shrinking a failure takes many times as long as finding it; the long run below does that.
     run(firn, tenant, examples=examples, steps=20, phases=(Phase.generate,))

@@ -240,7 +240,7 @@ class TestSlowWriters:
         assert shop.clean(older_than_hours=0)["files_found"] == 0
         assert shop.ids() == [1, 2]
 
-    def test_what_a_stranger_commits_after_it_was_listed_stays(self, firn: Firn, tenant: str) -> None:
+    def test_what_another_program_commits_after_the_listing_stays(self, firn: Firn, tenant: str) -> None:
         """Files written days ago by a program that nobody knows of, and committed at the worst moment."""
         shop = Shop(firn, tenant)
         shop.write(1)

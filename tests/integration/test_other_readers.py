@@ -20,7 +20,7 @@ from service.model import wire
 from service.model.names import TableName
 from service.settings import Codec
 from tests.harness import Firn
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 SCHEMA = {
     "fields": {
@@ -141,7 +141,7 @@ BY_MONTH_AND_BUCKET = [
 ]
 
 
-@pytest.mark.parametrize("partition", first(1, [[], BY_MONTH_AND_BUCKET]), ids=["one", "partitioned"])
+@pytest.mark.parametrize("partition", thorough_after(1, [[], BY_MONTH_AND_BUCKET]), ids=["one", "partitioned"])
 def test_pyiceberg_and_duckdb_alone_read_the_same_rows_after_every_kind_of_change(
     firn: Firn, tenant: str, partition: list[dict[str, Any]]
 ) -> None:

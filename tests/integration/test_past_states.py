@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.harness import Firn
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 from tests.support.tables import ServedTable
 
 LOOSE = {"fields": {"key": {"type": "string"}, "n": {"type": "integer"}}}
@@ -41,7 +41,7 @@ def shop(firn: Firn, tenant: str) -> Shop:
     return Shop(firn, tenant)
 
 
-@pytest.mark.parametrize(("schema", "column"), first(1, [(OTHER_KEY, "id"), (STRICT, "n")]))
+@pytest.mark.parametrize(("schema", "column"), thorough_after(1, [(OTHER_KEY, "id"), (STRICT, "n")]))
 def test_rows_without_a_value_that_is_required_by_now_do_not_come_back(
     shop: Shop, schema: dict[str, Any], column: str
 ) -> None:

@@ -188,7 +188,7 @@ def message(opening: Callable[[Settings], Any], chosen: Settings, kind: type[Fir
     return refused.value.message
 
 
-def test_a_ledger_and_a_catalog_are_used_again_after_the_database_was_started_anew(tmp_path: Path) -> None:
+def test_a_ledger_and_a_catalog_are_used_again_after_the_database_restarted(tmp_path: Path) -> None:
     with PostgresServer() as server:
         chosen = settings(
             {
@@ -279,7 +279,7 @@ def test_a_ledger_of_another_layout_is_refused_and_changed_by_nobody(postgres: P
     Ledger(url).close()
 
 
-def test_a_job_is_called_off_by_another_instance(postgres: PostgresServer) -> None:
+def test_a_job_is_cancelled_by_another_instance(postgres: PostgresServer) -> None:
     url = postgres.url("firn")
     table = FakeCatalog().create(TableName("a", "b", "t"), ONE_COLUMN, (), {})
     ledgers = [Ledger(url), Ledger(url)]

@@ -11,7 +11,7 @@ from service.maintenance.repartition.repartition import Repartitions
 from tests.harness import Firn
 from tests.integration.repartitioning import BY_DAY, BY_PRODUCT, SCHEMA, Table, row
 from tests.integration.test_bulk import loaded
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 
 def test_the_same_rows_lie_in_the_partitions_that_were_asked_for(firn: Firn, tenant: str) -> None:
@@ -79,7 +79,7 @@ def full(n: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "fields",
-    first(
+    thorough_after(
         3,
         [
             [{"field": "i"}, {"field": "b"}],

@@ -11,14 +11,14 @@ from service.ledger.jobs import JobRecords
 from service.maintenance.repartition import repartition as module
 from tests.harness import Firn, wait_until
 from tests.integration.repartitioning import BY_PRODUCT, Table, after_each_batch, once_after_a_batch, row
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 
 MONTH = {"partitions": [{"field": "at", "transform": "month"}]}
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
-    first(
+    thorough_after(
         2,
         [
             (lambda t: t.write_rows(100, 101), [*range(20), 100, 101]),
@@ -69,7 +69,7 @@ def test_the_table_is_what_it_was_until_it_is_what_it_shall_be(
     assert {r["twice"] - 2 * r["price"] for r in table.rows()} == {0}
 
 
-@pytest.mark.parametrize("more", first(1, [{}, {"transform": {"twice": {"expression": "price * 2"}}}]))
+@pytest.mark.parametrize("more", thorough_after(1, [{}, {"transform": {"twice": {"expression": "price * 2"}}}]))
 def test_an_edit_that_waited_for_the_last_round_finds_the_new_layout_and_columns(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
@@ -96,7 +96,7 @@ def test_an_edit_that_waited_for_the_last_round_finds_the_new_layout_and_columns
     assert {row.get("twice", 2 * row["price"]) - 2 * row["price"] for row in table.rows()} == {0}
 
 
-@pytest.mark.parametrize("times", first(1, [1, 9]))
+@pytest.mark.parametrize("times", thorough_after(1, [1, 9]))
 def test_programs_that_append_in_the_moment_of_the_commit_are_not_passed_over(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
@@ -170,7 +170,7 @@ def test_a_change_of_columns_by_another_program_ends_it(
     assert table.on_disk() == table.in_snapshots()
 
 
-def test_a_repartition_in_the_background_tells_how_far_it_is_and_can_be_called_off(
+def test_a_repartition_in_the_background_shows_its_progress_and_can_be_cancelled(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table(firn, tenant)

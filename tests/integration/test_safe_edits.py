@@ -17,7 +17,7 @@ from service.model.edits import ByFilter, Edit
 from service.model.filters.predicates import NO_ROW, Not
 from service.model.names import TableName
 from tests.harness import Firn
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 from tests.support.tables import TableById
 
 FIELDS = {
@@ -64,7 +64,7 @@ def figures(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: answer[name] for name in (*FIGURES, *PLACES) if name in answer}
 
 
-@pytest.mark.parametrize("name", first(4, EDITS))
+@pytest.mark.parametrize("name", thorough_after(4, EDITS))
 def test_a_dry_run_changes_nothing_and_tells_what_the_edit_then_does(table: TableById, name: str) -> None:
     edit = EDITS[name]
     state, files = table.state(), table.on_disk()
@@ -246,7 +246,7 @@ def _with_one_row_more(base: Any) -> Any:
     return type(base)(**{**vars(base), "rows": {**base.rows, path: base.rows[path] + 1}})
 
 
-@pytest.mark.parametrize("rounds", first(1, [3, 10]))
+@pytest.mark.parametrize("rounds", thorough_after(1, [3, 10]))
 def test_concurrent_upserts_of_one_new_key_insert_one_row(table: TableById, rounds: int) -> None:
     """Ten clients, some rounds, overlapping keys: one row a key, and all that was counted adds up."""
     inserted = updated = unchanged = sent = 0

@@ -106,7 +106,7 @@ def test_of_two_that_look_at_the_same_moment_one_compacts(shop: Shop, firn: Firn
 
     def look(one: Tomorrow) -> None:
         one.now = due
-        together.wait(10)
+        together.wait(60)
         one.scheduler.tick()
 
     threads = [threading.Thread(target=look, args=(one,)) for one in both]
@@ -136,7 +136,7 @@ def test_two_instances_on_one_ledger_make_a_due_compaction_once(
     clock.now, together = TWO, threading.Barrier(2)
 
     def look(one: Scheduler) -> None:
-        together.wait(10)
+        together.wait(60)
         one.tick()
 
     threads = [threading.Thread(target=look, args=(one,)) for one in both]

@@ -15,6 +15,7 @@ from service.model.names import TableName
 from service.pipeline.idempotency import IdempotencyKeys
 from service.tables.life import TableLife
 from tests.harness import Firn, wait_until
+from tests.support.marks import thorough_after
 
 PAGES = {"fields": {"id": {"type": "long", "required": True}, "page": {"type": "string"}}, "primary_key": ["id"]}
 
@@ -68,7 +69,9 @@ def test_a_renamed_table_takes_every_operation_under_its_new_name_and_none_under
 
 @pytest.mark.parametrize(
     "operation",
-    ["ALTER_TABLE", "REINITIALISE_TABLE", "ROLLBACK", "UPDATE", "DELETE", "UPSERT", "DEDUPLICATE", "WRITE"],
+    thorough_after(
+        3, ["ALTER_TABLE", "ROLLBACK", "UPDATE", "REINITIALISE_TABLE", "DELETE", "UPSERT", "DEDUPLICATE", "WRITE"]
+    ),
 )
 def test_a_change_whose_answer_was_lost_is_found_on_the_table_that_was_renamed_since(
     firn: Firn, tenant: str, operation: str, monkeypatch: pytest.MonkeyPatch
@@ -165,7 +168,7 @@ def test_a_dropped_table_comes_back_beside_the_one_that_has_its_name(firn: Firn,
     assert (ids(firn, tenant, "t"), ids(firn, tenant, "before")) == ([2], [1])
 
 
-def test_upkeep_removes_the_files_of_a_dropped_table_when_its_time_is_over(firn: Firn, tenant: str) -> None:
+def test_maintenance_removes_the_files_of_a_dropped_table_after_its_retention(firn: Firn, tenant: str) -> None:
     create(firn, tenant, "t")
     write(firn, tenant, "t", 1)
     table = kept(firn, tenant, "t")
@@ -185,7 +188,7 @@ def test_upkeep_removes_the_files_of_a_dropped_table_when_its_time_is_over(firn:
 
 @pytest.mark.parametrize("what", ["RENAME_TABLE", "DROP_TABLE"])
 @pytest.mark.parametrize("work", ["COMPACT", "REPARTITION"])
-def test_work_under_way_when_its_table_goes_leaves_nothing_and_harms_nothing(
+def test_work_in_progress_on_a_table_that_is_dropped_leaves_nothing_and_harms_nothing(
     firn: Firn, tenant: str, work: str, what: str
 ) -> None:
     create(firn, tenant, "t")

@@ -15,6 +15,7 @@ from service.model.names import TableName
 from service.model.schema.types import Field, Primitive, TableSchema
 from service.settings import Codec
 from tests.harness import Firn
+from tests.support.marks import thorough_after
 
 PAGES = {"fields": {"id": {"type": "long", "required": True}, "page": {"type": "string"}}}
 
@@ -137,23 +138,26 @@ VISIT: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(
     ("by", "partitions"),
-    [
-        ([{"field": "country", "transform": "identity"}], 5),
-        ([{"field": "id", "transform": "identity"}], 9),
-        ([{"field": "day", "transform": "identity"}], 5),
-        ([{"field": "day", "transform": "year"}], 4),
-        ([{"field": "at", "transform": "month"}], 4),
-        ([{"field": "seen", "transform": "day"}], 5),
-        ([{"field": "at", "transform": "hour"}], 5),
-        ([{"field": "id", "transform": "truncate", "width": 3}], 3),
-        ([{"field": "country", "transform": "truncate", "width": 1}], 5),
-        ([{"field": "price", "transform": "truncate", "width": 50}], 5),
-        ([{"field": "place.city", "transform": "truncate", "width": 2}], 3),
-        ([{"field": "country", "transform": "bucket", "num_buckets": 4}], None),
-        ([{"field": "price", "transform": "bucket", "num_buckets": 3}], None),
-        ([{"field": "seen", "transform": "bucket", "num_buckets": 2}], None),
-        ([{"field": "day", "transform": "month"}, {"field": "country", "transform": "identity"}], None),
-    ],
+    thorough_after(
+        7,
+        [
+            ([{"field": "country", "transform": "identity"}], 5),
+            ([{"field": "at", "transform": "month"}], 4),
+            ([{"field": "seen", "transform": "day"}], 5),
+            ([{"field": "price", "transform": "truncate", "width": 50}], 5),
+            ([{"field": "place.city", "transform": "truncate", "width": 2}], 3),
+            ([{"field": "price", "transform": "bucket", "num_buckets": 3}], None),
+            ([{"field": "day", "transform": "month"}, {"field": "country", "transform": "identity"}], None),
+            ([{"field": "id", "transform": "identity"}], 9),
+            ([{"field": "day", "transform": "identity"}], 5),
+            ([{"field": "day", "transform": "year"}], 4),
+            ([{"field": "at", "transform": "hour"}], 5),
+            ([{"field": "id", "transform": "truncate", "width": 3}], 3),
+            ([{"field": "country", "transform": "truncate", "width": 1}], 5),
+            ([{"field": "country", "transform": "bucket", "num_buckets": 4}], None),
+            ([{"field": "seen", "transform": "bucket", "num_buckets": 2}], None),
+        ],
+    ),
     ids=lambda by: "+".join(f"{b['transform']}({b['field']})" for b in by) if isinstance(by, list) else "",
 )
 def test_rows_go_into_their_partitions_and_come_back(

@@ -25,7 +25,7 @@ from service.writes.writes import Writes
 from tests.harness import Firn, wait_until
 from tests.integration.test_every_type import ROW, WIDE, few
 from tests.strategies import json_text, records, same
-from tests.support.marks import first
+from tests.support.marks import thorough_after
 from tests.support.tables import ServedTable
 
 FIELDS = {"fields": {"id": {"type": "long"}, "kind": {"type": "string"}, "n": {"type": "integer"}}}
@@ -268,7 +268,7 @@ def test_the_keys_of_an_upsert_count_under_the_names_that_their_columns_have_now
     assert error["details"]["request_ids"] == [upsert]
 
 
-@pytest.mark.parametrize("partition", first(1, [None, BY_KIND]))
+@pytest.mark.parametrize("partition", thorough_after(1, [None, BY_KIND]))
 def test_a_write_that_shared_a_batch_is_undone_for_its_own_rows_only(
     firn: Firn, tenant: str, partition: dict[str, Any] | None
 ) -> None:
@@ -290,7 +290,7 @@ def test_a_write_that_shared_a_batch_is_undone_for_its_own_rows_only(
 
 @pytest.mark.parametrize(
     "changes",
-    first(
+    thorough_after(
         2,
         [
             [{"rename_columns": {"kind.city": "town"}}],
@@ -318,7 +318,7 @@ def test_a_write_that_shared_a_batch_is_undone_whatever_became_of_the_columns(
     assert shop.firn.rows(tenant, "t") == []
 
 
-@pytest.mark.parametrize("partition", first(1, [None, BY_KIND]))
+@pytest.mark.parametrize("partition", thorough_after(1, [None, BY_KIND]))
 def test_what_was_compacted_and_repartitioned_since_is_undone(
     firn: Firn, tenant: str, partition: dict[str, Any] | None
 ) -> None:
@@ -464,7 +464,7 @@ def test_a_restore_is_undone(shop: Shop) -> None:
     assert shop.rows() == [(2, "a", 2)]
 
 
-@pytest.mark.parametrize("how", first(1, ["RESTORE_BACKUP", "ROLLBACK"]))
+@pytest.mark.parametrize("how", thorough_after(1, ["RESTORE_BACKUP", "ROLLBACK"]))
 def test_rows_that_a_restore_brought_back_do_not_come_back_twice(shop: Shop, how: str) -> None:
     shop.write((1, "a", 1), (2, "a", 2))
     before = shop.loaded.current_snapshot_id
@@ -575,7 +575,7 @@ def test_a_rollback_is_undone_and_history_tells(shop: Shop) -> None:
     assert newest["request_ids"] == [_id(undo)]
 
 
-def test_a_table_begun_anew_gets_its_rows_back(firn: Firn, tenant: str) -> None:
+def test_a_reinitialised_table_gets_its_rows_back(firn: Firn, tenant: str) -> None:
     shop = Shop(firn, tenant, schema=KEYED)
     shop.write((1, "a", 1), (5, "b", 5))
     wrong = _id(shop.ok("REINITIALISE_TABLE", split_points=["3"], confirm=True))

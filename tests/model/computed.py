@@ -81,7 +81,7 @@ DERIVED: dict[str, tuple[str, Callable[[Row], Any]]] = {
         lambda row: None if row["day"] is None else row["day"].replace(day=1),
     ),
 }
-"""Columns that a table may get, each with what it is worked out by."""
+"""Columns that a table may get, each with its expression."""
 
 
 def _rounded(number: Decimal) -> Decimal:

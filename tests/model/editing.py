@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.model import edits
-from tests.model.asks import SCHEMA, records, wrong_records
-from tests.model.effects import Change, Effect, Pair, effect
+from tests.model.expected_edits import Change, ExpectedEdit, Pair, expected_edit
 from tests.model.machine import Machine, Plan, counts, row_of, same
+from tests.model.requests import SCHEMA, records, wrong_records
 
 _SHOWN = 20
 _backup = st.sampled_from(({}, {}, {"create_backup": True}, {"create_backup": False}))
@@ -20,41 +20,41 @@ class Editing(Machine):
     def write(self, sent: list[dict[str, Any]]) -> None:
         self.append(sent)
 
-    @rule(asked=edits.overwrite, how=_backup)
-    def overwrite(self, asked: Change, how: dict[str, bool]) -> None:
-        self.change(asked, **how)
+    @rule(request=edits.overwrite, how=_backup)
+    def overwrite(self, request: Change, how: dict[str, bool]) -> None:
+        self.change(request, **how)
 
-    @rule(asked=edits.upsert, how=_backup)
-    def upsert(self, asked: Change, how: dict[str, bool]) -> None:
+    @rule(request=edits.upsert, how=_backup)
+    def upsert(self, request: Change, how: dict[str, bool]) -> None:
         """By any key; one that several rows have changes them all."""
-        self.change(asked, **how)
+        self.change(request, **how)
 
-    @rule(asked=edits.update, how=_backup)
-    def update(self, asked: Change, how: dict[str, bool]) -> None:
-        self.change(asked, **how)
+    @rule(request=edits.update, how=_backup)
+    def update(self, request: Change, how: dict[str, bool]) -> None:
+        self.change(request, **how)
 
-    @rule(asked=edits.delete, how=_backup)
-    def delete(self, asked: Change, how: dict[str, bool]) -> None:
-        self.change(asked, **how)
+    @rule(request=edits.delete, how=_backup)
+    def delete(self, request: Change, how: dict[str, bool]) -> None:
+        self.change(request, **how)
 
-    @rule(asked=edits.deduplicate, how=_backup)
-    def deduplicate(self, asked: Change, how: dict[str, bool]) -> None:
-        self.change(asked, **how)
+    @rule(request=edits.deduplicate, how=_backup)
+    def deduplicate(self, request: Change, how: dict[str, bool]) -> None:
+        self.change(request, **how)
 
     # What is promised.
 
-    @rule(asked=edits.changes)
-    def preview(self, asked: Change) -> None:
+    @rule(request=edits.changes)
+    def preview(self, request: Change) -> None:
         """A dry run says what the change then does, and changes nothing itself."""
-        change = self.fitted(asked)
-        plan = self.planned(change, effect(change, self.rows, self.derived))
+        change = self.fitted(request)
+        plan = self.planned(change, expected_edit(change, self.rows, self.derived))
         if plan:
             self.plans.append(plan)
 
-    @rule(asked=edits.changes, meanwhile=st.none() | edits.changes)
-    def preview_and_commit(self, asked: Change, meanwhile: Change | None) -> None:
-        change = self.fitted(asked)
-        plan = self.planned(change, effect(change, self.rows, self.derived))
+    @rule(request=edits.changes, meanwhile=st.none() | edits.changes)
+    def preview_and_commit(self, request: Change, meanwhile: Change | None) -> None:
+        change = self.fitted(request)
+        plan = self.planned(change, expected_edit(change, self.rows, self.derived))
         if plan and meanwhile:
             self.change(meanwhile)
         if plan:
@@ -66,7 +66,7 @@ class Editing(Machine):
         plan = data.draw(st.sampled_from(self.plans), label="plan")
         self.commit(plan, **({"dry_run": True} if dry_run else how))
 
-    def planned(self, change: Change, expected: Effect) -> Plan | None:
+    def planned(self, change: Change, expected: ExpectedEdit) -> Plan | None:
         if expected.refusal:
             self.refused(expected.refusal, change.operation, **change.fields, dry_run=True)
             return None
@@ -80,7 +80,7 @@ class Editing(Machine):
     def commit(self, plan: Plan, **how: bool) -> None:
         """What was planned is done where the rows concerned are what they were, and else refused."""
         change = plan.change
-        expected = effect(change, self.rows, self.derived)
+        expected = expected_edit(change, self.rows, self.derived)
         fields = {**change.fields, "plan_token": plan.token, **how}
         code = expected.refusal or ("" if same(expected.held, plan.held) else "PLAN_STALE")
         if code:
@@ -104,7 +104,7 @@ class Editing(Machine):
 
     @precondition(lambda self: self.rows)
     @rule(
-        asked=st.sampled_from(
+        request=st.sampled_from(
             (
                 ("UPDATE", {"updates": {"name": None}, "all": True}, "INVALID_REQUEST"),
                 ("UPDATE", {"updates": {"n": 2**31}, "all": True}, "INVALID_REQUEST"),
@@ -129,8 +129,8 @@ class Editing(Machine):
             )
         )
     )
-    def refuse(self, asked: tuple[str, dict[str, Any], str]) -> None:
-        operation, fields, code = asked
+    def refuse(self, request: tuple[str, dict[str, Any], str]) -> None:
+        operation, fields, code = request
         self.refused(code, operation, **fields)
 
 

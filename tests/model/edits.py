@@ -6,15 +6,15 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from tests.model.asks import COLUMNS, VALUES, filters, partial_records, records, updates
 from tests.model.computed import DERIVED
-from tests.model.effects import Change
+from tests.model.expected_edits import Change
+from tests.model.requests import COLUMNS, VALUES, filters, partial_records, records, updates
 
 _KEYS: tuple[tuple[str, ...] | None, ...] = (None, None, ("id",), ("name",), ("id", "name"), ("kind",), ("day", "id"))
 
 
 def _fields(**fields: SearchStrategy[Any]) -> SearchStrategy[dict[str, Any]]:
-    """Fields of a request; one that is drawn as None is not sent."""
+    """Fields of a sent; one that is drawn as None is not sent."""
     drawn = st.fixed_dictionaries({"partition_filter": within, **fields})
     return drawn.map(lambda found: {name: value for name, value in found.items() if value is not None})
 
@@ -91,8 +91,8 @@ def fitted(change: Change, columns: tuple[str, ...], partitioned_by: list[str]) 
     return replace(change, fields=fields)
 
 
-def known(asked: Any, columns: tuple[str, ...]) -> Any:
+def known(sent: Any, columns: tuple[str, ...]) -> Any:
     """Records or updates without the derived columns that the table has not."""
-    if isinstance(asked, list):
-        return [known(record, columns) for record in asked]
-    return {name: value for name, value in asked.items() if name in columns or name not in DERIVED}
+    if isinstance(sent, list):
+        return [known(record, columns) for record in sent]
+    return {name: value for name, value in sent.items() if name in columns or name not in DERIVED}

@@ -14,17 +14,17 @@ from tests.model.computed import CONDITIONS, VALUES, Row
 Truth = bool | None
 
 
-def keeps(asked: Any, row: Row) -> bool:
+def keeps(where: Any, row: Row) -> bool:
     """Whether a filter of either dialect keeps the row: only where it is true of it."""
-    return truth(asked, row) is True
+    return truth(where, row) is True
 
 
-def truth(asked: Any, row: Row) -> Truth:
-    if isinstance(asked, list):
-        return conjunction([truth(item, row) for item in asked])
-    if isinstance(asked.get("field"), str) and "operator" in asked:
-        return condition(row, asked["field"], asked["operator"], asked.get("value", True))
-    return conjunction([_entry(key, value, row) for key, value in asked.items()])
+def truth(where: Any, row: Row) -> Truth:
+    if isinstance(where, list):
+        return conjunction([truth(item, row) for item in where])
+    if isinstance(where.get("field"), str) and "operator" in where:
+        return condition(row, where["field"], where["operator"], where.get("value", True))
+    return conjunction([_entry(key, value, row) for key, value in where.items()])
 
 
 def conjunction(parts: list[Truth]) -> Truth:

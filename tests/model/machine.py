@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.harness import Firn
-from tests.model.asks import COLUMNS, typed
 from tests.model.computed import Row
 from tests.model.edits import fitted, known
-from tests.model.effects import Change, Effect, Pair, complete, effect
+from tests.model.expected_edits import Change, ExpectedEdit, Pair, complete, expected_edit
+from tests.model.requests import COLUMNS, typed
 from tests.strategies import json_text
 
 _tables = itertools.count(1)
@@ -70,23 +70,23 @@ class Machine(RuleBasedStateMachine):
     def fitted(self, change: Change) -> Change:
         return fitted(change, self.columns, self.partitioned_by)
 
-    def known(self, asked: Any) -> Any:
-        return known(asked, self.columns)
+    def known(self, sent: Any) -> Any:
+        return known(sent, self.columns)
 
-    # Asking.
+    # Requests.
 
-    def ask(self, operation: str, **fields: Any) -> str:
+    def request_text(self, operation: str, **fields: Any) -> str:
         # The client's own text: rendering would make strings of its decimals.
         return json_text({"operation": operation, **self.address, **fields})
 
     def ok(self, operation: str, **fields: Any) -> dict[str, Any]:
-        answer = self.firn.post(self.ask(operation, **fields))
+        answer = self.firn.post(self.request_text(operation, **fields))
         assert answer["success"], answer
         return answer
 
     def refused(self, code: str, operation: str, **fields: Any) -> None:
         before = self.describe()
-        self.firn.fail(self.ask(operation, **fields), code)
+        self.firn.fail(self.request_text(operation, **fields), code)
         assert self.describe() == before, "a refused request changed the table"
 
     def changes_nothing(self, operation: str, **fields: Any) -> dict[str, Any]:
@@ -110,17 +110,17 @@ class Machine(RuleBasedStateMachine):
         new = [complete(record, self.derived) for record in sent]
         self.done(answer, "WRITE", self.rows + new, [(None, row) for row in new])
 
-    def change(self, asked: Change, **how: Any) -> None:
+    def change(self, request: Change, **how: Any) -> None:
         """Ask for a change of rows in place, and see that it is what it should be, or refused."""
-        change = self.fitted(asked)
-        expected = effect(change, self.rows, self.derived)
+        change = self.fitted(request)
+        expected = expected_edit(change, self.rows, self.derived)
         if expected.refusal:
             self.refused(expected.refusal, change.operation, **change.fields, **how)
             return
         self.made(self.ok(change.operation, **change.fields, **how), change, expected, how.get("create_backup", False))
 
-    def made(self, answer: dict[str, Any], change: Change, expected: Effect, backup: bool = False) -> None:
-        """A change was answered, which should have had this effect."""
+    def made(self, answer: dict[str, Any], change: Change, expected: ExpectedEdit, backup: bool = False) -> None:
+        """A change was answered, which should have had this result."""
         assert counts(answer) == expected.counts
         self.kept(answer, wanted=backup and bool(expected.pairs))
         keys = tuple(change.fields.get("key_cols") or ["id"]) if change.operation == "UPSERT" else ()

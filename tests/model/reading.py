@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.model.asks import COLUMNS, filters, typed
 from tests.model.computed import Row
-from tests.model.effects import sort_key
+from tests.model.expected_edits import sort_key
 from tests.model.logic import keeps
 from tests.model.machine import Machine, row_of, same
+from tests.model.requests import COLUMNS, filters, typed
 
 _ORDERED = st.permutations(COLUMNS).flatmap(
     lambda names: st.tuples(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.model.computed import DERIVED, Row
-from tests.model.effects import Pair
+from tests.model.expected_edits import Pair
 from tests.model.machine import Machine, Mutation, bag
 
 PRIMARY_KEY = ("id",)
@@ -39,17 +39,17 @@ class Undoing(Machine):
         """The rows are as if the change had not been made, or it is refused for what came since."""
         # The newest are the likeliest to be free of conflicts.
         n = len(self.mutations) - 1 - data.draw(st.integers(0, len(self.mutations) - 1), label="how long ago")
-        aim = self.mutations[n]
-        asked: dict[str, Any] = {"request_id": aim.request_id, **({"dry_run": True} if dry_run else {})}
-        if not aim.pairs:
-            assert self.code_of(asked) in ("INVALID_REQUEST", "REQUEST_NOT_FOUND")
+        target = self.mutations[n]
+        request: dict[str, Any] = {"request_id": target.request_id, **({"dry_run": True} if dry_run else {})}
+        if not target.pairs:
+            assert self.code_of(request) in ("INVALID_REQUEST", "REQUEST_NOT_FOUND")
             return
         if n in self.standing_undos().values():
-            assert self.code_of(asked) == "UNDO_CONFLICT"
+            assert self.code_of(request) == "UNDO_CONFLICT"
             return
         expected = self.expected(n)
         before = self.describe()
-        answer = self.firn.post(self.ask("UNDO", **asked))
+        answer = self.firn.post(self.request_text("UNDO", **request))
         if not answer["success"]:
             assert self.describe() == before
             self.refusal_is_right(n, answer["error"], expected)
@@ -64,9 +64,9 @@ class Undoing(Machine):
         self.undos[len(self.mutations)] = n
         self.done(answer, "UNDO", expected.rows, pairs)
 
-    def code_of(self, asked: dict[str, Any]) -> str:
+    def code_of(self, request: dict[str, Any]) -> str:
         before = self.describe()
-        answer = self.firn.post(self.ask("UNDO", **asked))
+        answer = self.firn.post(self.request_text("UNDO", **request))
         assert not answer["success"], answer
         assert self.describe() == before
         return str(answer["error"]["code"])
@@ -90,7 +90,7 @@ class Undoing(Machine):
         return found
 
     def expected(self, n: int) -> Expected:
-        aim, late = self.mutations[n], [name for name in self.derived if not _has(self.mutations[n], name)]
+        target, late = self.mutations[n], [name for name in self.derived if not _has(self.mutations[n], name)]
 
         def now(row: Row) -> Row:
             """The row as it would be in the table by now."""
@@ -102,7 +102,7 @@ class Undoing(Machine):
             after = bag([now(a) for _, a in mutation.pairs if a is not None])
             return after - before, before - after
 
-        came, went = delta(aim)
+        came, went = delta(target)
         undos = self.standing_undos()
         idle = {m for by, of in undos.items() if by > n and of > n for m in (by, of)}
         later = [m for m in range(n + 1, len(self.mutations)) if m not in idle]

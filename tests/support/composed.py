@@ -37,12 +37,12 @@ class Composed:
             self.ledger.owners = owners
         self.parts: Parts = compose(self.settings, self.engine, self.catalog, self.ledger)
         self.commits = self.parts[Commits]
-        self.commits.batches._pauses_s = (0, 0)  # what is tried again is tried at once
+        self.commits.batches._pauses_s = (0, 0)  # retries are immediate
         self.commits._listeners.clear()  # no maintenance in the background
         self.metrics = self.parts[Metrics]
 
     def restarted(self, owners: FakeOwners | None = None) -> Self:
-        """What the next process finds when this one has crashed; with `owners`, another instance beside it."""
+        """The next process after this one has crashed; with `owners`, another instance beside it."""
         return type(self)(
             self.ledger_file, catalog=self.catalog, engine=self._given_engine, owners=owners, settings=self.settings
         )

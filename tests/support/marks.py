@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 
-def keeping(kept: Container[Any], variants: Iterable[Any]) -> list[Any]:
+def thorough_except(kept: Container[Any], variants: Iterable[Any]) -> list[Any]:
     """Parameters of a test of which `make test` runs only those that are kept."""
     return [one if one in kept else _thorough(one) for one in variants]
 
 
-def first(count: int, variants: Iterable[Any]) -> list[Any]:
+def thorough_after(count: int, variants: Iterable[Any]) -> list[Any]:
     """Parameters of a test of which `make test` runs only the first."""
     return [one if i < count else _thorough(one) for i, one in enumerate(variants)]
 

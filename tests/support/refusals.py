@@ -1,10 +1,10 @@
-"""Requests that must be refused: by which code, at which field, with what to say instead, and to no effect."""
+"""Requests that must be refused: with which code, field and suggestion, and without an effect."""
 
 import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
-from tests.contract.doors import DOORS
+from tests.contract.entry_points import ENTRY_POINTS
 from tests.harness import Firn
 
 TENANT = "refusals"
@@ -45,7 +45,7 @@ LEAKS = (
 
 @dataclass(frozen=True)
 class Bad:
-    """A request, less what every request has, and what must be said of it."""
+    """A request without the fields that every request has, and the error it must get."""
 
     request: dict[str, Any]
     code: str
@@ -57,12 +57,12 @@ class Bad:
         return f"{self.request.get('operation')} {self.field} {self.code}"
 
 
-def check(bad: Bad, doors: tuple[str, ...], firn: Firn) -> None:
-    """Send it through each door: all refuse it alike, and as it says."""
+def check(bad: Bad, entry_points: tuple[str, ...], firn: Firn) -> None:
+    """Send it through each entry point: all must refuse it in the same way."""
     request = {k: v for k, v in {**TABLE, **bad.request}.items() if not (k == "table" and v is None)}
-    said = []
-    for door in doors:
-        status, body = DOORS[door](firn, request)
+    errors = []
+    for entry_point in entry_points:
+        status, body = ENTRY_POINTS[entry_point](firn, request)
         assert set(body) == {"success", "error", "metadata"}, body
         error = body["error"]
         assert (status, error["code"], error.get("field"), error.get("suggestion"), error["retryable"]) == (
@@ -72,23 +72,23 @@ def check(bad: Bad, doors: tuple[str, ...], firn: Firn) -> None:
             bad.suggestion,
             False,
         ), error
-        check_words(error["message"])
+        check_message(error["message"])
         if bad.suggestion:
             assert bad.suggestion in error["message"]
-        said.append(error)
-    assert said == said[:1] * len(doors)
+        errors.append(error)
+    assert errors == errors[:1] * len(entry_points)
 
 
-def look(firn: Firn) -> list[Any]:
-    """What the tables are."""
+def table_states(firn: Firn) -> list[Any]:
+    """The state of the tenant's tables and schedules."""
     tables = firn.ok({"operation": "LIST_TABLES", "tenant_id": TENANT})["tables"]
     scheduled = firn.ok({"operation": "LIST_SCHEDULES", "tenant_id": TENANT})["schedules"]
     described = [firn.post({"operation": "DESCRIBE_TABLE", "tenant_id": TENANT, "table": t}) for t in tables]
     return [tables, scheduled, *(answer.get("description") for answer in described)]
 
 
-def check_words(message: str) -> None:
-    """One line a user can read, that shows nothing of the inside."""
+def check_message(message: str) -> None:
+    """The message is one readable line that reveals no internals."""
     assert 10 < len(message) <= 700, len(message)
     assert not [c for c in message if unicodedata.category(c) in ("Cc", "Zl", "Zp")], message
     assert not [leak for leak in LEAKS if leak in message], message
@@ -97,10 +97,10 @@ def check_words(message: str) -> None:
 SHAPES = (("[", "]"), ('{"and": [', "]}"))
 
 
-def check_deep(text: str, shape: tuple[str, str], firn: Firn) -> None:
+def check_deep_nesting(text: str, shape: tuple[str, str], firn: Firn) -> None:
     """A request with nesting in the place of `%s` is refused, however deep."""
     opening, closing = shape
     for depth in (40, 300, 800, 930, 960):
         response = firn.send(text % (opening * depth + "1" + closing * depth))
         assert response.status_code == 400, response.text[:300]
-        check_words(firn.parsed(response)["error"]["message"])
+        check_message(firn.parsed(response)["error"]["message"])

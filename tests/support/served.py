@@ -1,4 +1,4 @@
-"""The HTTP side of an App that is not started: what needs no Spark is served, the rest is refused for want of one."""
+"""The HTTP side of an App that is not started: requests without Spark are served, the others are refused."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A table of the running service: made, changed and read as a client does, and seen from outside."""
+"""A table of the running service: created, changed and read as a client does, and read by other programs."""
 
 from pathlib import Path
 from typing import Any

@@ -105,7 +105,7 @@ def told(acknowledged: set[int], unknown: set[int]) -> Told:
     return Told([1.0], {"200": len(acknowledged)}, frozenset(acknowledged), frozenset(unknown), "", 1.0, 0.1)
 
 
-def test_lost_doubled_and_strange_rows_are_counted_and_unknown_ones_may_be_there_once() -> None:
+def test_lost_duplicate_and_unexpected_rows_are_counted_and_unknown_ones_may_be_there_once() -> None:
     assert compare(told({1, 2, 3}, {9}), [1, 2, 3, 9]).__dict__ == {"lost": 0, "doubled": 0, "strange": 0}
     assert compare(told({1, 2, 3}, {9}), [1, 1, 1, 9, 9, 7]).__dict__ == {"lost": 2, "doubled": 3, "strange": 1}
 

@@ -172,7 +172,7 @@ class TestFence:
         append(ORDERS, "b1")
         assert catalog.load(ORDERS).committed_by("b1")
 
-    def test_a_table_made_anew_is_left_alone(self, both: tuple[Catalog, Append]) -> None:
+    def test_a_new_table_of_the_same_name_is_left_alone(self, both: tuple[Catalog, Append]) -> None:
         catalog, _ = both
         old = catalog.create(ORDERS, SCHEMA, (), {})
         catalog.drop(old, purge=False)

@@ -48,7 +48,7 @@ def test_a_refusal_names_the_limit_and_its_setting_and_takes_nothing() -> None:
     assert budget.taken == 0
 
 
-def test_a_full_house_refuses_the_next_at_the_door() -> None:
+def test_a_full_service_refuses_the_next_request_at_once() -> None:
     budget = MemoryBudget(64, 1)
     with budget.hold() as held:
         held.take(64 * MIB - held.bytes)

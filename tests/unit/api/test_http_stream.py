@@ -1,5 +1,6 @@
 """A streamed answer over real HTTP: whole, or visibly broken; and what becomes of it when its client goes."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -102,7 +103,7 @@ def client(service: Service) -> Iterator[httpx.Client]:
         wait_until(lambda: client.get("/health").status_code == 200, 10)
         yield client
     server.should_exit = True
-    thread.join(10)
+    thread.join(30)
 
 
 REQUEST = wire.render({"operation": "READ", "tenant_id": "a"})
@@ -124,7 +125,7 @@ def test_a_stream_is_sent_whole_with_its_type_its_snapshot_and_its_request(clien
     assert (answer.status_code, answer.content) == (200, b"one,two")
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     assert (answer.headers["x-request-id"], answer.headers["x-firn-snapshot-id"]) == ("r1", "7")
-    assert source.let_go.wait(5)
+    assert source.let_go.wait(30)
     assert not source.cancelled.is_set()
     # The connection is as good as before.
     assert client.post("/database", content=REQUEST).json()["success"] is True
@@ -135,11 +136,11 @@ def test_a_failure_on_the_way_breaks_the_connection(client: httpx.Client, pipeli
     source.chunks = broken(error)
     with pytest.raises(httpx.RemoteProtocolError):
         client.post("/database", content=REQUEST, headers=CSV)
-    assert source.let_go.wait(5)
+    assert source.let_go.wait(30)
     wait_until(lambda: not pipeline.busy, 5)
 
 
-def test_a_stream_is_under_way_until_it_is_let_go(client: httpx.Client, pipeline: Pipeline) -> None:
+def test_a_stream_is_in_progress_until_it_is_closed(client: httpx.Client, pipeline: Pipeline) -> None:
     source.chunks = forever()
     with client.stream("POST", "/database", content=REQUEST, headers=CSV) as answer:
         pieces = answer.iter_raw()
@@ -148,31 +149,32 @@ def test_a_stream_is_under_way_until_it_is_let_go(client: httpx.Client, pipeline
     wait_until(lambda: not pipeline.busy, 5)
 
 
-def test_when_its_client_goes_a_stream_is_called_off_and_let_go(client: httpx.Client) -> None:
+def test_a_stream_is_cancelled_and_closed_when_its_client_disconnects(client: httpx.Client) -> None:
     source.chunks = forever()
     with client.stream("POST", "/database", content=REQUEST, headers=CSV) as answer:
         pieces = answer.iter_raw()
         next(pieces)
         assert not source.cancelled.is_set()
-    assert source.cancelled.wait(5)
-    assert source.let_go.wait(5)
+    assert source.cancelled.wait(30)
+    assert source.let_go.wait(30)
 
 
-def test_a_client_that_goes_before_the_first_byte_calls_its_query_off(client: httpx.Client) -> None:
+def test_a_client_that_disconnects_before_the_first_byte_cancels_its_query(client: httpx.Client) -> None:
     source.wait = threading.Event()
-    with httpx.Client(base_url=client.base_url, timeout=0.5) as impatient, pytest.raises(httpx.ReadTimeout):
-        impatient.post("/database", content=REQUEST, headers=CSV)
-    assert source.opened.is_set()
-    assert source.cancelled.wait(5)
+    head = f"POST /database HTTP/1.1\r\nHost: firn\r\nAccept: text/csv\r\nContent-Length: {len(REQUEST)}\r\n\r\n"
+    with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as leaving:
+        leaving.sendall(head.encode() + REQUEST)
+        assert source.opened.wait(30)
+    assert source.cancelled.wait(30)
     source.wait.set()
-    assert source.let_go.wait(5)
+    assert source.let_go.wait(30)
 
 
 def test_a_client_that_takes_nothing_is_given_up(client: httpx.Client) -> None:
     source.chunks = forever()
     with client.stream("POST", "/database", content=REQUEST, headers=CSV) as answer:
         assert answer.status_code == 200
-        assert source.let_go.wait(10)
+        assert source.let_go.wait(30)
     assert source.cancelled.is_set()
 
 

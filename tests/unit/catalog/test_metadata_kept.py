@@ -15,7 +15,7 @@ from service.settings import load
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
 
 
-def test_metadata_is_parsed_anew_only_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_is_parsed_again_only_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It also notices should PyIceberg read metadata by another way."""
     parsed: list[str] = []
     parse = FromInputFile.table_metadata

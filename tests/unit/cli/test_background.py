@@ -31,11 +31,11 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
     """A home whose service is a stand-in."""
     started = background.subprocess.Popen
 
-    def standin(command: list[str], **options: Any) -> Any:
+    def fake_service(command: list[str], **options: Any) -> Any:
         assert command[:4] == [sys.executable, "-m", "service", "serve"]
-        return started([sys.executable, "-m", "tests.standin", *command[3:]], **options)
+        return started([sys.executable, "-m", "tests.fake_service", *command[3:]], **options)
 
-    monkeypatch.setattr(background.subprocess, "Popen", standin)
+    monkeypatch.setattr(background.subprocess, "Popen", fake_service)
     # It is there much sooner than a service.
     monkeypatch.setattr(background, "_POLL_S", 0.02)
     monkeypatch.setattr(targets, "_PAUSE_S", 0.02)
@@ -80,7 +80,7 @@ def test_a_loop_starts_it_once_and_stop_ends_it(environ: dict[str, str], tmp_pat
 
 def test_commands_that_come_at_once_start_it_once(environ: dict[str, str], tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as pool:
-        answered = set(pool.map(lambda _: answerer(connect({**environ, "STANDIN": "slow"}).send(LIST)), range(6)))
+        answered = set(pool.map(lambda _: answerer(connect({**environ, "FAKE_SERVICE": "slow"}).send(LIST)), range(6)))
     assert answered == set(starts(tmp_path))
     assert len(answered) == 1
 
@@ -128,7 +128,7 @@ def test_one_that_dies_of_every_request_is_given_up(environ: dict[str, str], tmp
 
 
 def test_one_that_cannot_start_is_told_with_its_reason_and_its_log(environ: dict[str, str], tmp_path: Path) -> None:
-    done = call(["query", "t"], {**environ, "STANDIN": "broken"})
+    done = call(["query", "t"], {**environ, "FAKE_SERVICE": "broken"})
     assert (done.code, done.out) == (3, "")
     assert done.err.splitlines()[-1] == (
         f"firn: the service did not start (firn: Java is missing; install Java 17); its log is {tmp_path}/service.log"
@@ -233,7 +233,7 @@ class TestIdle:
 
         assert asyncio.run(scenario()) == [5, 0, 7]
 
-    def test_work_behind_the_door_keeps_it_as_long_as_it_takes(self) -> None:
+    def test_work_in_progress_keeps_it_as_long_as_it_takes(self) -> None:
         now = [0.0]
         idle = IdleStop(None, lambda: now[0])  # type: ignore[arg-type]
         now[0] = 50

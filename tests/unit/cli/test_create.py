@@ -59,7 +59,7 @@ def test_a_file_with_split_points_makes_a_table_that_is_split(file: str) -> None
     assert done.out == '{"success":true,"table_created":true,"split_points":[100,200]}\n'
 
 
-def test_a_table_that_is_there_is_never_made_anew(file: str) -> None:
+def test_an_existing_table_is_never_created_again(file: str) -> None:
     service = Service(there=True)
     done = firn(["table", "create", file, "--if-not-exists"], service)
     assert done == Called(0, "shop.orders already exists\n", "")

@@ -259,7 +259,7 @@ def test_changes_of_one_table_run_one_at_a_time(desk: Desk) -> None:
 
 
 def test_changes_of_two_tables_run_side_by_side(desk: Desk) -> None:
-    meet = threading.Barrier(2, timeout=5)
+    meet = threading.Barrier(2, timeout=30)
 
     def change(table: Table, batch: str) -> None:
         meet.wait()
@@ -270,7 +270,7 @@ def test_changes_of_two_tables_run_side_by_side(desk: Desk) -> None:
 
 
 def test_long_work_out_of_order_holds_up_no_change(desk: Desk) -> None:
-    meet = threading.Barrier(2, timeout=5)
+    meet = threading.Barrier(2, timeout=30)
 
     def change(table: Table, batch: str) -> None:
         meet.wait()
@@ -288,19 +288,19 @@ def test_a_drop_waits_for_the_changes_before_it(desk: Desk) -> None:
 
     def change(table: Table, batch: str) -> None:
         started.set()
-        assert go_on.wait(5)
+        assert go_on.wait(30)
         assert ORDERS in desk.catalog.tables
         desk.append(table, batch)
 
     writing = threading.Thread(target=desk.run, args=(change,))
     dropping = threading.Thread(target=desk.life.drop, args=(ORDERS, ASK), kwargs={"purge": True})
     writing.start()
-    assert started.wait(5)
+    assert started.wait(30)
     dropping.start()
     time.sleep(0.05)
     go_on.set()
-    writing.join(5)
-    dropping.join(5)
+    writing.join(30)
+    dropping.join(30)
     assert desk.notes()[0][0] == "done"
     assert ORDERS not in desk.catalog.tables
 
@@ -315,7 +315,7 @@ class Waited:
 
         def replace(table: Table, batch: str) -> None:
             started.set()
-            assert go_on.wait(5)
+            assert go_on.wait(30)
             desk.catalog.drop(table, purge=False)
             desk.catalog.create(ORDERS, SCHEMA, (), {})
 
@@ -331,12 +331,12 @@ class Waited:
 
         one, other = threading.Thread(target=run), threading.Thread(target=wait)
         one.start()
-        assert started.wait(5)
+        assert started.wait(30)
         other.start()
         wait_until(lambda: len(desk.commits.locks._queues.get(old, ())) == 2, 5, every=0.001)
         go_on.set()
-        one.join(5)
-        other.join(5)
+        one.join(30)
+        other.join(30)
 
 
 def test_a_change_that_waited_while_its_table_was_replaced_leaves_the_new_one_alone(desk: Desk) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from service.catalog.tables import Table
 from service.commits.batches import MAKE
-from service.commits.commit import Commits
 from service.errors import (
     CatalogUnavailable,
     EngineUnavailable,
@@ -77,7 +76,7 @@ def test_what_an_earlier_attempt_did_is_found_in_the_history_where_its_end_is_no
 
 
 @pytest.mark.parametrize(("noted", "crashed"), [(True, False), (False, False), (False, True)])
-def test_what_an_earlier_attempt_did_not_do_is_tried_anew_and_known_by_the_new_batch(
+def test_what_an_earlier_attempt_did_not_do_is_tried_again_and_known_by_the_new_batch(
     desk: Desk, noted: bool, crashed: bool
 ) -> None:
     key = key_of("WRITE")
@@ -102,7 +101,7 @@ def test_what_an_earlier_attempt_did_not_do_is_tried_anew_and_known_by_the_new_b
 
 
 @pytest.mark.parametrize("operation", ["WRITE", MAKE, DROP])
-def test_while_a_silent_catalog_cannot_say_what_became_of_it_nothing_is_tried_anew(desk: Desk, operation: str) -> None:
+def test_nothing_is_tried_again_while_the_catalog_does_not_respond(desk: Desk, operation: str) -> None:
     key = key_of(operation)
     uuid = "" if operation == MAKE else desk.catalog.tables[ORDERS].uuid
     desk.begin_noted(NewBatch("b1", ORDERS, uuid, operation, ["r"], keys={key.id: key.fingerprint}))
@@ -220,8 +219,7 @@ class TestCreate:
                 FakeCatalog.create(self, *args)  # type: ignore[arg-type]  # as they came
                 raise CatalogUnavailable("silent")
 
-        desk.catalog = Loses()
-        desk.commits = Commits(desk.catalog.as_catalog, desk.ledger, pauses_s=(0, 0))
+        desk = Desk(desk.ledger_file, catalog=Loses())
         with pytest.raises(CatalogUnavailable):
             desk.commits.create(NEW, SCHEMA, (), {}, Call("r", self.key))
         assert desk.notes() == [("begun", None)]

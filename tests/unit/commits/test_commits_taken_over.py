@@ -76,7 +76,7 @@ class TestGone:
         assert (street.noted().state, street.noted().snapshot_id) == ("done", made)
         assert street.catalog.fences == ["theirs"]
 
-    def test_what_it_had_not_is_void_and_tried_anew(self, street: Street) -> None:
+    def test_what_it_had_not_committed_is_void_and_tried_again(self, street: Street) -> None:
         street.begun_there()
         street.there_goes()
         call = street.here.retry(KEY)

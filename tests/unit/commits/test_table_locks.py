@@ -36,7 +36,7 @@ class Crowd:
 
     def end(self) -> list[str]:
         for thread in self.threads:
-            thread.join(5)
+            thread.join(30)
             assert not thread.is_alive()
         return self.served
 
@@ -111,7 +111,7 @@ def test_a_crowd_on_a_few_tables_never_overlaps() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
     assert seen == [1] * (18 * 20)
     assert order._queues == {}
 

@@ -113,7 +113,7 @@ class TestCounts:
         assert (one.add("uuid", 1), other.add("uuid", 1)) == (6, 10)
         assert WriteCounts(house.ledger).add("uuid", 0) == 11
 
-    def test_a_ledger_that_is_silent_starts_the_count_anew_and_fails_nobody(self, house: House) -> None:
+    def test_an_unavailable_ledger_restarts_the_count_and_fails_no_request(self, house: House) -> None:
         house.ledger.mute = frozenset({"writes", "count_writes"})
         counts = WriteCounts(house.ledger)
         assert counts.add("uuid", 2) == 2
@@ -133,5 +133,5 @@ class TestCounts:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(30)
         assert sorted(counted) == list(range(1, 1201))

@@ -131,7 +131,7 @@ def test_a_change_names_the_backup_it_made_and_a_first_commit_made_none() -> Non
     assert backup_of(None) is None
 
 
-def test_a_tables_wishes_are_kept_in_its_properties_and_shown_as_they_were_given() -> None:
+def test_a_tables_options_are_kept_in_its_properties_and_shown_as_they_were_given() -> None:
     wishes = {"create_backup": True, "backup_retention_hours": 24, "undo_retention_hours": 2}
     properties = to_iceberg(TableProperties.model_validate({"edits": wishes}), SETTINGS)
     assert describe(properties)["edits"] == wishes
@@ -141,7 +141,7 @@ def test_a_tables_wishes_are_kept_in_its_properties_and_shown_as_they_were_given
     assert edit_policy(plain, EditSettings()) == EditSettings()
 
 
-def test_a_tables_wishes_may_stand_flat_beside_the_other_properties() -> None:
+def test_a_tables_options_may_stand_flat_beside_the_other_properties() -> None:
     flat = {"create_backup": True, "undo_retention_hours": 2, "mode": "off", "edits": {"backup_retention_hours": 24}}
     read = TableProperties.model_validate(flat)
     assert read.edits.model_dump() == {
@@ -156,7 +156,7 @@ def test_a_tables_wishes_may_stand_flat_beside_the_other_properties() -> None:
 
 
 @pytest.mark.parametrize(("group", "name"), [("edits", "create_backup"), ("compaction", "enabled")])
-def test_a_wish_that_is_given_flat_and_in_its_group_is_refused(group: str, name: str) -> None:
+def test_an_option_given_both_flat_and_in_its_group_is_refused(group: str, name: str) -> None:
     with pytest.raises(ValidationError, match=f"{name} is given twice, inside and outside of {group}"):
         TableProperties.model_validate({name: True, group: {name: True}})
 
@@ -170,7 +170,7 @@ def test_what_another_program_wrote_and_cannot_be_does_not_count() -> None:
     "wish",
     [{"create_backup": "yes"}, {"backup_retention_hours": 0}, {"keep": True}],
 )
-def test_a_wish_that_cannot_be_is_refused(wish: dict[str, Any]) -> None:
+def test_an_impossible_option_is_refused(wish: dict[str, Any]) -> None:
     for properties in ({"edits": wish}, wish):
         with pytest.raises(ValidationError):
             TableProperties.model_validate(properties)

@@ -103,7 +103,7 @@ def test_a_table_and_a_backup_differ_in_the_files_that_only_one_has(house: House
     assert (same.restored, same.reason, same.files_removed, same.files_added) == (False, NOT_DONE, 0, 0)
 
 
-def test_a_backup_that_is_let_go_of_is_gone_and_all_else_stays(house: House) -> None:
+def test_a_deleted_backup_is_gone_and_all_else_stays(house: House) -> None:
     append(house.table, None)
     name, other = house.keep(1), house.keep(2)
     house.tag("my-own")
@@ -115,7 +115,7 @@ def test_a_backup_that_is_let_go_of_is_gone_and_all_else_stays(house: House) -> 
 
 
 @pytest.mark.parametrize("name", ["my-own", "main", "backup-20240501T101112045Z-update-0123abcd", ""])
-def test_nothing_but_a_backup_is_let_go_of(house: House, name: str) -> None:
+def test_nothing_but_a_backup_can_be_deleted(house: House, name: str) -> None:
     append(house.table, None)
     house.tag("my-own")
     before = house.table.metadata_location
@@ -214,7 +214,7 @@ class TestOthers:
         assert count[0] == 4
         assert backups_of(house.table) == []
 
-    def test_what_another_has_let_go_of_is_let_go_of(self, house: House) -> None:
+    def test_a_backup_that_another_has_deleted_counts_as_deleted(self, house: House) -> None:
         append(house.table, None)
         name, stale = house.keep(), house.table
         house.backups.delete(house.table, name, ASK)
@@ -222,7 +222,7 @@ class TestOthers:
         assert backups_of(house.table) == []
 
     @pytest.mark.parametrize("do", ["delete", "remove_tag"])
-    def test_a_table_made_anew_loses_nothing(self, house: House, do: str) -> None:
+    def test_a_replaced_table_loses_nothing(self, house: House, do: str) -> None:
         append(house.table, None)
         name, stale = house.keep(), house.table
         house.catalog.drop(stale, purge=False)

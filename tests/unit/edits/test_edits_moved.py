@@ -12,18 +12,16 @@ import pytest
 from pyiceberg.types import StringType
 
 from service.catalog.tables import Catalog, Table
-from service.commits.commit import Commits
 from service.edits import edits as module
 from service.edits.edits import EditCounts, EditOptions, Edits
 from service.engine.iceberg.swap import TableChanged
 from service.engine.jobs.edit import EditBase, FoundEdit, FoundRows
-from service.engine.session.engine import Engine
 from service.errors import CommitConflict, UnknownField
 from service.model.call import Call
 from service.model.edits import ByFilter, Edit
 from service.model.filters.predicates import EVERY_ROW
 from service.model.names import BATCH_PROPERTY, EDIT_PROPERTY
-from tests.fakes import MuteLedger
+from tests.support.composed import Composed
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 
@@ -35,10 +33,6 @@ class Applying:
     edits: list[Edit] = field(default_factory=list)
     moves: int = 0
     """So often another program adds a column just before the commit."""
-
-    @property
-    def as_engine(self) -> Engine:
-        return cast(Engine, self)
 
     @contextmanager
     def lend(self, call: Call) -> Iterator[None]:
@@ -61,25 +55,19 @@ class Applying:
             pass
 
 
-@dataclass
-class Place:
-    catalog: Catalog
-    commits: Commits
-    engine: Applying
-
+class Place(Composed):
     def edit(self, table: Table, decide: Any) -> None:
-        Edits(self.engine.as_engine, self.commits).run(table, "UPDATE", decide, EditOptions("r"), Call("r1"))
+        self.parts[Edits].run(table, "UPDATE", decide, EditOptions("r"), Call("r1"))
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     catalog = open_catalog(tmp_path)
     append(make_table(catalog), "ch")
-    commits = Commits(catalog, MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}"), pauses_s=(0, 0))
     engine = Applying(catalog)
     monkeypatch.setattr(module, "find", engine.find)
     monkeypatch.setattr(module, "publish", engine.publish)
-    return Place(catalog, commits, engine)
+    return Place(tmp_path / "ledger.db", catalog=catalog, engine=engine)
 
 
 def add_column(catalog: Catalog, name: str) -> None:

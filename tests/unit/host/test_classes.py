@@ -66,7 +66,7 @@ def test_it_is_rehearsed_once(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("changed", ["java", "jar"])
-def test_after_another_java_or_jar_it_is_not_read_but_made_anew(machine: Machine, changed: str) -> None:
+def test_after_another_java_or_jar_it_is_not_read_but_made_again(machine: Machine, changed: str) -> None:
     machine.prepare()
     getattr(machine, changed).write_bytes(b"another, of another length")
     assert machine.read() == []

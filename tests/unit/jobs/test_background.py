@@ -4,13 +4,12 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.commits.commit import Commits
 from service.errors import Cancelled, CommitConflict, FirnError, LedgerUnavailable, ShuttingDown
 from service.jobs.background import Background
 from service.jobs.job import Job
@@ -19,7 +18,9 @@ from service.ledger.jobs import JobRecords
 from service.model.call import Call
 from service.model.names import TableName
 from service.model.schema.types import Field, Primitive, TableSchema
-from tests.fakes import FakeCatalog, MuteLedger
+from service.settings import LimitSettings, Settings
+from tests.fakes import MuteLedger
+from tests.support.composed import Composed
 
 NAME = TableName("acme", "shop", "orders")
 SCHEMA = TableSchema((Field("id", Primitive("long")),))
@@ -53,23 +54,18 @@ class Work:
         return self.then(running)
 
 
-@dataclass
-class Place:
+class Place(Composed):
     """One thread for jobs, over a ledger of its own."""
 
-    path: Path
-    catalog: FakeCatalog = field(default_factory=FakeCatalog)
-
-    def __post_init__(self) -> None:
+    def __init__(self, ledger_file: Path) -> None:
+        super().__init__(ledger_file, settings=Settings(limits=LimitSettings(maintenance_threads=1)))
         self.table = self.catalog.create(NAME, SCHEMA, (), {})
-        self.records = JobRecords(MuteLedger(f"sqlite:///{self.path}"))
-        self.jobs = self.another()
-        self.background = Background(self.jobs, 1)
+        self.jobs, self.background = self.parts[Jobs], self.parts[Background]
+        self.records = JobRecords(MuteLedger(f"sqlite:///{ledger_file}"))
 
     def another(self) -> Jobs:
         """The jobs of another process."""
-        ledger = MuteLedger(f"sqlite:///{self.path}")
-        return Jobs(JobRecords(ledger), Commits(self.catalog.as_catalog, ledger, pauses_s=(0, 0)))
+        return Composed(self.ledger_file, catalog=self.catalog).parts[Jobs]
 
     def start(self, work: Callable[[Call], bytes], progress: Any = None) -> str:
         return self.background.start("COMPACT", self.table, progress or Progress(), Call("r"), work)

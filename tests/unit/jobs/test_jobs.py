@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from service.catalog.tables import Table
-from service.commits.commit import Commits
 from service.errors import Cancelled, CatalogUnavailable, CommitConflict, LedgerUnavailable, NotFound
 from service.jobs.job import BulkProgress, Job
 from service.jobs.jobs import Jobs
@@ -18,7 +17,8 @@ from service.ledger.jobs import JobRecords
 from service.model.call import Call
 from service.model.names import TableName
 from service.model.schema.types import Field, Primitive, TableSchema
-from tests.fakes import FakeCatalog, FakeOwners, MuteLedger
+from tests.fakes import FakeCatalog, FakeOwners
+from tests.support.composed import Composed
 
 NAME = TableName("acme", "shop", "orders")
 SCHEMA = TableSchema((Field("id", Primitive("long")),))
@@ -42,12 +42,10 @@ class Process(Jobs):
     """The jobs of one process, or of one of several instances."""
 
     def __init__(self, world: World, owners: FakeOwners | None = None) -> None:
-        self.ledger = MuteLedger(f"sqlite:///{world.path}")
-        if owners is not None:
-            self.ledger.owners = owners
-        self.commits = Commits(world.catalog.as_catalog, self.ledger, pauses_s=(0, 0))
+        composed = Composed(world.path, catalog=world.catalog, owners=owners)
+        self.ledger, self.commits = composed.ledger, composed.commits
         self._table = world.table
-        super().__init__(JobRecords(self.ledger), self.commits)
+        super().__init__(composed.parts[JobRecords], self.commits)
 
     def tries(self, job: Job, batch: str) -> None:
         """As a load does: the batch is noted before."""

@@ -22,10 +22,23 @@ from service.errors import (
 from service.jobs.schedules.scheduler import AT_ONCE, ATTEMPTS, GONE_S, STALL_S, to_ms
 from service.model.names import TableName
 from tests.fakes import FakeOwners, MuteLedger
-from tests.schedulers import ALL, DAY, OK, ONE, OTHER, SCHEMA, TWO, Instance, Said, World, refused, schedule
+from tests.schedulers import (
+    ALL,
+    DAY,
+    OK,
+    ONE,
+    OTHER,
+    SCHEMA,
+    TWO,
+    FakeResponse,
+    Instance,
+    SharedState,
+    refused,
+    schedule,
+)
 
 
-class Here(World):
+class Here(SharedState):
     """Instances on one ledger in a file, which are there or gone as they are told."""
 
     def __init__(self, path: Path) -> None:
@@ -48,15 +61,15 @@ def test_a_run_begins_when_it_is_due_once_and_then_at_the_next_time(world: Here)
     one = world.instance()
     one.notes.put(schedule(), replacing=False)
     one.tick()
-    assert one.door.asked == []
+    assert one.pipeline.asked == []
     world.at(TWO)
     for _ in range(3):
         one.tick(1)
-    assert one.door.tables == ["orders"]
+    assert one.pipeline.tables == ["orders"]
     assert one.found().next_ms == to_ms(TWO + DAY)
     world.at(TWO + DAY)
     one.tick(1)
-    assert one.door.tables == ["orders", "orders"]
+    assert one.pipeline.tables == ["orders", "orders"]
     [first, second] = one.runs()
     assert (first.state, first.details["due_ms"], first.ended_ms) == ("done", to_ms(TWO), to_ms(TWO))
     assert (second.requested_by, second.fence, second.details["due_ms"]) == ("schedule", 1, to_ms(TWO + DAY))
@@ -70,15 +83,15 @@ def test_of_two_instances_that_look_at_once_one_runs_it(world: Here) -> None:
         start = threading.Barrier(2)
 
         def look(instance: Instance, start: threading.Barrier = start) -> None:
-            start.wait(10)
+            start.wait(30)
             instance.tick(1)
 
         threads = [threading.Thread(target=look, args=(instance,)) for instance in instances]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
-        assert sum(len(i.door.asked) for i in instances) == night + 1
+            thread.join(30)
+        assert sum(len(i.pipeline.asked) for i in instances) == night + 1
     assert instances[0].states() == ["done"] * 5
 
 
@@ -96,7 +109,7 @@ def test_missed_runs_are_caught_up_once(world: Here) -> None:
     world.at(TWO + 10 * DAY + timedelta(hours=3))
     for _ in range(3):
         one.tick(1)
-    assert one.door.tables == ["orders"]
+    assert one.pipeline.tables == ["orders"]
     assert one.runs()[0].details["due_ms"] == to_ms(TWO)
     assert one.found().next_ms == to_ms(TWO + 11 * DAY)
 
@@ -107,10 +120,10 @@ def test_without_catching_up_they_are_left_out_and_told(world: Here) -> None:
     world.at(TWO + 10 * DAY + timedelta(hours=3))
     for _ in range(3):
         one.tick(1)
-    assert (one.door.asked, one.states()) == ([], ["missed"])
+    assert (one.pipeline.asked, one.states()) == ([], ["missed"])
     world.at(TWO + 11 * DAY)
     one.tick(1)
-    assert (one.door.tables, one.states()) == (["orders"], ["missed", "done"])
+    assert (one.pipeline.tables, one.states()) == (["orders"], ["missed", "done"])
 
 
 def test_what_was_due_while_the_run_before_it_went_on_runs_once_after_it(world: Here) -> None:
@@ -121,11 +134,11 @@ def test_what_was_due_while_the_run_before_it_went_on_runs_once_after_it(world: 
     world.at(TWO + timedelta(minutes=45))
     one.tick(1)
     assert len(one.work) == 1
-    one.catch_on()
+    one.do_begun_work()
     one.tick(1)
-    one.catch_on()
+    one.do_begun_work()
     one.tick(1)
-    assert (one.door.tables, one.found().next_ms) == (["orders"] * 2, to_ms(TWO + timedelta(minutes=50)))
+    assert (one.pipeline.tables, one.found().next_ms) == (["orders"] * 2, to_ms(TWO + timedelta(minutes=50)))
 
 
 def test_one_that_is_disabled_does_not_run_by_itself_and_does_when_told_to(world: Here) -> None:
@@ -133,7 +146,7 @@ def test_one_that_is_disabled_does_not_run_by_itself_and_does_when_told_to(world
     one.notes.put(schedule(enabled=False, next_ms=None), replacing=False)
     world.at(TWO + DAY)
     one.tick()
-    assert one.door.asked == []
+    assert one.pipeline.asked == []
     live = one.schedules.run(one.found(), "r-1")
     assert live is not None
     ended = live.over.result(0)
@@ -149,10 +162,10 @@ def test_who_asks_for_a_run_moves_no_due_time_and_begins_no_second_run(world: He
     assert two.schedules.run(two.found(), "r-2") is None
     world.at(TWO)
     two.tick()
-    assert two.door.asked == [], "the due one waits for the one under way"
-    one.catch_on()
+    assert two.pipeline.asked == [], "the due one waits for the one under way"
+    one.do_begun_work()
     two.tick(1)
-    assert (one.door.tables, two.door.tables) == (["orders"], ["orders"])
+    assert (one.pipeline.tables, two.pipeline.tables) == (["orders"], ["orders"])
     assert [run.requested_by for run in sorted(one.runs(), key=lambda r: r.created_ms)] == ["request r-1", "schedule"]
 
 
@@ -178,9 +191,9 @@ class TestTakingOver:
         for instance in (two, three):
             instance.tick(GONE_S)
         assert (len(two.work), len(three.work)) == (1, 0)
-        two.catch_on()
+        two.do_begun_work()
         [run] = two.runs()
-        assert (run.state, run.fence, two.door.tables, three.door.tables) == ("done", 2, ["orders"], [])
+        assert (run.state, run.fence, two.pipeline.tables, three.pipeline.tables) == ("done", 2, ["orders"], [])
 
     def test_one_whose_instance_cannot_be_seen_for_a_moment_goes_on(self, world: Here) -> None:
         one, two = self.begun(world), world.instance("two", waiting=True)
@@ -214,7 +227,7 @@ class TestTakingOver:
         one.tick(1)
         assert one.states() == ["running"], "its claim may only just have been made"
         one.tick(GONE_S)
-        assert (one.door.tables, one.states(), one.found().run) == (["orders"], ["done"], None)
+        assert (one.pipeline.tables, one.states(), one.found().run) == (["orders"], ["done"], None)
 
     def test_one_that_stands_still_is_taken_over_and_fenced_off(self, world: Here) -> None:
         one = self.begun(world)
@@ -222,12 +235,12 @@ class TestTakingOver:
         fence = one.found().run.fence
         two.tick()
         two.tick(STALL_S - 1)
-        assert two.door.asked == []
-        one.door.before = lambda table: two.tick(1)  # in the middle of what it does
-        one.catch_on()
-        assert (one.door.tables, two.door.tables) == (["orders"], ["orders"])
+        assert two.pipeline.asked == []
+        one.pipeline.before = lambda table: two.tick(1)  # in the middle of what it does
+        one.do_begun_work()
+        assert (one.pipeline.tables, two.pipeline.tables) == (["orders"], ["orders"])
         assert [run.fence for run in two.runs()] > [fence]
-        [(_, stalled)], [(_, taker)] = one.door.asked, two.door.asked
+        [(_, stalled)], [(_, taker)] = one.pipeline.asked, two.pipeline.asked
         with pytest.raises(CommitConflict, match="taken over"):
             stalled.commit_gate()
         with pytest.raises(CommitConflict):  # it has ended, and been noted
@@ -240,20 +253,20 @@ class TestTakingOver:
         for _ in range(30):
             one.tick(20)
             two.tick(20)
-        assert two.door.asked == []
-        one.catch_on()
-        assert (one.door.tables, one.states()) == (["orders"], ["done"])
+        assert two.pipeline.asked == []
+        one.do_begun_work()
+        assert (one.pipeline.tables, one.states()) == (["orders"], ["done"])
 
     def test_the_end_that_a_stalled_one_notes_late_is_refused(self, world: Here) -> None:
         one, two = self.begun(world), world.instance("two", waiting=True)
         two.tick()
         two.tick(STALL_S)
         assert len(two.work) == 1
-        one.door.answers["orders"] = [refused("STORAGE_UNAVAILABLE")]
-        one.catch_on()
+        one.pipeline.answers["orders"] = [refused("STORAGE_UNAVAILABLE")]
+        one.do_begun_work()
         assert (one.found().run, one.states()) == (two.found().run, ["running"])
         assert two.found().run.owner == "two"
-        two.catch_on()
+        two.do_begun_work()
         assert one.states() == ["done"]
 
     def test_one_that_finds_its_run_taken_over_asks_for_nothing_more(self, world: Here) -> None:
@@ -261,10 +274,10 @@ class TestTakingOver:
         two.tick()
         two.tick(STALL_S)
         one.tick(10)  # its beat is refused
-        one.catch_on()
-        assert one.door.asked == []
-        two.catch_on()
-        assert two.door.tables == ["orders", "people", "carts"]
+        one.do_begun_work()
+        assert one.pipeline.asked == []
+        two.do_begun_work()
+        assert two.pipeline.tables == ["orders", "people", "carts"]
 
     def test_the_tables_that_were_finished_are_not_begun_again(self, world: Here) -> None:
         one, two = self.begun(world, **ALL), world.instance("two")
@@ -275,10 +288,10 @@ class TestTakingOver:
                 two.tick()
                 two.tick(GONE_S)
 
-        one.door.before = die
-        one.catch_on()
-        assert one.door.tables == ["orders", "people"]
-        assert two.door.tables == ["people", "carts"]
+        one.pipeline.before = die
+        one.do_begun_work()
+        assert one.pipeline.tables == ["orders", "people"]
+        assert two.pipeline.tables == ["people", "carts"]
         tally = json.loads(two.runs()[0].progress)
         assert (tally["tables"], tally["done"], tally["last"]) == (3, 3, ["yard", "carts"])
 
@@ -295,27 +308,27 @@ class TestTakingOver:
         assert "not tried again" in (json.loads(run.outcome) or "")
         world.at(TWO + DAY)
         last.tick(1)
-        last.catch_on()
+        last.do_begun_work()
         assert last.states() == ["failed", "done"]
 
 
-def test_at_a_stop_a_run_is_let_go_and_the_next_start_goes_on_with_it_once(world: Here) -> None:
+def test_a_run_that_a_stop_interrupted_is_resumed_once_at_the_next_start(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(**ALL), replacing=False)
     world.at(TWO)
     one.tick()
-    one.door.before = lambda table: one.scheduler.stop()
-    one.catch_on()
+    one.pipeline.before = lambda table: one.scheduler.stop()
+    one.do_begun_work()
     assert one.scheduler.close(0)
-    assert (one.door.tables, one.states(), one.found().run.owner) == (["orders"], ["interrupted"], "")
+    assert (one.pipeline.tables, one.states(), one.found().run.owner) == (["orders"], ["interrupted"], "")
     with pytest.raises(CommitConflict):
-        one.door.asked[0][1].commit_gate()
+        one.pipeline.asked[0][1].commit_gate()
     one.tick(1)
-    assert one.door.tables == ["orders"], "who stops begins nothing"
+    assert one.pipeline.tables == ["orders"], "who stops begins nothing"
     again = world.instance("again")
     again.tick()
     again.tick(1)
-    assert (again.door.tables, again.states()) == (["people", "carts"], ["done"])
+    assert (again.pipeline.tables, again.states()) == (["people", "carts"], ["done"])
 
 
 def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothing(world: Here) -> None:
@@ -323,18 +336,18 @@ def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothi
     one.notes.put(schedule(**ALL), replacing=False)
     live = one.schedules.run(one.found(), "r")
     assert live is not None
-    one.door.before = lambda table: one.schedules.delete("acme", "nightly")
-    one.catch_on()
+    one.pipeline.before = lambda table: one.schedules.delete("acme", "nightly")
+    one.do_begun_work()
     with pytest.raises(CommitConflict, match="deleted"):
-        one.door.asked[0][1].commit_gate()
-    assert one.door.tables == ["orders"]
+        one.pipeline.asked[0][1].commit_gate()
+    assert one.pipeline.tables == ["orders"]
     assert live.over.result(0) is None
     assert one.notes.jobs.find(live.run.id) is None
     with pytest.raises(ScheduleNotFound):
         one.schedules.find("acme", "nightly")
 
 
-def test_a_schedule_of_the_same_name_made_anew_is_another(world: Here) -> None:
+def test_a_new_schedule_of_the_same_name_is_another_one(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(), replacing=False)
     one.schedules.run(one.found(), "r")
@@ -343,10 +356,10 @@ def test_a_schedule_of_the_same_name_made_anew_is_another(world: Here) -> None:
     one.schedules.run(one.found(), "r")
     assert one.found().run.fence == 1
     one.work.pop(0)()
-    assert (one.door.asked, one.states()) == ([], ["running"])
-    one.door.before = lambda table: one.door.asked[-1][1].commit_gate()
-    one.catch_on()
-    assert (one.door.tables, one.states()) == (["orders"], ["done"])
+    assert (one.pipeline.asked, one.states()) == ([], ["running"])
+    one.pipeline.before = lambda table: one.pipeline.asked[-1][1].commit_gate()
+    one.do_begun_work()
+    assert (one.pipeline.tables, one.states()) == (["orders"], ["done"])
 
 
 def test_one_that_is_replaced_goes_by_what_is_new_and_its_run_goes_on(world: Here) -> None:
@@ -357,11 +370,11 @@ def test_one_that_is_replaced_goes_by_what_is_new_and_its_run_goes_on(world: Her
     with pytest.raises(ScheduleExists):
         one.notes.put(schedule(id="id-2"), replacing=False)
     assert one.notes.put(schedule(id="id-2", table="people", next_ms=to_ms(TWO + DAY)), replacing=True)
-    one.catch_on()
+    one.do_begun_work()
     world.at(TWO + DAY)
     one.tick(1)
-    one.catch_on()
-    assert (one.door.tables, one.states()) == (["orders", "people"], ["done", "done"])
+    one.do_begun_work()
+    assert (one.pipeline.tables, one.states()) == (["orders", "people"], ["done", "done"])
 
 
 HOURLY = {"id": "id-2", "cron": "0 * * * *", "next_ms": to_ms(TWO + DAY)}
@@ -401,11 +414,14 @@ def test_one_that_is_replaced_with_the_same_times_stays_due_when_it_was(world: H
 def test_one_table_that_fails_keeps_no_other_from_its_turn(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(**ALL), replacing=False)
-    one.door.answers = {"orders": [refused("INTERNAL_ERROR")], "people": [{"success": True, "reason": "all is well"}]}
+    one.pipeline.answers = {
+        "orders": [refused("INTERNAL_ERROR")],
+        "people": [{"success": True, "reason": "all is well"}],
+    }
     world.at(TWO)
     one.tick()
     [run] = one.runs()
-    assert (run.state, one.door.tables) == ("partly", ["orders", "people", "carts"])
+    assert (run.state, one.pipeline.tables) == ("partly", ["orders", "people", "carts"])
     told = [(o["table"], o["state"], o["reason"], o["error"]) for o in json.loads(run.progress)["outcomes"]]
     assert told == [
         ("orders", "failed", None, {"code": "INTERNAL_ERROR", "message": "INTERNAL_ERROR it is"}),
@@ -417,7 +433,7 @@ def test_one_table_that_fails_keeps_no_other_from_its_turn(world: Here) -> None:
 def test_how_many_tables_a_run_has_is_noted_before_the_first(world: Here) -> None:
     one, seen = world.instance(), []
     one.notes.put(schedule(**ALL), replacing=False)
-    one.door.before = lambda table: seen.append(json.loads(one.runs()[0].progress)["tables"])
+    one.pipeline.before = lambda table: seen.append(json.loads(one.runs()[0].progress)["tables"])
     world.at(TWO)
     one.tick()
     assert seen == [3, 3, 3]
@@ -430,12 +446,12 @@ def test_a_table_that_is_dropped_before_its_turn_fails_no_run_but_one_that_is_fo
     def drop(table: str) -> None:
         world.catalog.tables.pop(OTHER, None)
 
-    one.door.before = drop
+    one.pipeline.before = drop
     world.at(TWO)
     one.tick()
-    one.catch_on()
+    one.do_begun_work()
     [run] = one.runs()
-    assert (run.state, one.door.tables) == ("done", ["orders", "carts"])
+    assert (run.state, one.pipeline.tables) == ("done", ["orders", "carts"])
     assert [(o["table"], o["state"]) for o in json.loads(run.progress)["outcomes"]] == [
         ("orders", "done"),
         ("people", "skipped"),
@@ -444,7 +460,7 @@ def test_a_table_that_is_dropped_before_its_turn_fails_no_run_but_one_that_is_fo
     one.notes.put(schedule(id="id-2", table=OTHER.table), replacing=True)
     world.at(TWO + DAY)
     one.tick(1)
-    one.catch_on()
+    one.do_begun_work()
     assert one.states() == ["done", "failed"]
 
 
@@ -452,10 +468,10 @@ def test_what_may_be_sent_again_is_sent_again_a_few_times(world: Here) -> None:
     one = world.instance()
     one.notes.put(schedule(**ALL), replacing=False)
     busy = refused("TOO_MANY_REQUESTS", retryable=True)
-    one.door.answers = {"orders": [busy, busy, OK], "people": [busy]}
+    one.pipeline.answers = {"orders": [busy, busy, OK], "people": [busy]}
     world.at(TWO)
     one.tick()
-    assert one.door.tables == ["orders"] * 3 + ["people"] * 3 + ["carts"]
+    assert one.pipeline.tables == ["orders"] * 3 + ["people"] * 3 + ["carts"]
     assert one.states() == ["partly"]
 
 
@@ -466,7 +482,7 @@ def test_a_namespace_has_its_own_tables_as_they_are_when_it_runs(world: Here) ->
     world.catalog.create(TableName("other", "shop", "foreign"), SCHEMA, (), {})
     world.at(TWO)
     one.tick()
-    assert one.door.tables == ["later", "orders", "people"]
+    assert one.pipeline.tables == ["later", "orders", "people"]
 
 
 def test_who_asks_is_told_by_the_request(world: Here) -> None:
@@ -474,7 +490,7 @@ def test_who_asks_is_told_by_the_request(world: Here) -> None:
     one.notes.put(schedule(), replacing=False)
     world.at(TWO)
     one.tick()
-    [(_, call)] = one.door.asked
+    [(_, call)] = one.pipeline.asked
     assert call.requested_by == "schedule nightly"
     assert call.id == f"schedule-nightly-{one.runs()[0].id[:12]}-1"
 
@@ -493,7 +509,7 @@ class TestWindows:
         one = self.windowed(world, "01:00-02:00 Europe/Zurich")  # it is four there
         world.at(TWO)
         one.tick()
-        assert one.door.tables == ["people", "carts"]
+        assert one.pipeline.tables == ["people", "carts"]
         [run] = one.runs()
         assert run.state == "done"
         outcome = json.loads(run.progress)["outcomes"][0]
@@ -504,7 +520,7 @@ class TestWindows:
         one = self.windowed(world, "03:00-05:00 Europe/Zurich")
         world.at(TWO)
         one.tick()
-        assert one.door.tables == ["orders", "people", "carts"]
+        assert one.pipeline.tables == ["orders", "people", "carts"]
 
     def test_the_window_counts_that_is_open_when_the_work_has_its_turn(self, world: Here) -> None:
         one = self.windowed(world, "03:00-05:00 Europe/Zurich")
@@ -515,10 +531,10 @@ class TestWindows:
                 world.at(TWO + timedelta(hours=2))  # so long it waited for a thread
             begun.append(table)
             with suppress(Cancelled):
-                one.door.asked[-1][1].start_gate()
+                one.pipeline.asked[-1][1].start_gate()
 
-        one.door.answers = {"orders": [refused("BUSY", retryable=True), OK]}
-        one.door.before = wait
+        one.pipeline.answers = {"orders": [refused("BUSY", retryable=True), OK]}
+        one.pipeline.before = wait
         world.at(TWO)
         one.tick()
         outcome = json.loads(one.runs()[0].progress)["outcomes"][0]
@@ -528,13 +544,13 @@ class TestWindows:
     def test_who_asks_for_a_run_now_gets_it_now(self, world: Here) -> None:
         one = self.windowed(world, "01:00-02:00 Europe/Zurich")
         assert one.schedules.run(one.found(), "r") is not None
-        assert one.door.tables == ["orders", "people", "carts"]
+        assert one.pipeline.tables == ["orders", "people", "carts"]
 
     def test_a_window_of_no_known_place_fails_its_table_alone(self, world: Here) -> None:
         one = self.windowed(world, "01:00-02:00 Europe/Nowhere")
         world.at(TWO)
         one.tick()
-        assert one.door.tables == ["people", "carts"]
+        assert one.pipeline.tables == ["people", "carts"]
         assert one.states() == ["partly"]
 
 
@@ -549,7 +565,7 @@ def test_an_offline_table_is_left_out_whoever_asks_for_the_run(world: Here, due:
         one.tick()
     else:
         one.schedules.run(one.found(), "r")
-    assert one.door.tables == ["people", "carts"]
+    assert one.pipeline.tables == ["people", "carts"]
     outcome = json.loads(one.runs()[0].progress)["outcomes"][0]
     assert (outcome["table"], outcome["state"], outcome["reason"]) == ("orders", "skipped", "the table is offline")
 
@@ -585,7 +601,7 @@ class TestSilence:
 
         with monkeypatch.context() as patch:
             patch.setattr(one.notes.jobs, "end_held", silent)
-            one.catch_on()
+            one.do_begun_work()
             ended = live.over.result(0)
             assert ended is not None
             assert (ended.state, one.states()) == ("done", ["running"])
@@ -595,7 +611,7 @@ class TestSilence:
             two.tick(STALL_S / 4)
             one.scheduler._beat()
             one.seconds += 10
-        assert two.door.asked == []
+        assert two.pipeline.asked == []
         one.tick(1)
         assert (one.states(), one.found().run) == (["done"], None)
 
@@ -611,7 +627,7 @@ class TestSilence:
             raise KeyError("a defect")
 
         monkeypatch.setattr(one.notes.jobs, "end_held", broken)
-        one.catch_on()
+        one.do_begun_work()
         assert live.over.result(0) is not None
         assert one.scheduler.close(0)
         assert "could not be recorded" in caplog.text
@@ -631,13 +647,13 @@ class TestSilence:
             with monkeypatch.context() as patch:
                 patch.setattr(one.notes.jobs, "holds", silent)
                 try:
-                    one.door.asked[-1][1].commit_gate()
+                    one.pipeline.asked[-1][1].commit_gate()
                 except LedgerUnavailable as e:
                     said.append(type(e))
-            one.door.asked[-1][1].commit_gate()
+            one.pipeline.asked[-1][1].commit_gate()
 
-        one.door.before = commit
-        one.catch_on()
+        one.pipeline.before = commit
+        one.do_begun_work()
         assert said == [LedgerUnavailable]
 
 
@@ -650,7 +666,7 @@ def test_one_schedule_that_cannot_be_read_keeps_no_other_from_its_turn(
     world.at(TWO)
     for _ in range(3):
         one.tick(1)
-    assert one.door.tables == ["orders"]
+    assert one.pipeline.tables == ["orders"]
     assert caplog.text.count("cannot run") == 1
 
 
@@ -672,7 +688,7 @@ def test_metrics_tell_how_runs_ended_and_what_is_overdue(world: Here) -> None:
     one.tick()
     figure = one.metrics.registry.get_sample_value
     assert figure("firn_schedules_overdue") == 2
-    one.catch_on()
+    one.do_begun_work()
     one.tick(1)
     states = ("done", "missed", "failed", "partly", "interrupted")
     assert [figure("firn_schedule_runs_total", {"state": state}) for state in states] == [1, 1, 0, 0, 0]
@@ -689,9 +705,9 @@ def test_what_others_kept_waiting_was_not_missed(world: Here) -> None:
     world.at(TWO + timedelta(hours=1))
     one.tick(1)
     assert (len(one.work), one.states()) == (AT_ONCE, [])
-    one.catch_on()
+    one.do_begun_work()
     one.tick(1)
-    one.catch_on()
+    one.do_begun_work()
     assert one.states() == ["done"]
 
 
@@ -712,7 +728,7 @@ def test_schedules_are_listed_by_their_names_and_with_their_own_runs(world: Here
         one.notes.put(schedule(id=f"id-{n}", name=name), replacing=False)
     one.notes.put(schedule(id="id-9", name="a", tenant="other"), replacing=False)
     world.at(TWO)
-    one.door.submit = lambda body, call: done()  # type: ignore[method-assign]
+    one.pipeline.submit = lambda body, call: done()  # type: ignore[method-assign]
     one.tick()
     found = one.schedules.of_tenant("acme")
     assert [s.name for s in found] == ["a", "b", "c"]
@@ -722,7 +738,7 @@ def test_schedules_are_listed_by_their_names_and_with_their_own_runs(world: Here
 
 def done() -> "Future[Any]":
     answer: Future[Any] = Future()
-    answer.set_result(Said(json.dumps(OK).encode()))
+    answer.set_result(FakeResponse(json.dumps(OK).encode()))
     return answer
 
 

@@ -24,7 +24,7 @@ ENDED = JobRecord(
 RUNNING = replace(ENDED, id="r-2", state="running", ended_ms=None)
 
 
-def test_a_run_that_has_not_ended_is_the_one_under_way_whatever_the_schedule_was_read_to_say() -> None:
+def test_a_run_that_has_not_ended_is_the_one_in_progress_whatever_was_read_of_the_schedule() -> None:
     for noted in (None, RUNNING):
         told = schedule_result(schedule(run=noted), [RUNNING, ENDED], 1)
         assert told.running is not None

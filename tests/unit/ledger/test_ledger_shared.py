@@ -150,7 +150,7 @@ class TestKeys:
     def test_of_two_at_once_just_one_may(self, shared: Shared) -> None:
         """Their keys are given in opposite orders, and overlap: whoever loses leaves nothing of its own behind."""
         rounds = 30
-        barrier = threading.Barrier(2, timeout=10)
+        barrier = threading.Barrier(2, timeout=30)
         busy: dict[str, dict[int, frozenset[str]]] = {"here": {}, "there": {}}
 
         def begin(name: str, ledger: Ledger, order: Callable[[list[str]], list[str]]) -> None:

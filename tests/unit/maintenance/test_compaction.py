@@ -13,9 +13,6 @@ from pyiceberg.table import Table as IcebergTable
 from handlers.compact import Compact, compact
 from service.catalog.files.data_files import DataFile, list_files
 from service.catalog.tables import Catalog, Table
-from service.commits.commit import Commits
-from service.commits.holds import SnapshotHolds
-from service.commits.small_files import SmallFileChecks, WriteCounts
 from service.engine.iceberg.compaction import (
     FileGroup,
     PlannedGroups,
@@ -31,7 +28,6 @@ from service.engine.iceberg.expire import remove, unneeded
 from service.engine.iceberg.swap import FilesChanged
 from service.engine.jobs.rewrite import rewrite
 from service.engine.session import tags
-from service.engine.session.engine import Engine
 from service.errors import (
     Cancelled,
     CommitConflict,
@@ -42,21 +38,19 @@ from service.errors import (
     TooManyRequests,
 )
 from service.jobs.background import Background
-from service.jobs.jobs import Jobs
-from service.ledger.jobs import JobRecord, JobRecords
+from service.ledger.jobs import JobRecord
 from service.ledger.ledger import NewBatch
 from service.maintenance.compact.compaction import Compactions
 from service.maintenance.compact.merge import Merger, folder_of
 from service.maintenance.compact.plan import choose, core_shares, small_files_beside
 from service.maintenance.compact.report import CompactionOptions, CompactionOutcome, CompactionProgress
-from service.maintenance.expire.expirer import Expirer
-from service.metrics.metrics import Metrics
 from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
-from service.settings import CompactionSettings, IcebergSettings
-from tests.fakes import FakeOwners, MuteLedger
+from service.settings import CompactionSettings, IcebergSettings, Settings
+from tests.fakes import FakeOwners
 from tests.harness import wait_until
 from tests.jobs import compaction
+from tests.support.composed import Composed
 from tests.unit.iceberg_tables import ORDERS, append, data_file, make_table, open_catalog
 from tests.unit.metrics.test_metrics import of, value
 
@@ -169,12 +163,18 @@ def _entries(iceberg: IcebergTable) -> Iterator[Any]:
         yield from manifest.fetch_manifest_entry(iceberg.io, discard_deleted=True)
 
 
-@dataclass(frozen=True)
-class House:
-    compactions: Compactions
-    spark: FakeSpark
-    catalog: Catalog
-    ledger: MuteLedger
+class House(Composed):
+    """Compactions of one table in a real catalog, by an engine that reads no files."""
+
+    def __init__(self, home: Path) -> None:
+        catalog = open_catalog(home)
+        policy = IcebergSettings(compaction=CompactionSettings(min_files_to_compact=3, concurrent_groups=1))
+        super().__init__(
+            home / "ledger.db", catalog=catalog, engine=FakeSpark(catalog), settings=Settings(iceberg=policy)
+        )
+        self.spark: FakeSpark = self.engine
+        self.compactions = self.parts[Compactions]
+        make_table(catalog, partitioned=True)
 
     @property
     def table(self) -> Table:
@@ -212,19 +212,7 @@ class House:
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
-    catalog = open_catalog(tmp_path)
-    ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    commits = Commits(catalog, ledger, pauses_s=(0, 0))
-    settings = IcebergSettings(compaction=CompactionSettings(min_files_to_compact=3, concurrent_groups=1))
-    spark = FakeSpark(catalog)
-    engine = cast(Engine, spark)
-    expirer = Expirer(settings.snapshots, engine, catalog, commits, ())
-    metrics = Metrics()
-    upkeep = SmallFileChecks(settings, catalog, WriteCounts(ledger), metrics)
-    jobs = Jobs(JobRecords(ledger), commits)
-    compactions = Compactions(engine, catalog, commits, upkeep, SnapshotHolds(), expirer, jobs, metrics)
-    make_table(catalog, partitioned=True)
-    return House(compactions, spark, catalog, ledger)
+    return House(tmp_path)
 
 
 def test_partitions_with_enough_small_files_are_merged_in_one_commit(house: House) -> None:
@@ -274,7 +262,7 @@ def test_where_every_group_is_beaten_nothing_is_merged_and_it_says_so(house: Hou
 
 @pytest.mark.parametrize("busy", [CommitConflict("always another one"), TooManyRequests("no session")], ids=str)
 def test_what_finds_no_turn_to_be_committed_is_a_conflict_and_not_the_end(house: House, busy: FirnError) -> None:
-    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, pauses_s=(0, 0))
+    house.compactions.merger = Merger(house.engine, house.commits, pauses_s=(0, 0))
     house.fill(*"AAA")
     house.spark.committing = fail_in("", busy)
     outcome = house.compact()
@@ -283,7 +271,7 @@ def test_what_finds_no_turn_to_be_committed_is_a_conflict_and_not_the_end(house:
 
 
 def test_a_commit_that_finds_no_turn_is_tried_again(house: House) -> None:
-    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, pauses_s=(0, 0))
+    house.compactions.merger = Merger(house.engine, house.commits, pauses_s=(0, 0))
     house.fill(*"AAA")
     failures = iter([TooManyRequests("no session"), TooManyRequests("no session")])
 
@@ -336,11 +324,11 @@ def test_an_engine_that_ends_is_not_asked_for_the_other_groups(house: House) -> 
 
 def test_what_is_finished_is_committed_now_and_then_and_the_figures_add_up(house: House) -> None:
     house.fill(*"AAABBBCCC")
-    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
+    house.compactions.merger = Merger(house.engine, house.commits, every_s=0)
     made = threading.Semaphore(1)
 
     def later(_: str) -> None:
-        assert made.acquire(timeout=10)  # the group before this one is committed
+        assert made.acquire(timeout=30)  # the group before this one is committed
         with house.spark.turn:
             append(house.table, "D")  # somebody else writes meanwhile
 
@@ -354,10 +342,10 @@ def test_what_is_finished_is_committed_now_and_then_and_the_figures_add_up(house
     assert house.rows() == 12
 
 
-def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: House) -> None:
+def test_a_cancelled_compaction_keeps_what_was_committed_and_deletes_the_rest(house: House) -> None:
     house.fill(*"AAABBB")
     call = Call("r1", requested_by="schedule nightly")
-    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
+    house.compactions.merger = Merger(house.engine, house.commits, every_s=0)
     house.spark.committed = lambda _: call.cancel()
     with pytest.raises(Cancelled) as called_off:
         house.compactions.compact(house.table, CompactionOptions(), call)
@@ -366,25 +354,25 @@ def test_called_off_it_keeps_what_was_committed_and_deletes_the_rest(house: Hous
     assert house.spark.cancelled
     assert house.noted() == [("cancelled", "schedule nightly")]
     counted(house, files_before=6, files_after=4, files_compacted=3, files_added=1, partitions_compacted=1)
-    assert value(house.compactions.metrics, "firn_compaction_merged_files_total") == 3
+    assert value(house.metrics, "firn_compaction_merged_files_total") == 3
 
 
 def test_failed_on_the_way_it_tells_what_it_had_committed(house: House) -> None:
     house.fill(*"AAABBB")
-    house.compactions.merger = Merger(cast(Engine, house.spark), house.compactions.commits, every_s=0)
+    house.compactions.merger = Merger(house.engine, house.commits, every_s=0)
     merged = threading.Event()
     house.spark.committed = lambda _: merged.set()
 
     def fail(partition: str) -> None:
         if "B" in partition:
-            merged.wait(10)
+            merged.wait(30)
             raise EngineUnavailable("Spark ended")
 
     house.spark.rewriting = fail
     with pytest.raises(EngineUnavailable):
         house.compact()
     counted(house, files_before=6, files_after=4, files_compacted=3, small_files_remaining=4)
-    assert of(house.compactions.metrics, ORDERS)["firn_table_compaction_files after"] == 4
+    assert of(house.metrics, ORDERS)["firn_table_compaction_files after"] == 4
 
 
 def counted(house: House, **figures: int) -> None:
@@ -394,7 +382,7 @@ def counted(house: House, **figures: int) -> None:
     assert {name: stats.get(name) for name in figures} == figures
 
 
-def test_a_spark_job_that_begins_just_when_it_is_called_off_is_cancelled_too(
+def test_a_spark_job_that_starts_during_the_cancellation_is_cancelled_too(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.maintenance.rewriter._LOOK_EVERY_S", 0.01)
@@ -411,7 +399,7 @@ def test_a_spark_job_that_begins_just_when_it_is_called_off_is_cancelled_too(
     assert (house.files(), house.unreferenced()) == (3, set())
 
 
-def test_whatever_a_compaction_meets_that_was_called_off_is_told_as_that(house: House) -> None:
+def test_whatever_error_a_cancelled_compaction_meets_is_reported_as_cancelled(house: House) -> None:
     house.fill(*"AAA")
     call = Call("r1")
 
@@ -425,7 +413,7 @@ def test_whatever_a_compaction_meets_that_was_called_off_is_told_as_that(house: 
     assert house.noted() == [("cancelled", "request r1")]
 
 
-def test_one_that_waits_for_another_of_its_table_can_be_called_off(
+def test_a_compaction_that_waits_for_another_of_its_table_can_be_cancelled(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.commits.locks._CHECK_EVERY_S", 0.01)
@@ -435,7 +423,7 @@ def test_one_that_waits_for_another_of_its_table_can_be_called_off(
     with house.compactions._locks.hold(house.table.uuid):
         waiting = ThreadPoolExecutor(1).submit(house.compactions.compact, house.table, CompactionOptions(), call)
         with pytest.raises(Cancelled):
-            waiting.result(timeout=10)
+            waiting.result(timeout=30)
     assert house.noted() == []  # it never began
     assert house.compact().compacted
 
@@ -502,7 +490,7 @@ def test_one_that_may_not_begin_any_more_when_it_has_its_turn_does_not(house: Ho
         waiting.start()
         waiting.join(0.2)
         window.clear()
-    waiting.join(10)
+    waiting.join(30)
     assert (window, house.files(), house.noted()) == (["it was asked"], 3, [])
 
 
@@ -613,7 +601,7 @@ def test_progress_tells_files_and_bytes_done_of_all(house: House) -> None:
     assert (progress.phase, progress.files_done, progress.bytes_done, progress.bytes_total) == ("done", 6, 6000, 6000)
 
 
-def test_the_note_has_what_was_wished_and_what_was_counted(house: House) -> None:
+def test_the_record_has_the_options_and_the_counts(house: House) -> None:
     house.fill(*"AAA")
     house.compact(max_files=7)
     [note] = house.log()
@@ -706,7 +694,7 @@ class TestAgain:
         assert noted
         assert (noted.state, noted.snapshot_id) == ("done", made)
 
-    def test_where_nothing_was_merged_it_is_looked_at_anew(self, house: House) -> None:
+    def test_if_nothing_was_merged_the_table_is_checked_again(self, house: House) -> None:
         outcome = house.compact(Call("r2", self.key, "b1"))
         assert not outcome.compacted
         assert "1 small file" in (outcome.reason or "")
@@ -758,7 +746,7 @@ class TestFigures:
     """What metrics are told of compactions, by their ends."""
 
     def test_what_was_merged_and_what_was_left_is_told_of_the_table(self, house: House) -> None:
-        metrics = house.compactions.metrics
+        metrics = house.metrics
         house.fill(*"AAABBBC")
         metrics.recommended(ORDERS)
         stats = house.compact().stats
@@ -777,18 +765,18 @@ class TestFigures:
     def test_small_files_are_told_by_the_tables_own_measure(self, house: House) -> None:
         house.fill(*"AAA")
         house.compact(max_file_size_mb=1)
-        assert of(house.compactions.metrics, ORDERS)["firn_table_small_files"] == 1
+        assert of(house.metrics, ORDERS)["firn_table_small_files"] == 1
 
     def test_a_compaction_is_still_recommended_where_enough_small_files_are_left(self, house: House) -> None:
         house.fill(*"AAABBBB")
         house.compact(max_files=4)
-        told = of(house.compactions.metrics, ORDERS)
+        told = of(house.metrics, ORDERS)
         assert (told["firn_table_small_files"], told["firn_table_compaction_recommended"]) == (4, 1)
         house.compact()
-        assert of(house.compactions.metrics, ORDERS)["firn_table_compaction_recommended"] == 0
+        assert of(house.metrics, ORDERS)["firn_table_compaction_recommended"] == 0
 
     def test_groups_that_failed_or_were_beaten_are_counted(self, house: House) -> None:
-        metrics = house.compactions.metrics
+        metrics = house.metrics
         house.fill(*"AAABBB")
         house.spark.rewriting = fail_in("A", StorageUnavailable("the disk is broken"))
         house.compact()
@@ -801,7 +789,7 @@ class TestFigures:
         assert value(metrics, "firn_compactions_total", outcome="nothing") == 1
 
     def test_nothing_failed_and_cancelled_are_told_apart_and_a_dry_run_is_none(self, house: House) -> None:
-        metrics, call = house.compactions.metrics, Call("r1")
+        metrics, call = house.metrics, Call("r1")
         house.compact()
         house.fill(*"AAA")
         house.compact(dry_run=True)

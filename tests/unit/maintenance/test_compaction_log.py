@@ -147,7 +147,7 @@ def test_a_dropped_tables_history_stays_and_a_misspelt_name_is_told(place: Place
     assert refused.value.suggestion == "logs"
 
 
-def test_old_ones_are_forgotten_and_those_under_way_are_not(place: Place) -> None:
+def test_old_ones_are_deleted_and_those_in_progress_are_not(place: Place) -> None:
     for i, ended in enumerate((T0, T0 + 1, None)):
         job = place.note(f"c{i}")
         if ended is not None:

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pyiceberg.table import Table as IcebergTable
@@ -12,18 +11,19 @@ from pyiceberg.table import Table as IcebergTable
 from service.catalog.history import history
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.commits.holds import AWAITED, BUILT_ON, READ, SnapshotHolds, awaited_snapshots
+from service.commits.holds import AWAITED, BUILT_ON, READ, SnapshotHolds
 from service.engine.iceberg.expire import remove, unneeded
-from service.engine.session.engine import Engine
 from service.errors import CommitConflict, StorageUnavailable
+from service.jobs.jobs import Jobs
 from service.ledger.jobs import JobRecord
 from service.ledger.ledger import NewBatch
 from service.maintenance.expire.expirer import TRIES, Expirer, built_on_elsewhere
 from service.maintenance.expire.retention import ExpiryResult, KeptSnapshot
 from service.maintenance.orphans.orphans import SLACK_MS
-from service.settings import SnapshotSettings
-from tests.fakes import FakeOwners, QuickLedger
-from tests.jobs import begin, jobs_on
+from service.settings import IcebergSettings, Settings, SnapshotSettings
+from tests.fakes import FakeOwners
+from tests.jobs import begin
+from tests.support.composed import Composed
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 KEEP_TWO = SnapshotSettings(keep_last=2, hourly_for_hours=0)
@@ -34,13 +34,13 @@ class FakeEngine:
     """Takes snapshots out of a table's metadata as the JVM would, and says that nobody needs some files then."""
 
     catalog: Catalog
-    commits: Commits
     conflicts: int = 0
     broken: bool = False
     asked: int = 0
     files: list[Path] = field(default_factory=list)
     turn_taken: list[bool] = field(default_factory=list)
     before_remove: Callable[[], Any] = lambda: None
+    commits: Commits = field(init=False)
 
     def run(self, job: Any, *args: Any) -> Any:
         self.turn_taken.append(self._somebody_has_the_turn())
@@ -76,23 +76,17 @@ class FakeEngine:
         return not served
 
 
-class Shop:
+class Shop(Composed):
     """A table, who needs what of it, and what lets go of the rest."""
 
     def __init__(self, home: Path, **properties: str) -> None:
-        self.catalog = open_catalog(home)
-        self.table = make_table(self.catalog, **properties)
-        self.ledger = QuickLedger(f"sqlite:///{home}/ledger.db")
-        self.holds = SnapshotHolds()
-        self.commits = Commits(self.catalog, self.ledger)
-        self.jobs = jobs_on(self.ledger, self.commits)
-        self.engine = FakeEngine(self.catalog, self.commits)
+        catalog = open_catalog(home)
+        settings = Settings(iceberg=IcebergSettings(snapshots=KEEP_TWO))
+        super().__init__(home / "ledger.db", catalog=catalog, engine=FakeEngine(catalog), settings=settings)
+        self.engine.commits = self.commits
+        self.holds, self.jobs, self.expirer = self.parts[SnapshotHolds], self.parts[Jobs], self.parts[Expirer]
+        self.table = make_table(catalog, **properties)
         self.made = [append(self.table, batch=f"batch-{i}") for i in range(6)]
-
-    @property
-    def expirer(self) -> Expirer:
-        keepers = (self.holds.keeps, partial(awaited_snapshots, self.ledger), partial(built_on_elsewhere, self.jobs))
-        return Expirer(KEEP_TWO, cast(Engine, self.engine), self.catalog, self.commits, keepers)
 
     @property
     def iceberg(self) -> IcebergTable:
@@ -220,7 +214,7 @@ def test_another_table_of_that_name_is_left_alone(shop: Shop) -> None:
     assert shop.left() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_removal_that_is_beaten_is_decided_anew(shop: Shop) -> None:
+def test_an_expiry_that_loses_a_race_is_decided_again(shop: Shop) -> None:
     def commit_once() -> None:
         if len(shop.made) == 6:
             shop.made.append(append(shop.catalog.load(ORDERS)))

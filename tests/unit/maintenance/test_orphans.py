@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given
@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from service.catalog.files import storage
 from service.catalog.files.storage import checksum_name, checksummed_file, stored_files, unlink
 from service.catalog.tables import Catalog, Table
-from service.commits.commit import Commits
 from service.engine.jobs.orphans import OrphanFiles, compare
-from service.engine.session.engine import Engine
 from service.errors import CommitConflict, InvalidRequest, TableNotFound
 from service.jobs.job import BULK, now_ms
+from service.jobs.jobs import Jobs
 from service.ledger.ledger import Ledger, NewBatch
 from service.maintenance.orphans.orphans import HOUR_MS, TRIES, Orphans, OrphansResult
 from tests.fakes import FakeOwners, QuickLedger
 from tests.jobs import begin, jobs_on, table_of
+from tests.support.composed import Composed
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 
 
@@ -58,16 +58,14 @@ def referred_to(table: Table) -> set[str]:
     return found
 
 
-class Shop:
+class Shop(Composed):
     """A table of one snapshot in a folder of its own, and whoever leaves files there."""
 
     def __init__(self, home: Path) -> None:
-        self.catalog = open_catalog(home)
-        self.ledger = QuickLedger(f"sqlite:///{home}/ledger.db")
-        self.commits = Commits(self.catalog, self.ledger, pauses_s=(0, 0))
-        self.jobs = jobs_on(self.ledger, self.commits)
-        self.engine = FakeEngine(self.catalog)
-        make_table(self.catalog)
+        catalog = open_catalog(home)
+        super().__init__(home / "ledger.db", catalog=catalog, engine=FakeEngine(catalog))
+        self.jobs = self.parts[Jobs]
+        make_table(catalog)
         self.commit()
 
     @property
@@ -79,8 +77,7 @@ class Shop:
         return Path(self.table.location.removeprefix("file://"))
 
     def orphans(self, *, alone: bool = True) -> Orphans:
-        engine = cast(Engine, self.engine)
-        return Orphans(engine, self.catalog, self.commits, self.ledger, self.jobs, alone)
+        return Orphans(self.engine, self.catalog, self.commits, self.ledger, self.jobs, alone)
 
     def clean(self, hours: int = 72, **how: bool) -> OrphansResult:
         return self.orphans().clean(self.table, now_ms() - hours * HOUR_MS, **how)

@@ -81,7 +81,7 @@ def test_a_policy_shows_every_field_that_a_table_can_set() -> None:
     assert set(SetCompaction.model_fields) >= shown - {"overridden"}
 
 
-def test_a_table_without_wishes_has_the_services_policy() -> None:
+def test_a_table_without_options_has_the_services_policy() -> None:
     shown = in_force(to_iceberg(TableProperties(), SETTINGS), SETTINGS)
     assert shown.overridden == []
     assert (shown.mode, shown.target_file_size_mb, shown.sort_by, shown.window) == ("recommend", 128, [], None)

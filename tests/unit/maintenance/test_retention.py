@@ -192,7 +192,7 @@ def test_by_age_whatever_is_young_or_needed_stays(
 
 
 @given(st.integers(1, 40), policies, st.integers(1, 10))
-def test_looking_again_is_put_off_until_there_can_be_enough_to_let_go(
+def test_the_next_check_waits_until_enough_snapshots_can_expire(
     count: int, policy: SnapshotSettings, slack: int
 ) -> None:
     """Commits a second apart: the hours do not matter."""

@@ -302,7 +302,7 @@ def test_a_table_whose_columns_or_partitioning_others_change_is_left_to_them(cha
         made.finish(cast(Any, world.load("t")))
 
 
-def test_a_table_that_was_made_anew_is_another_one() -> None:
+def test_a_new_table_of_the_same_name_is_another_one() -> None:
     world = World()
     made = rounds(world)
     world.uuid = "two"
@@ -310,7 +310,7 @@ def test_a_table_that_was_made_anew_is_another_one() -> None:
         made.run()
 
 
-def test_who_calls_it_off_is_told_so_whatever_spark_says() -> None:
+def test_a_cancelled_request_is_reported_as_cancelled_whatever_spark_says() -> None:
     world = World()
     world.add("a")
     made = rounds(world)

@@ -15,7 +15,7 @@ from service.api import events, http
 from service.app import App
 from service.commits.commit import TRIES
 from service.commits.holds import SnapshotHolds
-from service.commits.small_files import SmallFileChecks, WriteCounts
+from service.commits.small_files import SmallFileChecks
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, StorageUnavailable, TableNotFound
 from service.jobs.background import Background
@@ -33,8 +33,9 @@ from service.queries.streaming.streams import Streams
 from service.settings import CompactionSettings, IcebergSettings, LimitSettings, Settings, WriteQueueSettings, load
 from service.writes.entry import WriteOutcome
 from service.writes.writes import Writes
-from tests.fakes import FakeEngine, FakeUpkeep, MuteLedger, Rows
+from tests.fakes import MuteLedger, Rows
 from tests.harness import wait_until
+from tests.support.composed import Composed
 from tests.unit import iceberg_tables
 from tests.unit.desk import ASK, ORDERS, OTHERS, Desk
 from tests.unit.metrics.test_metrics import of, tables, value
@@ -45,17 +46,9 @@ class Shop(Desk):
     """Writes over a desk and an engine in memory, whose commits can be held up or beaten."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.engine = FakeEngine(self.catalog)
-        settings = Settings(writes=WriteQueueSettings(linger_ms=0))
-        self.writes = Writes(
-            settings,
-            self.engine.as_engine,
-            self.catalog.as_catalog,
-            self.commits,
-            FakeUpkeep().as_upkeep,
-            self.metrics,
-        )
+        settings = Settings(writes=WriteQueueSettings(linger_ms=0), limits=LimitSettings(maintenance_threads=1))
+        super().__init__(path, settings=settings)
+        self.writes, self.jobs = self.parts[Writes], self.parts[Jobs]
 
     def write(self, *ids: int) -> "Future[bytes]":
         return self.writes.append(ORDERS, [{"id": i} for i in ids], 10, Call("r"), lambda written: _said(written))
@@ -90,17 +83,17 @@ class TestWrites:
 
         def hold(rows: Rows) -> None:
             inside.set()
-            assert go_on.wait(10)
+            assert go_on.wait(30)
 
-        shop.write().result(10)  # a table that is known goes straight to its queue
+        shop.write().result(30)  # a table that is known goes straight to its queue
         shop.engine.committing = hold
         first = shop.write(0)
-        assert inside.wait(10)
+        assert inside.wait(30)
         others = [shop.write(i, i + 100) for i in range(1, 6)]
         assert value(shop.metrics, "firn_write_queue_requests") == 5
         assert value(shop.metrics, "firn_write_queue_tables") == 1
         go_on.set()
-        assert [answer.result(10) for answer in (first, *others)] == [b"1", *[b"5"] * 5]
+        assert [answer.result(30) for answer in (first, *others)] == [b"1", *[b"5"] * 5]
         wait_until(lambda: value(shop.metrics, "firn_write_queue_tables") == 0, 10, every=0.002)
         assert value(shop.metrics, "firn_write_queue_requests") == 0
         assert value(shop.metrics, "firn_batch_requests_count") == 2
@@ -113,7 +106,7 @@ class TestWrites:
         shop.engine.committing = shop.beaten(times)
         answer = shop.write(1)
         given_up = times == TRIES
-        assert isinstance(answer.exception(10), CommitConflict) == given_up
+        assert isinstance(answer.exception(30), CommitConflict) == given_up
         retries = min(times, TRIES - 1)
         assert (value(shop.metrics, "firn_commit_retries_total", operation="WRITE") or 0) == retries
         assert (value(shop.metrics, "firn_commit_conflicts_total", operation="WRITE") or 0) == given_up
@@ -169,7 +162,7 @@ class TestCommits:
 
 class TestJobs:
     def test_a_job_is_there_while_it_runs_and_counted_at_each_turn(self, shop: Shop) -> None:
-        jobs = Jobs(JobRecords(shop.ledger), shop.commits, shop.metrics)
+        jobs = shop.jobs
         of_kind = {"kind": "BULK", "state": "running"}
         good, bad, left = (jobs.accept("BULK", shop.catalog.load(ORDERS), BulkProgress(), b"{}") for _ in range(3))
         assert value(shop.metrics, "firn_jobs", **of_kind) == 3
@@ -180,20 +173,19 @@ class TestJobs:
             assert value(shop.metrics, "firn_job_states_total", kind="BULK", state=state) == times
         assert jobs.describe(left.id)["state"] == "running"
 
-    def test_one_in_the_background_is_queued_and_then_runs_until_it_is_done_or_called_off(self, shop: Shop) -> None:
-        jobs = Jobs(JobRecords(shop.ledger), shop.commits, shop.metrics)
-        background = Background(jobs, 1)
+    def test_a_background_job_is_queued_and_then_runs_until_it_is_done_or_cancelled(self, shop: Shop) -> None:
+        jobs, background = shop.jobs, shop.parts[Background]
         begun, go_on = threading.Event(), threading.Event()
 
         def work(control: Call) -> bytes:
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(30)
             return b"{}"
 
         runs, waits = (
             background.start("COMPACT", shop.catalog.load(ORDERS), BulkProgress(), Call("r"), work) for _ in range(2)
         )
-        assert begun.wait(10)
+        assert begun.wait(30)
         for state in ("running", "queued"):
             assert value(shop.metrics, "firn_jobs", kind="COMPACT", state=state) == 1
         jobs.cancel(waits)
@@ -202,13 +194,13 @@ class TestJobs:
         assert value(shop.metrics, "firn_jobs", kind="COMPACT", state="queued") is None
         for state, times in (("queued", 2), ("running", 1), ("done", 1), ("cancelled", 1), ("failed", 0)):
             assert value(shop.metrics, "firn_job_states_total", kind="COMPACT", state=state) == times
-        background.close(10)
+        background.close(30)
 
     @pytest.mark.parametrize(("committed", "state"), [(False, "interrupted"), (True, "done")])
     def test_one_that_an_earlier_process_left_is_counted_by_whoever_finds_out(
         self, committed: bool, state: str, shop: Shop
     ) -> None:
-        left, orders = Jobs(JobRecords(shop.ledger), shop.commits), shop.catalog.load(ORDERS)
+        left, orders = shop.jobs, shop.catalog.load(ORDERS)
         job = left.accept("BULK", orders, BulkProgress(), b'{"metadata": {}}')
         shop.commits.batches.begin("b1", orders, "WRITE", [ASK])
         left.tries(job, "b1")
@@ -216,7 +208,7 @@ class TestJobs:
             shop.catalog.append(ORDERS, "b1")
         shop.ledger.close()
         after = Desk(shop.ledger_file, catalog=shop.catalog)
-        assert Jobs(JobRecords(after.ledger), after.commits, after.metrics).recover() == 1
+        assert after.parts[Jobs].recover() == 1
         assert value(after.metrics, "firn_job_states_total", kind="BULK", state=state) == 1
 
     def test_one_whose_end_could_not_be_noted_has_ended(self, shop: Shop) -> None:
@@ -236,9 +228,9 @@ class TestUpkeep:
     @pytest.fixture
     def upkeep(self, tmp_path: Path) -> SmallFileChecks:
         catalog = iceberg_tables.open_catalog(tmp_path)
-        ledger = MuteLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
         compaction = CompactionSettings(opportunistic_check_interval=2, min_files_to_compact=3)
-        return SmallFileChecks(IcebergSettings(compaction=compaction), catalog, WriteCounts(ledger), Metrics())
+        settings = Settings(iceberg=IcebergSettings(compaction=compaction))
+        return Composed(tmp_path / "ledger.db", catalog=catalog, settings=settings).parts[SmallFileChecks]
 
     def test_a_check_is_told_of_its_table_and_so_is_what_it_recommends(self, upkeep: SmallFileChecks) -> None:
         metrics, name = upkeep.metrics, iceberg_tables.ORDERS
@@ -256,7 +248,7 @@ class TestUpkeep:
 
 
 class TestStreams:
-    def test_a_stream_is_under_way_until_it_ends_and_ends_whole_or_broken(self) -> None:
+    def test_a_stream_is_counted_until_it_ends_and_ends_whole_or_broken(self) -> None:
         metrics = Metrics()
         streams = Streams(LimitSettings(streams=4), cast(Engine, Running()), SnapshotHolds(), metrics)
 
@@ -308,7 +300,7 @@ def add(request: Add) -> Said:
 @operation(Hold, Said, pool="queries")
 def hold(request: Hold) -> Said:
     """Wait until it is let go."""
-    assert let_go.wait(10)
+    assert let_go.wait(30)
     return Said(text="done")
 
 
@@ -371,7 +363,7 @@ class TestRequests:
             {"operation": "NOTHING"},
             b"{",
         ):
-            service.pipeline.submit(body).result(10)
+            service.pipeline.submit(body).result(30)
         metrics = service.parts[Metrics]
         assert asked(service, "ADD", "ok") == 2
         assert asked(service, "ADD", "UNKNOWN_FIELD") == 1
@@ -389,7 +381,7 @@ class TestRequests:
         assert value(metrics, "firn_requests_in_progress") == 3
         assert value(metrics, "firn_requests_waiting", pool="edits") == 0
         let_go.set()
-        assert [answer.result(10).status for answer in held] == [200] * 3
+        assert [answer.result(30).status for answer in held] == [200] * 3
         assert value(metrics, "firn_requests_in_progress") == 0
         assert asked(service, "HOLD", "ok") == 3
 

@@ -41,7 +41,7 @@ def test_rows_that_are_not_those_of_the_batch_are_nobodys() -> None:
     assert assign_rows(shared, [row_marks(rows([(1, "a"), (2, "a")]))]) is None
 
 
-def test_a_column_that_was_worked_out_is_read_as_it_was_sent() -> None:
+def test_a_computed_column_is_read_as_it_was_sent() -> None:
     sent = rows([(1, "a"), (2, "b"), (3, "c")]).append_column("d", pa.array([None, 7, None], pa.int64()))
     shared = share_rows(sent, [1, 1, 1], 0, 0)
     stored = sent.set_column(2, "d", pa.array([10, 7, 30], pa.int64()))

@@ -6,9 +6,19 @@ from typing import Any
 import pytest
 
 from service.app import App
-from tests.contract.doors import DOORS
+from tests.contract.entry_points import ENTRY_POINTS
 from tests.harness import Firn
-from tests.support.refusals import DAILY, GIVEN, SHAPES, TABLE, Bad, check, check_deep, check_words, look
+from tests.support.refusals import (
+    DAILY,
+    GIVEN,
+    SHAPES,
+    TABLE,
+    Bad,
+    check,
+    check_deep_nesting,
+    check_message,
+    table_states,
+)
 from tests.support.served import served
 
 
@@ -386,17 +396,19 @@ def firn(app: App) -> Iterator[Firn]:
 @pytest.fixture(autouse=True)
 def _nothing_changes(firn: Firn) -> Iterator[None]:
     """Every test here asks for what must not be done."""
-    before = look(firn)
+    before = table_states(firn)
     yield
-    assert look(firn) == before
+    assert table_states(firn) == before
 
 
 @pytest.mark.parametrize(
-    "doors", [("http",), pytest.param(("http", "v1 text"), marks=pytest.mark.thorough)], ids="+".join
+    "entry_points", [("http",), pytest.param(("http", "v1 text"), marks=pytest.mark.thorough)], ids="+".join
 )
 @pytest.mark.parametrize("bad", ALL, ids=str)
-def test_a_bad_request_is_refused_alike_through_both_doors(bad: Bad, doors: tuple[str, ...], firn: Firn) -> None:
-    check(bad, doors, firn)
+def test_every_entry_point_refuses_a_bad_request_in_the_same_way(
+    bad: Bad, entry_points: tuple[str, ...], firn: Firn
+) -> None:
+    check(bad, entry_points, firn)
 
 
 def test_a_refused_record_is_named_by_its_place_and_its_field(firn: Firn) -> None:
@@ -431,7 +443,7 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES)
 def test_a_body_that_is_no_request_is_refused(body: str, firn: Firn) -> None:
     error = firn.fail(BODIES[body], "INVALID_REQUEST", 400)
-    check_words(error["message"])
+    check_message(error["message"])
 
 
 DEEP = {
@@ -448,7 +460,7 @@ DEEP = {
 @pytest.mark.parametrize("shape", SHAPES, ids=["lists", "filters"])
 @pytest.mark.parametrize("where", DEEP)
 def test_deep_nesting_anywhere_is_refused_and_breaks_nothing(where: str, shape: tuple[str, str], firn: Firn) -> None:
-    check_deep(DEEP[where], shape, firn)
+    check_deep_nesting(DEEP[where], shape, firn)
 
 
 @pytest.mark.parametrize(
@@ -468,7 +480,7 @@ def test_deep_nesting_anywhere_is_refused_and_breaks_nothing(where: str, shape: 
 )
 def test_a_name_of_any_length_is_quoted_in_one_short_line(request_of: Any, firn: Firn) -> None:
     for name in ("x" * 50_000, "a\r\nb\u2028c\x1b[31m"):
-        status, body = DOORS["http"](firn, {**TABLE, **request_of(name)})
+        status, body = ENTRY_POINTS["http"](firn, {**TABLE, **request_of(name)})
         assert status == 400, body
-        check_words(body["error"]["message"])
+        check_message(body["error"]["message"])
         assert len(body["error"].get("field", "")) <= 400

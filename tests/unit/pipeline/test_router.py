@@ -71,7 +71,7 @@ def break_(request: Break) -> Said:
 def hold(request: Hold) -> Said:
     """Wait until it is let go."""
     held.set()
-    released.wait(10)
+    released.wait(30)
     return Said(text="done")
 
 
@@ -118,7 +118,7 @@ def pipeline(app: App) -> Iterator[Pipeline]:
 
 
 def ask(pipeline: Pipeline, body: Any, request_id: str | None = "r1") -> tuple[int, dict[str, Any]]:
-    answer = pipeline.submit(body, Call(request_id) if request_id else None).result(10)
+    answer = pipeline.submit(body, Call(request_id) if request_id else None).result(30)
     assert isinstance(answer, Response)
     return answer.status, wire.parse(answer.body)
 
@@ -140,7 +140,7 @@ def test_who_asks_for_a_schedule_reaches_the_handler_whole(pipeline: Pipeline) -
     promised(1)
     assert deferred[0].call is asked
     deferred[0].say("done")
-    assert wire.parse(answer.result(10).body)["metadata"]["request_id"] == "schedule-nightly-1"
+    assert wire.parse(answer.result(30).body)["metadata"]["request_id"] == "schedule-nightly-1"
 
 
 @pytest.mark.parametrize("name", ["ECHO", "echo", "Echo"])
@@ -190,7 +190,7 @@ def test_a_handlers_refusal_is_answered_with_its_own_code_and_status(pipeline: P
 
 
 def test_what_may_be_tried_again_says_when(pipeline: Pipeline) -> None:
-    answer = pipeline.submit({"operation": "REFUSE", "tenant_id": "a", "retry": True}).result(10)
+    answer = pipeline.submit({"operation": "REFUSE", "tenant_id": "a", "retry": True}).result(30)
     assert (answer.status, answer.retry_after_s) == (503, 1)
 
 
@@ -207,30 +207,30 @@ def test_a_defect_shows_an_id_and_nothing_of_the_inside(pipeline: Pipeline, capl
 
 def test_a_busy_pool_keeps_no_other_waiting(pipeline: Pipeline) -> None:
     waiting = pipeline.submit({"operation": "HOLD", "tenant_id": "a"})
-    assert held.wait(10)
+    assert held.wait(30)
     assert ask(pipeline, {"operation": "ECHO", "tenant_id": "a"})[0] == 200
     assert not waiting.done()
 
 
 def test_more_requests_than_may_wait_are_told_to_come_back(pipeline: Pipeline) -> None:
     waiting = [pipeline.submit({"operation": "HOLD", "tenant_id": "a"}) for _ in range(2)]
-    answer = pipeline.submit({"operation": "ECHO", "tenant_id": "a"}).result(10)
+    answer = pipeline.submit({"operation": "ECHO", "tenant_id": "a"}).result(30)
     assert (answer.status, answer.retry_after_s) == (429, 1)
     assert wire.parse(answer.body)["error"]["retryable"] is True
     released.set()
-    assert [w.result(10).status for w in waiting] == [200, 200]
-    assert pipeline.drain(10)
+    assert [w.result(30).status for w in waiting] == [200, 200]
+    assert pipeline.drain(30)
 
 
 def test_a_drained_router_finishes_what_runs_and_refuses_the_rest(pipeline: Pipeline) -> None:
     waiting = pipeline.submit({"operation": "HOLD", "tenant_id": "a"})
-    assert held.wait(10)
+    assert held.wait(30)
     assert not pipeline.drain(0.05)
     status, said = ask(pipeline, {"operation": "ECHO", "tenant_id": "a"})
     assert (status, said["error"]["code"]) == (503, "SHUTTING_DOWN")
     released.set()
-    assert pipeline.drain(10)
-    assert waiting.result(10).status == 200
+    assert pipeline.drain(30)
+    assert waiting.result(30).status == 200
 
 
 def test_a_closed_router_still_answers(pipeline: Pipeline) -> None:
@@ -271,7 +271,7 @@ def test_a_later_failure_is_answered_as_an_early_one(
     answer = pipeline.submit(LATER, Call("r1"))
     promised(1)
     deferred[0].set_exception(failure)
-    said = wire.parse(answer.result(10).body)
+    said = wire.parse(answer.result(30).body)
     assert (answer.result().status, said["error"]["code"]) == (status, code)
     assert "secret" not in str(said)
     assert pipeline.drain(0)
@@ -284,7 +284,7 @@ def test_those_that_wait_without_a_thread_take_no_place_of_those_that_need_one(p
     promised(50)
     for one in deferred:
         one.say("done")
-    assert [w.result(10).status for w in waiting] == [200] * 50
+    assert [w.result(30).status for w in waiting] == [200] * 50
     assert pipeline.drain(0)
 
 
@@ -311,7 +311,7 @@ def test_a_stop_waits_for_those_whose_answer_is_still_to_come(pipeline: Pipeline
     pipeline.close()
     assert not waiting.done()
     deferred[0].say("done")
-    assert waiting.result(10).status == 200
+    assert waiting.result(30).status == 200
     assert pipeline.drain(0)
 
 
@@ -324,7 +324,7 @@ def test_a_caller_who_hangs_up_leaves_nothing_behind(pipeline: Pipeline, caplog:
     assert not pipeline.drain(0.02)
     deferred[0].say("done")
     released.set()
-    assert pipeline.drain(5)
+    assert pipeline.drain(30)
     assert "Traceback" not in caplog.text
 
 

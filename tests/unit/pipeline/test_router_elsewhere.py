@@ -100,7 +100,7 @@ class Instance(Pipeline):
         return self.submit(body, Call(request_id))
 
 
-class Town:
+class TwoInstances:
     """Several instances over one catalog and one ledger."""
 
     def __init__(self, path: Path) -> None:
@@ -128,10 +128,10 @@ class Town:
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Iterator[Town]:
+def instances(tmp_path: Path) -> Iterator[TwoInstances]:
     runs.clear()
     committing.clear()
-    made = Town(tmp_path / "ledger.db")
+    made = TwoInstances(tmp_path / "ledger.db")
     yield made
     for pipeline in made.pipelines:
         pipeline.close()
@@ -146,57 +146,57 @@ class Held:
 
     def __call__(self) -> None:
         self.inside.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(30)
 
 
-def said(answer: Response) -> dict[str, Any]:
+def body_of(answer: Response) -> dict[str, Any]:
     value: dict[str, Any] = wire.parse(answer.body)
     return value
 
 
 def error(answer: Response) -> tuple[int, str]:
-    return answer.status, said(answer)["error"]["code"]
+    return answer.status, body_of(answer)["error"]["code"]
 
 
 class TestAtWork:
     """A request whose key is at work in another instance."""
 
-    def test_it_is_answered_with_that_ones_answer_and_has_no_second_effect(self, town: Town) -> None:
+    def test_it_is_answered_with_that_ones_answer_and_has_no_second_effect(self, instances: TwoInstances) -> None:
         held = Held("there")
-        first = town.there.send(ADD, "r1")
-        assert held.inside.wait(5)
-        others = [town.here.send(ADD, f"r{i}") for i in range(2, 5)]
+        first = instances.there.send(ADD, "r1")
+        assert held.inside.wait(30)
+        others = [instances.here.send(ADD, f"r{i}") for i in range(2, 5)]
         with pytest.raises(TimeoutError):
             others[0].result(0.08)
         held.go_on.set()
-        answer = first.result(5)
-        assert (answer.status, said(answer)["by"]) == (200, "there")
-        assert {other.result(5).body for other in others} == {answer.body}
-        assert (runs, town.effects, town.catalog.fences) == (["there"], 1, [])
-        assert town.here.drain(5)
+        answer = first.result(30)
+        assert (answer.status, body_of(answer)["by"]) == (200, "there")
+        assert {other.result(30).body for other in others} == {answer.body}
+        assert (runs, instances.effects, instances.catalog.fences) == (["there"], 1, [])
+        assert instances.here.drain(30)
 
-    def test_the_answer_is_there_to_be_had_after_it_too(self, town: Town) -> None:
-        first = town.there.send(ADD).result(5)
-        assert town.here.send(ADD).result(5).body == first.body
+    def test_the_answer_is_there_to_be_had_after_it_too(self, instances: TwoInstances) -> None:
+        first = instances.there.send(ADD).result(30)
+        assert instances.here.send(ADD).result(30).body == first.body
         assert runs == ["there"]
 
-    def test_sent_to_both_at_once_it_is_run_once(self, town: Town) -> None:
+    def test_sent_to_both_at_once_it_is_run_once(self, instances: TwoInstances) -> None:
         for turn in range(8):
             body = {**ADD, "idempotency_key": f"k{turn}"}
-            answers = [instance.send(body) for instance in (town.here, town.there) * 3]
-            told = {answer.result(10).body for answer in answers}
-            assert (len(told), town.effects) == (1, turn + 1)
+            answers = [instance.send(body) for instance in (instances.here, instances.there) * 3]
+            told = {answer.result(30).body for answer in answers}
+            assert (len(told), instances.effects) == (1, turn + 1)
         assert len(runs) == 8
 
-    def test_another_request_under_its_key_is_refused(self, town: Town) -> None:
+    def test_another_request_under_its_key_is_refused(self, instances: TwoInstances) -> None:
         held = Held("there")
-        first = town.there.send(ADD)
-        assert held.inside.wait(5)
-        assert error(town.here.send({**ADD, "number": 1}).result(5)) == (422, "KEY_REUSED")
+        first = instances.there.send(ADD)
+        assert held.inside.wait(30)
+        assert error(instances.here.send({**ADD, "number": 1}).result(30)) == (422, "KEY_REUSED")
         held.go_on.set()
-        assert first.result(5).status == 200
+        assert first.result(30).status == 200
 
-    def test_when_it_fails_there_it_is_tried_here(self, town: Town) -> None:
+    def test_when_it_fails_there_it_is_tried_here(self, instances: TwoInstances) -> None:
         held = Held("there")
 
         def fail() -> None:
@@ -204,128 +204,132 @@ class TestAtWork:
             raise StorageUnavailable("full")
 
         committing["there"] = fail
-        first = town.there.send(ADD)
-        assert held.inside.wait(5)
-        second = town.here.send(ADD)
+        first = instances.there.send(ADD)
+        assert held.inside.wait(30)
+        second = instances.here.send(ADD)
         with pytest.raises(TimeoutError):
             second.result(0.05)
         held.go_on.set()
-        failed, done = first.result(5), second.result(5)
-        assert said(done)["by"] == "here"
-        # If the other instance took the key over before the failure was answered, the first caller gets its response.
+        failed, done = first.result(30), second.result(30)
+        assert body_of(done)["by"] == "here"
+        # The first caller gets the response of whoever took the key over before the failure was answered.
         assert failed.body == done.body or error(failed) == (503, "STORAGE_UNAVAILABLE")
-        assert (runs, town.effects) == (["there", "here"], 1)
+        assert (runs, instances.effects) == (["there", "here"], 1)
 
-    def test_when_patience_ends_the_caller_is_told_to_come_again(self, town: Town) -> None:
+    def test_when_patience_ends_the_caller_is_told_to_come_again(self, instances: TwoInstances) -> None:
         held = Held("there")
-        first = town.there.send(ADD)
-        assert held.inside.wait(5)
-        town.here._keys._patience_s = 0
-        answer = town.here.send(ADD).result(5)
+        first = instances.there.send(ADD)
+        assert held.inside.wait(30)
+        instances.here._keys._patience_s = 0
+        answer = instances.here.send(ADD).result(30)
         assert (error(answer), answer.retry_after_s) == ((503, "KEY_BUSY"), 1)
         held.go_on.set()
-        assert town.here.send(ADD).result(5).body == first.result(5).body
-        assert town.effects == 1
+        assert instances.here.send(ADD).result(30).body == first.result(30).body
+        assert instances.effects == 1
 
 
 class TestGone:
     """The other instance goes away while it is at work."""
 
-    def test_without_having_committed_it_is_tried_here_and_it_does_not_commit_any_more(self, town: Town) -> None:
+    def test_without_having_committed_it_is_tried_here_and_it_does_not_commit_any_more(
+        self, instances: TwoInstances
+    ) -> None:
         held = Held("there")
-        first = town.there.send(ADD)
-        assert held.inside.wait(5)
-        second = town.here.send(ADD)
-        town.there_goes()
-        answer = second.result(5)
-        assert (answer.status, said(answer)["by"]) == (200, "here")
+        first = instances.there.send(ADD)
+        assert held.inside.wait(30)
+        second = instances.here.send(ADD)
+        instances.there_goes()
+        answer = second.result(30)
+        assert (answer.status, body_of(answer)["by"]) == (200, "here")
         # It only stood still. What it answers, if it can, is what happened.
         held.go_on.set()
-        assert first.result(5).body == answer.body
-        assert (runs, town.effects, len(town.catalog.fences)) == (["there", "here"], 1, 1)
+        assert first.result(30).body == answer.body
+        assert (runs, instances.effects, len(instances.catalog.fences)) == (["there", "here"], 1, 1)
 
     @pytest.mark.parametrize("noted", [True, False], ids=["its end is noted", "its end is not noted"])
-    def test_having_committed_its_effect_is_answered_and_not_made_again(self, town: Town, noted: bool) -> None:
+    def test_having_committed_its_effect_is_answered_and_not_made_again(
+        self, instances: TwoInstances, noted: bool
+    ) -> None:
         """Its answer was never stored."""
-        town.ledgers["there"].mute = frozenset({"answer"} if noted else {"answer", "end"})
-        first = town.there.send(ADD).result(5)
-        town.there_goes()
-        answer = town.here.send(ADD).result(3)
-        assert (answer.status, said(answer)["snapshot"]) == (200, said(first)["snapshot"])
-        assert town.here.send(ADD).result(3).body == answer.body
-        assert (runs, town.effects) == (["there"], 1)
+        instances.ledgers["there"].mute = frozenset({"answer"} if noted else {"answer", "end"})
+        first = instances.there.send(ADD).result(30)
+        instances.there_goes()
+        answer = instances.here.send(ADD).result(3)
+        assert (answer.status, body_of(answer)["snapshot"]) == (200, body_of(first)["snapshot"])
+        assert instances.here.send(ADD).result(3).body == answer.body
+        assert (runs, instances.effects) == (["there"], 1)
 
     @pytest.mark.parametrize("noted", [True, False], ids=["its end is noted", "its end is not noted"])
-    def test_so_it_is_in_the_embedded_shape(self, town: Town, noted: bool) -> None:
-        before = town.instance()
+    def test_so_it_is_in_the_embedded_shape(self, instances: TwoInstances, noted: bool) -> None:
+        before = instances.instance()
         me = before.me
-        town.ledgers[me].mute = frozenset({"answer"} if noted else {"answer", "end"})
-        first = before.send(ADD).result(5)
-        after = town.instance()
+        instances.ledgers[me].mute = frozenset({"answer"} if noted else {"answer", "end"})
+        first = before.send(ADD).result(30)
+        after = instances.instance()
         answer = after.send(ADD).result(3)
-        assert (answer.status, said(answer)["snapshot"]) == (200, said(first)["snapshot"])
+        assert (answer.status, body_of(answer)["snapshot"]) == (200, body_of(first)["snapshot"])
         assert after.send(ADD).result(3).body == answer.body
-        assert (runs, town.effects, town.catalog.fences) == ([me], 1, [])
+        assert (runs, instances.effects, instances.catalog.fences) == ([me], 1, [])
 
 
 class TestQuicker:
     """Another instance takes the key between the claim and the note."""
 
-    def begin_there(self, town: Town, operation: str, answer: bytes | None) -> Callable[[], None]:
+    def begin_there(self, instances: TwoInstances, operation: str, answer: bytes | None) -> Callable[[], None]:
         def begin() -> None:
-            ids = list(town.here._keys._in_progress.items())
+            ids = list(instances.here._keys._in_progress.items())
             [(key_id, (print_, _))] = ids
-            there = town.ledgers["there"]
+            there = instances.ledgers["there"]
             there.begin(NewBatch("theirs", ORDERS, "", operation, ["r0"], keys={key_id: print_}))
             there.end("theirs", None if answer is None else 7, {key_id: answer} if answer else None)
 
         return begin
 
-    def test_what_it_answered_is_answered_here(self, town: Town) -> None:
-        committing["promise"] = self.begin_there(town, "PROMISE", b"theirs")
-        assert town.here.send({"operation": "PROMISE", **ADDRESS}).result(5) == Response(200, b"theirs")
+    def test_what_it_answered_is_answered_here(self, instances: TwoInstances) -> None:
+        committing["promise"] = self.begin_there(instances, "PROMISE", b"theirs")
+        assert instances.here.send({"operation": "PROMISE", **ADDRESS}).result(30) == Response(200, b"theirs")
         assert runs == ["here"]
 
-    def test_what_came_to_nothing_there_is_tried_here_again(self, town: Town) -> None:
-        committing["promise"] = self.begin_there(town, "PROMISE", None)
-        answer = town.here.send({"operation": "PROMISE", **ADDRESS}).result(5)
-        assert (said(answer)["by"], runs) == ("here", ["here", "here"])
+    def test_what_came_to_nothing_there_is_tried_here_again(self, instances: TwoInstances) -> None:
+        committing["promise"] = self.begin_there(instances, "PROMISE", None)
+        answer = instances.here.send({"operation": "PROMISE", **ADDRESS}).result(30)
+        assert (body_of(answer)["by"], runs) == ("here", ["here", "here"])
 
-    def test_a_refusal_for_what_it_has_made_is_not_told(self, town: Town) -> None:
-        committing["make"] = self.begin_there(town, "MAKE", b"theirs")
-        assert town.here.send({"operation": "MAKE", **ADDRESS}).result(5) == Response(200, b"theirs")
+    def test_a_refusal_for_what_it_has_made_is_not_told(self, instances: TwoInstances) -> None:
+        committing["make"] = self.begin_there(instances, "MAKE", b"theirs")
+        assert instances.here.send({"operation": "MAKE", **ADDRESS}).result(30) == Response(200, b"theirs")
 
-    def test_another_refusal_is(self, town: Town) -> None:
+    def test_another_refusal_is(self, instances: TwoInstances) -> None:
         committing["make"] = lambda: None
-        assert error(town.here.send({"operation": "MAKE", **ADDRESS}).result(5)) == (409, "TABLE_EXISTS")
+        assert error(instances.here.send({"operation": "MAKE", **ADDRESS}).result(30)) == (409, "TABLE_EXISTS")
         assert runs == ["here"]
 
 
 class TestTheLedger:
     """It may be slow, or silent."""
 
-    def test_a_key_that_cannot_be_looked_up_is_refused_and_nothing_is_run(self, town: Town) -> None:
-        town.ledgers["here"].mute = frozenset({"key"})
-        assert error(town.here.send(ADD).result(5)) == (503, "LEDGER_UNAVAILABLE")
-        town.ledgers["here"].mute = frozenset()
-        assert (runs, town.here.busy) == ([], False)
-        assert town.here.send(ADD).result(5).status == 200
+    def test_a_key_that_cannot_be_looked_up_is_refused_and_nothing_is_run(self, instances: TwoInstances) -> None:
+        instances.ledgers["here"].mute = frozenset({"key"})
+        assert error(instances.here.send(ADD).result(30)) == (503, "LEDGER_UNAVAILABLE")
+        instances.ledgers["here"].mute = frozenset()
+        assert (runs, instances.here.busy) == ([], False)
+        assert instances.here.send(ADD).result(30).status == 200
 
-    def test_who_sends_a_request_does_not_wait_for_it(self, town: Town) -> None:
-        slow, ledger = threading.Event(), town.ledgers["here"]
+    def test_who_sends_a_request_does_not_wait_for_it(self, instances: TwoInstances) -> None:
+        slow, ledger = threading.Event(), instances.ledgers["here"]
         look = ledger.key
-        ledger.key = lambda key_id: look(key_id) if slow.wait(10) else None  # type: ignore[method-assign]
-        answer = town.here.send(ADD)
+        ledger.key = lambda key_id: look(key_id) if slow.wait(30) else None  # type: ignore[method-assign]
+        answer = instances.here.send(ADD)
         assert not answer.done()
         slow.set()
-        assert answer.result(5).status == 200
+        assert answer.result(30).status == 200
 
-    def test_a_stop_answers_also_those_whose_keys_were_not_looked_up_yet(self, town: Town) -> None:
-        slow, ledger = threading.Event(), town.ledgers["here"]
+    def test_a_stop_answers_also_those_whose_keys_were_not_looked_up_yet(self, instances: TwoInstances) -> None:
+        slow, ledger = threading.Event(), instances.ledgers["here"]
         look = ledger.key
-        ledger.key = lambda key_id: look(key_id) if slow.wait(10) else None  # type: ignore[method-assign]
-        answers = [town.here.send({**ADD, "idempotency_key": f"k{i}"}) for i in range(20)]
-        town.here.close()
+        ledger.key = lambda key_id: look(key_id) if slow.wait(30) else None  # type: ignore[method-assign]
+        answers = [instances.here.send({**ADD, "idempotency_key": f"k{i}"}) for i in range(20)]
+        instances.here.close()
         slow.set()
         assert {error(answer.result(2)) for answer in answers} == {(503, "SHUTTING_DOWN")}
-        assert town.here.drain(1)
+        assert instances.here.drain(1)

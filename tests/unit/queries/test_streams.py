@@ -85,7 +85,7 @@ class House:
 
 def read(stream: Any) -> bytes:
     chunks = []
-    while chunk := cast("Future[bytes | None]", stream.advance()).result(5):
+    while chunk := cast("Future[bytes | None]", stream.advance()).result(30):
         chunks.append(chunk)
     return b"".join(chunks)
 
@@ -111,7 +111,7 @@ def test_a_failure_before_the_first_bytes_is_raised_where_the_stream_is_opened()
 def test_a_failure_after_them_is_raised_by_a_step_and_lets_everything_go() -> None:
     house, batches = House(), Batches(40, 10_000, StorageUnavailable("the disk is gone"))
     stream = house.open(batches)
-    assert stream.advance().result(5)
+    assert stream.advance().result(30)
     with pytest.raises(StorageUnavailable):
         read(stream)
     assert (house.empty, batches.closed) == (True, 1)
@@ -120,7 +120,7 @@ def test_a_failure_after_them_is_raised_by_a_step_and_lets_everything_go() -> No
 def test_a_stream_that_is_given_up_reads_no_further_and_lets_everything_go() -> None:
     house, batches = House(), Batches(1000, 10_000)
     stream = house.open(batches)
-    stream.advance().result(5)
+    stream.advance().result(30)
     stream.close()
     wait_until(lambda: house.empty, 5)
     assert batches.closed == 1
@@ -170,7 +170,7 @@ def test_the_longer_the_rows_the_fewer_are_in_a_batch(row_bytes: int, rows: int)
 def test_a_slow_reader_makes_nothing_be_read_ahead() -> None:
     house, batches = House(), Batches(1000, 10_000)
     stream = house.open(batches)
-    stream.advance().result(5)
+    stream.advance().result(30)
     given = batches.given
     time.sleep(0.2)
     assert batches.given == given

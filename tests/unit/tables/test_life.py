@@ -209,7 +209,9 @@ class TestRestore:
         with pytest.raises(TableNotFound):
             desk.life.restore(ORDERS, None, None, ASK)
 
-    def test_one_whose_removal_fails_is_purged_by_upkeep(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_whose_removal_fails_is_purged_by_maintenance(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def fails(*_: object, **__: object) -> None:
             raise CatalogUnavailable("silent")
 

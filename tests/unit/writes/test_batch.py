@@ -32,7 +32,7 @@ from service.model.call import Call, IdempotencyKey
 from service.model.schema.definition import parse_schema
 from service.writes.batch import CommittedWrites, WriteBatches
 from service.writes.entry import PendingWrite, WriteOutcome, together
-from tests.fakes import FakeCatalog, FakeOwners, FakeUpkeep, Rows
+from tests.fakes import FakeCatalog, FakeOwners, FakeSmallFileChecks, Rows
 from tests.harness import wait_until
 from tests.unit.desk import ORDERS, SCHEMA, Desk
 
@@ -64,7 +64,9 @@ class Bench(Desk):
         self, ledger_file: Path, check_every: int = 1_000_000, *, catalog: FakeCatalog | None = None, **parts: Any
     ) -> None:
         super().__init__(ledger_file, catalog=catalog, **parts)
-        self.batches = WriteBatches(self.engine.as_engine, self.commits, FakeUpkeep(check_every).as_upkeep)
+        self.batches = WriteBatches(
+            self.engine.as_engine, self.commits, FakeSmallFileChecks(check_every).as_small_file_checks
+        )
         self.commits.batches._recording = self.noting = Notes()
 
     def entry(self, *ids: int, key: str | None = None) -> PendingWrite:
@@ -176,7 +178,7 @@ class TestTheNote:
         begin = bench.commits.batches.begin
 
         def slowly(*args: Any) -> None:
-            assert writing.wait(5), "the job must not wait for the note to begin"
+            assert writing.wait(30), "the job must not wait for the note to begin"
             go_on.wait(0.05)
             begin(*args)
             noted.set()
@@ -441,7 +443,7 @@ class TestMoved:
         assert not any(e.response.done() for e in entries)
         assert (bench.ids, bench.notes()) == ([], [("void", None)])
 
-    def test_a_table_made_anew_sends_all_back(self, bench: Bench) -> None:
+    def test_a_replaced_table_returns_all_waiting_writes(self, bench: Bench) -> None:
         entries = bench.entries(3)
         bench.catalog.drop(bench.catalog.load(ORDERS), purge=False)
         bench.catalog.create(ORDERS, SCHEMA, (), {})
@@ -534,7 +536,7 @@ class TestKeysElsewhere:
     def test_of_two_that_commit_the_same_at_once_each_entry_is_written_once(self, both: tuple[Bench, Bench]) -> None:
         """Their batches overlap; what one is refused the other has written."""
         for turn in range(5):
-            meet = threading.Barrier(2, timeout=5)
+            meet = threading.Barrier(2, timeout=30)
             ids = range(turn * 10, turn * 10 + 6)
             halves = (ids[:4], ids[2:])
             parts = [[bench.entry(i, key=f"k{i}") for i in wanted] for bench, wanted in zip(both, halves, strict=True)]
@@ -547,7 +549,7 @@ class TestKeysElsewhere:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(10)
+                thread.join(30)
             failures = [failure(entry) for part in parts for entry in part]
             assert sum(isinstance(f, KeyBusy) for f in failures) == 2
             assert sum(f is None for f in failures) == 6

@@ -502,7 +502,7 @@ def test_a_fast_client_waits_for_the_reader() -> None:
     assert slow.size < 40 << 20
     while slow.read(1 << 20):
         pass
-    feeding.join(10)
+    feeding.join(30)
     assert slow.size == 100 << 20
 
 

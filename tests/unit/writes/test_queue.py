@@ -80,7 +80,7 @@ def test_what_comes_while_a_batch_is_committed_waits_for_the_next_which_is_asked
     assert line.asked == 2
 
 
-def test_an_idle_queue_asks_anew_and_knows_that_it_is_idle() -> None:
+def test_an_idle_queue_requests_the_lock_again_and_knows_that_it_is_idle() -> None:
     line = Line()
     assert line.queue.idle
     line.add("a")
@@ -215,13 +215,13 @@ def test_threads_that_add_and_one_that_takes_lose_nothing() -> None:
         for i in range(25):
             one = entry(f"{number}-{i}")
             queue.add(one)
-            one.response.result(10)
+            one.response.result(30)
 
     clients = [threading.Thread(target=client, args=(number,)) for number in range(8)]
     for thread in clients:
         thread.start()
     while len(taken) < 8 * 25:
-        assert turns.acquire(timeout=10)
+        assert turns.acquire(timeout=30)
         batch = queue.take()
         assert batch
         sizes.append(len(batch))
@@ -230,7 +230,7 @@ def test_threads_that_add_and_one_that_takes_lose_nothing() -> None:
             one.response.set_result(b"")
         queue.done(len(batch))
     for thread in clients:
-        thread.join(10)
+        thread.join(30)
     assert sorted(taken) == sorted(f"{number}-{i}" for number in range(8) for i in range(25))
     for number in range(8):
         assert [t for t in taken if t.startswith(f"{number}-")] == [f"{number}-{i}" for i in range(25)]

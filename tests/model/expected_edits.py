@@ -1,12 +1,12 @@
-"""What a change of rows comes to, worked out over a list of dicts from the contract alone."""
+"""The expected result of an edit, computed over a list of dicts from the contract alone."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tests.model.asks import COLUMNS, typed
 from tests.model.computed import DERIVED, Row
 from tests.model.logic import keeps, new_value
+from tests.model.requests import COLUMNS, typed
 
 Pair: TypeAlias = tuple[Row | None, Row | None]
 """A row before and after; None where it is not there."""
@@ -22,8 +22,8 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Effect:
-    """What a change comes to. Where it is refused, nothing but the code counts."""
+class ExpectedEdit:
+    """The expected result of a change. If it is refused, only the code counts."""
 
     rows: list[Row] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
@@ -34,13 +34,13 @@ class Effect:
     refusal: str = ""
 
 
-def effect(change: Change, rows: list[Row], derived: Iterable[str]) -> Effect:
-    """What a change of these rows comes to, in a table that has these derived columns."""
-    return _EFFECTS[change.operation](change.fields, rows, tuple(derived))
+def expected_edit(change: Change, rows: list[Row], derived: Iterable[str]) -> ExpectedEdit:
+    """The expected result of a change of these rows, in a table with these derived columns."""
+    return _EXPECTED_EDITS[change.operation](change.fields, rows, tuple(derived))
 
 
 def complete(record: dict[str, Any], derived: Iterable[str]) -> Row:
-    """The row that a record makes: absent is null, or worked out."""
+    """The row that a record makes: absent is null, or computed."""
     row = {column: typed(column, record.get(column)) for column in COLUMNS}
     sent = {name: typed(name, record.get(name)) for name in derived}
     return row | {name: DERIVED[name][1](row) if value is None else value for name, value in sent.items()}
@@ -50,9 +50,9 @@ def changed(row: Row, values: dict[str, Any], derived: Iterable[str]) -> Row:
     """The row with other values; a derived column follows unless it was set by hand, or is set now."""
     new = row | values
     for name in derived:
-        worked_out = DERIVED[name][1]
-        if name not in values and row[name] == worked_out(row):
-            new[name] = worked_out(new)
+        compute = DERIVED[name][1]
+        if name not in values and row[name] == compute(row):
+            new[name] = compute(new)
     return new
 
 
@@ -61,43 +61,45 @@ def sort_key(value: Any) -> tuple[bool, Any]:
     return (value is not None, 0 if value is None else value)
 
 
-def _update(asked: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) -> Effect:
+def _update(request: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) -> ExpectedEdit:
     def after(row: Row) -> Row:
-        values = {column: new_value(column, v, row, typed) for column, v in asked["updates"].items()}
+        values = {column: new_value(column, v, row, typed) for column, v in request["updates"].items()}
         return changed(row, values, derived)
 
-    meant = _meant(asked)
-    pairs: list[Pair] = [(row, after(row)) for row in rows if meant(row)]
-    left = [after(row) if meant(row) else row for row in rows]
-    return Effect(left, pairs, {"records_updated": len(pairs)}, _before(pairs))
+    selected = _selected(request)
+    pairs: list[Pair] = [(row, after(row)) for row in rows if selected(row)]
+    left = [after(row) if selected(row) else row for row in rows]
+    return ExpectedEdit(left, pairs, {"records_updated": len(pairs)}, _before(pairs))
 
 
-def _delete(asked: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) -> Effect:
-    meant = _meant(asked)
-    pairs: list[Pair] = [(row, None) for row in rows if meant(row)]
-    return Effect([row for row in rows if not meant(row)], pairs, {"records_deleted": len(pairs)}, _before(pairs))
+def _delete(request: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) -> ExpectedEdit:
+    selected = _selected(request)
+    pairs: list[Pair] = [(row, None) for row in rows if selected(row)]
+    return ExpectedEdit(
+        [row for row in rows if not selected(row)], pairs, {"records_deleted": len(pairs)}, _before(pairs)
+    )
 
 
-def _overwrite(asked: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) -> Effect:
-    new = [complete(record, derived) for record in asked["records"]]
-    meant = _meant(asked)
-    if not all(map(meant, new)):
-        return Effect(refusal="INVALID_RECORD")
-    gone: list[Pair] = [(row, None) for row in rows if meant(row)]
-    left = [row for row in rows if not meant(row)]
+def _overwrite(request: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) -> ExpectedEdit:
+    new = [complete(record, derived) for record in request["records"]]
+    selected = _selected(request)
+    if not all(map(selected, new)):
+        return ExpectedEdit(refusal="INVALID_RECORD")
+    gone: list[Pair] = [(row, None) for row in rows if selected(row)]
+    left = [row for row in rows if not selected(row)]
     counts = {"records_inserted": len(new), "records_deleted": len(gone)}
-    return Effect(left + new, gone + [(None, row) for row in new], counts, _before(gone))
+    return ExpectedEdit(left + new, gone + [(None, row) for row in new], counts, _before(gone))
 
 
-def _upsert(asked: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) -> Effect:
-    keys, within = asked.get("key_cols") or ["id"], _meant(asked)
+def _upsert(request: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) -> ExpectedEdit:
+    keys, within = request.get("key_cols") or ["id"], _selected(request)
     records: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for record in asked["records"]:
+    for record in request["records"]:
         key = _key(record, keys)
-        if key in records and asked.get("on_duplicate") != "last":
-            return Effect(refusal="INVALID_RECORD")
+        if key in records and request.get("on_duplicate") != "last":
+            return ExpectedEdit(refusal="INVALID_RECORD")
         records[key] = record
-    may = asked.get("update_cols")
+    may = request.get("update_cols")
 
     def after(row: Row) -> Row:
         record = records[_key(row, keys)]
@@ -109,24 +111,24 @@ def _upsert(asked: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) ->
     known = {_key(row, keys) for row in held}
     added = [record for key, record in records.items() if key not in known]
     if any(name not in record for record in added for name in REQUIRED):
-        return Effect(refusal="INVALID_RECORD")
+        return ExpectedEdit(refusal="INVALID_RECORD")
     new = [complete(record, derived) for record in added]
     become = [row for row, is_met in zip(left, met, strict=True) if is_met]
     if not all(map(within, become + new)):
-        return Effect(refusal="INVALID_RECORD")
+        return ExpectedEdit(refusal="INVALID_RECORD")
     pairs: list[Pair] = [(was, now) for was, now in zip(rows, left, strict=True) if was != now]
     counts = {
         "records_inserted": len(new),
         "records_updated": len(pairs),
         "records_unchanged": len(held) - len(pairs),
     }
-    return Effect(left + new, pairs + [(None, row) for row in new], counts, held)
+    return ExpectedEdit(left + new, pairs + [(None, row) for row in new], counts, held)
 
 
-def _deduplicate(asked: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) -> Effect:
-    keys, within = asked.get("key_cols") or ["id"], _meant(asked)
+def _deduplicate(request: dict[str, Any], rows: list[Row], derived: tuple[str, ...]) -> ExpectedEdit:
+    keys, within = request.get("key_cols") or ["id"], _selected(request)
     inside = [row for row in rows if within(row)]
-    for by in reversed(asked["order_by"]):
+    for by in reversed(request["order_by"]):
         descending = by.get("order") == "desc"
         nulls_first = by.get("nulls_first", not descending)
 
@@ -136,15 +138,15 @@ def _deduplicate(asked: dict[str, Any], rows: list[Row], derived: tuple[str, ...
 
         inside.sort(key=place, reverse=descending)
     stays: dict[tuple[Any, ...], Row] = {}
-    for row in inside if asked.get("keep") == "last" else reversed(inside):
+    for row in inside if request.get("keep") == "last" else reversed(inside):
         stays[_key(row, keys)] = row
     kept = {id(row) for row in stays.values()}
     pairs: list[Pair] = [(row, None) for row in inside if id(row) not in kept]
     left = [row for row in rows if id(row) in kept or not within(row)]
-    return Effect(left, pairs, {"records_removed": len(pairs)}, _before(pairs))
+    return ExpectedEdit(left, pairs, {"records_removed": len(pairs)}, _before(pairs))
 
 
-_EFFECTS: dict[str, Callable[[dict[str, Any], list[Row], tuple[str, ...]], Effect]] = {
+_EXPECTED_EDITS: dict[str, Callable[[dict[str, Any], list[Row], tuple[str, ...]], ExpectedEdit]] = {
     "UPDATE": _update,
     "DELETE": _delete,
     "WRITE": _overwrite,
@@ -153,9 +155,9 @@ _EFFECTS: dict[str, Callable[[dict[str, Any], list[Row], tuple[str, ...]], Effec
 }
 
 
-def _meant(asked: dict[str, Any]) -> Callable[[Row], bool]:
-    """Whether a request is about a row, by its filters."""
-    filters = [asked[name] for name in ("filter", "partition_filter") if name in asked]
+def _selected(request: dict[str, Any]) -> Callable[[Row], bool]:
+    """Whether a request's filters select a row."""
+    filters = [request[name] for name in ("filter", "partition_filter") if name in request]
     return lambda row: all(keeps(one, row) for one in filters)
 
 

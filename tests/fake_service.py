@@ -1,6 +1,7 @@
-"""Stands in for `firn serve --background` where a test wants no Spark: owns a home, answers on its socket, can be slow.
+"""A fake of `firn serve --background` for tests without Spark: it owns a home and responds on its socket.
 
-Called as the service is. STANDIN says how it behaves: `slow` is ready late, `broken` ends with a line on stderr.
+It is started as the service is. The variable FAKE_SERVICE says how it behaves: `slow` is ready late, `broken` ends
+with a line on stderr.
 """
 
 import fcntl
@@ -18,7 +19,7 @@ from typing import Any
 from service.host import presence
 from service.settings import load
 
-READY_AT = time.monotonic() + (0.5 if os.environ.get("STANDIN") == "slow" else 0)
+READY_AT = time.monotonic() + (0.5 if os.environ.get("FAKE_SERVICE") == "slow" else 0)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -52,7 +53,7 @@ class Server(ThreadingMixIn, UnixStreamServer):
 
 def main() -> None:
     assert sys.argv[1:3] == ["serve", "--background"], sys.argv
-    if os.environ.get("STANDIN") == "broken":
+    if os.environ.get("FAKE_SERVICE") == "broken":
         sys.exit("firn: Java is missing; install Java 17")
     settings = load(os.environ)
     with (settings.home / "started").open("a") as started:

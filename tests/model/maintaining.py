@@ -1,21 +1,21 @@
-"""Rules for what keeps the rows: backups, compaction, other layouts."""
+"""Rules for operations that keep the rows: backups, compaction, other layouts."""
 
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from tests.model.asks import PARTITIONS, SCHEMA, records
 from tests.model.computed import DERIVED, Row
-from tests.model.effects import Pair
+from tests.model.expected_edits import Pair
 from tests.model.machine import Machine, bag, same
+from tests.model.requests import PARTITIONS, SCHEMA, records
 
 _BY_DERIVED = tuple([{"field": name}] for name in DERIVED)
 # Seldom none: of an empty table there is little to change.
 _FIRST = st.integers(0, 5).flatmap(lambda n: st.lists(records, min_size=4, max_size=12) if n else st.just([]))
 
 
-class Keeping(Machine):
+class Maintaining(Machine):
     @initialize(by=st.sampled_from(PARTITIONS), sent=_FIRST)
     def create(self, by: list[dict[str, Any]], sent: list[dict[str, Any]]) -> None:
         self.partitioned_by = [b["field"] for b in by]
@@ -36,9 +36,9 @@ class Keeping(Machine):
     @precondition(lambda self: self.backups)
     @rule(data=st.data(), dry_run=st.booleans(), keep=st.booleans())
     def restore(self, data: st.DataObject, dry_run: bool, keep: bool) -> None:
-        """The table holds what the backup holds; a derived column that it got since is worked out."""
+        """The table holds what the backup holds; a derived column that it got since is computed."""
         name = data.draw(st.sampled_from(sorted(self.backups)), label="backup")
-        rows = [self.worked_out(row) for row in self.backups[name]]
+        rows = [self.computed_row(row) for row in self.backups[name]]
         if dry_run:
             answer = self.changes_nothing("RESTORE_BACKUP", name=name, dry_run=True)
         else:
@@ -53,7 +53,7 @@ class Keeping(Machine):
         self.kept(answer, wanted=keep and answer["restored"])
         self.done(answer, "RESTORE_BACKUP", rows, difference(self.rows, rows))
 
-    def worked_out(self, row: Row) -> Row:
+    def computed_row(self, row: Row) -> Row:
         return row | {name: DERIVED[name][1](row) for name in self.derived if name not in row}
 
     @precondition(lambda self: self.backups)
@@ -69,11 +69,11 @@ class Keeping(Machine):
     @rule(force=st.booleans(), some=st.booleans(), expire=st.booleans())
     def compact(self, force: bool, some: bool, expire: bool) -> None:
         """Merging changes no row, whatever it merges, and its figures add up with DESCRIBE_TABLE's."""
-        asked: dict[str, Any] = {"force": force, "snapshot_retention_hours": 0 if expire else 168}
+        request: dict[str, Any] = {"force": force, "snapshot_retention_hours": 0 if expire else 168}
         if some and self.partitioned_by:
-            asked["partition_filter"] = {self.partitioned_by[0]: {"is_not_null": True}}
+            request["partition_filter"] = {self.partitioned_by[0]: {"is_not_null": True}}
         before = self.describe()
-        answer = self.ok("COMPACT", **asked)
+        answer = self.ok("COMPACT", **request)
         after, stats = self.describe(), answer["stats"]
         assert (stats["files_before"], stats["files_after"]) == (before["file_count"], after["file_count"])
         assert (stats["bytes_before"], stats["bytes_after"]) == (before["total_bytes"], after["total_bytes"])
@@ -105,13 +105,13 @@ class Keeping(Machine):
             by = None
         if by is None and not new:
             return
-        asked: dict[str, Any] = {"transform": {name: {"expression": DERIVED[name][0]} for name in new}}
+        request: dict[str, Any] = {"transform": {name: {"expression": DERIVED[name][0]} for name in new}}
         if by is not None:
-            asked["partition"] = {"partitions": by}
+            request["partition"] = {"partitions": by}
         if look:
-            self.look_at(self.changes_nothing("REPARTITION", **asked, **{look: True}))
+            self.look_at(self.changes_nothing("REPARTITION", **request, **{look: True}))
             return
-        answer = self.ok("REPARTITION", **asked, **how)
+        answer = self.ok("REPARTITION", **request, **how)
         assert (answer["reason"] is None) == answer["repartitioned"]
         assert answer["repartitioned"] or not new
         if answer["repartitioned"]:

@@ -12,8 +12,8 @@ from service.model import wire
 from service.model.call import Call
 from tests.harness import Firn
 
-Answered = tuple[int, dict[str, Any]]
-Door = Callable[[Firn, dict[str, Any]], Answered]
+StatusAndBody = tuple[int, dict[str, Any]]
+EntryPoint = Callable[[Firn, dict[str, Any]], StatusAndBody]
 
 _V1 = {"resource": "/database", "path": "/database", "httpMethod": "POST", "headers": None, "isBase64Encoded": False}
 _V2 = {
@@ -25,36 +25,38 @@ _V2 = {
 }
 
 
-def http(firn: Firn, request: dict[str, Any]) -> Answered:
+def http(firn: Firn, request: dict[str, Any]) -> StatusAndBody:
     response = firn.send(_text(request))
     return response.status_code, firn.parsed(response)
 
 
-def v1_text(firn: Firn, request: dict[str, Any]) -> Answered:
-    return told(firn.event({**_V1, "body": _text(request)}), request)
+def v1_text(firn: Firn, request: dict[str, Any]) -> StatusAndBody:
+    return status_and_body(firn.event({**_V1, "body": _text(request)}), request)
 
 
-def v2_base64(firn: Firn, request: dict[str, Any]) -> Answered:
+def v2_base64(firn: Firn, request: dict[str, Any]) -> StatusAndBody:
     coded = base64.b64encode(_text(request).encode()).decode()
-    return told(firn.event({**_V2, "body": coded, "isBase64Encoded": True}), request)
+    return status_and_body(firn.event({**_V2, "body": coded, "isBase64Encoded": True}), request)
 
 
-def v2_object(firn: Firn, request: dict[str, Any]) -> Answered:
-    return told(firn.event({**_V2, "body": request}), request)
+def v2_object(firn: Firn, request: dict[str, Any]) -> StatusAndBody:
+    return status_and_body(firn.event({**_V2, "body": request}), request)
 
 
-def scheduled(firn: Firn, request: dict[str, Any]) -> Answered:
+def scheduled(firn: Firn, request: dict[str, Any]) -> StatusAndBody:
     event = {"version": "0", "detail-type": "Scheduled Event", "source": "aws.events", "detail": request}
-    return told(firn.event(event), request)
+    return status_and_body(firn.event(event), request)
 
 
-def function(firn: Firn, request: dict[str, Any]) -> Answered:
+def function(firn: Firn, request: dict[str, Any]) -> StatusAndBody:
     """The way a function runtime goes: in the process, the answer an object."""
     event = json.dumps({**_V1, "body": _text(request)})
-    return told(wire.parse(asyncio.run(events.respond(event, firn.app.pipeline, Call("in-process")))), request)
+    return status_and_body(
+        wire.parse(asyncio.run(events.respond(event, firn.app.pipeline, Call("in-process")))), request
+    )
 
 
-DOORS: dict[str, Door] = {
+ENTRY_POINTS: dict[str, EntryPoint] = {
     "http": http,
     "v1 text": v1_text,
     "v2 base64": v2_base64,
@@ -64,7 +66,7 @@ DOORS: dict[str, Door] = {
 }
 
 
-def told(answer: dict[str, Any], request: Mapping[str, Any] = MappingProxyType({})) -> Answered:
+def status_and_body(answer: dict[str, Any], request: Mapping[str, Any] = MappingProxyType({})) -> StatusAndBody:
     """The status and the body inside a function's answer."""
     assert set(answer) == {"statusCode", "headers", "body"}, answer
     assert answer["headers"]["Content-Type"] == "application/json"
