@@ -74,7 +74,7 @@ def restore_backup(
     table = catalog.load(request.table_name)
     tag = request.backup(backups, table)
     if request.dry_run:
-        outcome = restores.preview(table, of_backup(request.name))
+        outcome = restores.preview(table, of_backup(request.name), call)
     else:
         outcome = restores.run(table, of_backup(request.name), tag, call)
     return RestoreBackupResult(restored=outcome.restored, **restore_fields(outcome))

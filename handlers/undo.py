@@ -80,7 +80,7 @@ def undo(request: Undo, call: Call, catalog: Catalog, backups: Backups, undos: U
     table = catalog.load(request.table_name)
     request.backup(backups, table)  # refuse a contradiction about backups first, in a dry run too
     if request.dry_run:
-        outcome = undos.preview(table, request.request_id, request.snapshot_id)
+        outcome = undos.preview(table, request.request_id, request.snapshot_id, call)
     else:
         outcome = undos.run(table, request.request_id, request.snapshot_id, partial(request.backup, backups), call)
     counts = outcome.counts

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import re
 from functools import partial
 from typing import Annotated, Any
 
@@ -28,7 +29,7 @@ from service.writes.bulk.load import Bulk, Load, Loaded
 
 RECORDS = "/tables/{tenant}/{namespace}/{table}/records"
 router = APIRouter()
-_PARAMETERS = ("async", "mode")
+_PARAMETERS = ("async", "mode", "timeout_ms")
 _LONGEST_KEY = 200
 # How long the rest of a refused body is read and thrown away, so that its client then reads the refusal.
 _DRAIN_S = 2.0
@@ -42,6 +43,10 @@ _ASYNC = Query(
     alias="async", description="respond with the id of a job; by default, wait", json_schema_extra={"type": "boolean"}
 )
 _MODE = Query(description="the only one", json_schema_extra={"enum": ["append"]})
+_TIMEOUT = Query(
+    description="cancel the load this many milliseconds after the request arrived, unless its commit has begun",
+    json_schema_extra={"type": "integer", "minimum": 1},
+)
 _KEY = Header(
     alias="Idempotency-Key",
     description="the same as `idempotency_key` of a WRITE",
@@ -73,6 +78,7 @@ async def bulk(
     table: str,
     in_background: Annotated[str | SkipJsonSchema[None], _ASYNC] = None,
     mode: Annotated[str, _MODE] = "append",
+    timeout_ms: Annotated[str | SkipJsonSchema[None], _TIMEOUT] = None,
     key: Annotated[str | SkipJsonSchema[None], _KEY] = None,
 ) -> Any:
     api, call = api_of(request), call_of(request)
@@ -80,6 +86,8 @@ async def bulk(
     name = TableName(check_name(tenant, "tenant_id"), check_name(namespace, "namespace"), check_name(table, "table"))
     decode = decoder(request.headers.get("content-type"), request.headers.get("content-encoding"))
     _check_parameters(request, in_background, mode, key)
+    if timeout_ms is not None:
+        _set_deadline(call, timeout_ms, in_background == "true", api.service.settings.limits.max_timeout_s)
     with api.pipeline.admission.admit("inline"):
         try:
             load = await _received(request, staging, name, decode)
@@ -114,6 +122,16 @@ def _check_parameters(request: Request, in_background: str | None, mode: str, ke
         raise InvalidRequest(
             f"Idempotency-Key has {len(key)} characters; send 1 to {_LONGEST_KEY}", field="idempotency_key"
         )
+
+
+def _set_deadline(call: Call, timeout_ms: str, in_background: bool, max_timeout_s: float) -> None:
+    if in_background:
+        raise InvalidRequest("a load with async has no timeout_ms; cancel its job instead", field="timeout_ms")
+    if not re.fullmatch(r"0*[1-9]\d{0,13}", timeout_ms, re.ASCII):
+        raise InvalidRequest(
+            f"timeout_ms is {timeout_ms[:80]!r}; send a whole number of milliseconds", field="timeout_ms"
+        )
+    call.set_deadline(min(int(timeout_ms) / 1000, max_timeout_s))
 
 
 def _fingerprint(request: Request, load: Load) -> str:

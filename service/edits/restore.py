@@ -62,12 +62,12 @@ class Restores:
     commits: Commits
     holds: SnapshotHolds
 
-    def preview(self, table: Table, target: RestoreTarget) -> RestoreOutcome:
+    def preview(self, table: Table, target: RestoreTarget, call: Call) -> RestoreOutcome:
         """What `run` would do."""
         target.check(table)
         with self.holds.reading(table.uuid, table.current_snapshot_id):
-            found = self.differing(table, target.state(table))
-            self._check(table, found, target)
+            found = self.differing(table, target.state(table), call)
+            self._check(table, found, target, call)
             return _not_done(table, found, "this was a dry run", target)
 
     def run(self, table: Table, target: RestoreTarget, tag: Tag | None, call: Call) -> RestoreOutcome:
@@ -78,10 +78,10 @@ class Restores:
         def change(current: Table, batch: str) -> None:
             nonlocal found
             target.check(current)
-            found = self.differing(current, target.state(current))
+            found = self.differing(current, target.state(current), call)
             if not (found.back or found.gone):
                 return
-            self._check(current, found, target)
+            self._check(current, found, target, call)
             counts = {_BEFORE: str(found.rows_before), _AFTER: str(found.rows_after)}
             job = RestoreJob(
                 current.spark_name,
@@ -114,11 +114,11 @@ class Restores:
             snapshot,
         )
 
-    def differing(self, table: Table, backup_id: int) -> RestoreDifference:
+    def differing(self, table: Table, backup_id: int, call: Call) -> RestoreDifference:
         """How the table differs from an earlier state of it; not at all if no rows have changed since."""
         current_id = table.current_snapshot_id
         if has_deletes(table, backup_id) or has_deletes(table):
-            found = self.engine.run(compare, table.spark_name, backup_id, current_id)
+            found = self.engine.run_for(call, compare, table.spark_name, backup_id, current_id)
         else:
             kept = {file.path: file.rows for file in list_files(table, backup_id).data}
             now = {file.path: file.rows for file in list_files(table).data}
@@ -126,12 +126,12 @@ class Restores:
             found = RestoreDifference(backup_id, current_id, back, gone, sum(now.values()), sum(kept.values()))
         return found.without_files() if row_changes_between(table, backup_id) == 0 else found
 
-    def _check(self, table: Table, found: RestoreDifference, target: RestoreTarget) -> None:
+    def _check(self, table: Table, found: RestoreDifference, target: RestoreTarget, call: Call) -> None:
         """Raise if rows that come back have no value for a required column."""
         required = required_since(table)
         if found.back and required:
             files = SnapshotFiles(found.backup_id, found.back)
-            lacking = self.engine.run(nulls_among, table.spark_name, files, required)
+            lacking = self.engine.run_for(call, nulls_among, table.spark_name, files, required)
             refuse_missing_required(table, target.operation, lacking)
 
 

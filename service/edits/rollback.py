@@ -55,7 +55,7 @@ class Rollbacks:
         held = None if call.earlier else target.state(table)
         with self.holds.reading(table.uuid, held):
             if dry_run:
-                return _outcome(table, self.restores.preview(table, target), target)
+                return _outcome(table, self.restores.preview(table, target, call), target)
             return _outcome(table, self.restores.run(table, target, tag, call), target)
 
 

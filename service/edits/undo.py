@@ -68,11 +68,11 @@ class Undos:
     notes: UndoNotes
     holds: SnapshotHolds
 
-    def preview(self, table: Table, request_id: str, snapshot_id: int | None) -> UndoOutcome:
+    def preview(self, table: Table, request_id: str, snapshot_id: int | None, call: Call) -> UndoOutcome:
         """What undoing a change would do."""
         with self.holds.building_on(table.uuid, oldest_ancestor(table)):
             target = self._target(table, request_id, snapshot_id)
-            with self.engine.lend() as session:
+            with self.engine.lend(call) as session:
                 planner = UndoPlanner(table, self.notes, session)
                 plan = planner.plan(target)
                 with find_undo(session, plan.reversal) as found:

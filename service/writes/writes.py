@@ -43,7 +43,8 @@ class Writes:
         self._commits = commits
         metrics = metrics or Metrics()
         self._batches = WriteBatches(engine, commits, small_files, metrics, settings.iceberg.edits)
-        self._lock = threading.Lock()
+        # While it is held, a stopping service may refuse entries, whose callers may append again on this thread.
+        self._lock = threading.RLock()
         # A table may have changed since: whatever is done with it checks that again.
         self._seen: LRUCache[TableName, Table] = LRUCache(_TABLES)
         # By name, too: some WRITEs still name a table as it was called before it was renamed.
@@ -178,8 +179,8 @@ class Writes:
                 self._commits.locks.release(key[0])
             for done in committed:
                 self._batches.respond(done)
-        except Exception as e:
-            refuse([entry for entry in entries if not entry.response.done()], e)
+        except Exception as error:
+            refuse([e for e in entries if not (e.response.done() or e in unwritten)], error)
         finally:
             queue.done(len(entries))
         if entries and not committed:

@@ -232,7 +232,9 @@ class TestRefusals:
         name = shop.keep()
         shop.ok("DELETE", filter={"id": 1})
         table, firn = shop.loaded, shop.firn
-        found = replace(firn.app.parts[Restores].differing(table, find(table, name).snapshot_id), rows_after=4)
+        found = replace(
+            firn.app.parts[Restores].differing(table, find(table, name).snapshot_id, Call("r")), rows_after=4
+        )
         order = RestoreJob(table.spark_name, table.uuid, table.schema_id, found, "b", lambda: None)
         on_disk = shop.on_disk()
         with pytest.raises(
@@ -248,7 +250,7 @@ class TestRefusals:
         name = shop.keep()
         shop.write(2)
         table, firn = shop.loaded, shop.firn
-        found = firn.app.parts[Restores].differing(table, find(table, name).snapshot_id)
+        found = firn.app.parts[Restores].differing(table, find(table, name).snapshot_id, Call("r"))
         order = RestoreJob(table.spark_name, table.uuid, table.schema_id, found, "b", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             firn.app.engine.run(restore, order)
@@ -266,7 +268,7 @@ class TestOthers:
 
         def order(leave: Callable[[], object]) -> RestoreJob:
             table = shop.loaded
-            found = restores.differing(table, find(table, name).snapshot_id)
+            found = restores.differing(table, find(table, name).snapshot_id, Call("r"))
             return RestoreJob(table.spark_name, table.uuid, table.schema_id, found, "b", leave)
 
         early = order(lambda: None)

@@ -258,6 +258,9 @@ def test_nothing_to_write_commits_nothing(firn: Firn, tenant: str) -> None:
         ("INVALID_REQUEST", 400, "Content-Encoding is 'gzip'", {"Content-Encoding": "gzip"}),
         ("INVALID_REQUEST", 400, "did you mean async?", {"query": "?asyn=true"}),
         ("INVALID_REQUEST", 400, "async is 'yes'", {"query": "?async=yes"}),
+        ("INVALID_REQUEST", 400, "timeout_ms is '1s'", {"query": "?timeout_ms=1s"}),
+        ("INVALID_REQUEST", 400, "timeout_ms is '0'", {"query": "?timeout_ms=0"}),
+        ("INVALID_REQUEST", 400, "cancel its job", {"query": "?async=true&timeout_ms=10"}),
         ("INVALID_REQUEST", 400, "mode is 'overwrite'", {"query": "?mode=overwrite"}),
         ("INVALID_REQUEST", 400, "Idempotency-Key has 201 characters", {"Idempotency-Key": "k" * 201}),
         ("INVALID_REQUEST", 400, "table '_x' is not a name", {"table": "_x"}),
@@ -270,6 +273,14 @@ def test_what_a_request_says_beside_its_body_is_checked(
     create(firn, tenant)
     assert said in refused(firn, code, status, tenant, b'{"id": 1}', **how)["message"]
     assert history(firn, tenant) == []
+
+
+def test_a_load_is_cancelled_at_its_deadline_and_leaves_nothing(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    error = refused(firn, "DEADLINE_EXCEEDED", 504, tenant, b'{"id": 1}\n', query="?timeout_ms=1")
+    assert "timeout_ms" in error["message"]
+    assert firn.rows(tenant, "t") == []
+    assert loaded(firn, tenant, b'{"id": 1}\n', query="?timeout_ms=600000")["records_written"] == 1
 
 
 def test_firns_own_tables_cannot_be_named(firn: Firn) -> None:

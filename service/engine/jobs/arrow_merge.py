@@ -56,7 +56,7 @@ def merged(session: SparkSession, table: Any, group: FileGroup, how: RewriteOpti
     try:
         found = sum(_run(session, parts, shape))
     except Exception as e:
-        if "cancelled" in str(e):
+        if "SPARK_JOB_CANCELLED" in str(e):
             raise
         # If a file is damaged, Spark reports it better.
         log.info("files of %s are merged by Spark itself: %s", table.name(), SchemaDiffers.__name__ in str(e) or e)

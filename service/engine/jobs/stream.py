@@ -129,9 +129,9 @@ class ArrowBatches:
         if found.isEmpty():
             raise EngineUnavailable("a part of the result was lost with the executor that stored it; try again")
         serve = java_class("org.apache.spark.api.python.PythonRDD").serveIterator
-        port, secret, server = serve(found.get().data(), "firn-stream")
-        done = False
+        server, done = None, False
         try:
+            port, secret, server = serve(found.get().data(), "firn-stream")
             file, connection = local_connect_and_auth(port, secret)
             with connection, file:
                 for message in _messages(file):
@@ -147,9 +147,12 @@ class ArrowBatches:
 
     def _unlock(self, manager: Any, block: Any, server: Any) -> None:
         """Unlock a block that was not read to its end; otherwise it could never be removed."""
-        try:
-            server.getResult()
-        except Exception:
+        ended = False
+        with contextlib.suppress(Exception):
+            if server is not None:
+                server.getResult()
+                ended = True
+        if not ended:
             with contextlib.suppress(Exception):
                 manager.releaseLock(block, java_class("scala.Option").empty())
 

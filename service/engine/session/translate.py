@@ -19,7 +19,10 @@ _UNREADABLE = (
     "the table cannot be read: a column has the name of an Iceberg metadata column, such as _file; rename it with "
     "ALTER_TABLE and rename_columns"
 )
-_CANCELLED = ("SPARK_JOB_CANCELLED", "was cancelled", "SparkContext was shut down")
+# Spark's own words, not only "was cancelled": messages quote names and values of users.
+_CANCELLED = re.compile(
+    r"\[SPARK_JOB_CANCELLED\]|\b(?:Job|Stage)(?: \d+)? (?:was )?cancelled\b|SparkContext was shut down"
+)
 _WAS_CANCELLED = "the work was cancelled: the service is stopping, or the client disconnected; try again"
 _EXCEPTIONS = f"{ICEBERG}.exceptions"
 _NO_RESPONSE = (errors.CatalogUnavailable, "the catalog does not respond; try again")
@@ -100,7 +103,7 @@ def translated(error: Exception) -> Exception:
         if name in _BY_CLASS:
             error_class, text = _BY_CLASS[name]
             return error_class(text)
-        if any(text in message for text in _CANCELLED):
+        if _CANCELLED.search(message):
             return errors.EngineUnavailable(_WAS_CANCELLED)
         if message.startswith("Cannot find snapshot with ID"):
             return errors.SnapshotNotFound(EXPIRED)

@@ -93,13 +93,13 @@ def test_a_table_and_a_backup_differ_in_the_files_that_only_one_has(house: House
     append(house.table, "b", rows=3)
     with house.table.iceberg.transaction() as change, change.update_snapshot().overwrite() as files:
         files.delete_data_file(kept)
-    found = house.restores.differing(house.table, find(house.table, name).snapshot_id)
+    found = house.restores.differing(house.table, find(house.table, name).snapshot_id, Call("r"))
     assert (found.rows_before, found.rows_after) == (3, 2)
     assert (len(found.back), len(found.gone), found.back & found.gone) == (1, 1, frozenset())
-    told = house.restores.preview(house.table, of_backup(name))
+    told = house.restores.preview(house.table, of_backup(name), Call("r"))
     assert (told.restored, told.reason, told.files_removed, told.files_added) == (False, "this was a dry run", 1, 1)
     name = house.keep(1)
-    same = house.restores.preview(house.table, of_backup(name))
+    same = house.restores.preview(house.table, of_backup(name), Call("r"))
     assert (same.restored, same.reason, same.files_removed, same.files_added) == (False, NOT_DONE, 0, 0)
 
 

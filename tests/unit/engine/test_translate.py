@@ -98,6 +98,11 @@ def test_the_first_class_that_is_known_decides() -> None:
     assert isinstance(told, errors.OutcomeUnknown)
 
 
+def test_a_message_that_quotes_data_is_not_taken_for_a_cancelled_job() -> None:
+    defect = java(SPARK, message="cannot read /data/order_was cancelled/part-0.parquet")
+    assert translated(defect) is defect
+
+
 @pytest.mark.parametrize("message", ["No space left on device", "write failed: No space left on device (os error 28)"])
 def test_a_full_disk_is_the_storages_failure(message: str) -> None:
     assert isinstance(translated(java(SPARK, "java.lang.RuntimeException", message=message)), errors.StorageUnavailable)
