@@ -75,7 +75,7 @@ class Load:
             time.sleep(0.02)
 
     def _write(self) -> None:
-        with httpx.Client(base_url=self._url, timeout=150) as client:
+        with httpx.Client(base_url=self._url, timeout=150, verify=False) as client:
             while not self._stop.is_set():
                 self._one(client)
 

@@ -55,7 +55,7 @@ def round_trip(firn: Firn, tenant: str, schema: TableSchema, rows: list[dict[str
     assert same(one, other), (one, other)
 
 
-@pytest.mark.parametrize("examples", thorough_after(1, [6, 25]))
+@pytest.mark.parametrize("examples", thorough_after(1, [4, 25]))
 def test_every_type_nested_three_deep_is_read_back_equal(firn: Firn, tenant: str, examples: int) -> None:
     @few(examples)
     @given(st.data())
@@ -66,7 +66,7 @@ def test_every_type_nested_three_deep_is_read_back_equal(firn: Firn, tenant: str
     holds()
 
 
-@pytest.mark.parametrize("examples", thorough_after(1, [5, 15]))
+@pytest.mark.parametrize("examples", thorough_after(1, [4, 15]))
 def test_a_partitioned_table_is_read_back_equal(firn: Firn, tenant: str, examples: int) -> None:
     @few(examples)
     @given(st.data())

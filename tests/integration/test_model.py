@@ -32,7 +32,7 @@ def run(firn: Firn, tenant: str, examples: int, steps: int, phases: tuple[Phase,
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("examples", thorough_after(1, [3, 20]))
+@pytest.mark.parametrize("examples", thorough_after(1, [2, 20]))
 def test_firn_does_what_a_list_of_dicts_does(firn: Firn, tenant: str, examples: int) -> None:
     # Shrinking a failure takes many times as long as finding it; the long run below does that.
     run(firn, tenant, examples=examples, steps=20, phases=(Phase.generate,))

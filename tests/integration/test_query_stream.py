@@ -101,7 +101,7 @@ def spooled(firn: Firn) -> set[str]:
     return {path.name for path in found if path.name.startswith(("rdd_", "shuffle_"))}
 
 
-@pytest.mark.parametrize("examples", thorough_after(1, [3, 8]))
+@pytest.mark.parametrize("examples", thorough_after(1, [2, 8]))
 def test_every_type_reads_as_in_json_and_has_the_tables_arrow_type(firn: Firn, tenant: str, examples: int) -> None:
     @settings(
         max_examples=examples,
