@@ -110,7 +110,7 @@ def _call(example: Call) -> str:
 
 
 def _functions(name: str, group: tuple[Function, ...]) -> str:
-    rows = [f"| `{f.signature}` | {f.says} | `{f.example}` | `{f.shows}` |" for f in group]
+    rows = [f"| `{f.signature}` | {f.meaning} | `{f.example}` | `{f.result}` |" for f in group]
     return "\n".join([f"### {name}", "", "| function | gives | example | is |", "|---|---|---|---|", *rows])
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.catalog.tables import Catalog
 from service.jobs.job import now_ms
-from service.maintenance.orphans.orphans import HOUR_MS, SAFE_HOURS, Orphans, said
+from service.maintenance.orphans.orphans import HOUR_MS, SAFE_HOURS, Orphans, iso_time
 from service.model.call import Call
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, PreviewableRequest, Result, operation
@@ -74,6 +74,6 @@ def clean_orphans(request: CleanOrphans, call: Call, catalog: Catalog, orphans: 
         files_removed=cleaned.removed,
         bytes=cleaned.bytes,
         files=sorted(file.path for file in cleaned.files)[:_LISTED],
-        older_than=said(cleaned.older_than_ms),
+        older_than=iso_time(cleaned.older_than_ms),
         held_back_by=str(cleaned.held_back_by) if cleaned.held_back_by else None,
     )

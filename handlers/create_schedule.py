@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from service.errors import InvalidRequest
 from service.jobs.schedules.schedules import SchedulePlan, Schedules, Scope
-from service.jobs.schedules.times import ScheduleTiming, check_delay
+from service.jobs.schedules.times import ScheduleTiming, parse_delay
 from service.model.names import check_name
 from service.operations.examples import create_table, response
 from service.operations.operation import Example, Request, Result, operation
@@ -86,7 +86,7 @@ class CreateScheduleResult(Result):
 def create_schedule(request: CreateSchedule, schedules: Schedules) -> CreateScheduleResult:
     """Schedule an operation on tables by a cron expression in a time zone."""
     scope = _scope(request)
-    delay_s = check_delay(request.delay) if request.delay is not None else 0
+    delay_s = parse_delay(request.delay) if request.delay is not None else 0
     plan = SchedulePlan(
         request.tenant_id,
         request.name,

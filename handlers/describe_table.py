@@ -8,7 +8,7 @@ from service.catalog.files.data_files import count_rows, list_files
 from service.catalog.files.small import is_small
 from service.catalog.tables import Catalog
 from service.commits.small_files import SmallFileChecks
-from service.maintenance.policy import CompactionInForce, in_force
+from service.maintenance.policy import EffectiveCompaction, effective_policy
 from service.model.properties import describe, is_online
 from service.model.schema.definition import describe_schema
 from service.model.schema.derived import derived_expressions
@@ -72,7 +72,7 @@ class Description(BaseModel):
     derived: dict[str, str] | None = omit_when_null("derived columns with their expressions; REPARTITION adds them")
     split_points: list[Any] | None = omit_when_null("the points that split it, set by REINITIALISE_TABLE")
     online: bool = Field(description="false if SET_ONLINE excluded it from scheduled maintenance")
-    compaction: CompactionInForce = Field(description="its compaction policy; SET_COMPACTION changes it")
+    compaction: EffectiveCompaction = Field(description="its compaction policy; SET_COMPACTION changes it")
     current_snapshot_id: int | None = Field(description="null before the first write")
     metadata_location: str = Field(description="the current Iceberg metadata file")
     row_count: int = Field(description="rows in the current snapshot")
@@ -103,7 +103,7 @@ def describe_table(
             derived=derived_expressions(table.properties) or None,
             split_points=list(ranges.points) if ranges else None,
             online=is_online(table.properties),
-            compaction=in_force(table.properties, settings),
+            compaction=effective_policy(table.properties, settings),
             current_snapshot_id=table.current_snapshot_id,
             metadata_location=table.metadata_location,
             row_count=count_rows(table),

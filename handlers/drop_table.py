@@ -10,7 +10,7 @@ from service.model.call import Call
 from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, omit_when_null, operation
 from service.operations.times import utc_time_or_none
-from service.tables.life import TableLife
+from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "scratch"}
 GIVEN = (create_table(ADDRESS, {"id": "long"}),)
@@ -58,7 +58,7 @@ class DropTableResult(Result):
 
 
 @operation(DropTable, DropTableResult, pool="tables", examples=EXAMPLES)
-def drop_table(request: DropTable, call: Call, life: TableLife) -> DropTableResult:
+def drop_table(request: DropTable, call: Call, life: TableLifecycle) -> DropTableResult:
     """Drop a table, which RESTORE_TABLE can restore unless `purge` deletes its files for good."""
     if request.purge and not request.confirm:
         raise ConfirmationRequired(

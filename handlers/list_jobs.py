@@ -40,7 +40,7 @@ class ListJobs(TenantRequest):
     limit: int = Field(default=100, ge=1, le=1000, description="the maximum number of jobs")
 
 
-class JobTold(BaseModel):
+class ListedJob(BaseModel):
     """A job, as `GET /jobs/{id}` shows it, but without its result or error."""
 
     id: str = Field(description="its id, for /jobs/{id}")
@@ -54,7 +54,7 @@ class JobTold(BaseModel):
 
 
 class ListJobsResult(Result):
-    jobs: list[JobTold] = Field(description="newest first; jobs are listed for a week after their end")
+    jobs: list[ListedJob] = Field(description="newest first; jobs are listed for a week after their end")
     has_more: bool = Field(description="whether there are older jobs")
 
 
@@ -62,4 +62,6 @@ class ListJobsResult(Result):
 def list_jobs(request: ListJobs, jobs: Jobs) -> ListJobsResult:
     """List a tenant's jobs, newest first: what each does, its progress, and how it ended."""
     found = jobs.latest(request.tenant_id, request.namespace, request.limit + 1)
-    return ListJobsResult(jobs=[JobTold(**job) for job in found[: request.limit]], has_more=len(found) > request.limit)
+    return ListJobsResult(
+        jobs=[ListedJob(**job) for job in found[: request.limit]], has_more=len(found) > request.limit
+    )

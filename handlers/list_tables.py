@@ -9,7 +9,7 @@ from service.catalog.tables import Catalog
 from service.operations.examples import create_table, response
 from service.operations.operation import Example, Request, Result, omit_when_null, operation
 from service.operations.times import utc_time_or_none
-from service.tables.life import TableLife
+from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "listed"}
 PEOPLE = {**ADDRESS, "table": "people"}
@@ -53,7 +53,7 @@ class ListTablesResult(Result):
 
 
 @operation(ListTables, ListTablesResult, pool="metadata", examples=EXAMPLES)
-def list_tables(request: ListTables, catalog: Catalog, life: TableLife) -> ListTablesResult:
+def list_tables(request: ListTables, catalog: Catalog, life: TableLifecycle) -> ListTablesResult:
     """List the tables of a namespace by name."""
     tables = catalog.list_tables(request.tenant_id, request.namespace)
     offline = life.offline(request.tenant_id, request.namespace)
@@ -64,7 +64,7 @@ def list_tables(request: ListTables, catalog: Catalog, life: TableLife) -> ListT
     )
 
 
-def _dropped(request: ListTables, life: TableLife) -> list[DroppedTable]:
+def _dropped(request: ListTables, life: TableLifecycle) -> list[DroppedTable]:
     return [
         DroppedTable(
             table=dropped.name.table,

@@ -7,7 +7,7 @@ from pydantic import Field
 from service.model.call import Call
 from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
-from service.tables.life import TableLife
+from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders_new"}
 EXAMPLES = (
@@ -32,7 +32,7 @@ class RenameTableResult(Result):
 
 
 @operation(RenameTable, RenameTableResult, pool="tables", examples=EXAMPLES)
-def rename_table(request: RenameTable, call: Call, life: TableLife) -> RenameTableResult:
+def rename_table(request: RenameTable, call: Call, life: TableLifecycle) -> RenameTableResult:
     """Rename a table, which keeps its rows, history, backups, policies and schedules."""
     life.rename(request.table_name, request.new_name, call)
     return RenameTableResult(table_renamed=True, old_name=request.table, new_name=request.new_name)

@@ -7,7 +7,7 @@ from pydantic import Field
 from service.model.call import Call
 from service.operations.examples import create_table, response, write
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
-from service.tables.life import TableLife
+from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "dropped_by_mistake"}
 CREATE = create_table(ADDRESS, {"id": "long"})
@@ -46,7 +46,7 @@ class RestoreTableResult(Result):
 
 
 @operation(RestoreTable, RestoreTableResult, pool="tables", examples=EXAMPLES)
-def restore_table(request: RestoreTable, call: Call, life: TableLife) -> RestoreTableResult:
+def restore_table(request: RestoreTable, call: Call, life: TableLifecycle) -> RestoreTableResult:
     """Restore a table that was dropped without `purge`, with its rows, history, backups and policies."""
     name = life.restore(request.table_name, request.new_name, request.table_id, call)
     return RestoreTableResult(table_restored=True, table=name.table)

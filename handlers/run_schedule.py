@@ -81,7 +81,7 @@ def run_schedule(request: RunSchedule, call: Call, schedules: Schedules) -> "Run
 
     def ended(over: "Future[JobRecord | None]") -> None:
         try:
-            run = over.result() or schedules.found_run(live.run.id) or replace(live.run, state="cancelled")
+            run = over.result() or schedules.find_run(live.run.id) or replace(live.run, state="cancelled")
             body.set_result(call.respond(_result(run, tables, started=True)))
         except BaseException as e:
             body.set_exception(e)

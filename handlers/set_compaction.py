@@ -8,7 +8,7 @@ from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.errors import InvalidRequest
 from service.maintenance.advise.auto import Auto
-from service.maintenance.policy import SNAPSHOTS, TARGET, CompactionInForce, check_policy, in_force
+from service.maintenance.policy import SNAPSHOTS, TARGET, EffectiveCompaction, check_policy, effective_policy
 from service.model.call import Call
 from service.model.properties import (
     CompactionOverrides,
@@ -78,7 +78,7 @@ class SetCompaction(ChangeRequest, CompactionOverrides):
 
 
 class SetCompactionResult(Result):
-    compaction: CompactionInForce = Field(description="the table's policy now")
+    compaction: EffectiveCompaction = Field(description="the table's policy now")
 
 
 @operation(SetCompaction, SetCompactionResult, pool="tables", examples=EXAMPLES)
@@ -106,4 +106,4 @@ def set_compaction(
     table = commits.table(request.table_name, call)
     after = commits.alter(table, "SET_COMPACTION", call, change)
     auto.policy_changed(table.name)
-    return SetCompactionResult(compaction=in_force(after.properties, settings))
+    return SetCompactionResult(compaction=effective_policy(after.properties, settings))

@@ -9,7 +9,7 @@ from service.maintenance.advise.auto import Auto
 from service.model.call import Call
 from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
-from service.tables.life import TableLife
+from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "imports"}
 CREATE = create_table(ADDRESS, {"id": "long"})
@@ -32,7 +32,7 @@ class SetOnlineResult(Result):
 
 
 @operation(SetOnline, SetOnlineResult, pool="tables", examples=EXAMPLES)
-def set_online(request: SetOnline, call: Call, catalog: Catalog, auto: Auto, life: TableLife) -> SetOnlineResult:
+def set_online(request: SetOnline, call: Call, catalog: Catalog, auto: Auto, life: TableLifecycle) -> SetOnlineResult:
     """Take a table offline, so that scheduled maintenance skips it, or online again; requests always work."""
     table = catalog.load(request.table_name)
     life.set_online(table, request.online, call)

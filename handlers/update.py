@@ -12,7 +12,7 @@ from service.edits.edits import Edits
 from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.edits import Assignment, ByFilter, Edit
-from service.model.expressions.assigned import read_assigned
+from service.model.expressions.assigned import read_assignment
 from service.model.schema.columns import columns_of
 from service.model.schema.types import TableSchema
 from service.operations.edit_requests import EditResult, RowsRequest, edit_fields
@@ -99,5 +99,5 @@ def _assignments(updates: dict[str, Any], schema: TableSchema) -> tuple[Assignme
     for name, value in updates.items():
         path = f"updates.{name}"
         field = schema.field(name, path=path)
-        assignments.append(Assignment(field.name, field.type, read_assigned(field, value, columns_of(schema), path)))
+        assignments.append(Assignment(field.name, field.type, read_assignment(field, value, columns_of(schema), path)))
     return tuple(assignments)

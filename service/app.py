@@ -22,7 +22,7 @@ from service.catalog.files.staging import remove_leftovers
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
 from service.commits.commit import Commits
-from service.commits.holds import SnapshotHolds, awaited_snapshots
+from service.commits.holds import SnapshotHolds, snapshots_awaiting_response
 from service.commits.small_files import SmallFileChecks, WriteCounts
 from service.edits.edits import Edits
 from service.edits.restore import Restores
@@ -31,7 +31,7 @@ from service.edits.undo import Undos
 from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
-from service.host import class_archive, home_lock, jars, presence
+from service.host import class_archive, jars, presence, process_locks
 from service.host.logs import configure_logging
 from service.jobs.background import Background
 from service.jobs.job import now_ms
@@ -39,16 +39,16 @@ from service.jobs.jobs import Jobs, Kind
 from service.jobs.schedules.scheduler import Scheduler
 from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
 from service.ledger.jobs import JobRecords
-from service.ledger.ledger import Ledger, open_ledger, tidy
-from service.ledger.places import TableRecords
-from service.ledger.schedules import RUN, ScheduleNotes
-from service.ledger.undos import UndoNotes
+from service.ledger.ledger import Ledger, delete_old_records, open_ledger
+from service.ledger.schedules import RUN, ScheduleRecords
+from service.ledger.table_records import TableRecords
+from service.ledger.undo_records import UndoRecords
 from service.maintenance.advise.advice import Adviser
 from service.maintenance.advise.auto import Auto
 from service.maintenance.advise.query_log import QueryLog
 from service.maintenance.compact.compaction import Compactions
 from service.maintenance.compact.report import CompactionOptions
-from service.maintenance.expire.expirer import Expirer, built_on_elsewhere
+from service.maintenance.expire.expirer import Expirer, built_on_by_other_instances
 from service.maintenance.expire.expiry import Expiry
 from service.maintenance.orphans.orphans import Orphans
 from service.maintenance.repartition.estimate import LayoutEstimates
@@ -63,7 +63,7 @@ from service.pipeline.warm_up import warm_up
 from service.queries.diff import Differences
 from service.queries.streaming.streams import Streams
 from service.settings import ROOT, Settings, SettingsError, load
-from service.tables.life import TableLife
+from service.tables.life import TableLifecycle
 from service.tables.reinitialise import Reinitialisations
 from service.writes.bulk.load import Bulk
 from service.writes.writes import Writes
@@ -85,7 +85,7 @@ class App:
         if java_options is None:
             java_options = class_archive.java_options(jar_paths, os.environ) if jar_paths else ()
         self.settings = settings
-        self._lock = home_lock.acquire(settings.home)
+        self._lock = process_locks.acquire(settings.home)
         try:
             catalog = connect(settings)
             ledger = open_ledger(settings)
@@ -127,7 +127,7 @@ class App:
 
     def _run(self) -> None:
         started = time.monotonic()
-        for step in (self.look_back, self._start_engine, self._warm_up):
+        for step in (self.recover_previous, self._start_engine, self._warm_up):
             self._retry(step)
         if not self._stopping.is_set():
             self._warm.set()
@@ -158,13 +158,13 @@ class App:
                 self.parts[Commits].batches.resolve()
                 self.parts[Jobs].look()
                 if check % _RECOVER_EVERY == 0:
-                    tidy(self.parts[Ledger], self.settings)
+                    delete_old_records(self.parts[Ledger], self.settings)
                     self.parts[Commits].batches.recover()
                     self._recover_with_spark()
             except Exception as e:  # the next check tries again; without this handler it would be the last one
                 log.error("recovery from the ledger failed: %s", e, exc_info=not isinstance(e, FirnError))
 
-    def look_back(self) -> None:
+    def recover_previous(self) -> None:
         """Finish and remove what earlier processes left. Only before Spark starts, when all of it is theirs."""
         left = self.parts[Commits].batches.recover()
         if left:
@@ -179,7 +179,7 @@ class App:
 
     def _recover_with_spark(self) -> None:
         self.parts[Jobs].recover()
-        self.parts[TableLife].remove_overdue()
+        self.parts[TableLifecycle].remove_overdue()
 
     def _warm_up(self) -> None:
         self._recover_with_spark()
@@ -236,8 +236,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     backups, restores = Backups(iceberg.edits, catalog, commits), Restores(engine, commits, holds)
     writes = Writes(settings, engine, catalog, commits, small_files, metrics)
     bulk = Bulk(settings.limits, engine, catalog, commits, small_files, jobs)
-    keepers = (holds.keeps, partial(awaited_snapshots, ledger), partial(built_on_elsewhere, jobs))
-    undos = Undos(iceberg.edits, engine, commits, UndoNotes(ledger), holds)
+    keepers = (holds.keeps, partial(snapshots_awaiting_response, ledger), partial(built_on_by_other_instances, jobs))
+    undos = Undos(iceberg.edits, engine, commits, UndoRecords(ledger), holds)
     expirer = Expirer(iceberg.snapshots, engine, catalog, commits, keepers, undos.keeps)
     expiry = Expiry(expirer.by_policy)
     commits.when_committed(expiry.after_commit)
@@ -258,7 +258,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         ),
         *(writes, bulk, Streams(settings.limits, engine, holds, metrics), Differences(engine, catalog, holds)),
         *(Edits(engine, commits, holds), backups, restores, Rollbacks(restores, holds), undos),
-        TableLife(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
+        TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
@@ -290,7 +290,7 @@ def _auto(
 
 
 def _schedules(settings: Settings, catalog: Catalog, ledger: Ledger, jobs: Jobs, metrics: Metrics) -> Schedules:
-    records = ScheduleNotes(ledger)
+    records = ScheduleRecords(ledger)
     jobs.register(RUN, Kind(kept_ms=None, is_resumed=True))  # the scheduler takes over runs, and deletes them
     windows = skip_reason(catalog, settings.iceberg.compaction, now_ms)
     return Schedules(records, catalog, Scheduler(records, tables_of(catalog), windows, metrics=metrics))

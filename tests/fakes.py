@@ -26,7 +26,7 @@ from service.engine.jobs.append import append
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, LedgerUnavailable, SnapshotNotFound, TableExists, TableNotFound, nearest
 from service.ledger import database
-from service.ledger.ledger import Batch, KeyNote, Ledger, NewBatch
+from service.ledger.ledger import Batch, KeyRecord, Ledger, NewBatch
 from service.ledger.owners import SingleInstance
 from service.model.names import BATCH_PROPERTY, FENCE_PROPERTY, TableName
 from service.model.schema.derived import DerivedColumn
@@ -344,13 +344,13 @@ class MuteLedger(QuickLedger):
         self._asked("find")
         return super().find(batch)
 
-    def key(self, key_id: str) -> KeyNote | None:
+    def key(self, key_id: str) -> KeyRecord | None:
         self._asked("key")
         return super().key(key_id)
 
-    def forget_answer(self, key_id: str, body: bytes) -> None:
-        self._asked("forget_answer")
-        super().forget_answer(key_id, body)
+    def delete_response(self, key_id: str, body: bytes) -> None:
+        self._asked("delete_response")
+        super().delete_response(key_id, body)
 
     def answer(self, key_id: str, fingerprint: str, body: bytes) -> bytes:
         self._asked("answer")

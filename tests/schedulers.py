@@ -11,7 +11,7 @@ from service.jobs.schedules.scheduler import Scheduler, to_ms
 from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
 from service.ledger.jobs import JobRecord
 from service.ledger.ledger import Ledger
-from service.ledger.schedules import Schedule, ScheduleNotes
+from service.ledger.schedules import Schedule, ScheduleRecords
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.names import TableName
@@ -86,7 +86,7 @@ class Instance:
         self.pipeline = FakePipeline()
         self.work: list[Callable[[], None]] = []
         self.metrics = Metrics()
-        self.notes = ScheduleNotes(self.ledger)
+        self.notes = ScheduleRecords(self.ledger)
         windows = skip_reason(world.catalog.as_catalog, CompactionSettings(), self.clock.ms)
         self.scheduler = Scheduler(
             self.notes,

@@ -25,7 +25,7 @@ from service.operations.operation import Result
 from service.pipeline.parse import Work
 from service.writes.bulk.body import ClientGone
 from service.writes.bulk.decode import DECODERS, Decoder, decoder
-from service.writes.bulk.load import Bulk, Load, Loaded
+from service.writes.bulk.load import Bulk, Load, LoadResult
 
 RECORDS = "/tables/{tenant}/{namespace}/{table}/records"
 router = APIRouter()
@@ -208,7 +208,7 @@ def _work(staging: Bulk, jobs: Jobs, load: Load, key: IdempotencyKey | None, *, 
 
 
 def _accept(staging: Bulk, jobs: Jobs, load: Load, call: Call) -> AcceptedResult:
-    promise = call.respond(_written(Loaded(load.records, None, NOT_CHECKED)))
+    promise = call.respond(_written(LoadResult(load.records, None, NOT_CHECKED)))
     job = jobs.accept(BULK, load.table, load.progress, promise, call.without_key(load.progress))
     try:
         staging.start(load, lambda: _finish(staging, jobs, load, job))
@@ -226,7 +226,7 @@ def _finish(staging: Bulk, jobs: Jobs, load: Load, job: Job) -> None:
         end(job, error_json(job, e))
 
 
-def _written(loaded: Loaded) -> WriteResult:
+def _written(loaded: LoadResult) -> WriteResult:
     batch = Batch(requests=1, records=loaded.records) if loaded.records else None
     return WriteResult(
         records_written=loaded.records,

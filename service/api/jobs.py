@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from handlers.list_jobs import JobTold
+from handlers.list_jobs import ListedJob
 from service.api.exchange import api_of, call_of, failures, response_of
 from service.jobs.jobs import Jobs
 from service.operations import envelope
@@ -24,7 +24,7 @@ _BULK_PROGRESS: Any = {
 }
 
 
-class JobWithOutcome(JobTold):
+class JobWithOutcome(ListedJob):
     """A job, and how it ended."""
 
     progress: dict[str, Any] = Field(

@@ -160,7 +160,7 @@ def current_names(table: Table, schema_id: int) -> dict[str, str | None] | None:
     return {field.name: now.get(field.field_id) for field in shown}
 
 
-def upsert_keys(table: Table, commit: Commit) -> tuple[str, ...]:
+def upsert_key_columns(table: Table, commit: Commit) -> tuple[str, ...]:
     """The current names of the key columns of an UPSERT's commit; empty for another commit, or if one was dropped."""
     then = current_names(table, commit.schema_id) if commit.schema_id is not None else None
     keys = json.loads(commit.summary.get(KEYS_PROPERTY, "[]"))

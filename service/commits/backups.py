@@ -92,7 +92,7 @@ def backups_of(table: Table) -> list[Backup]:
     found = [
         Backup(ref.name, ref.snapshot_id, *made, _end(made_ms[ref.snapshot_id], ref.max_age_ms))
         for ref in past.refs
-        if ref.is_tag and ref.snapshot_id in made_ms and (made := made_for(ref.name))
+        if ref.is_tag and ref.snapshot_id in made_ms and (made := parse_backup_name(ref.name))
     ]
     return sorted(found, key=lambda backup: (backup.made_at, backup.name), reverse=True)
 
@@ -131,7 +131,7 @@ def named(operation: str, now_ms: int) -> str:
     return f"backup-{_moment(now_ms).strftime(_TIME)[:-3]}Z-{operation.lower()}-{secrets.token_hex(4)}"
 
 
-def made_for(name: str) -> tuple[datetime, str] | None:
+def parse_backup_name(name: str) -> tuple[datetime, str] | None:
     """When a backup was made, and before which operation; None if the name is not a backup's."""
     found = _NAME.fullmatch(name)
     if found is None:

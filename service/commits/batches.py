@@ -20,7 +20,7 @@ from service.errors import (
     TableNotFound,
 )
 from service.ledger.ledger import TAKEN, UNFINISHED, Batch, Ledger, NewBatch
-from service.ledger.places import STEPS
+from service.ledger.table_records import STEPS
 from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, TableName
 from service.model.row_marks import RowShares
@@ -241,7 +241,7 @@ class Batches:
         self._ledger.end(batch.batch, made)
 
 
-def store_answer(ledger: Ledger, key: IdempotencyKey, answer: bytes) -> bytes:
+def store_response(ledger: Ledger, key: IdempotencyKey, answer: bytes) -> bytes:
     """Store the response of a success under its key; returns the stored one: another instance may have been first.
 
     KeyBusy if another instance has the key. A success is sent even if it could not be stored: it has happened.

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 from service.catalog.refusals import table_replaced
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.commits.batches import MAKE, NO_SNAPSHOT, Batches, store_answer
+from service.commits.batches import MAKE, NO_SNAPSHOT, Batches, store_response
 from service.commits.locator import TableLocator
 from service.commits.locks import TableLocks
 from service.engine.iceberg.swap import TableChanged
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableExists, TableNotFound
 from service.ledger.ledger import Batch, Ledger
-from service.ledger.places import TableRecords
+from service.ledger.table_records import TableRecords
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.names import BATCH_PROPERTY, TableName
@@ -261,9 +261,9 @@ class Commits:
         """The table of this UUID, also if it was renamed, or dropped and kept."""
         return self._locator.find(name, table_uuid)
 
-    def store_answer(self, call: Call, answer: bytes) -> bytes:
+    def store_response(self, call: Call, answer: bytes) -> bytes:
         """Store the response to a request that needed no change, if it has a key; returns the response to send."""
-        return answer if call.key is None else store_answer(self._ledger, call.key, answer)
+        return answer if call.key is None else store_response(self._ledger, call.key, answer)
 
     def _retried(self, table: Table, operation: str, calls: Sequence[Call], attempt: Callable[[], T]) -> T:
         """Attempt a change again if another writer was faster; CommitConflict if that happens several times."""

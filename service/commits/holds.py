@@ -73,12 +73,12 @@ class SnapshotHolds:
                     del self._tables[table_uuid]
 
 
-def awaited_snapshots(ledger: Ledger, table: Table) -> dict[int, str]:
+def snapshots_awaiting_response(ledger: Ledger, table: Table) -> dict[int, str]:
     """Snapshots whose change has not ended in the ledger, and those that a stored key's response is still made from.
 
     Their parents too: the rows that a change concerned are counted on the snapshot it was made on.
     """
-    kept = ledger.awaited_snapshots(table.uuid)
+    kept = ledger.snapshots_awaiting_response(table.uuid)
     for batch in ledger.unfinished():
         made = table.committed_by(batch.batch) if batch.table_uuid == table.uuid else None
         if made:

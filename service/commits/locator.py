@@ -6,7 +6,7 @@ from contextlib import suppress
 from service.catalog.refusals import table_replaced
 from service.catalog.tables import Catalog, Table
 from service.errors import TableNotFound
-from service.ledger.places import DROP, RESTORE, TableRecord, TableRecords
+from service.ledger.table_records import DROP, RESTORE, TableRecord, TableRecords
 from service.model.names import TableName, dropped_table_name
 
 

@@ -74,7 +74,9 @@ class SmallFileChecks:
     def tell(self, table: Table, snapshot_id: int | None = None) -> None:
         """Report a table's small files to the metrics, at its current or the named snapshot."""
         policy, found = self.policy(table), self._find(table, snapshot_id)
-        self.metrics.looked_at(table.name, len(found.small), recommended=policy.active and bool(found.worth_merging))
+        self.metrics.counted_small_files(
+            table.name, len(found.small), recommended=policy.active and bool(found.worth_merging)
+        )
 
     def check_after_write(self, table: Table) -> SmallFileCheck:
         """Count a WRITE that was committed alone, and the table's small files if it is an nth one."""

@@ -18,18 +18,18 @@ from service.catalog.lineage import (
     lineage,
     required_since,
     surviving_files,
-    upsert_keys,
+    upsert_key_columns,
 )
 from service.catalog.tables import Table
 from service.edits.edits import base_of
 from service.edits.trace import Traced, TracedCommit, UndoneChange, read_undone, standing, trace, without_effect
 from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.jobs.edit import EditBase
-from service.engine.jobs.undo import ChangedRows, UndoReversal, read_files, who_brought
+from service.engine.jobs.undo import ChangedRows, UndoReversal, changes_that_added, read_files
 from service.engine.session.engine import Session
 from service.errors import UndoTooLate
 from service.ledger.ledger import Batch
-from service.ledger.undos import UndoNotes
+from service.ledger.undo_records import UndoRecords
 from service.model.row_marks import RowShares, assign_rows, row_marks
 
 # With more derived columns, a row is read with all of them as they are, or with none.
@@ -61,7 +61,7 @@ class UndoPlanner:
     """Plans the UNDO of changes of one table, given as it is now, on a lent session."""
 
     table: Table
-    notes: UndoNotes
+    notes: UndoRecords
     session: Session
     _moves: dict[int, FileChanges] = field(default_factory=dict)
 
@@ -122,7 +122,7 @@ class UndoPlanner:
         found = [request_id for batch in batches for request_id in batch.request_ids]
         laters = [c for c in plan.later if not c.leaves_rows]
         changed = [self._changed_rows(target, commit) for commit in laters]
-        for n in who_brought(self.session, plan.reversal, rows, changed):
+        for n in changes_that_added(self.session, plan.reversal, rows, changed):
             found += self._adding_requests_of(laters[n], changed[n], rows)
         return found
 
@@ -202,7 +202,7 @@ class UndoPlanner:
 
     def _keys(self, commits: Sequence[Commit]) -> tuple[tuple[str, ...], ...]:
         """The keys that must stay unique when rows come back: the primary key, and the keys of UPSERTs."""
-        found = [self.table.schema.primary_key, *(upsert_keys(self.table, commit) for commit in commits)]
+        found = [self.table.schema.primary_key, *(upsert_key_columns(self.table, commit) for commit in commits)]
         names = set(self.table.schema.names)
         return tuple(dict.fromkeys(keys for keys in found if keys and names.issuperset(keys)))
 
@@ -254,7 +254,7 @@ class UndoPlanner:
         )
 
 
-def standing_undos(table: Table, notes: UndoNotes) -> dict[str, UndoneChange]:
+def standing_undos(table: Table, notes: UndoRecords) -> dict[str, UndoneChange]:
     """A table's UNDOs that were not undone themselves, by batch, with what each undid."""
     return standing([(b.batch, read_undone(b.undoes)) for b in notes.undone(table.uuid) if b.undoes])
 

@@ -14,7 +14,7 @@ from service.engine.iceberg.scan_tasks import SnapshotFiles
 from service.engine.iceberg.swap import Tag
 from service.engine.jobs.restore import RestoreDifference, RestoreJob, compare, restore
 from service.engine.session.engine import Engine
-from service.engine.sql.past import nulls_among
+from service.engine.sql.past import count_nulls
 from service.model.call import Call
 from service.model.names import RESTORED_PROPERTY
 
@@ -131,7 +131,7 @@ class Restores:
         required = required_since(table)
         if found.back and required:
             files = SnapshotFiles(found.backup_id, found.back)
-            lacking = self.engine.run_for(call, nulls_among, table.spark_name, files, required)
+            lacking = self.engine.run_for(call, count_nulls, table.spark_name, files, required)
             refuse_missing_required(table, target.operation, lacking)
 
 

@@ -21,7 +21,7 @@ from service.engine.jobs.undo import UndoFigures, find_undo
 from service.engine.session.engine import Engine
 from service.errors import InvalidRequest, RequestNotFound, UndoConflict, UndoTooLate
 from service.ledger.ledger import UNFINISHED, Batch
-from service.ledger.undos import UndoNotes
+from service.ledger.undo_records import UndoRecords
 from service.model.call import Call
 from service.model.names import EDIT_PROPERTY
 from service.model.properties import edit_policy
@@ -65,7 +65,7 @@ class Undos:
     settings: EditSettings
     engine: Engine
     commits: Commits
-    notes: UndoNotes
+    notes: UndoRecords
     holds: SnapshotHolds
 
     def preview(self, table: Table, request_id: str, snapshot_id: int | None, call: Call) -> UndoOutcome:

@@ -93,13 +93,13 @@ def _refuse_explicit_nulls(name: str, values: list[Any], sent: list[bool], place
 
 def refuse_incomplete(found: FoundRows, records: list[Any], how: MergeRule) -> None:
     """Raise for the first record that would be a new row, but lacks a column that a new row needs."""
-    if found.new is None or not how.needed_to_insert:
+    if found.new is None or not how.required_to_insert:
         return
-    lacks = [found.new.filter(pc.is_null(found.new[name]))[RECORD_NUMBER] for name in how.needed_to_insert]
+    lacks = [found.new.filter(pc.is_null(found.new[name]))[RECORD_NUMBER] for name in how.required_to_insert]
     row = min((row for column in lacks for row in column.to_pylist()), default=None)
     if row is None:
         return
-    missing = next(name for name in how.needed_to_insert if name not in records[row])
+    missing = next(name for name in how.required_to_insert if name not in records[row])
     raise InvalidRecord(
         f"records[{row}].{missing} is missing: its key is new, and a new row needs every required column; send it",
         field=f"records[{row}].{missing}",

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.host.home_lock import locked
+from service.host.process_locks import locked
 from service.settings import ROOT, SettingsError
 
 LOCK = ROOT / "config" / "jars.lock"

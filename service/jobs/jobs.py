@@ -146,7 +146,7 @@ class Jobs:
             raise NotFound(f"there is no job {job_id[:80]!r}; it may have ended more than a week ago")
         return described(record)
 
-    def came_to_nothing(self, job_id: str) -> bool:
+    def ended_without_success(self, job_id: str) -> bool:
         """Whether a job has ended without success; false if its row was deleted."""
         try:
             return self.describe(job_id)["state"] in NOTHING
@@ -185,7 +185,7 @@ class Jobs:
         if job is None:
             record = self.records.find(job_id)
             if record is not None and record.listed and record.state in LIVE and not self._is_left(record):
-                self.records.ask_cancel(job_id, now_ms())
+                self.records.request_cancel(job_id, now_ms())
         elif job.live and job.record.listed:
             job.call.cancel()
         return self.describe(job_id)
@@ -228,7 +228,7 @@ class Jobs:
     def recover(self) -> int:
         """Settle the jobs of instances that are gone, and delete what they left, and old rows; returns their number."""
         settled = self.settle()
-        for record in self.records.leaving_files():
+        for record in self.records.with_leftover_files():
             if self.records.left(record):
                 self._clean_up(record)
         kept_ms = {name: kind.kept_ms for name, kind in self._kinds.items()}

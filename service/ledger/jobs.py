@@ -109,7 +109,7 @@ class JobRecords:
             asked = select(jobs.c.id).where(UNFINISHED, jobs.c.owner == self.me, jobs.c.cancelling_ms.is_not(None))
             return set(connection.execute(asked).scalars())
 
-    def ask_cancel(self, job: str, now_ms: int) -> None:
+    def request_cancel(self, job: str, now_ms: int) -> None:
         """Ask the owner of a job to cancel it."""
         self._set(jobs.c.id == job, UNFINISHED, cancelling_ms=now_ms)
 
@@ -159,7 +159,7 @@ class JobRecords:
         """Jobs without a recorded end, oldest first: in progress, or left by a crash."""
         return self._found(select(jobs).where(UNFINISHED).order_by(jobs.c.created_ms, jobs.c.id))
 
-    def leaving_files(self) -> list[JobRecord]:
+    def with_leftover_files(self) -> list[JobRecord]:
         """Jobs that ended and left files that are not removed yet."""
         return self._found(select(jobs).where(jobs.c.leaves_files))
 

@@ -45,7 +45,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class KeyNote:
+class KeyRecord:
     """What the ledger knows of an idempotency key: its request, the last batch with it, and its response."""
 
     fingerprint: str
@@ -163,7 +163,7 @@ class Ledger:
         """Changes without a recorded outcome: in progress, or left by a crash."""
         return [as_batch(row) for row in self.rows(select(batches).where(batches.c.state.in_(UNFINISHED)))]
 
-    def awaited_snapshots(self, table_uuid: str) -> set[int]:
+    def snapshots_awaiting_response(self, table_uuid: str) -> set[int]:
         """The snapshots that responses will be made from that are not stored yet."""
         unanswered = select(keys.c.batch).where(keys.c.answer.is_(None), keys.c.batch.is_not(None)).distinct()
         waiting = [row.batch for row in self.rows(unanswered)]
@@ -172,13 +172,13 @@ class Ledger:
         rows = self.rows(*(asked.where(batches.c.batch.in_(some)) for some in parts(waiting)))
         return {int(row.snapshot_id) for row in rows if (row.table_uuid, row.state) == (table_uuid, "done")}
 
-    def key(self, key_id: str) -> KeyNote | None:
+    def key(self, key_id: str) -> KeyRecord | None:
         """What is known of an idempotency key."""
         known = select(keys, batches.c.state, batches.c.owner).outerjoin(batches, batches.c.batch == keys.c.batch)
         row = self.row(known.where(keys.c.id == key_id))
         if row is None:
             return None
-        return KeyNote(row.fingerprint, row.batch, row.answer, row.state, row.owner, row.request_id)
+        return KeyRecord(row.fingerprint, row.batch, row.answer, row.state, row.owner, row.request_id)
 
     def answer(self, key_id: str, fingerprint: str, body: bytes) -> bytes:
         """Store the response to a request under its key, whether or not the request has a batch.
@@ -200,7 +200,7 @@ class Ledger:
             connection.execute(update(keys).where(this).values(answer=body, fingerprint=fingerprint))
             return body
 
-    def forget_answer(self, key_id: str, body: bytes) -> None:
+    def delete_response(self, key_id: str, body: bytes) -> None:
         """Delete the response under a key, if it is this one; the key stays."""
         with self._writing() as connection:
             this = update(keys).where(keys.c.id == key_id, keys.c.answer == body)
@@ -316,11 +316,11 @@ class Ledger:
 def open_ledger(settings: Settings) -> Ledger:
     """The ledger that the settings name, or the one under FIRN_HOME."""
     ledger = Ledger(settings.ledger.url or f"sqlite:///{settings.home / 'ledger.db'}")
-    tidy(ledger, settings)
+    delete_old_records(ledger, settings)
     return ledger
 
 
-def tidy(ledger: Ledger, settings: Settings) -> None:
+def delete_old_records(ledger: Ledger, settings: Settings) -> None:
     """Delete what has been kept for long enough."""
     keys_hours = settings.limits.idempotency_key_retention_hours
     # A key without a response is worth nothing without its batch.

@@ -42,7 +42,7 @@ class Schedule:
     """The run in progress, or left by an instance that is gone."""
 
 
-class ScheduleNotes:
+class ScheduleRecords:
     """The table `schedules` of a ledger, and the jobs that are runs."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -83,7 +83,7 @@ class ScheduleNotes:
                 connection.execute(delete(jobs).where(jobs.c.kind == RUN, jobs.c.claim == schedule))
             return schedule is not None
 
-    def at_hand(self, now_ms: int) -> list[Schedule]:
+    def due_or_running(self, now_ms: int) -> list[Schedule]:
         """The schedules that are due or running, the longest due first."""
         due = schedules.c.enabled & (schedules.c.next_ms <= now_ms)
         return self._found(or_(jobs.c.id.is_not(None), due), order=schedules.c.next_ms)

@@ -21,7 +21,7 @@ from service.settings import IcebergSettings, Mode, Strategy
 TARGET, SNAPSHOTS = "target_file_size_mb", "snapshots"
 
 
-class SnapshotsInForce(BaseModel):
+class EffectiveSnapshots(BaseModel):
     """Which old snapshots of a table are kept."""
 
     model_config = ConfigDict(extra="forbid")
@@ -31,7 +31,7 @@ class SnapshotsInForce(BaseModel):
     keep_at_most: int = Field(description="the most snapshots that these rules keep")
 
 
-class CompactionInForce(BaseModel):
+class EffectiveCompaction(BaseModel):
     """A table's effective policy: the service's settings, overridden by the table's own."""
 
     model_config = ConfigDict(extra="forbid")
@@ -47,13 +47,13 @@ class CompactionInForce(BaseModel):
     strategy: Strategy = Field(description="`binpack`, `sort` or `zorder`")
     sort_by: list[str] = Field(description="the columns that `sort` and `zorder` sort by")
     window: str | None = Field(description="when scheduled and automatic compactions may start; null means always")
-    snapshots: SnapshotsInForce = Field(description="which old snapshots are kept, apart from compactions")
+    snapshots: EffectiveSnapshots = Field(description="which old snapshots are kept, apart from compactions")
     overridden: list[str] = Field(
         description="the fields that the table overrides; the others are the service's settings"
     )
 
 
-def in_force(properties: Mapping[str, str], settings: IcebergSettings) -> CompactionInForce:
+def effective_policy(properties: Mapping[str, str], settings: IcebergSettings) -> EffectiveCompaction:
     """The effective policy of a table with these properties."""
     policy = compaction_policy(properties, settings.compaction)
     target = target_file_size_mb(properties, settings)
@@ -61,10 +61,10 @@ def in_force(properties: Mapping[str, str], settings: IcebergSettings) -> Compac
     kept = snapshot_policy(properties, settings.snapshots).model_dump()
     own_kept = describe(properties).get(SNAPSHOTS, ())
     values = {name: getattr(policy, name) for name in CompactionOverrides.model_fields}
-    values |= {TARGET: target, "sort_by": list(policy.sort_by), SNAPSHOTS: SnapshotsInForce(**kept)}
-    overridden = [name for name in CompactionInForce.model_fields if name in own]
-    overridden += [f"{SNAPSHOTS}.{name}" for name in SnapshotsInForce.model_fields if name in own_kept]
-    return CompactionInForce(**values, overridden=overridden)
+    values |= {TARGET: target, "sort_by": list(policy.sort_by), SNAPSHOTS: EffectiveSnapshots(**kept)}
+    overridden = [name for name in EffectiveCompaction.model_fields if name in own]
+    overridden += [f"{SNAPSHOTS}.{name}" for name in EffectiveSnapshots.model_fields if name in own_kept]
+    return EffectiveCompaction(**values, overridden=overridden)
 
 
 def check_policy(

@@ -95,7 +95,7 @@ class Metrics:
         self._counters["firn_recommendations_total"].inc()
         self._tables.set(table, {("firn_table_compaction_recommended",): 1})
 
-    def looked_at(self, table: TableName, small_files: int, *, recommended: bool) -> None:
+    def counted_small_files(self, table: TableName, small_files: int, *, recommended: bool) -> None:
         """A table's small files were counted outside of a check."""
         now: dict[Series, float] = {("firn_table_small_files",): small_files}
         self._tables.refresh(table, {**now, ("firn_table_compaction_recommended",): recommended})
@@ -115,7 +115,7 @@ class Metrics:
     ) -> None:
         """A compaction ended: done, nothing, failed or cancelled. If it merged files, its figures are added up.
 
-        `looked_at` is called next, with the small files that are left.
+        `counted_small_files` is called next, with the small files that are left.
         """
         self._counters["firn_compactions_total"].labels(outcome).inc()
         self._counters["firn_compaction_conflicts_total"].inc(conflicts)

@@ -32,8 +32,8 @@ class MergeRule:
     keys: tuple[str, ...]
     columns: tuple[str, ...]
     update: tuple[str, ...]
-    sometimes_sent: frozenset[str] = frozenset()
-    needed_to_insert: tuple[str, ...] = ()
+    partly_sent: frozenset[str] = frozenset()
+    required_to_insert: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

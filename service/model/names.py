@@ -9,7 +9,7 @@ _VALID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 RESERVED_COLUMN_PREFIX = "_firn_"
 CATALOG = "firn"  # the catalog's name in PyIceberg and in Spark; SQL catalogs store it with every table
-DROPPED_PLACE = ("_firn", "dropped")  # the tenant and namespace of dropped tables; no request can name this tenant
+DROPPED_NAMESPACE = ("_firn", "dropped")  # the tenant and namespace of dropped tables; no request can name this tenant
 CHANGES_PROPERTY = "firn.changes"  # a table property: the batches that last changed the table's metadata
 # Snapshot properties
 BATCH_PROPERTY = "firn-batch"  # the batch that made the snapshot
@@ -66,7 +66,7 @@ def namespace_identifier(tenant: str, namespace: str) -> str:
 
 def dropped_table_name(table_uuid: str) -> TableName:
     """The catalog's name for a dropped table, until it is restored or removed; no request can name this tenant."""
-    return TableName(*DROPPED_PLACE, table_uuid.replace("-", "").lower())
+    return TableName(*DROPPED_NAMESPACE, table_uuid.replace("-", "").lower())
 
 
 def decode_namespace(identifier: str) -> tuple[str, str] | None:

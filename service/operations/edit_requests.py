@@ -14,7 +14,7 @@ from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edit import RowSample
 from service.errors import InvalidRequest
 from service.model.call import fingerprint
-from service.model.filters.filters import parse_either
+from service.model.filters.filters import parse_request_filter
 from service.model.filters.predicates import EVERY_ROW, And, Predicate
 from service.model.filters.pruning import partition_predicate
 from service.model.schema.columns import columns_of
@@ -86,7 +86,7 @@ class RowsRequest(EditRequest):
             raise InvalidRequest("filter is missing; send one, or all: true for every row", field="filter")
         if not self.all and _is_empty(self.filter if self.filters is None else self.filters):
             raise InvalidRequest("filter is empty; send a condition, or only all: true for every row", field="filter")
-        rows = parse_either(self.filter, self.filters, columns_of(schema))
+        rows = parse_request_filter(self.filter, self.filters, columns_of(schema))
         limit = self.partition_rows(schema, partition)
         return rows if limit == EVERY_ROW else limit if rows == EVERY_ROW else And((limit, rows))
 

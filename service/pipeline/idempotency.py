@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from service.commits.batches import store_answer
+from service.commits.batches import store_response
 from service.errors import Cancelled, DeadlineExceeded, FirnError, InternalError, KeyBusy, KeyReused, LedgerUnavailable
 from service.ledger.ledger import UNFINISHED, Ledger
 from service.model.call import Call, IdempotencyKey
@@ -87,7 +87,7 @@ class IdempotencyKeys:
         found = await self._find(key)
         while True:
             if found.answer is not None and await self._aside(self._is_void, found.answer):
-                await self._aside(self._ledger.forget_answer, key.id, found.answer)
+                await self._aside(self._ledger.delete_response, key.id, found.answer)
                 found = await self._find(key)
             elif found.answer is not None:
                 return Response(200, found.answer)
@@ -158,7 +158,7 @@ class IdempotencyKeys:
 
     def store(self, key: IdempotencyKey, answer: bytes) -> bytes:
         """Store the response to a success; returns what to send. KeyBusy if another instance has the key."""
-        return store_answer(self._ledger, key, answer)
+        return store_response(self._ledger, key, answer)
 
     def request_id(self, call: Call) -> str:
         """The request id that the effect of a call has: that of an earlier attempt, if that had the effect."""

@@ -183,7 +183,7 @@ class Pipeline:
             return False
         job_id = wire.parse(answer).get("job_id")
         with suppress(NotFound):
-            return isinstance(job_id, str) and self._jobs.came_to_nothing(job_id)
+            return isinstance(job_id, str) and self._jobs.ended_without_success(job_id)
         return False
 
     @property

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from service.catalog.history import history
 from service.catalog.lineage import ancestors, row_changes_between
 from service.catalog.tables import Snapshot, Table
-from service.ledger.asked import BatchRequests, batch_requests
 from service.ledger.ledger import Ledger
+from service.ledger.requests import BatchRequests, requests_by_batch
 from service.model.names import BATCH_PROPERTY, EDIT_PROPERTY
 
 
@@ -27,7 +27,7 @@ class HistoryEntry:
     """A snapshot, and the requests that made it."""
 
     snapshot: Snapshot
-    asked: BatchRequests | None
+    requests: BatchRequests | None
     rows: CommitRows
     tags: tuple[str, ...]
     is_current: bool
@@ -40,7 +40,7 @@ def history_entries(table: Table, ledger: Ledger, limit: int, offset: int) -> li
     """Some of a table's snapshots, newest first."""
     page = newest_first(table.snapshots())[offset : offset + limit]
     batches = [s.summary[BATCH_PROPERTY] for s in page if BATCH_PROPERTY in s.summary]
-    requests, tags, line = batch_requests(ledger, batches), _tags(table), ancestors(table)
+    requests, tags, line = requests_by_batch(ledger, batches), _tags(table), ancestors(table)
     return [
         HistoryEntry(
             snapshot,

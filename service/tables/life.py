@@ -14,10 +14,10 @@ from service.commits.file_removal import owns_its_files
 from service.commits.locator import TableLocator
 from service.errors import FirnError, InvalidRequest, TableExists, TableNotFound, did_you_mean
 from service.ledger.ledger import NewBatch
-from service.ledger.places import DROP, HERE, RENAME, RESTORE, STEPS, TableRecord, TableRecords, TableStep
+from service.ledger.table_records import DROP, HERE, RENAME, RESTORE, STEPS, TableRecord, TableRecords, TableStep
 from service.metrics.metrics import Metrics
 from service.model.call import Call
-from service.model.names import DROPPED_PLACE, TableName, dropped_table_name
+from service.model.names import DROPPED_NAMESPACE, TableName, dropped_table_name
 from service.model.properties import ONLINE, is_online
 from service.settings import DroppedTableSettings
 
@@ -34,7 +34,7 @@ class DroppedTable:
     purged: bool
 
 
-class TableLife:
+class TableLifecycle:
     """Renames, drops and restores tables. Each is one step: a rename in the catalog, recorded in the ledger before."""
 
     def __init__(
@@ -205,7 +205,7 @@ class TableLife:
                 return False
             self._removing.add(record.uuid)
         try:
-            if not self._records.take_away(record):
+            if not self._records.start_removal(record):
                 return False
             try:
                 table = self._catalog.load(dropped_table_name(record.uuid))
@@ -223,8 +223,8 @@ class TableLife:
 
     def _adopt(self) -> None:
         """Record tables as dropped that are where dropped ones are kept: their step happened after it had timed out."""
-        for kept in self._catalog.list_tables(*DROPPED_PLACE):
+        for kept in self._catalog.list_tables(*DROPPED_NAMESPACE):
             with suppress(ValueError):
                 record = self._records.find(str(uuid.UUID(kept)))
                 if record is not None and record.state == HERE and record.step is None:
-                    self._records.take_for_dropped(record, self._now_ms() + self._settings.retention_hours * HOUR_MS)
+                    self._records.mark_dropped(record, self._now_ms() + self._settings.retention_hours * HOUR_MS)

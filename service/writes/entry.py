@@ -14,7 +14,7 @@ from service.engine.session.rows import arrow_schema, to_arrow
 from service.model.call import Call
 from service.model.names import TableName
 from service.model.records import read_records
-from service.model.schema.derived import only_derived_since
+from service.model.schema.derived import only_derived_added
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PendingWrite:
         seen, rows = self.table, self.columns
         if seen is None or seen.uuid != table.uuid or not isinstance(rows, pa.Table):
             return False
-        if not only_derived_since(table.schema, seen.schema, table.derived):
+        if not only_derived_added(table.schema, seen.schema, table.derived):
             return False
         for new in arrow_schema(table.schema, table.schema.names[rows.num_columns :]):
             rows = rows.append_column(new, pa.nulls(rows.num_rows, new.type))

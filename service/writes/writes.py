@@ -109,7 +109,7 @@ class Writes:
         entry.table = table
         if not entry.count:
             body = entry.reply(WriteOutcome(0, table.current_snapshot_id, 0, 0, NOT_CHECKED))
-            entry.response.set_result(self._commits.store_answer(entry.call, body))
+            entry.response.set_result(self._commits.store_response(entry.call, body))
         else:
             self._queue(entry)
 

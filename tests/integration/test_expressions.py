@@ -124,11 +124,11 @@ def test_an_expression_computes_what_sparks_own_sql_does(firn: Firn, tenant: str
 
 def test_every_function_gives_what_the_documents_show(firn: Firn, people: str) -> None:
     def shows(function: Function) -> str:
-        if function.shows == "null":
+        if function.result == "null":
             return f"{function.example} IS NULL"
-        if function.shows.startswith("["):
-            return f"element_at({function.example}, 1) = '{function.shows[1:-1]}'"
-        return f"CAST({function.example} AS string) = '{function.shows}'"
+        if function.result.startswith("["):
+            return f"element_at({function.example}, 1) = '{function.result[1:-1]}'"
+        return f"CAST({function.example} AS string) = '{function.result}'"
 
     def kept(function: Function) -> bool:
         asked = {"id": 1, "expression": shows(function)}

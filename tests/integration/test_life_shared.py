@@ -8,12 +8,12 @@ from service.catalog.connect import connect
 from service.commits.commit import Commits
 from service.errors import CommitConflict, TableExists, TableNotFound
 from service.ledger.ledger import Ledger
-from service.ledger.places import DROPPED, TableRecords
+from service.ledger.table_records import DROPPED, TableRecords
 from service.model.call import Call, IdempotencyKey
 from service.model.names import TableName, dropped_table_name
 from service.model.schema.definition import parse_schema
 from service.settings import DroppedTableSettings, load
-from service.tables.life import TableLife
+from service.tables.life import TableLifecycle
 from tests.postgres import PostgresServer
 
 SCHEMA = parse_schema({"fields": {"id": {"type": "long"}}})
@@ -30,7 +30,7 @@ class Instance:
         self.ledger = Ledger(url)
         self.commits = Commits(self.catalog, self.ledger)
         self.lives = TableRecords(self.ledger)
-        self.life = TableLife(DroppedTableSettings(), self.catalog, self.commits, self.lives)
+        self.life = TableLifecycle(DroppedTableSettings(), self.catalog, self.commits, self.lives)
 
     def wander(self, seed: int) -> int:
         """Take steps with tables at random; how many were taken, the others were refused."""

@@ -17,7 +17,7 @@ from service.errors import CatalogUnavailable, CommitConflict, FirnError, Ledger
 from service.jobs.job import BULK, BulkProgress
 from service.jobs.jobs import Jobs
 from service.ledger.jobs import JobRecords
-from service.ledger.ledger import KeyNote, Ledger, NewBatch, open_ledger
+from service.ledger.ledger import KeyRecord, Ledger, NewBatch, open_ledger
 from service.model.call import Call
 from service.model.names import TableName
 from service.model.schema.types import Field, Primitive, TableSchema
@@ -73,7 +73,7 @@ def test_instances_may_open_an_empty_ledger_at_the_same_moment(environ: dict[str
     try:
         ledgers[0].answer("k", "print", b"\x00answer\xff")
         known = ledgers[5].key("k")
-        assert isinstance(known, KeyNote)
+        assert isinstance(known, KeyRecord)
         assert known.answer == b"\x00answer\xff"
     finally:
         for ledger in ledgers:

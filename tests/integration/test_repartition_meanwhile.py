@@ -198,7 +198,7 @@ def test_a_repartition_in_the_background_shows_its_progress_and_can_be_cancelled
     assert table.rows() == before
     assert table.specs() == {0}
     assert table.on_disk() == table.in_snapshots()
-    assert firn.app.parts[JobRecords].leaving_files() == []
+    assert firn.app.parts[JobRecords].with_leftover_files() == []
 
     # The key stands for what came to nothing no longer.
     job_id = table.repartition(**request)["job_id"]

@@ -89,7 +89,7 @@ def test_a_failure_leaves_no_table_and_no_file(firn: Firn, tenant: str, monkeypa
             table.fail("INTERNAL_ERROR", partition=BY_PRODUCT, target_table="new")
         assert tables(table) == ["t"]
         assert folders(table) == before
-    assert firn.app.parts[JobRecords].leaving_files() == []
+    assert firn.app.parts[JobRecords].with_leftover_files() == []
     assert table.repartition(partition=BY_PRODUCT, target_table="new")["repartitioned"]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from service.commits.file_removal import delete_files
 from service.commits.holds import READ, SnapshotHolds
-from service.engine.iceberg.expire import remove, unneeded
+from service.engine.iceberg.expire import remove, unneeded_files
 from service.engine.jobs.select import select
 from service.errors import CommitConflict, SnapshotNotFound
 from service.maintenance.expire.expiry import SLACK
@@ -117,7 +117,7 @@ def test_a_snapshot_that_is_kept_for_the_next_query_is_not_missed_when_it_has_ex
     assert read() == [{"id": 0}]
     table = shop.loaded
     removed = firn.app.engine.run(remove, table.spark_name, table.metadata_location, [first], [])
-    assert delete_files(firn.app.engine, table, firn.app.engine.run(unneeded, removed)) > 0
+    assert delete_files(firn.app.engine, table, firn.app.engine.run(unneeded_files, removed)) > 0
     with pytest.raises(SnapshotNotFound):
         read()
     assert shop.ids() == [1]

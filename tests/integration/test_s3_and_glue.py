@@ -15,10 +15,10 @@ from moto.server import ThreadedMotoServer
 from service.catalog.connect import connect
 from service.commits.commit import Commits
 from service.ledger.ledger import Ledger
-from service.ledger.places import TableRecords
+from service.ledger.table_records import TableRecords
 from service.model.call import Call
 from service.settings import DroppedTableSettings, load
-from service.tables.life import TableLife
+from service.tables.life import TableLifecycle
 from tests.faults.process import Process
 from tests.harness import Firn, free_port
 from tests.unit.iceberg_tables import append, make_table
@@ -88,7 +88,7 @@ class Lake:
             s3(address).put_object(Bucket="lake", Key=key, Body=b"junk")
         ledger = Ledger(f"sqlite:///{home / 'ledger.db'}")
         commits, lives = Commits(self.catalog, ledger), TableRecords(ledger)
-        self.life = TableLife(DroppedTableSettings(), self.catalog, commits, lives)
+        self.life = TableLifecycle(DroppedTableSettings(), self.catalog, commits, lives)
 
     def left(self) -> list[str]:
         """What there is where the table was, and beside it."""

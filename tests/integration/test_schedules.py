@@ -11,7 +11,7 @@ from service.catalog.tables import Catalog
 from service.jobs.schedules.scheduler import Scheduler, to_ms
 from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
 from service.ledger.ledger import Ledger
-from service.ledger.schedules import ScheduleNotes
+from service.ledger.schedules import ScheduleRecords
 from tests.harness import Firn, wait_until
 from tests.postgres import PostgresServer
 from tests.schedulers import DAY, TWO, Clock, schedule
@@ -125,7 +125,7 @@ def test_two_instances_on_one_ledger_make_a_due_compaction_once(
     url, clock, catalog = postgres.url("two"), Clock(), firn.app.parts[Catalog]
     ledgers = [Ledger(url), Ledger(url)]
     nightly = schedule(tenant=shop.tenant, task='{"operation": "COMPACT"}')
-    notes = [ScheduleNotes(ledger) for ledger in ledgers]
+    notes = [ScheduleRecords(ledger) for ledger in ledgers]
     notes[0].put(nightly, replacing=False)
     windows = skip_reason(catalog, firn.app.settings.iceberg.compaction, clock.ms)
     both = [Scheduler(each, tables_of(catalog), windows, now_ms=clock.ms, begin=lambda work: work()) for each in notes]

@@ -13,7 +13,7 @@ from service.commits.commit import Commits
 from service.errors import InternalError
 from service.model.names import TableName
 from service.pipeline.idempotency import IdempotencyKeys
-from service.tables.life import TableLife
+from service.tables.life import TableLifecycle
 from tests.harness import Firn, wait_until
 from tests.support.marks import thorough_after
 
@@ -173,7 +173,7 @@ def test_maintenance_removes_the_files_of_a_dropped_table_after_its_retention(fi
     write(firn, tenant, "t", 1)
     table = kept(firn, tenant, "t")
     ask(firn, "DROP_TABLE", tenant, "t")
-    life = firn.app.parts[TableLife]
+    life = firn.app.parts[TableLifecycle]
     life.remove_overdue()
     assert files(table)
     in_a_week = time.time_ns() // 1_000_000 + 168 * 3_600_000 + 1

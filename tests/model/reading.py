@@ -62,7 +62,7 @@ class Reading(Machine):
 
     @precondition(lambda self: self.past)
     @rule(data=st.data())
-    def look_back(self, data: st.DataObject) -> None:
+    def recover_previous(self, data: st.DataObject) -> None:
         snapshot_id = data.draw(st.sampled_from(sorted(self.past)), label="snapshot")
         answer = self.ok("QUERY", as_of=snapshot_id, limit=1000)
         assert same([row_of(row) for row in answer["data"]], self.past[snapshot_id])

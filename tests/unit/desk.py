@@ -8,12 +8,12 @@ from sqlalchemy import select
 from service.catalog.tables import Table
 from service.commits.commit import CommitFunction
 from service.ledger.ledger import NewBatch
-from service.ledger.places import STEPS, TableRecord, TableRecords, TableStep
 from service.ledger.schema import batches
+from service.ledger.table_records import STEPS, TableRecord, TableRecords, TableStep
 from service.model.call import Call, IdempotencyKey
 from service.model.names import TableName
 from service.model.schema.definition import parse_schema
-from service.tables.life import TableLife
+from service.tables.life import TableLifecycle
 from tests.fakes import FakeCatalog, FakeOwners
 from tests.support.composed import Composed
 
@@ -33,7 +33,7 @@ class Desk(Composed):
         super().__init__(ledger_file, catalog=catalog, **parts)
         self.now_ms = 1_700_000_000_000
         self.lives = TableRecords(self.ledger)
-        self.life = self.parts[TableLife]
+        self.life = self.parts[TableLifecycle]
         self.life._now_ms = lambda: self.now_ms
         if catalog is None:
             for name in (ORDERS, OTHERS):

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from service.cli.connection.remote import Notify, Remote
-from service.host import home_lock, presence
+from service.host import presence, process_locks
 from service.settings import HomeInUse, Settings, SettingsError
 
 # The first start may have to download Spark's jars.
@@ -46,9 +46,9 @@ def start(settings: Settings, environ: Mapping[str, str], notify: Notify) -> Non
     """
     settings.home.mkdir(parents=True, exist_ok=True)
     waiting = "waiting for the service that another command is starting"
-    with home_lock.locked(settings.home / "start.lock", notify, waiting):
+    with process_locks.locked(settings.home / "start.lock", notify, waiting):
         if presence.find(settings.home) is None:
-            if not home_lock.is_free(settings.home):
+            if not process_locks.is_free(settings.home):
                 raise HomeInUse(f"FIRN_HOME {settings.home} is in use by another process; see which one holds its lock")
             log = settings.home / "service.log"
             notify(f"starting a service in the background, which takes some seconds; its log is {log}")
@@ -70,7 +70,7 @@ def stop(settings: Settings, *, force: bool, notify: Notify) -> bool:
         )
     with suppress(ProcessLookupError):
         os.kill(service.pid, signal.SIGTERM)
-    if _wait_until(lambda: home_lock.is_free(settings.home), _STOP_TIMEOUT_S):
+    if _wait_until(lambda: process_locks.is_free(settings.home), _STOP_TIMEOUT_S):
         return True
     log = service.log or "where it was started"
     raise SettingsError(f"process {service.pid} has not ended in {_STOP_TIMEOUT_S} s; its log is {log}")
@@ -91,7 +91,7 @@ def _find_owner(settings: Settings, notify: Notify) -> presence.RunningService |
     """The service of a home, if there is one; waits for one that is starting or ending."""
 
     def is_settled() -> bool:
-        return presence.find(settings.home) is not None or home_lock.is_free(settings.home)
+        return presence.find(settings.home) is not None or process_locks.is_free(settings.home)
 
     if not is_settled():
         notify(f"waiting for another process that uses FIRN_HOME {settings.home} and is starting or stopping")

@@ -43,7 +43,7 @@ class InProcess:
             if needs_spark:
                 connection._start(notify)
             else:
-                app.look_back()
+                app.recover_previous()
                 app.engine.stop()  # so that requests that need it are refused at once
         except BaseException:
             connection.close()

@@ -96,7 +96,7 @@ def plan(session: SparkSession, table: str, how: RewriteOptions, snapshot_id: in
     return PlannedGroups(iceberg, snapshot_id, found)
 
 
-def first_of(_: SparkSession, group: FileGroup, files: int, how: RewriteOptions) -> FileGroup:
+def first_files_of(_: SparkSession, group: FileGroup, files: int, how: RewriteOptions) -> FileGroup:
     """A group of some files of a group. If it is heavy, the largest files come first."""
     tasks = java_class("java.util.ArrayList")(group.handle.fileScanTasks())
     if group.heavy:

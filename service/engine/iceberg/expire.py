@@ -19,7 +19,7 @@ from service.errors import CommitConflict
 
 @dataclass(frozen=True)
 class ExpiredSnapshots:
-    """The input of `unneeded`, after a commit of `remove`. Valid in the JVM that made it."""
+    """The input of `unneeded_files`, after a commit of `remove`. Valid in the JVM that made it."""
 
     io: Any
     before: Any
@@ -48,7 +48,7 @@ def remove(
     return ExpiredSnapshots(iceberg.io(), before, operations.refresh())
 
 
-def unneeded(_: SparkSession, removed: ExpiredSnapshots) -> list[str]:
+def unneeded_files(_: SparkSession, removed: ExpiredSnapshots) -> list[str]:
     """The files that only removed snapshots needed, in the order to delete them: a file comes after those that it
     lists. No later commit needs them."""
     found = PathCollector()

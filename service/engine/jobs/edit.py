@@ -42,7 +42,7 @@ class EditBase:
     uuid: str
     schema_id: int
     snapshot_id: int | None
-    readable_by_id: bool
+    id_shows_current_columns: bool
     """Whether reading the snapshot by its id shows the table's current columns."""
     rows: Mapping[str, int]
     """Of each data file, by the metadata."""
@@ -133,7 +133,7 @@ def find(
     from pyspark import StorageLevel
 
     which, schema, want = edit.which, edit.schema, sql.FindOptions(digest, values)
-    source = at_snapshot(base.name, base.snapshot_id if base.readable_by_id else None)
+    source = at_snapshot(base.name, base.snapshot_id if base.id_shows_current_columns else None)
     with ExitStack() as stack:
         if base.snapshot_id is not None and base.only:
             files = SnapshotFiles(base.snapshot_id, base.only)
@@ -154,7 +154,7 @@ def find(
         else:
             counted = sql.hits_by_file(edit, which, source, want).on(session)
             rows = _by_file(base, counted, counted, edit.added)
-        if not base.readable_by_id and base.snapshot_id is not None:
+        if not base.id_shows_current_columns and base.snapshot_id is not None:
             # What was read is the table's newest state, so it must be the state that the edit is based on.
             head = current(session, base.name).currentSnapshot()
             if head is None or int(head.snapshotId()) != base.snapshot_id:

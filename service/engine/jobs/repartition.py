@@ -104,7 +104,7 @@ class LayoutSwap:
     """How many rows the new and the kept files must have."""
     summary: Mapping[str, str]
     tag: Tag | None = None
-    appends_may_stay: bool = False
+    keep_appended_files: bool = False
     """Whether files that others appended since may stay unchanged."""
 
 
@@ -129,7 +129,7 @@ def commit(
     target.check(base)
     goal.basis.check(base)
     appended = _appended_since(base, source.snapshot_id)
-    if appended is None or (appended and not what.appends_may_stay):
+    if appended is None or (appended and not what.keep_appended_files):
         raise FilesChanged("another writer changed the table in the meantime")
     new = iceberg_class("util.DataFileSet").create()
     for one in what.done:

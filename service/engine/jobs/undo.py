@@ -104,7 +104,7 @@ def read_files(
         return collect(session.sql(f"SELECT {listed} FROM ({placed}) ORDER BY {_FILE}, {_POS}"))
 
 
-def who_brought(
+def changes_that_added(
     session: SparkSession, reversal: UndoReversal, rows: pa.Table, laters: Sequence[ChangedRows]
 ) -> list[int]:
     """The numbers of the changes that added rows equal to these."""

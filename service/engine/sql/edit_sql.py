@@ -225,7 +225,7 @@ def _set_values(which: ByFilter | ByKey, parameters: Parameters) -> dict[str, st
 def _recomputed(edit: Edit, which: ByFilter | ByKey, new: Mapping[str, str], parameters: Parameters) -> dict[str, str]:
     """The new values of derived columns that read a changed column, except those that the request sets itself."""
     old, found = _old_values(edit), dict[str, str]()
-    sometimes, keys = (which.how.sometimes_sent, which.how.keys) if isinstance(which, ByKey) else (frozenset(), ())
+    sometimes, keys = (which.how.partly_sent, which.how.keys) if isinstance(which, ByKey) else (frozenset(), ())
     for one in edit.derived:
         is_set = (one.column in new and one.column not in sometimes) or one.column in keys
         if is_set or not one.expression.columns & new.keys():
@@ -239,7 +239,7 @@ def _recomputed(edit: Edit, which: ByFilter | ByKey, new: Mapping[str, str], par
 
 def _sent_value(name: str, how: MergeRule) -> str:
     value = f"{S}.{identifier(name)}"
-    if name not in how.sometimes_sent:
+    if name not in how.partly_sent:
         return value
     return f"CASE WHEN {S}.{identifier(SENT_PREFIX + name)} THEN {value} ELSE {T}.{identifier(name)} END"
 

@@ -35,7 +35,7 @@ def loosened(schemas: Mapping[int, Any], schema_id: int) -> dict[str, Any]:
     return {"type": "struct", "fields": [{**field, "required": False} for field in (*own, *hidden)]}
 
 
-def nulls_among(session: SparkSession, table: str, files: SnapshotFiles, columns: Sequence[str]) -> dict[str, int]:
+def count_nulls(session: SparkSession, table: str, files: SnapshotFiles, columns: Sequence[str]) -> dict[str, int]:
     """For each of these columns that is null in some rows of the files, the number of such rows."""
     iceberg = current(session, table)
     read = under(iceberg, int(iceberg.operations().current().currentSchemaId()))

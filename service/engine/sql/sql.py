@@ -17,7 +17,7 @@ from service.model.expressions.kinds import BINARY, DOUBLE, STRING, UUID, family
 from service.model.expressions.tree import Case, Cast, ColumnValue, Constant, Expression, FunctionCall, Node
 from service.model.filters import predicates
 from service.model.schema.columns import Column, MapKey
-from service.model.schema.types import Array, ColumnType, DecimalType, Map, Primitive, Struct, holds_uuid
+from service.model.schema.types import Array, ColumnType, DecimalType, Map, Primitive, Struct, contains_uuid
 
 TYPES = {
     "string": "STRING",
@@ -316,7 +316,7 @@ def _raised(message: str, parameters: Parameters) -> str:
 
 def _tested(column: Column, parameters: Parameters) -> str:
     text = reference(column, parameters)
-    return opaque(text, column.type) if holds_uuid(column.type) else text
+    return opaque(text, column.type) if contains_uuid(column.type) else text
 
 
 def _matches(test: predicates.Matches, parameters: Parameters) -> str:

@@ -18,7 +18,7 @@ from service.engine.session.java import java_class, scala_items
 from service.engine.session.spark_types import DataFrame, DataType, SparkSession
 from service.engine.sql.sql import at_snapshot, identifier, opaque
 from service.errors import InvalidQuery
-from service.model.schema.types import TableSchema, has_uuid, holds_uuid
+from service.model.schema.types import TableSchema, contains_uuid, has_uuid
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _REASON = re.compile(r"\[[A-Z_.]+\] (.*?)(?: SQLSTATE:|$)", re.DOTALL)
@@ -117,7 +117,7 @@ def _views(session: SparkSession, views: Sequence[TableView], pinned: Mapping[Pl
             if has_uuid(view.schema) or view.schema.hidden:
                 columns = [(identifier(field.name), field.type) for field in view.schema.fields]
                 table = table.selectExpr(
-                    *(f"{opaque(name, kind)} AS {name}" if holds_uuid(kind) else name for name, kind in columns)
+                    *(f"{opaque(name, kind)} AS {name}" if contains_uuid(kind) else name for name, kind in columns)
                 )
             table.createOrReplaceTempView(identifier(view.name))
             made.append(view.name)

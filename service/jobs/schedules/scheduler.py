@@ -16,7 +16,7 @@ from service.jobs.schedules.tally import RunTally
 from service.jobs.schedules.task import RequestRouter
 from service.jobs.schedules.times import LATE_S, ScheduleTiming, due, next_run
 from service.ledger.jobs import JobRecord
-from service.ledger.schedules import Schedule, ScheduleNotes
+from service.ledger.schedules import Schedule, ScheduleRecords
 from service.metrics.metrics import Metrics
 
 log = logging.getLogger("firn.schedules")
@@ -46,7 +46,7 @@ class Scheduler:
     increases the schedule's fence, so that the former owner can commit nothing more for it.
     """
 
-    notes: ScheduleNotes
+    notes: ScheduleRecords
     tables_of: TablesOf
     skip_reason: SkipReason
     now_ms: Callable[[], int] = now_ms
@@ -94,14 +94,14 @@ class Scheduler:
         self._record_ends()
         self._beat()
         now_ms = self.now_ms()
-        at_hand = self.notes.at_hand(now_ms)
-        self._watched = {s.id: self._watched[s.id] for s in at_hand if s.id in self._watched}
+        due_or_running = self.notes.due_or_running(now_ms)
+        self._watched = {s.id: self._watched[s.id] for s in due_or_running if s.id in self._watched}
         due_since = self._due_since  # when this instance first saw each due time
         self._due_since = {
-            (s.id, s.next_ms): due_since.get((s.id, s.next_ms), now_ms) for s in at_hand if s.run is None
+            (s.id, s.next_ms): due_since.get((s.id, s.next_ms), now_ms) for s in due_or_running if s.run is None
         }
-        self._overdue = sum(s.run is None and now_ms - (s.next_ms or now_ms) > LATE_S * 1000 for s in at_hand)
-        for schedule in at_hand:
+        self._overdue = sum(s.run is None and now_ms - (s.next_ms or now_ms) > LATE_S * 1000 for s in due_or_running)
+        for schedule in due_or_running:
             if self._stopping.is_set():
                 return
             try:

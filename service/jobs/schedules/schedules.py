@@ -13,7 +13,7 @@ from service.jobs.schedules.scheduler import Scheduler, next_run_ms
 from service.jobs.schedules.task import RequestRouter, check_task, dumps
 from service.jobs.schedules.times import ScheduleTiming, check_timing
 from service.ledger.jobs import JobRecord
-from service.ledger.schedules import Schedule, ScheduleNotes
+from service.ledger.schedules import Schedule, ScheduleRecords
 from service.model.names import TableName
 from service.model.properties import compaction_policy, is_online
 from service.model.window import in_window
@@ -39,7 +39,7 @@ class SchedulePlan:
 class Schedules:
     """The schedules of all tenants, and the scheduler that runs them."""
 
-    def __init__(self, notes: ScheduleNotes, catalog: Catalog, scheduler: Scheduler) -> None:
+    def __init__(self, notes: ScheduleRecords, catalog: Catalog, scheduler: Scheduler) -> None:
         self._notes = notes
         self._catalog = catalog
         self._router: RequestRouter | None = None
@@ -105,7 +105,7 @@ class Schedules:
         """Start a run now; None if the schedule runs already."""
         return self.scheduler.run_now(schedule, f"request {request_id}")
 
-    def found_run(self, run: str) -> JobRecord | None:
+    def find_run(self, run: str) -> JobRecord | None:
         return self._notes.jobs.find(run)
 
 

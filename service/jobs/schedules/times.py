@@ -45,7 +45,7 @@ def check_timing(timing: ScheduleTiming, now: datetime) -> None:
         raise InvalidRequest(f"cron {timing.cron[:80]!r} names no time in the next 50 years", field="cron")
 
 
-def check_delay(text: str) -> int:
+def parse_delay(text: str) -> int:
     """The seconds that a delay such as `15m` means."""
     found = _DELAY.fullmatch(text)
     seconds = int(found[1]) * _SECONDS[found[2]] if found else -1

@@ -97,7 +97,7 @@ class Adviser:
         found = find_small_files(files.data, small_bytes(policy, target_mb), policy.min_files_to_compact)
         online = is_online(table.properties)
         recommended = bool(found.worth_merging) and policy.active and online
-        self.metrics.looked_at(table.name, len(found.small), recommended=recommended)
+        self.metrics.counted_small_files(table.name, len(found.small), recommended=recommended)
         if merge is None:
             most = policy.max_files_per_compaction if at_once else None
             merge = costs.merged(len(files.data), found, target_mb * MIB, most)

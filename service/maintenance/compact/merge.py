@@ -15,7 +15,7 @@ from service.engine.iceberg.compaction import (
     RewriteOptions,
     RewrittenGroup,
     commit,
-    first_of,
+    first_files_of,
     plan,
 )
 from service.engine.iceberg.swap import FilesChanged
@@ -95,7 +95,7 @@ class Merger:
         planned = self.engine.run_for(call, plan, table.spark_name, how, table.current_snapshot_id)
         beside = small_files_beside(list_files(table).data, how.small_bytes, {group.path for group in planned.groups})
         worth = choose(planned.groups, options.min_files, options.max_files, beside)
-        groups = [g if take == g.files else self.engine.run(first_of, g, take, how) for g, take in worth]
+        groups = [g if take == g.files else self.engine.run(first_files_of, g, take, how) for g, take in worth]
         return replace(planned, groups=tuple(groups)) if groups else None
 
     def run(self, merged: MergeProgress, planned: PlannedGroups, options: MergeOptions, job: Job) -> None:

@@ -8,7 +8,7 @@ from service.catalog.history import History, history
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.commits.file_removal import delete_files, owns_its_files
-from service.engine.iceberg.expire import ExpiredSnapshots, remove, unneeded
+from service.engine.iceberg.expire import ExpiredSnapshots, remove, unneeded_files
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict
 from service.jobs.job import now_ms
@@ -82,7 +82,7 @@ class Expirer:
             return ExpiryResult(kept=decision.kept)
         snapshots, files = len(decision.snapshots), 0
         try:
-            files = delete_files(self.engine, table, self.engine.run(unneeded, removed))
+            files = delete_files(self.engine, table, self.engine.run(unneeded_files, removed))
         except Exception:  # the snapshots are gone all the same; their files only take space
             log.exception("the files of %d old snapshots of %s were not deleted", snapshots, table.name)
         else:
@@ -107,7 +107,7 @@ class Expirer:
         return {id: reason for keeper in reversed(self.keepers) for id, reason in keeper(table).items()}
 
 
-def built_on_elsewhere(jobs: Jobs, table: Table) -> dict[int, str]:
+def built_on_by_other_instances(jobs: Jobs, table: Table) -> dict[int, str]:
     """Every snapshot since the one that the first job of another instance started from."""
     if not jobs.records.shared:
         return {}

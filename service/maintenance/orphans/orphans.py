@@ -38,7 +38,7 @@ class ActiveWriter:
     begun_ms: int
 
     def __str__(self) -> str:
-        return f"{self.what} that began at {said(self.begun_ms)}"
+        return f"{self.what} that began at {iso_time(self.begun_ms)}"
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class _Found:
         return OrphansResult(tuple(self.orphan_files), removed, self.older_than_ms, self.held_back_by)
 
 
-def said(ms: int) -> str:
+def iso_time(ms: int) -> str:
     """A time in the form of responses."""
     return utc(ms).isoformat(timespec="seconds").replace("+00:00", "Z")
 

@@ -217,8 +217,8 @@ class Repartitions:
                 work.progress.phase = "committing"
                 # WRITEs of other instances and programs do not wait for our lock: what they append during the last try
                 # may stay as it is, unless it lacks a derived column.
-                appends_may_stay = next(tries) >= TRIES and not work.layout.derived
-                swap = LayoutSwap(rounds.kept, rounds.written, rounds.rows, work.summary(), backup, appends_may_stay)
+                keep_appended_files = next(tries) >= TRIES and not work.layout.derived
+                swap = LayoutSwap(rounds.kept, rounds.written, rounds.rows, work.summary(), backup, keep_appended_files)
                 gate = work.job.gate_for(self.commits, batch)
                 try:
                     self.engine.run(commit, current.spark_name, current.uuid, rounds.source, goal, swap, batch, gate)

@@ -14,7 +14,7 @@ from service.model.schema.types import ColumnType, Field, Map, Struct
 _KINDS = {"number": "numbers", "boolean": "a condition", "time": "a date or a time", "binary": "binary values"}
 
 
-def read_assigned(field: Field, value: Any, resolve: Resolver, path: str) -> Any:
+def read_assignment(field: Field, value: Any, resolve: Resolver, path: str) -> Any:
     """A literal's value, or an Expression that fits the column; InvalidRequest names `path`."""
     if value is None and field.required:
         raise InvalidRequest.at(path, "the column is required; send a value, not null")

@@ -37,9 +37,9 @@ class Function:
     name: str
     takes: tuple[Takes, ...]
     gives: Kind | Gives
-    says: str
+    meaning: str
     example: str
-    shows: str
+    result: str
     least: int
     most: int | None
 
@@ -63,7 +63,7 @@ class Function:
         return self.takes[min(place, len(self.takes) - 1)]
 
 
-def _f(name: str, takes: str, gives: Kind | Gives, says: str, example: str, shows: str) -> Function:
+def _f(name: str, takes: str, gives: Kind | Gives, meaning: str, example: str, result: str) -> Function:
     """`takes` lists kinds; `?` marks an optional argument, and `+` one that may be repeated."""
     listed = [part.strip() for part in takes.split(",") if part.strip()]
     least = sum(1 for part in listed if not part.endswith("?"))
@@ -71,7 +71,7 @@ def _f(name: str, takes: str, gives: Kind | Gives, says: str, example: str, show
     kinds: list[Takes] = []
     for part in listed:
         kinds += [known for known in get_args(Takes) if known == part.rstrip("?+")]
-    return Function(name, tuple(kinds), gives, says, example, shows, least, most)
+    return Function(name, tuple(kinds), gives, meaning, example, result, least, most)
 
 
 TABLE: dict[str, tuple[Function, ...]] = {

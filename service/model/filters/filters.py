@@ -31,7 +31,7 @@ def parse_filter(value: Any, resolve: Resolver, path: str = "filter") -> Predica
     return _Reader(resolve).parse(value, path, 1)
 
 
-def parse_either(filter: Any, filters: Any, resolve: Resolver) -> Predicate:
+def parse_request_filter(filter: Any, filters: Any, resolve: Resolver) -> Predicate:
     """The filter of a request, which may call it `filter` or `filters`; every row if there is none."""
     if filter is not None and filters is not None:
         raise InvalidFilter.at("filters", "it means the same as filter; send only one of them")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.errors import InvalidQuery, UnknownField
-from service.model.filters.filters import parse_either, parse_filter
+from service.model.filters.filters import parse_filter, parse_request_filter
 from service.model.filters.predicates import EVERY_ROW
 from service.model.query.items import AggregationItem, JoinItem, ProjectionItem, SortItem
 from service.model.query.model import (
@@ -78,7 +78,7 @@ class _Grouped:
 def plan_query(parts: QueryParts, source: TableSource, joined: Sequence[TableSource]) -> Query:
     """The query over the source and the joined tables, which are in the order of the joins."""
     scope, joins = _joins(parts.joins, source, joined)
-    where = parse_either(parts.filter, parts.filters, scope.resolve)
+    where = parse_request_filter(parts.filter, parts.filters, scope.resolve)
     grouped = _grouped(parts, scope)
     grouping = None
     if grouped is None:

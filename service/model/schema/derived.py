@@ -71,7 +71,7 @@ def add_derived(schema: TableSchema, derived: tuple[DerivedColumn, ...]) -> Tabl
     return TableSchema((*schema.fields, *fields), schema.primary_key)
 
 
-def only_derived_since(schema: TableSchema, earlier: TableSchema, derived: tuple[DerivedColumn, ...]) -> bool:
+def only_derived_added(schema: TableSchema, earlier: TableSchema, derived: tuple[DerivedColumn, ...]) -> bool:
     """Whether a table has only gained derived columns since, so that rows of the earlier schema still fit."""
     count = len(earlier.fields)
     new = {field.name for field in schema.fields[count:]}

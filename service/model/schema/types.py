@@ -121,13 +121,13 @@ def resolve_field(
 
 def has_uuid(schema: TableSchema) -> bool:
     """Whether a column is a uuid, or a struct that contains one."""
-    return any(holds_uuid(field.type) for field in schema.fields)
+    return any(contains_uuid(field.type) for field in schema.fields)
 
 
-def holds_uuid(kind: ColumnType) -> bool:
+def contains_uuid(kind: ColumnType) -> bool:
     """Whether values of the type are uuids, or structs that contain one."""
     if isinstance(kind, Struct):
-        return any(holds_uuid(field.type) for field in kind.fields)
+        return any(contains_uuid(field.type) for field in kind.fields)
     return kind == Primitive("uuid")
 
 

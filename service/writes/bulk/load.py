@@ -28,7 +28,7 @@ from service.jobs.job import BULK, BulkProgress, Job
 from service.jobs.jobs import Jobs, Kind
 from service.model.call import Call
 from service.model.names import TableName
-from service.model.schema.derived import only_derived_since
+from service.model.schema.derived import only_derived_added
 from service.settings import LimitSettings
 from service.writes.bulk.body import Body
 from service.writes.bulk.decode import Decoder
@@ -43,7 +43,7 @@ _MOST_INFLATION = 8
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadResult:
     """The result of a load."""
 
     records: int
@@ -135,13 +135,13 @@ class Bulk:
             raise
         return load
 
-    def finish(self, load: Load, call: Call) -> Loaded:
+    def finish(self, load: Load, call: Call) -> LoadResult:
         """Commit a load that is staged."""
         table, staging = load.table, load.staging
         if staging is None or not staging.rows:
-            return Loaded(0, self._catalog.load(table.name).current_snapshot_id, NOT_CHECKED)
+            return LoadResult(0, self._catalog.load(table.name).current_snapshot_id, NOT_CHECKED)
         if earlier := self._commits.earlier_batch(call):
-            return Loaded(staging.rows, earlier.snapshot_id, NOT_CHECKED)
+            return LoadResult(staging.rows, earlier.snapshot_id, NOT_CHECKED)
         call.check()
         with self._jobs.begin(BULK, table, load.progress, call) as job:
             for _ in range(_MOST_ATTEMPTS):
@@ -156,7 +156,7 @@ class Bulk:
             else:
                 raise _TableAltered(table)
         load.progress.phase = "done"
-        return Loaded(staging.rows, committed.snapshot_id, self._small_files.check_after_write(committed.after))
+        return LoadResult(staging.rows, committed.snapshot_id, self._small_files.check_after_write(committed.after))
 
     def start(self, load: Load, work: Callable[[], None]) -> None:
         """Do a job's work with a load on a thread of ours, then close the load. Returns at once."""
@@ -189,7 +189,7 @@ class Bulk:
     def _current(self, table: Table) -> Table:
         """The table as it is now, if it has only gained derived columns; otherwise the load is refused."""
         now = self._catalog.load(table.name)
-        if now.uuid != table.uuid or not only_derived_since(now.schema, table.schema, now.derived):
+        if now.uuid != table.uuid or not only_derived_added(now.schema, table.schema, now.derived):
             raise _TableAltered(table)
         return now
 

@@ -22,8 +22,8 @@ from service.errors import (
     OutcomeUnknown,
     TableNotFound,
 )
-from service.ledger.places import DROP
 from service.ledger.schema import batches
+from service.ledger.table_records import DROP
 from service.model.call import Call
 from service.model.names import BATCH_PROPERTY, TableName, dropped_table_name
 from tests.harness import wait_until

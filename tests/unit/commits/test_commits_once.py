@@ -17,7 +17,7 @@ from service.errors import (
     TableNotFound,
 )
 from service.ledger.ledger import NewBatch
-from service.ledger.places import DROP
+from service.ledger.table_records import DROP
 from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, TableName
 from tests.fakes import FakeCatalog
@@ -338,16 +338,16 @@ class TestBatches:
         assert desk.notes() == [("begun", None)]
 
     def test_an_answer_that_needed_no_change_is_kept_by_its_key(self, desk: Desk) -> None:
-        desk.commits.store_answer(Call("r", self.keys[0]), b"body")
+        desk.commits.store_response(Call("r", self.keys[0]), b"body")
         known = desk.ledger.key(self.keys[0].id)
         assert known
         assert (known.batch, known.answer) == (None, b"body")
-        desk.commits.store_answer(Call("r"), b"without a key")
+        desk.commits.store_response(Call("r"), b"without a key")
         assert desk.notes() == []
 
     def test_an_answer_that_cannot_be_kept_is_no_failure(self, desk: Desk) -> None:
         desk.ledger.mute = frozenset({"answer"})
-        desk.commits.store_answer(Call("r", self.keys[0]), b"body")
+        desk.commits.store_response(Call("r", self.keys[0]), b"body")
         assert desk.ledger.key(self.keys[0].id) is None
 
 

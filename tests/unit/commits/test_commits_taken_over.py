@@ -9,7 +9,7 @@ from service.catalog.tables import Table
 from service.commits.batches import MAKE
 from service.errors import CatalogUnavailable, CommitConflict, KeyBusy
 from service.ledger.ledger import Batch, NewBatch
-from service.ledger.places import DROP
+from service.ledger.table_records import DROP
 from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, TableName, dropped_table_name
 from tests.fakes import FakeOwners

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from service.catalog.tables import Snapshot, Table
-from service.commits.backups import Backups, backup_of, made_for, named
+from service.commits.backups import Backups, backup_of, named, parse_backup_name
 from service.errors import InvalidRequest
 from service.model.names import BACKUP_PROPERTY, TableName
 from service.model.properties import TableProperties, changed_properties, describe, edit_policy, to_iceberg
@@ -44,7 +44,7 @@ def snapshot(parent_id: int | None, **summary: str) -> Snapshot:
 
 @given(now_ms=MOMENTS, operation=st.sampled_from(["UPDATE", "DELETE", "UPSERT", "WRITE", "RESTORE_BACKUP"]))
 def test_a_backups_name_says_when_and_for_what_it_was_made(now_ms: int, operation: str) -> None:
-    told = made_for(named(operation, now_ms))
+    told = parse_backup_name(named(operation, now_ms))
     assert told is not None
     moment, made = told
     assert (round(moment.timestamp() * 1000), moment.tzinfo, made) == (now_ms, UTC, operation)
@@ -61,7 +61,7 @@ def test_backups_that_are_made_at_the_same_time_have_names_of_their_own() -> Non
 
 @given(st.text() | st.from_regex(r"backup-\w*-\w*-\w*"))
 def test_a_name_that_a_user_chose_is_not_a_backups(name: str) -> None:
-    assert made_for(name) is None
+    assert parse_backup_name(name) is None
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_name_that_a_user_chose_is_not_a_backups(name: str) -> None:
     ],
 )
 def test_a_name_that_is_nearly_a_backups_is_none(name: str) -> None:
-    assert made_for(name) is None
+    assert parse_backup_name(name) is None
 
 
 def test_no_backup_is_made_unless_somebody_wants_it(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_the_request_has_the_last_word_then_the_table_then_the_settings(
     tag = backups(tmp_path, **service).wanted(table(**own), asked, hours, "UPSERT")
     assert (tag and tag.keep_ms) == (kept and kept * 3_600_000)
     if tag:
-        told = made_for(tag.name)
+        told = parse_backup_name(tag.name)
         assert told is not None
         assert told[1] == "UPSERT"
         assert abs(told[0].timestamp() - time.time()) < 60
@@ -177,5 +177,5 @@ def test_an_impossible_option_is_refused(wish: dict[str, Any]) -> None:
 
 
 def test_a_backups_time_is_that_of_utc() -> None:
-    told = made_for("backup-20240501T101112045Z-update-0123abcd")
+    told = parse_backup_name("backup-20240501T101112045Z-update-0123abcd")
     assert told == (datetime(2024, 5, 1, 10, 11, 12, 45_000, tzinfo=UTC), "UPDATE")

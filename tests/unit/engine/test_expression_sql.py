@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from service.engine.sql.sql import Parameters, _infinite, expression, new_value, where
 from service.errors import InvalidFilter, InvalidRequest
 from service.model.expressions import Expression, parse_expression
-from service.model.expressions.assigned import read_assigned
+from service.model.expressions.assigned import read_assignment
 from service.model.expressions.functions import FUNCTIONS
 from service.model.filters.filters import parse_filter
 from service.model.schema.columns import Column, columns_of
@@ -168,7 +168,7 @@ ROW = parse_schema(
 def assigned(column: str, value: Any) -> tuple[str, list[Any]]:
     field = next(f for f in ROW.fields if f.name == column)
     parameters = Parameters()
-    read = read_assigned(field, value, columns_of(ROW), f"updates.{column}")
+    read = read_assignment(field, value, columns_of(ROW), f"updates.{column}")
     return new_value(field.type, read, parameters), list(parameters.values.values())
 
 
@@ -247,7 +247,7 @@ def test_what_does_not_fit_a_column_is_refused(column: str, value: Any, words: s
 
 
 def test_an_optional_field_is_not_checked_for_nulls() -> None:
-    read = read_assigned(Field("a", Primitive("long")), {"expression": "id"}, columns_of(ROW), "updates.a")
+    read = read_assignment(Field("a", Primitive("long")), {"expression": "id"}, columns_of(ROW), "updates.a")
     assert "raise_error" not in new_value(Primitive("long"), read, Parameters())
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InvalidRequest
-from service.jobs.schedules.times import ScheduleTiming, check_delay, check_timing, due, next_run, show_delay
+from service.jobs.schedules.times import ScheduleTiming, check_timing, due, next_run, parse_delay, show_delay
 
 NOW = datetime(2026, 3, 28, 12, tzinfo=UTC)
 # One that changes by half an hour, one at midnight, one that never does, one an odd offset from UTC.
@@ -237,18 +237,18 @@ def test_whatever_stands_for_an_expression_is_taken_or_refused(text: str) -> Non
     ("text", "seconds"), [("0s", 0), ("90s", 90), ("15m", 900), ("2h", 7200), ("31d", 31 * 86_400)]
 )
 def test_a_delay_is_a_number_and_a_unit(text: str, seconds: int) -> None:
-    assert check_delay(text) == seconds
-    assert check_delay(show_delay(seconds) or "0s") == seconds
+    assert parse_delay(text) == seconds
+    assert parse_delay(show_delay(seconds) or "0s") == seconds
 
 
 @pytest.mark.parametrize("text", ["", "15", "m", "-1m", "1.5h", "32d", "1w", "15 m", "9999999d", "٣m"])
 def test_any_other_delay_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="such as 15m") as refused:
-        check_delay(text)
+        parse_delay(text)
     assert refused.value.field == "delay"
 
 
 @given(st.integers(0, 31 * 86_400))
 def test_a_delay_is_shown_as_it_could_be_sent(seconds: int) -> None:
     shown = show_delay(seconds)
-    assert (check_delay(shown) if shown else 0) == seconds
+    assert (parse_delay(shown) if shown else 0) == seconds

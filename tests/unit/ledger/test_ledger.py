@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy.schema import CreateTable
 
 from service.errors import LedgerUnavailable
-from service.ledger.ledger import Batch, KeyNote, Ledger, NewBatch, open_ledger, tidy
+from service.ledger.ledger import Batch, KeyRecord, Ledger, NewBatch, delete_old_records, open_ledger
 from service.ledger.schema import LAYOUT, metadata
-from service.ledger.undos import UndoNotes
+from service.ledger.undo_records import UndoRecords
 from service.model.names import TableName
 from service.settings import Settings, load
 from tests.fakes import QuickLedger
@@ -87,7 +87,7 @@ def test_notes_outlive_the_ledger_that_wrote_them(path: Path) -> None:
     second = opened(path)
     assert [(left.batch, left.owner) for left in second.unfinished()] == [("one", first.owners.me)]
     assert second.owners.gone(first.owners.me)
-    assert second.key("k") == KeyNote("print", "one", None, "begun", first.owners.me)
+    assert second.key("k") == KeyRecord("print", "one", None, "begun", first.owners.me)
     assert second.writes("uuid-1") == 4
 
 
@@ -111,10 +111,10 @@ class TestKeys:
     def test_a_key_is_noted_with_its_batch_and_its_answer_with_the_end(self, ledger: Ledger) -> None:
         me = ledger.owners.me
         ledger.begin(begun("one", keys={"k1": "print 1", "k2": "print 2"}))
-        assert ledger.key("k1") == KeyNote("print 1", "one", None, "begun", me)
+        assert ledger.key("k1") == KeyRecord("print 1", "one", None, "begun", me)
         ledger.end("one", 5, {"k2": b'{"success": true}\n'})
-        assert ledger.key("k1") == KeyNote("print 1", "one", None, "done", me)
-        assert ledger.key("k2") == KeyNote("print 2", "one", b'{"success": true}\n', "done", me)
+        assert ledger.key("k1") == KeyRecord("print 1", "one", None, "done", me)
+        assert ledger.key("k2") == KeyRecord("print 2", "one", b'{"success": true}\n', "done", me)
         assert ledger.key("k3") is None
 
     def test_a_batch_may_hold_more_keys_than_a_statement_takes_values(self, ledger: Ledger) -> None:
@@ -123,21 +123,21 @@ class TestKeys:
         ledger.begin(begun("two", keys=prints))
         ledger.end("two", 5, {key: key.encode() for key in prints})
         for i in (0, 500, 1200):
-            assert ledger.key(f"k{i}") == KeyNote(f"print {i}", "two", f"k{i}".encode(), "done", ledger.owners.me)
+            assert ledger.key(f"k{i}") == KeyRecord(f"print {i}", "two", f"k{i}".encode(), "done", ledger.owners.me)
 
     def test_a_key_goes_with_its_next_attempt(self, ledger: Ledger) -> None:
         ledger.begin(begun("one", keys={"k1": "print 1", "k2": "print 2"}))
         ledger.end("one", None)
         ledger.begin(begun("two", keys={"k1": "print 1"}))
-        assert ledger.key("k1") == KeyNote("print 1", "two", None, "begun", ledger.owners.me)
-        assert ledger.key("k2") == KeyNote("print 2", "one", None, "void", ledger.owners.me)
+        assert ledger.key("k1") == KeyRecord("print 1", "two", None, "begun", ledger.owners.me)
+        assert ledger.key("k2") == KeyRecord("print 2", "one", None, "void", ledger.owners.me)
 
     def test_an_answer_is_kept_whether_or_not_its_key_was_noted_before(self, ledger: Ledger) -> None:
         ledger.begin(begun("one", keys={"k1": "print 1"}))
         ledger.answer("k1", "print 1", b"first")
         ledger.answer("k2", "print 2", b"second")
-        assert ledger.key("k1") == KeyNote("print 1", "one", b"first", "begun", ledger.owners.me)
-        assert ledger.key("k2") == KeyNote("print 2", None, b"second", None, None)
+        assert ledger.key("k1") == KeyRecord("print 1", "one", b"first", "begun", ledger.owners.me)
+        assert ledger.key("k2") == KeyRecord("print 2", None, b"second", None, None)
 
     def test_the_first_answer_is_kept_and_given(self, ledger: Ledger) -> None:
         """Whoever comes to another one says what was said before."""
@@ -159,13 +159,13 @@ class TestWhatMustStay:
 
     def test_a_snapshot_is_awaited_until_every_key_of_its_batch_is_answered(self, ledger: Ledger) -> None:
         ledger.begin(begun("one", keys={"k1": "p", "k2": "p"}))
-        assert ledger.awaited_snapshots("uuid-1") == set()
+        assert ledger.snapshots_awaiting_response("uuid-1") == set()
         ledger.end("one", 5)
-        assert ledger.awaited_snapshots("uuid-1") == {5}
+        assert ledger.snapshots_awaiting_response("uuid-1") == {5}
         ledger.answer("k1", "p", b"a")
-        assert ledger.awaited_snapshots("uuid-1") == {5}
+        assert ledger.snapshots_awaiting_response("uuid-1") == {5}
         ledger.answer("k2", "p", b"a")
-        assert ledger.awaited_snapshots("uuid-1") == set()
+        assert ledger.snapshots_awaiting_response("uuid-1") == set()
 
     def test_neither_without_a_key_nor_of_another_table_nor_of_what_came_to_nothing(self, ledger: Ledger) -> None:
         ledger.begin(begun("no key"))
@@ -176,8 +176,8 @@ class TestWhatMustStay:
         ledger.end("answered", 6, {"k2": b"a"})
         ledger.begin(begun("elsewhere", "uuid-2", keys={"k3": "p"}))
         ledger.end("elsewhere", 7)
-        assert ledger.awaited_snapshots("uuid-1") == set()
-        assert ledger.awaited_snapshots("uuid-2") == {7}
+        assert ledger.snapshots_awaiting_response("uuid-1") == set()
+        assert ledger.snapshots_awaiting_response("uuid-2") == {7}
 
 
 class TestWrites:
@@ -243,7 +243,7 @@ class TestForgetting:
         aged(path, "keys", "noted_ms", 1)
         ledger.answer("young", "p", b"a")
         aged(path, "keys", "noted_ms", 29)
-        tidy(ledger, settings)
+        delete_old_records(ledger, settings)
         assert kept(path, "keys") == ["young"]
 
     @pytest.mark.parametrize("hours", [24, 30 * 24, 8760])
@@ -253,7 +253,7 @@ class TestForgetting:
         ledger.end("one", 1)
         for table, column in (("batches", "ended_ms"), ("keys", "noted_ms")):
             aged(path, table, column, hours - 1)
-        tidy(ledger, settings_with(idempotency_key_retention_hours=hours))
+        delete_old_records(ledger, settings_with(idempotency_key_retention_hours=hours))
         assert (kept(path, "keys"), kept(path, "batches")) == (["k"], ["one"])
 
     def test_notes_of_changes_without_a_snapshot_are_kept_for_a_month(self, ledger: Ledger, path: Path) -> None:
@@ -262,7 +262,7 @@ class TestForgetting:
             ledger.end(batch, snapshot_id)
         for hours, left in ((30 * 24 - 1, ["made", "void"]), (2, [])):
             aged(path, "batches", "ended_ms", hours)
-            tidy(ledger, Settings())
+            delete_old_records(ledger, Settings())
             assert kept(path, "batches") == left
 
     def test_the_last_changes_of_each_table_are_kept_for_a_year(
@@ -277,10 +277,10 @@ class TestForgetting:
         ledger.begin(begun("few", "uuid-few"))
         ledger.end("few", 1)
         aged(path, "batches", "ended_ms", 30 * 24)
-        tidy(ledger, Settings())
+        delete_old_records(ledger, Settings())
         assert kept(path, "batches") == ["few", "many-2", "many-3", "many-4"]
         aged(path, "batches", "ended_ms", 336 * 24 - 2)
-        tidy(ledger, Settings())
+        delete_old_records(ledger, Settings())
         assert kept(path, "batches") == ["few", "many-4"]
 
 
@@ -310,14 +310,14 @@ def test_notes_made_side_by_side_are_all_kept(path: Path) -> None:
 def test_changes_of_one_kind_are_found_among_others(ledger: Ledger) -> None:
     for batch, operation in (("one", "WRITE"), ("two", "DEDUPLICATE"), ("three", "DEDUPLICATE")):
         ledger.begin(NewBatch(batch, ORDERS, "uuid-1", operation, ["r"]))
-    assert UndoNotes(ledger).among("DEDUPLICATE", ["one", "two", "gone"]) == {"two"}
+    assert UndoRecords(ledger).among("DEDUPLICATE", ["one", "two", "gone"]) == {"two"}
 
 
 def test_a_reader_does_not_wait_for_a_writer(ledger: Ledger) -> None:
     ledger.begin(begun("one", keys={"k": "p"}))
     with ledger._writing() as connection:
         connection.exec_driver_sql("DELETE FROM keys")
-        assert ledger.key("k") == KeyNote("p", "one", None, "begun", ledger.owners.me)
+        assert ledger.key("k") == KeyRecord("p", "one", None, "begun", ledger.owners.me)
     assert ledger.key("k") is None
 
 

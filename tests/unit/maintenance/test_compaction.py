@@ -19,12 +19,12 @@ from service.engine.iceberg.compaction import (
     RewriteOptions,
     RewrittenGroup,
     commit,
-    first_of,
+    first_files_of,
     plan,
     rewrite_manifests,
     sweep,
 )
-from service.engine.iceberg.expire import remove, unneeded
+from service.engine.iceberg.expire import remove, unneeded_files
 from service.engine.iceberg.swap import FilesChanged
 from service.engine.jobs.rewrite import rewrite
 from service.engine.session import tags
@@ -82,7 +82,7 @@ class FakeSpark:
     def run(self, job: Callable[..., Any], *args: Any) -> Any:
         does: dict[Any, Callable[..., Any]] = {
             plan: self.plan,
-            first_of: lambda group, files, how: replace(group, files=files, handle=group.handle[:files]),
+            first_files_of: lambda group, files, how: replace(group, files=files, handle=group.handle[:files]),
             rewrite: self.rewrite,
             commit: self.commit,
             sweep: lambda table, folder, kept: self.written.intersection_update(kept),
@@ -90,7 +90,7 @@ class FakeSpark:
             tags.jobs_of: lambda tag: 1,
             rewrite_manifests: lambda table, batch, tag: self.sort_manifests(),
             remove: self.remove,
-            unneeded: lambda removed: [],
+            unneeded_files: lambda removed: [],
         }
         return does[job](*args)
 
@@ -663,7 +663,7 @@ class TestLeftBehind:
         with monkeypatch.context() as broken:
             broken.setattr(house.catalog, "load", unreadable)
             assert house.compactions.jobs.recover() == 1
-        assert [job.id for job in house.compactions.jobs.records.leaving_files()] == ["1"]
+        assert [job.id for job in house.compactions.jobs.records.with_leftover_files()] == ["1"]
         house.compactions.jobs.recover()
         assert (house.noted(), house.spark.written) == ([("interrupted", "auto")], {"kept.parquet"})
 

@@ -12,12 +12,12 @@ from service.catalog.history import history
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
 from service.commits.holds import AWAITED, BUILT_ON, READ, SnapshotHolds
-from service.engine.iceberg.expire import remove, unneeded
+from service.engine.iceberg.expire import remove, unneeded_files
 from service.errors import CommitConflict, StorageUnavailable
 from service.jobs.jobs import Jobs
 from service.ledger.jobs import JobRecord
 from service.ledger.ledger import NewBatch
-from service.maintenance.expire.expirer import TRIES, Expirer, built_on_elsewhere
+from service.maintenance.expire.expirer import TRIES, Expirer, built_on_by_other_instances
 from service.maintenance.expire.retention import ExpiryResult, KeptSnapshot
 from service.maintenance.orphans.orphans import SLACK_MS
 from service.settings import IcebergSettings, Settings, SnapshotSettings
@@ -44,7 +44,7 @@ class FakeEngine:
 
     def run(self, job: Any, *args: Any) -> Any:
         self.turn_taken.append(self._somebody_has_the_turn())
-        if job is unneeded:
+        if job is unneeded_files:
             self.asked += 1
             if self.broken:
                 raise StorageUnavailable("the disk is gone")
@@ -153,7 +153,7 @@ def test_before_what_another_instance_builds_on_the_oldest_go(shop: Shop, monkey
     theirs = JobRecord("w", "COMPACT", ORDERS, owner="there", started_ms=at[3] + SLACK_MS)
     shop.ledger.owners = FakeOwners("here")
     monkeypatch.setattr(shop.jobs, "writing", lambda _: [theirs])
-    kept = built_on_elsewhere(shop.jobs, shop.catalog.load(ORDERS))
+    kept = built_on_by_other_instances(shop.jobs, shop.catalog.load(ORDERS))
     first = next(i for i, time in enumerate(at) if time == at[3])
     assert set(kept) == set(shop.made[max(0, first - 1) :])
 

@@ -14,7 +14,14 @@ from handlers.set_compaction import SetCompaction, set_compaction
 from service.catalog.tables import Catalog, Table
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableNotFound, UnknownField
 from service.maintenance.advise.auto import Auto
-from service.maintenance.policy import SNAPSHOTS, TARGET, CompactionInForce, SnapshotsInForce, check_policy, in_force
+from service.maintenance.policy import (
+    SNAPSHOTS,
+    TARGET,
+    EffectiveCompaction,
+    EffectiveSnapshots,
+    check_policy,
+    effective_policy,
+)
 from service.model.call import Call
 from service.model.names import TableName
 from service.model.properties import (
@@ -49,7 +56,7 @@ class House(Composed):
         super().__init__(home / "ledger.db", catalog=opened(home), settings=Settings(home=home))
         self.auto = Listening()
 
-    def set(self, **fields: Any) -> CompactionInForce:
+    def set(self, **fields: Any) -> EffectiveCompaction:
         request = SetCompaction.model_validate(
             {"operation": "SET_COMPACTION", "tenant_id": "acme", "namespace": "shop", "table": "orders", **fields}
         )
@@ -63,8 +70,8 @@ class House(Composed):
         return self.catalog.load(ORDERS)
 
     @property
-    def now(self) -> CompactionInForce:
-        return in_force(self.table.properties, SETTINGS)
+    def now(self) -> EffectiveCompaction:
+        return effective_policy(self.table.properties, SETTINGS)
 
 
 @pytest.fixture
@@ -75,14 +82,14 @@ def house(tmp_path: Path) -> House:
 
 
 def test_a_policy_shows_every_field_that_a_table_can_set() -> None:
-    shown = set(CompactionInForce.model_fields)
+    shown = set(EffectiveCompaction.model_fields)
     assert shown == {*CompactionOverrides.model_fields, TARGET, SNAPSHOTS, "overridden"}
-    assert set(SnapshotsInForce.model_fields) == set(SnapshotOverrides.model_fields)
+    assert set(EffectiveSnapshots.model_fields) == set(SnapshotOverrides.model_fields)
     assert set(SetCompaction.model_fields) >= shown - {"overridden"}
 
 
 def test_a_table_without_options_has_the_services_policy() -> None:
-    shown = in_force(to_iceberg(TableProperties(), SETTINGS), SETTINGS)
+    shown = effective_policy(to_iceberg(TableProperties(), SETTINGS), SETTINGS)
     assert shown.overridden == []
     assert (shown.mode, shown.target_file_size_mb, shown.sort_by, shown.window) == ("recommend", 128, [], None)
     assert shown.min_files_to_compact == SETTINGS.compaction.min_files_to_compact
@@ -289,4 +296,4 @@ def test_settings_that_differ_show_in_force(house: House) -> None:
     house.set(mode="auto")
     compaction = SETTINGS.compaction.model_copy(update={"min_files_to_compact": 50})
     other = SETTINGS.model_copy(update={"compaction": compaction})
-    assert in_force(house.table.properties, other).min_files_to_compact == 50
+    assert effective_policy(house.table.properties, other).min_files_to_compact == 50

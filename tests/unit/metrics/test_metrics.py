@@ -243,11 +243,11 @@ class TestBound:
 
     def test_a_table_that_was_only_looked_at_takes_nobodys_place(self) -> None:
         metrics = Metrics(1)
-        metrics.looked_at(OTHERS, 3, recommended=True)
+        metrics.counted_small_files(OTHERS, 3, recommended=True)
         assert of(metrics, OTHERS) == {"firn_table_small_files": 3, "firn_table_compaction_recommended": 1}
         metrics.checked(ORDERS, 1)
-        metrics.looked_at(OTHERS, 4, recommended=True)
-        metrics.looked_at(ORDERS, 2, recommended=False)
+        metrics.counted_small_files(OTHERS, 4, recommended=True)
+        metrics.counted_small_files(ORDERS, 2, recommended=False)
         assert tables(metrics) == {"orders"}
         assert of(metrics, ORDERS) == {"firn_table_small_files": 2, "firn_table_compaction_recommended": 0}
 

@@ -11,7 +11,7 @@ from service.model.schema.derived import (
     derived_expressions,
     derived_of,
     derived_properties,
-    only_derived_since,
+    only_derived_added,
     parse_transform,
 )
 from service.model.schema.types import Field, Primitive, TableSchema
@@ -76,11 +76,11 @@ def test_rows_fit_a_table_that_has_got_nothing_but_derived_columns() -> None:
     derived = derived_of(KEPT, WITH_DAY)
     more = TableSchema((*WITH_DAY.fields, Field("other", Primitive("long"))))
     less = TableSchema(SCHEMA.fields[1:])
-    assert only_derived_since(WITH_DAY, SCHEMA, derived)
-    assert only_derived_since(SCHEMA, SCHEMA, ())
-    assert not only_derived_since(WITH_DAY, SCHEMA, ())
-    assert not only_derived_since(more, SCHEMA, derived)
-    assert not only_derived_since(less, SCHEMA, ())
+    assert only_derived_added(WITH_DAY, SCHEMA, derived)
+    assert only_derived_added(SCHEMA, SCHEMA, ())
+    assert not only_derived_added(WITH_DAY, SCHEMA, ())
+    assert not only_derived_added(more, SCHEMA, derived)
+    assert not only_derived_added(less, SCHEMA, ())
 
 
 def test_new_columns_stand_at_the_end() -> None:

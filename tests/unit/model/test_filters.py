@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import FirnError, InvalidFilter, UnknownField
-from service.model.filters.filters import MAX_CONDITIONS, MAX_DEPTH, parse_either, parse_filter
+from service.model.filters.filters import MAX_CONDITIONS, MAX_DEPTH, parse_filter, parse_request_filter
 from service.model.filters.predicates import (
     EVERY_ROW,
     NO_ROW,
@@ -328,7 +328,7 @@ def test_the_parts_of_expressions_count_as_conditions() -> None:
 
 
 def test_filter_has_two_names_but_only_one_at_a_time() -> None:
-    assert parse_either(None, None, RESOLVE) == EVERY_ROW
-    assert parse_either({"age": 1}, None, RESOLVE) == parse_either(None, {"age": 1}, RESOLVE)
+    assert parse_request_filter(None, None, RESOLVE) == EVERY_ROW
+    assert parse_request_filter({"age": 1}, None, RESOLVE) == parse_request_filter(None, {"age": 1}, RESOLVE)
     with pytest.raises(InvalidFilter, match="send only one"):
-        parse_either({}, {}, RESOLVE)
+        parse_request_filter({}, {}, RESOLVE)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.ledger.ledger import KeyNote, NewBatch
+from service.ledger.ledger import KeyRecord, NewBatch
 from service.model import wire
 from service.model.call import Call, IdempotencyKey
 from service.model.names import TableName
@@ -100,7 +100,7 @@ def when_asked(two: Two, steps: dict[int, Callable[[], object]]) -> None:
     """Do something just before the ledger is asked after a key for the so manieth time."""
     asked, look = 0, two.here.key
 
-    def and_do(key_id: str) -> KeyNote | None:
+    def and_do(key_id: str) -> KeyRecord | None:
         nonlocal asked
         asked += 1
         steps.get(asked, lambda: None)()

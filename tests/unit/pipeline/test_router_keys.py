@@ -527,7 +527,7 @@ class TestJobs:
         self, pipeline: Served, ledger: MuteLedger
     ) -> None:
         pipeline.jobs.failed(job_in(pipeline, send(pipeline, BEGIN)), b"{}")
-        ledger.mute = frozenset({"forget_answer"})
+        ledger.mute = frozenset({"delete_response"})
         assert error(send(pipeline, BEGIN))[:2] == (503, "LEDGER_UNAVAILABLE")
         assert (len(runs), pipeline.busy) == (1, False)
         ledger.mute = frozenset()

@@ -89,7 +89,7 @@ def test_commits_are_told_with_the_requests_that_share_them(table: Table, ledger
     ledger.begin(NewBatch("two", ORDERS, table.uuid, "UPSERT", ["d"]))
     found = history_entries(table, ledger, 10, 0)
     assert [entry.snapshot.snapshot_id for entry in found] == made[::-1]
-    assert [entry.asked and (entry.asked.operation, entry.asked.request_ids) for entry in found] == [
+    assert [entry.requests and (entry.requests.operation, entry.requests.request_ids) for entry in found] == [
         None,
         ("UPSERT", ("d",)),
         ("WRITE", ("a", "b", "c")),

@@ -69,11 +69,11 @@ class House:
     def __init__(self, most: int = 2) -> None:
         self.holds = SnapshotHolds()
         self.streams = Streams(LimitSettings(streams=most), cast(Engine, Running()), self.holds)
-        self.asked: dict[str, Any] = {}
+        self.requests: dict[str, Any] = {}
 
     def open(self, batches: Batches, caller: Call | None = None, read: Table | None = None) -> Any:
         def job(session: Any, **asked: Any) -> Any:
-            self.asked = asked
+            self.requests = asked
             return batches
 
         return self.streams.open(job, "csv", caller or Call(), "r1", [(read or table(), 7)])
@@ -141,7 +141,7 @@ def test_nothing_is_begun_for_a_caller_who_has_hung_up() -> None:
     caller.cancel()
     with pytest.raises(EngineUnavailable):
         house.open(Batches(), caller)
-    assert house.asked == {}
+    assert house.requests == {}
     assert house.empty
 
 
@@ -164,7 +164,7 @@ def test_a_caller_who_hangs_up_is_told_to_what_works_for_them_then_and_to_nothin
 def test_the_longer_the_rows_the_fewer_are_in_a_batch(row_bytes: int, rows: int) -> None:
     house = House()
     read(house.open(Batches(), read=table(row_bytes * 1000, 1000)))
-    assert house.asked["rows"] == rows
+    assert house.requests["rows"] == rows
 
 
 def test_a_slow_reader_makes_nothing_be_read_ahead() -> None:

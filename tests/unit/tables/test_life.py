@@ -19,9 +19,9 @@ from service.errors import (
     TableNotFound,
 )
 from service.ledger.jobs import JobRecord, JobRecords
-from service.ledger.schedules import Schedule, ScheduleNotes
+from service.ledger.schedules import Schedule, ScheduleRecords
 from service.model.call import Call, IdempotencyKey
-from service.model.names import CHANGES_PROPERTY, DROPPED_PLACE, TableName
+from service.model.names import CHANGES_PROPERTY, DROPPED_NAMESPACE, TableName
 from tests.fakes import FakeCatalog
 from tests.jobs import compaction
 from tests.unit.desk import ASK, NEW, ORDERS, OTHERS, SCHEMA, Desk
@@ -76,7 +76,7 @@ def folder_of_one_half_removed(desk: Desk, tmp_path: Path) -> Path:
     folder.mkdir()
     desk.catalog.tables[ORDERS] = replace(desk.catalog.tables[ORDERS], location=f"file://{folder}")
     desk.life.drop(ORDERS, ASK, purge=False)
-    [kept] = [name for name in desk.catalog.tables if (name.tenant, name.namespace) == DROPPED_PLACE]
+    [kept] = [name for name in desk.catalog.tables if (name.tenant, name.namespace) == DROPPED_NAMESPACE]
     del desk.catalog.tables[kept]
     desk.now_ms += KEPT_MS
     return folder
@@ -108,7 +108,7 @@ class TestRename:
             desk.life.rename(ORDERS, "orders", ASK)
 
     def test_schedules_jobs_and_the_compaction_log_follow_and_those_of_other_tables_stay(self, desk: Desk) -> None:
-        notes, jobs = ScheduleNotes(desk.ledger), JobRecords(desk.ledger)
+        notes, jobs = ScheduleRecords(desk.ledger), JobRecords(desk.ledger)
         for table in ("orders", "others"):
             notes.put(schedule(table), replacing=False)
             uuid = desk.catalog.tables[named(table)].uuid
@@ -173,7 +173,7 @@ class TestRestore:
         assert refused.value.field == "table_id"
 
     def test_its_schedules_follow_it_to_a_new_name_unless_another_table_has_the_old_one(self, desk: Desk) -> None:
-        notes = ScheduleNotes(desk.ledger)
+        notes = ScheduleRecords(desk.ledger)
         notes.put(schedule("orders"), replacing=False)
         desk.life.drop(ORDERS, ASK, purge=False)
         desk.life.restore(ORDERS, "new", None, ASK)
@@ -247,7 +247,7 @@ class TestRestore:
         with pytest.raises(TableNotFound):
             desk.life.drop(ORDERS, ASK, purge=False)
         table = desk.catalog.tables[ORDERS]
-        FakeCatalog.rename(desk.catalog, cast(Table, table), TableName(*DROPPED_PLACE, table.uuid.replace("-", "")))
+        FakeCatalog.rename(desk.catalog, cast(Table, table), TableName(*DROPPED_NAMESPACE, table.uuid.replace("-", "")))
         desk.life.remove_overdue()
         assert desk.life.restore(ORDERS, None, None, ASK) == ORDERS
 

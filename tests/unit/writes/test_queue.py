@@ -144,7 +144,8 @@ class TestLinger:
         return line
 
     @pytest.mark.parametrize(
-        ("last", "settings"), [(1, {}), (5, {"group_commit": False}), (5, {"batch_requests": 1}), (5, {"linger_ms": 0})]
+        ("last", "settings"),
+        [(1, {}), (5, {"group_commit": False}), (5, {"batch_requests": 1}), (5, {"linger_ms": 0})],
     )
     def test_one_client_waits_for_nobody(self, last: int, settings: dict[str, Any]) -> None:
         line = Line(**{"linger_ms": LONG_MS, **settings})

@@ -91,7 +91,7 @@ class TableRecords:
                 if record.step.kind != DROP:
                     _follow(connection, record, schedules_follow)
 
-    def take_for_dropped(self, record: TableRecord, keep_until_ms: int) -> None:
+    def mark_dropped(self, record: TableRecord, keep_until_ms: int) -> None:
         """Record a table as dropped that was found in the namespace for dropped ones."""
         moving = select(jobs.c.id).where(jobs.c.claim == record.uuid, UNFINISHED).exists()
         with self._ledger._writing() as connection:
@@ -111,7 +111,7 @@ class TableRecords:
         """Dropped tables whose retention time has passed."""
         return self._found(places.c.state == DROPPED, places.c.keep_until_ms <= now_ms, order=places.c.keep_until_ms)
 
-    def take_away(self, record: TableRecord) -> bool:
+    def start_removal(self, record: TableRecord) -> bool:
         """Begin to remove the files of a dropped table; false if another request restores or removes it."""
         owners = self._ledger.owners
         if record.step is not None:

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import ColumnElement, select
 
-from service.ledger.asked import batch_requests
 from service.ledger.database import parts
 from service.ledger.ledger import Batch, Ledger, as_batch
+from service.ledger.requests import requests_by_batch
 from service.ledger.schema import batches, shares
 from service.model.row_marks import RowShares
 
 _DONE = batches.c.state == "done"
 
 
-class UndoNotes:
+class UndoRecords:
     """Reads the tables `batches` and `shares` of a ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -47,7 +47,7 @@ class UndoNotes:
 
     def among(self, operation: str, ids: Sequence[str]) -> set[str]:
         """Those of these batches that have this operation."""
-        return {batch for batch, of in batch_requests(self._ledger, ids).items() if of.operation == operation}
+        return {batch for batch, of in requests_by_batch(self._ledger, ids).items() if of.operation == operation}
 
     def ids_of(self, batch: str) -> list[str]:
         """The ids of the requests that share a batch; none if it is not known."""

@@ -18,7 +18,7 @@ class BatchRequests:
     request_ids: tuple[str, ...]
 
 
-def batch_requests(ledger: Ledger, ids: Sequence[str]) -> dict[str, BatchRequests]:
+def requests_by_batch(ledger: Ledger, ids: Sequence[str]) -> dict[str, BatchRequests]:
     """The requests of batches, by batch id; batches that the ledger does not know are left out."""
     asked = select(batches.c.batch, batches.c.operation, batches.c.request_ids)
     rows = ledger.rows(*(asked.where(batches.c.batch.in_(some)) for some in parts(ids)))
