@@ -263,7 +263,7 @@ def test_nothing_to_write_commits_nothing(firn: Firn, tenant: str) -> None:
         ("INVALID_REQUEST", 400, "cancel its job", {"query": "?async=true&timeout_ms=10"}),
         ("INVALID_REQUEST", 400, "mode is 'overwrite'", {"query": "?mode=overwrite"}),
         ("INVALID_REQUEST", 400, "Idempotency-Key has 201 characters", {"Idempotency-Key": "k" * 201}),
-        ("INVALID_REQUEST", 400, "table '_x' is not a name", {"table": "_x"}),
+        ("INVALID_REQUEST", 400, "table: '_x' is not a name", {"table": "_x"}),
         ("TABLE_NOT_FOUND", 404, "there is no table 'tt'", {"table": "tt"}),
     ],
 )
@@ -284,7 +284,7 @@ def test_a_load_is_cancelled_at_its_deadline_and_leaves_nothing(firn: Firn, tena
 
 
 def test_firns_own_tables_cannot_be_named(firn: Firn) -> None:
-    assert "tenant_id '_firn' is not a name" in refused(firn, "INVALID_REQUEST", 400, "_firn", b"")["message"]
+    assert "tenant_id: '_firn' is not a name" in refused(firn, "INVALID_REQUEST", 400, "_firn", b"")["message"]
 
 
 def test_the_records_route_takes_post_and_the_job_route_get_and_delete(firn: Firn, tenant: str) -> None:

@@ -209,7 +209,7 @@ def test_a_large_file_with_many_deleted_rows_is_recommended_until_it_is_compacte
     sql(f"DELETE FROM {name} WHERE id % 10 < 3")
     advice = shop.advice("t")
     assert (advice["small_files"], advice["recommended"]) == (1, True)
-    assert "1 by what is deleted in them" in advice["reason"]
+    assert "1 because of their deleted rows" in advice["reason"]
     answer = shop.firn.ok({"operation": "COMPACT", "tenant_id": shop.tenant, "table": "t"})
     assert (answer["compacted"], answer["stats"]["small_files_remaining"]) == (True, 0)
     [file] = list_files(shop.table("t")).data

@@ -349,7 +349,7 @@ def test_a_plan_says_what_would_be_rewritten_and_changes_nothing(firn: Firn, ten
             {"partition": BY_PRODUCT, "target_table": "new", "delete_source": False},
             "INVALID_REQUEST",
             "delete_source",
-            "leaves this table as it is",
+            "leaves this table unchanged",
         ),
         (
             {"partition": BY_PRODUCT, "backup_retention_hours": 3},

@@ -365,7 +365,7 @@ def test_what_an_expiry_by_age_took_cannot_be_undone(shop: Shop) -> None:
     wrong = shop.update(10, id=1)
     shop.write((3, "a", 3))
     shop.ok("COMPACT", force=True, expire_snapshots=True, snapshot_retention_hours=0)
-    assert "let go" in shop.refused(wrong, "UNDO_TOO_LATE", 409)["message"]
+    assert "can no longer be undone" in shop.refused(wrong, "UNDO_TOO_LATE", 409)["message"]
 
 
 def test_beyond_the_retention_it_is_refused_saying_why(firn: Firn, tenant: str) -> None:
