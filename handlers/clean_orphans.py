@@ -5,9 +5,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.catalog.tables import Catalog
-from service.jobs.job import now_ms
-from service.maintenance.orphans.orphans import HOUR_MS, SAFE_HOURS, Orphans, iso_time
+from service.maintenance.orphans.orphans import SAFE_HOURS, Orphans, iso_time
 from service.model.call import Call
+from service.model.times import HOUR_MS, now_ms
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, PreviewableRequest, Result, operation
 

@@ -11,7 +11,13 @@ from service.commits.small_files import SmallFileChecks
 from service.errors import InvalidRequest
 from service.jobs.background import Background
 from service.maintenance.compact.compaction import Compactions
-from service.maintenance.compact.report import CompactionOptions, CompactionOutcome, CompactionProgress, PlannedGroup
+from service.maintenance.compact.report import (
+    CompactionGroup,
+    CompactionOptions,
+    CompactionOutcome,
+    CompactionProgress,
+    CompactionStats,
+)
 from service.maintenance.compact.sorting import check_order
 from service.model.call import Call
 from service.model.filters.pruning import partition_expression
@@ -120,37 +126,6 @@ class Compact(BackgroundRequest):
     )
 
 
-class CompactionStats(BaseModel):
-    files_before: int = Field(description="data files just before the merge")
-    files_after: int = Field(description="data files just after it")
-    files_compacted: int = Field(description="data files that were merged")
-    files_removed: int = Field(description="merged files, and delete files that no longer apply")
-    files_added: int = Field(description="data files that replaced them")
-    bytes_before: int = Field(description="the size of the data files before")
-    bytes_after: int = Field(description="their size after")
-    bytes_saved: int = Field(description="the difference; negative if merging made them larger")
-    partitions_compacted: int = Field(description="partitions with merged files; an unpartitioned table counts as one")
-    groups_failed: int = Field(description="groups of files that could not be rewritten; the log says why")
-    conflicts: int = Field(
-        description="groups not committed because other writers changed them in the meantime; the next compaction "
-        "retries them"
-    )
-    spark_jobs: int = Field(description="Spark jobs that it ran, counted among Spark's last 1,000")
-    manifests_rewritten: int = Field(description="manifests replaced, in addition to those of the merge")
-    snapshots_expired: int = Field(description="old snapshots that expired")
-    expired_files_deleted: int = Field(description="data and metadata files deleted with them")
-    old_snapshots_kept: int = Field(description="old snapshots that were kept; `snapshots_kept` says why")
-    compaction_time_ms: int = Field(description="how long it took")
-    small_files_remaining: int = Field(description="files that still count as small")
-
-
-class CompactionGroup(BaseModel):
-    partition: str = Field(description="the partition of the files; empty if the table is not partitioned")
-    files: int = Field(description="files that would be merged together")
-    bytes: int = Field(description="their size")
-    expected_files: int = Field(description="how many they would become")
-
-
 class CompactionPlan(BaseModel):
     groups: list[CompactionGroup] = Field(description="what would be merged, most files first; at most 1,000")
     group_count: int = Field(description="all groups")
@@ -236,7 +211,7 @@ def _result(outcome: CompactionOutcome) -> CompactResult:
     return CompactResult(
         compacted=outcome.compacted,
         reason=outcome.reason,
-        stats=CompactionStats(**asdict(outcome.stats)),
+        stats=outcome.stats,
         plan=None if outcome.plan is None else _plan(outcome.plan, outcome.stats.files_before),
         snapshots_kept=[KeptSnapshot(**asdict(kept)) for kept in outcome.kept[:100]],
         warnings=list(outcome.warnings) or None,
@@ -244,10 +219,10 @@ def _result(outcome: CompactionOutcome) -> CompactResult:
     )
 
 
-def _plan(groups: Sequence[PlannedGroup], files_before: int) -> CompactionPlan:
+def _plan(groups: Sequence[CompactionGroup], files_before: int) -> CompactionPlan:
     files, expected = sum(g.files for g in groups), sum(g.expected_files for g in groups)
     return CompactionPlan(
-        groups=[CompactionGroup(**asdict(group)) for group in groups[:_LISTED]],
+        groups=list(groups[:_LISTED]),
         group_count=len(groups),
         partitions=len({group.partition for group in groups}),
         files=files,

@@ -9,9 +9,9 @@ from service.catalog.tables import Catalog
 from service.errors import InvalidRequest
 from service.ledger.jobs import JobRecord, JobRecords, Place
 from service.model.names import TableName
+from service.model.times import utc, utc_or_none
 from service.operations.examples import create_table, response
 from service.operations.operation import Example, Request, Result, operation
-from service.operations.times import utc_time, utc_time_or_none
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "quiet"}
 EXAMPLES = (
@@ -86,8 +86,8 @@ def _logged(job: JobRecord) -> LoggedCompaction:
         table=job.table.table,
         asked_by=job.requested_by,
         state=job.state,
-        started_at=utc_time(job.started_ms or 0),
-        ended_at=utc_time_or_none(job.ended_ms),
+        started_at=utc(job.started_ms or 0),
+        ended_at=utc_or_none(job.ended_ms),
         **details,
     )
 

@@ -10,9 +10,9 @@ from service.errors import InvalidRequest
 from service.jobs.schedules.schedules import SchedulePlan, Schedules, Scope
 from service.jobs.schedules.times import ScheduleTiming, parse_delay
 from service.model.names import check_name
+from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
 from service.operations.operation import Example, Request, Result, operation
-from service.operations.times import utc_time_or_none
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 CREATED = response(
@@ -103,7 +103,7 @@ def create_schedule(request: CreateSchedule, schedules: Schedules) -> CreateSche
         schedule_replaced=replaced,
         scope=scope,
         tables=len(schedules.scheduler.tables_of(schedule)),
-        next_run=utc_time_or_none(schedule.next_ms),
+        next_run=utc_or_none(schedule.next_ms),
     )
 
 

@@ -7,9 +7,9 @@ from pydantic import Field
 
 from service.errors import ConfirmationRequired, TableNotFound
 from service.model.call import Call
+from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, omit_when_null, operation
-from service.operations.times import utc_time_or_none
 from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "scratch"}
@@ -77,5 +77,5 @@ def drop_table(request: DropTable, call: Call, life: TableLifecycle) -> DropTabl
         table_existed=True,
         purged=dropped.purged,
         table_id=dropped.table_id,
-        restorable_until=utc_time_or_none(dropped.restorable_until_ms),
+        restorable_until=utc_or_none(dropped.restorable_until_ms),
     )

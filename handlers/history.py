@@ -7,9 +7,9 @@ from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
 from service.ledger.ledger import Ledger
+from service.model.times import utc
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
-from service.operations.times import utc_time
 from service.queries.history import HistoryEntry, history_entries
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
@@ -116,7 +116,7 @@ def _listed(entry: HistoryEntry) -> ListedCommit:
     return ListedCommit(
         snapshot_id=snapshot.snapshot_id,
         parent_id=snapshot.parent_id,
-        timestamp=utc_time(snapshot.timestamp_ms),
+        timestamp=utc(snapshot.timestamp_ms),
         operation=entry.requests.operation if entry.requests else kind,
         iceberg_operation=kind,
         request_ids=list(entry.requests.request_ids) if entry.requests else [],

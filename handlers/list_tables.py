@@ -6,9 +6,9 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
+from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
 from service.operations.operation import Example, Request, Result, omit_when_null, operation
-from service.operations.times import utc_time_or_none
 from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "listed"}
@@ -69,8 +69,8 @@ def _dropped(request: ListTables, life: TableLifecycle) -> list[DroppedTable]:
         DroppedTable(
             table=dropped.name.table,
             table_id=dropped.uuid,
-            dropped_at=utc_time_or_none(dropped.dropped_ms),
-            restorable_until=utc_time_or_none(dropped.keep_until_ms),
+            dropped_at=utc_or_none(dropped.dropped_ms),
+            restorable_until=utc_or_none(dropped.keep_until_ms),
         )
         for dropped in life.dropped(request.tenant_id, request.namespace)
         if request.table in (None, dropped.name.table)

@@ -1,6 +1,5 @@
 """REPARTITION: change a table's partitioning and add derived columns, for all rows at once."""
 
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
@@ -13,10 +12,13 @@ from service.maintenance.repartition.estimate import LayoutEstimates
 from service.maintenance.repartition.layout import parse_layout, refuse_partition_names
 from service.maintenance.repartition.repartition import Repartitions
 from service.maintenance.repartition.report import (
+    EstimatedPartition,
     LayoutEstimate,
     LayoutOptions,
     RepartitionOutcome,
+    RepartitionPlan,
     RepartitionProgress,
+    RepartitionStats,
 )
 from service.model.call import Call
 from service.model.names import TableName
@@ -158,30 +160,6 @@ class Repartition(BackgroundRequest):
     )
 
 
-class RepartitionFigures(BaseModel):
-    records: int = Field(description="rows in the new layout")
-    files_before: int = Field(description="data files just before")
-    files_after: int = Field(description="data files just after")
-    bytes_before: int = Field(description="their size before")
-    bytes_after: int = Field(description="their size after")
-    partitions_before: int = Field(description="partitions with files before; an unpartitioned table counts as one")
-    partitions_after: int = Field(description="partitions with files after")
-    rounds: int = Field(description="passes over the table; concurrent changes need further ones")
-    batches: int = Field(description="batches of files that were rewritten")
-    spark_jobs: int = Field(description="Spark jobs that it ran")
-    validated: bool = Field(description="whether rows and checksum were compared")
-    checksum: str | None = Field(
-        description="a checksum of all rows over the previous columns; null without `validate`"
-    )
-    duration_ms: int = Field(description="how long it took, up to the commit")
-
-
-class EstimatedPartition(BaseModel):
-    partition: dict[str, Any] = Field(description="the value of each partition field, as in LIST_PARTITIONS")
-    rows: int = Field(description="its rows, counted")
-    bytes: int = Field(description="its estimated size, if its rows have the table's average size")
-
-
 class RepartitionEstimate(BaseModel):
     partitions: list[EstimatedPartition] = Field(description="most rows first, then by value; at most 1,000")
     partition_count: int = Field(description="all partitions")
@@ -190,19 +168,11 @@ class RepartitionEstimate(BaseModel):
     bytes: int = Field(description="the size of the current data files")
 
 
-class RepartitionPlan(BaseModel):
-    files: int = Field(description="data files that would be rewritten")
-    bytes: int = Field(description="their size")
-    rows: int = Field(description="their rows; includes deleted rows if another engine left delete files")
-    batches: int = Field(description="the number of batches")
-    partitions: int = Field(description="the number of partitions afterwards")
-
-
 class RepartitionResult(Result):
     repartitioned: bool | None = omit_when_null("whether the table was repartitioned, or the new table created")
     reason: str | None = Field(default=None, description="why not, if it was not")
     partition: dict[str, Any] = Field(description="the partitioning, with the names of its fields")
-    stats: RepartitionFigures | None = omit_when_null("counts before and after")
+    stats: RepartitionStats | None = omit_when_null("counts before and after")
     backup: str | None = omit_when_null("the name of the backup of the old layout, if it is kept")
     target_table: str | None = omit_when_null("the new table's name")
     source_snapshot_id: int | None = omit_when_null("the snapshot of this table that the new one was made from")
@@ -251,7 +221,7 @@ def _preview(
         reason="this was an estimate" if request.estimate else "this was a dry run",
         partition=describe_partition(layout.partition),
         estimate=_estimate(estimates.estimate(call, table, layout, _LISTED)) if request.estimate else None,
-        plan=RepartitionPlan(**asdict(estimates.plan(call, table, layout))) if request.dry_run else None,
+        plan=estimates.plan(call, table, layout) if request.dry_run else None,
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
 
@@ -313,7 +283,7 @@ def _result(request: Repartition, outcome: RepartitionOutcome) -> RepartitionRes
         repartitioned=outcome.repartitioned,
         reason=outcome.reason,
         partition=describe_partition(outcome.partition),
-        stats=None if outcome.stats is None else RepartitionFigures(**asdict(outcome.stats)),
+        stats=outcome.stats,
         backup=outcome.backup,
         target_table=request.target_table,
         source_snapshot_id=outcome.source_snapshot_id,
@@ -323,7 +293,7 @@ def _result(request: Repartition, outcome: RepartitionOutcome) -> RepartitionRes
 
 def _estimate(found: LayoutEstimate) -> RepartitionEstimate:
     return RepartitionEstimate(
-        partitions=[EstimatedPartition(**asdict(share)) for share in found.shares],
+        partitions=list(found.shares),
         partition_count=found.partitions,
         truncated=found.partitions > len(found.shares),
         rows=found.rows,

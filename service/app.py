@@ -32,9 +32,7 @@ from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
 from service.host import class_archive, jars, presence, process_locks
-from service.host.logs import configure_logging
 from service.jobs.background import Background
-from service.jobs.job import now_ms
 from service.jobs.jobs import Jobs, Kind
 from service.jobs.schedules.scheduler import Scheduler
 from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
@@ -57,6 +55,7 @@ from service.metrics.metrics import Metrics
 from service.model import wire
 from service.model.call import Call
 from service.model.names import TableName
+from service.model.times import now_ms
 from service.operations.operation import Parts
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.warm_up import warm_up
@@ -311,6 +310,16 @@ def build(settings: Settings | None = None, jar_paths: list[Path] | None = None)
     settings = settings or load(os.environ)
     found = jar_paths or jars.locate(ROOT / "config" / "jars.lock", jars.cache_dir(os.environ))
     return App(settings, found)
+
+
+def configure_logging(settings: Settings) -> None:
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s  %(message)s", force=True
+    )
+    for noisy in ("py4j", "uvicorn.access", "pyiceberg", "botocore", "boto3", "urllib3"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    # PySpark's own report of every refused query, whole, as JSON.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 
 def rehearse(jar_paths: list[Path], java_options: class_archive.Options) -> None:

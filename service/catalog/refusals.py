@@ -1,7 +1,6 @@
 """The refusals of the catalog: what is missing or in the way, with the names that exist."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
@@ -15,6 +14,7 @@ from service.errors import (
     did_you_mean,
 )
 from service.model.names import TableName
+from service.model.times import utc
 
 _LISTED = 10
 
@@ -79,7 +79,7 @@ def oldest_snapshot(metadata: TableMetadata) -> str:
     if not metadata.snapshots:
         return "nothing was ever committed to it"
     first = min(metadata.snapshots, key=lambda s: s.sequence_number or 0)
-    made = datetime.fromtimestamp(first.timestamp_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+    made = utc(first.timestamp_ms // 1000 * 1000).isoformat().replace("+00:00", "Z")
     return f"its oldest one is {first.snapshot_id}, of {made}"
 
 

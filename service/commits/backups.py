@@ -2,7 +2,6 @@
 
 import re
 import secrets
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -15,10 +14,10 @@ from service.errors import BackupNotFound, InvalidRequest, did_you_mean
 from service.model.call import Call
 from service.model.names import BACKUP_PROPERTY
 from service.model.properties import edit_policy
+from service.model.times import HOUR_MS, now_ms, utc
 from service.settings import EditSettings
 
 DELETE = "DELETE_BACKUP"
-_HOUR_MS = 3_600_000
 _NAME = re.compile(r"backup-(\d{8}T\d{9})Z-([a-z_]+)-[0-9a-f]{8}")
 _TIME = "%Y%m%dT%H%M%S%f"
 _MOST_SHOWN = 5
@@ -64,8 +63,8 @@ class Backups:
         """
         policy = edit_policy(table.properties, self.settings)
         if policy.create_backup if create_backup is None else create_backup:
-            now_ms = time.time_ns() // 1_000_000
-            return Tag(named(operation, now_ms), (hours or policy.backup_retention_hours) * _HOUR_MS)
+            now = now_ms()
+            return Tag(named(operation, now), (hours or policy.backup_retention_hours) * HOUR_MS)
         if hours is not None:
             raise InvalidRequest(
                 "backup_retention_hours has no meaning without a backup; send create_backup: true, or leave it out",
@@ -128,7 +127,7 @@ def backup_of(snapshot: Snapshot | None) -> str | None:
 
 def named(operation: str, now_ms: int) -> str:
     """A unique name for a backup made now, before an operation."""
-    return f"backup-{_moment(now_ms).strftime(_TIME)[:-3]}Z-{operation.lower()}-{secrets.token_hex(4)}"
+    return f"backup-{utc(now_ms).strftime(_TIME)[:-3]}Z-{operation.lower()}-{secrets.token_hex(4)}"
 
 
 def parse_backup_name(name: str) -> tuple[datetime, str] | None:
@@ -146,8 +145,4 @@ def parse_backup_name(name: str) -> tuple[datetime, str] | None:
 def _end(made_ms: int, max_age_ms: int | None) -> datetime | None:
     if max_age_ms is None or made_ms + max_age_ms > _LAST_MS:
         return None
-    return _moment(made_ms + max_age_ms)
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
+    return utc(made_ms + max_age_ms)

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -25,10 +24,10 @@ from service.ledger.undo_records import UndoRecords
 from service.model.call import Call
 from service.model.names import EDIT_PROPERTY
 from service.model.properties import edit_policy
+from service.model.times import HOUR_MS, now_ms
 from service.settings import EditSettings
 
 OPERATION = "UNDO"
-_HOUR_MS = 3_600_000
 _MOST_NAMED = 20
 REASON = "UNDO may need it"
 # Every commit takes longer the more snapshots there are.
@@ -115,7 +114,7 @@ class Undos:
     def keeps(self, table: Table) -> dict[int, str]:
         """The snapshots before and after the newest changes that can be undone, each with the reason why it stays."""
         hours = edit_policy(table.properties, self.settings).undo_retention_hours
-        states = dict.fromkeys(edit_states(table, _now_ms() - hours * _HOUR_MS) if hours else (), REASON)
+        states = dict.fromkeys(edit_states(table, now_ms() - hours * HOUR_MS) if hours else (), REASON)
         return dict(itertools.islice(states.items(), _MOST_STATES))
 
     def _target(self, table: Table, request_id: str, snapshot_id: int | None) -> UndoTarget:
@@ -127,7 +126,7 @@ class Undos:
                 field="request_id",
             )
         hours = edit_policy(table.properties, self.settings).undo_retention_hours
-        age_h = (_now_ms() - batch.begun_ms) / _HOUR_MS
+        age_h = (now_ms() - batch.begun_ms) / HOUR_MS
         if age_h >= hours:
             raise UndoTooLate(
                 f"request {request_id!r} was made {age_h:.1f} hours ago, and changes of this table can be undone for "
@@ -142,7 +141,7 @@ class Undos:
     def _batch(self, table: Table, request_id: str, snapshot_id: int | None) -> Batch:
         hours = edit_policy(table.properties, self.settings).undo_retention_hours
         # Searching the changes of a month takes a while.
-        lately = _now_ms() - hours * _HOUR_MS
+        lately = now_ms() - hours * HOUR_MS
         found = self.notes.by_request(table.uuid, request_id, lately) or self.notes.by_request(table.uuid, request_id)
         unfinished = [noted.batch for noted in found if noted.state in UNFINISHED]
         for batch in unfinished:
@@ -206,10 +205,6 @@ class Undos:
             field="request_id",
             details={"request_ids": named, "rows_missing": missing},
         )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _counts(target: UndoTarget, found: UndoFigures) -> UndoCounts:

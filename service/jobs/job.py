@@ -1,16 +1,15 @@
 """A job in this process, and the description of a job of any instance."""
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from service.commits.commit import Commits
 from service.errors import CommitConflict
 from service.ledger.jobs import LIVE, JobRecord, JobRecords
 from service.model.call import Call
+from service.model.times import utc
 
 State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
 BULK = "BULK"
@@ -119,11 +118,3 @@ def interrupted(kind: str) -> bytes:
 
 def taken_over() -> CommitConflict:
     return CommitConflict("another instance could not see us and may have removed our files; send it again")
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def utc(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

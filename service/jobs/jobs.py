@@ -13,11 +13,12 @@ from typing import Any
 from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.errors import Cancelled, FirnError, KeyBusy, LedgerUnavailable, NotFound
-from service.jobs.job import NOTHING, Job, State, described, interrupted, now_ms, taken_over
+from service.jobs.job import NOTHING, Job, State, described, interrupted, taken_over
 from service.ledger.jobs import LIVE, JobRecord, JobRecords
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.failures import error_fields, internal_error
+from service.model.times import now_ms
 
 log = logging.getLogger("firn.jobs")
 

@@ -1,6 +1,5 @@
 """The database below the ledger: its connections, its errors, and its tables, which the first start creates."""
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -83,7 +82,3 @@ def insert_new(connection: Connection, table: Table) -> Any:
 def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
     """The values in parts that one IN (…) can hold."""
     return (values[i : i + _VALUES_PER_IN] for i in range(0, len(values), _VALUES_PER_IN))
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -9,17 +9,17 @@ from sqlalchemy import ColumnElement, Connection, Executable, Row, bindparam, de
 
 from service.errors import KeyBusy
 from service.ledger import database
-from service.ledger.database import insert_new, now_ms, parts, translated
+from service.ledger.database import insert_new, parts, translated
 from service.ledger.owners import SharedInstances, SingleInstance
 from service.ledger.schema import batches, keys, shares, write_counts
 from service.model.names import TableName
 from service.model.row_marks import RowShares
+from service.model.times import HOUR_MS, now_ms
 from service.settings import Settings
 
 _KEPT_DAYS = 30
 # So many of the latest changes of each table are kept for longer, because its history names their requests.
 _LAST, _LAST_KEPT_DAYS = 400, 366
-_HOUR_MS = 3600 * 1000
 BEGUN, TAKEN = "begun", "taken"
 UNFINISHED = (BEGUN, TAKEN)
 
@@ -327,7 +327,7 @@ def delete_old_records(ledger: Ledger, settings: Settings) -> None:
     batches_hours = max(_KEPT_DAYS * 24, keys_hours)
     last_hours = max(_LAST_KEPT_DAYS * 24, batches_hours)
     now = now_ms()
-    ledger.forget(now - batches_hours * _HOUR_MS, now - keys_hours * _HOUR_MS, now - last_hours * _HOUR_MS)
+    ledger.forget(now - batches_hours * HOUR_MS, now - keys_hours * HOUR_MS, now - last_hours * HOUR_MS)
 
 
 def end_batch(connection: Connection, batch: str, snapshot_id: int | None) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select, update
 
 from service.errors import CommitConflict
-from service.ledger.database import insert_new, now_ms
+from service.ledger.database import insert_new
 from service.ledger.jobs import UNFINISHED, JobRecord, JobRecords, add, as_record
 from service.ledger.ledger import Ledger, NewBatch, end_batch
 from service.ledger.schema import jobs, places, schedules
 from service.model.names import TableName
+from service.model.times import now_ms
 
 HERE, DROPPED = "here", "dropped"
 RENAME, DROP, RESTORE, REMOVE = "RENAME_TABLE", "DROP_TABLE", "RESTORE_TABLE", "REMOVE_TABLE"

@@ -11,7 +11,7 @@ from service.jobs.schedules.task import loads
 from service.jobs.schedules.times import show_delay
 from service.ledger.jobs import JobRecord
 from service.ledger.schedules import Schedule
-from service.operations.times import utc_time, utc_time_or_none
+from service.model.times import utc, utc_or_none
 
 RunState = Literal["running", "done", "partly", "failed", "interrupted", "missed", "cancelled"]
 
@@ -76,9 +76,9 @@ def run_result(run: JobRecord) -> RunResult:
         run_id=run.id,
         state=run.state,  # type: ignore[arg-type]  # the ledger holds text
         asked_by=run.requested_by,
-        due_at=utc_time_or_none(run.details.get("due_ms")),
-        begun_at=utc_time(run.created_ms),
-        ended_at=utc_time_or_none(run.ended_ms),
+        due_at=utc_or_none(run.details.get("due_ms")),
+        begun_at=utc(run.created_ms),
+        ended_at=utc_or_none(run.ended_ms),
         attempts=run.fence,
         tables=tally.tables,
         done=tally.done,
@@ -105,8 +105,8 @@ def schedule_result(schedule: Schedule, latest: list[JobRecord], shown: int) -> 
         task=loads(schedule.task),
         enabled=schedule.enabled,
         catch_up=schedule.catch_up,
-        created_at=utc_time(schedule.created_ms),
-        next_run=utc_time_or_none(schedule.next_ms),
+        created_at=utc(schedule.created_ms),
+        next_run=utc_or_none(schedule.next_ms),
         running=None if running is None else run_result(running),
         last_run=None if last is None else run_result(last),
         runs=[run_result(run) for run in latest[:shown]],

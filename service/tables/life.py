@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,10 +18,10 @@ from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.names import DROPPED_NAMESPACE, TableName, dropped_table_name
 from service.model.properties import ONLINE, is_online
+from service.model.times import HOUR_MS, now_ms
 from service.settings import DroppedTableSettings
 
 log = logging.getLogger("firn.life")
-HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class TableLifecycle:
         self._records = records
         self._locator = TableLocator(catalog, records)
         self._metrics = metrics or Metrics()
-        self._now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        self._now_ms: Callable[[], int] = now_ms
         self._lock = threading.Lock()
         self._removing: set[str] = set()
 

@@ -1,6 +1,5 @@
 """A batch of WRITEs: one row in the ledger, one Spark job, one commit; then its responses, stored and sent."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -24,10 +23,9 @@ from service.errors import (
 from service.metrics.metrics import Metrics
 from service.model.properties import edit_policy
 from service.model.row_marks import RowShares, share_rows
+from service.model.times import HOUR_MS, now_ms
 from service.settings import EditSettings
 from service.writes.entry import PendingWrite, WriteOutcome, together
-
-_HOUR_MS = 3_600_000
 
 # Failures that are never the fault of one entry.
 _NOT_OF_ONE_ENTRY = (
@@ -128,7 +126,7 @@ class WriteBatches:
         def shares() -> RowShares | None:
             """Which rows of a shared batch belong to which request, for as long as a WRITE can be undone."""
             hours = edit_policy(table.properties, self.edits).undo_retention_hours if len(entries) > 1 else 0
-            until_ms = time.time_ns() // 1_000_000 + hours * _HOUR_MS
+            until_ms = now_ms() + hours * HOUR_MS
             return share_rows(rows, [entry.count for entry in entries], table.schema_id, until_ms) if hours else None
 
         calls = [entry.call for entry in entries]

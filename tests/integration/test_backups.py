@@ -20,10 +20,10 @@ from service.engine.jobs.restore import RestoreJob, restore
 from service.errors import BackupNotFound, CommitConflict, RowCountMismatch, TableNotFound
 from service.ledger.ledger import Ledger
 from service.model.call import Call, IdempotencyKey
+from service.model.times import HOUR_MS
 from tests.harness import Firn, wait_until
 from tests.support.tables import ServedTable
 
-HOUR_MS = 3_600_000
 FIELDS = {"fields": {"id": {"type": "long"}, "kind": {"type": "string"}}}
 BY_KIND = {"partitions": [{"field": "kind", "transform": "identity"}]}
 

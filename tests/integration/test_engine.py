@@ -2,7 +2,6 @@
 
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from service.engine.session import jvm, translate
-from service.engine.session.tags import cancellable
+from service.errors import Cancelled
 from service.host import class_archive, jars
+from service.model.call import Call
 from tests.harness import Firn, wait_until
 
 
@@ -35,34 +35,29 @@ def test_every_exception_that_is_translated_by_name_exists(firn: Firn) -> None:
 
 
 def test_a_cancel_ends_the_jobs_of_its_block_and_no_others(firn: Firn) -> None:
-    cancels: list[Callable[[], object]] = []
     under_way = threading.Barrier(3)
+    cancelled, other = Call("cancelled"), Call("other")
 
-    def sleeping(session: SparkSession, rows: int, *, can_be_cancelled: bool) -> int:
-        def on_cancel(cancel: Callable[[], object]) -> None:
-            if can_be_cancelled:
-                cancels.append(cancel)
-
-        with cancellable(session, on_cancel):
-            under_way.wait(60)
-            # A task looks every thousand rows whether it was cancelled.
-            slept = session.range(0, rows, 1, 1).selectExpr("reflect('java.lang.Thread', 'sleep', 1L)")
-            return len(slept.collect())
+    def sleeping(session: SparkSession, rows: int) -> int:
+        under_way.wait(60)
+        # A task looks every thousand rows whether it was cancelled.
+        slept = session.range(0, rows, 1, 1).selectExpr("reflect('java.lang.Thread', 'sleep', 1L)")
+        return len(slept.collect())
 
     def running(session: SparkSession) -> int:
         tracker: Any = session.sparkContext.statusTracker()
         return len(tracker.getActiveJobsIds())
 
     with ThreadPoolExecutor(2) as pool:
-        long = pool.submit(firn.app.engine.run, sleeping, 100_000, can_be_cancelled=True)
-        short = pool.submit(firn.app.engine.run, sleeping, 1_500, can_be_cancelled=False)
+        long = pool.submit(firn.app.engine.run_for, cancelled, sleeping, 100_000)
+        short = pool.submit(firn.app.engine.run_for, other, sleeping, 1_500)
         under_way.wait(60)
         wait_until(lambda: firn.app.engine.run(running) == 2, 30)
-        cancels[0]()
-        with pytest.raises(Exception, match=r"(?i)cancel"):
+        cancelled.cancel()
+        with pytest.raises(Cancelled):
             long.result(60)
         assert short.result(60) == 1_500
-    cancels[0]()  # it has ended; nothing is left to cancel
+    other.cancel()  # it has ended; nothing is left to cancel
 
 
 def test_the_jvm_has_mapped_the_classes_that_were_prepared(firn: Firn) -> None:

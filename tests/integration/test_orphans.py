@@ -19,11 +19,12 @@ from service.engine.iceberg.staging import StagedFiles
 from service.engine.jobs import append as appends
 from service.engine.jobs.orphans import compare
 from service.engine.session.rows import arrow_schema, frame
-from service.jobs.job import BULK, BulkProgress, now_ms
+from service.jobs.job import BULK, BulkProgress
 from service.jobs.jobs import Jobs
 from service.ledger.ledger import Ledger, NewBatch
-from service.maintenance.orphans.orphans import HOUR_MS, Orphans
+from service.maintenance.orphans.orphans import Orphans
 from service.model.call import Call
+from service.model.times import HOUR_MS, now_ms
 from tests.harness import Firn
 from tests.support.tables import ServedTable
 

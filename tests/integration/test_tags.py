@@ -16,10 +16,9 @@ from service.engine.jobs.append import stage
 from service.engine.session.java import each, java_class
 from service.engine.session.rows import frame
 from service.model.names import BACKUP_PROPERTY
+from service.model.times import HOUR_MS
 from tests.harness import Firn
 from tests.integration.test_append import Once, Swapping, append, ids_in, made, now, rows
-
-HOUR_MS = 3_600_000
 
 
 def append_keeping(firn: Firn, table: Table, tag: Tag, *ids: int, gate: Callable[[], object] = lambda: None) -> int:

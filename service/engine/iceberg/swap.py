@@ -17,6 +17,7 @@ from service.engine.session.java import ICEBERG, call_hidden, iceberg_class, is_
 from service.engine.session.spark_types import SparkSession
 from service.model.names import BACKUP_PROPERTY
 from service.model.schema.ranges import RANGES_PROPERTY
+from service.model.times import now_ms
 
 _BEATEN = f"{ICEBERG}.exceptions.CommitFailedException"
 # Iceberg's updates know every file they wrote, but delete them in methods that are not public.
@@ -158,7 +159,7 @@ def _tagged(changes: Any, base: Any, snapshot: Any, tag: Tag | None) -> Any:
     if tag is None or parent_id is None:
         return changes
     # A tag's age is that of its snapshot, which may be old.
-    age_ms = max(0, time.time_ns() // 1_000_000 - int(base.snapshot(parent_id).timestampMillis()))
+    age_ms = max(0, now_ms() - int(base.snapshot(parent_id).timestampMillis()))
     reference = iceberg_class("SnapshotRef").tagBuilder(parent_id)
     return changes.setRef(tag.name, reference.maxRefAgeMs(age_ms + tag.keep_ms).build())
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.jobs.append import stage
 from service.engine.session.spark_types import SparkSession
-from service.engine.session.tags import OnCancel, cancellable
 from service.engine.sql.derived import fill
 from service.engine.sql.transforms import hashes_uuid
 from service.model.schema.derived import DerivedColumn
@@ -25,19 +24,16 @@ def move(
     schema: TableSchema,
     partition: Sequence[PartitionField],
     derived: Sequence[DerivedColumn] = (),
-    on_cancel: OnCancel = lambda cancel: None,
 ) -> StagedFiles:
     """Write the rows of `source`, which take about `size` bytes there, into files of `target` for a later commit.
 
-    Derived columns that are null in a row are computed. `on_cancel` is given a function that cancels the job, which
-    then fails and deletes what it wrote.
+    Derived columns that are null in a row are computed. If the job is cancelled, it fails and deletes what it wrote.
     """
     # One task per core: fewer tasks write fewer files. A task closes each file at its target size.
     cores = session.sparkContext.defaultParallelism
     split = -(-size // cores) + _GROUP_BYTES
     rows = session.read.option("split-size", str(split)).option("file-open-cost", "1").table(source)
-    with cancellable(session, on_cancel):
-        return stage(session, target, fill(rows, derived), _options(schema, partition))
+    return stage(session, target, fill(rows, derived), _options(schema, partition))
 
 
 def _options(schema: TableSchema, partition: Sequence[PartitionField]) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """Tags on Spark jobs, by which they are counted and cancelled."""
 
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from service.engine.session.spark_types import SparkSession
@@ -10,7 +9,6 @@ from service.engine.session.spark_types import SparkSession
 _SETTLE_S = 30.0
 # WRITEs and queries get the next free slot, before the waiting tasks of long work.
 _POOL = "maintenance"
-OnCancel = Callable[[Callable[[], object]], object]
 
 
 @contextmanager
@@ -47,25 +45,3 @@ def settle(session: SparkSession, tag: str) -> None:
                 if running.isEmpty() or not running.get().numActiveTasks():
                     break
                 time.sleep(0.05)
-
-
-@contextmanager
-def cancellable(session: SparkSession, on_cancel: OnCancel) -> Iterator[None]:
-    """Give `on_cancel` a function that cancels the Spark jobs that this thread has started in the block.
-
-    Jobs that start after it was called are not cancelled: code that starts several checks between them.
-    """
-    context, tag = session.sparkContext, f"firn-{uuid.uuid4().hex}"
-    ended = False
-
-    def cancel() -> None:
-        if not ended:
-            context.cancelJobsWithTag(tag)
-
-    context.addJobTag(tag)
-    try:
-        on_cancel(cancel)
-        yield
-    finally:
-        ended = True
-        context.removeJobTag(tag)

@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import partial
 
 from service.errors import FirnError, InvalidRequest, LedgerUnavailable
-from service.jobs.job import now_ms, utc
 from service.jobs.schedules.runner import ClaimedRun, RunLost, RunStopped, ScheduleRunner, SkipReason, TablesOf
 from service.jobs.schedules.tally import RunTally
 from service.jobs.schedules.task import RequestRouter
@@ -18,6 +17,7 @@ from service.jobs.schedules.times import LATE_S, ScheduleTiming, due, next_run
 from service.ledger.jobs import JobRecord
 from service.ledger.schedules import Schedule, ScheduleRecords
 from service.metrics.metrics import Metrics
+from service.model.times import now_ms, utc
 
 log = logging.getLogger("firn.schedules")
 

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from service.catalog.tables import Catalog
 from service.errors import ScheduleNotFound, did_you_mean
-from service.jobs.job import utc
 from service.jobs.schedules.runner import ClaimedRun, SkipReason, TablesOf
 from service.jobs.schedules.scheduler import Scheduler, next_run_ms
 from service.jobs.schedules.task import RequestRouter, check_task, dumps
@@ -16,6 +15,7 @@ from service.ledger.jobs import JobRecord
 from service.ledger.schedules import Schedule, ScheduleRecords
 from service.model.names import TableName
 from service.model.properties import compaction_policy, is_online
+from service.model.times import utc
 from service.model.window import in_window
 from service.settings import CompactionSettings
 

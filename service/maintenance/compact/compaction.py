@@ -24,11 +24,11 @@ from service.ledger.jobs import JobRecord
 from service.maintenance.advise.costs import MergeSize
 from service.maintenance.compact.merge import MergeOptions, MergeProgress, Merger, folder_of, merge_tag
 from service.maintenance.compact.report import (
+    CompactionGroup,
     CompactionOptions,
     CompactionOutcome,
     CompactionProgress,
     CompactionStats,
-    PlannedGroup,
 )
 from service.maintenance.expire.expirer import Expirer
 from service.maintenance.expire.retention import NOTHING_EXPIRED, ExpiryResult
@@ -60,7 +60,7 @@ class _Work:
     reason: str | None = None
     small_files: int | None = None
     """How many small files are left; counted before old snapshots expire."""
-    plan: tuple[PlannedGroup, ...] | None = None
+    plan: tuple[CompactionGroup, ...] | None = None
     predicted: Mapping[str, Any] = field(default_factory=dict)
     manifests: int = 0
     newest_id: int | None = None
@@ -116,7 +116,7 @@ class Compactions:
                 except BaseException as e:
                     self._record_failure(work, job, e)
                     raise
-                job.details |= {"stats": asdict(outcome.stats), "error": "; ".join(outcome.warnings) or None}
+                job.details |= {"stats": outcome.stats.model_dump(), "error": "; ".join(outcome.warnings) or None}
         if outcome.compacted:
             log.info("compacted %s: %s; predicted: %s", table.name, outcome.stats, dict(work.predicted))
         self.metrics.compacted(table.name, DONE if outcome.compacted else NOTHING, **_figures(outcome.stats))
@@ -138,7 +138,7 @@ class Compactions:
                 small_files_remaining=sum(is_small(file, small) for file in list_files(table).data),
                 compaction_time_ms=max(last.timestamp_ms - (left.started_ms or 0), 0),
             )
-            details["stats"] = asdict(stats)
+            details["stats"] = stats.model_dump()
         return details
 
     def _plan(self, work: _Work) -> None:
@@ -148,7 +148,12 @@ class Compactions:
         with self.holds.building_on(table.uuid, table.current_snapshot_id):
             planned = self._choose(work)
             work.plan = tuple(
-                PlannedGroup(_shown(group.partition), group.files, group.bytes, group.expected_files)
+                CompactionGroup(
+                    partition=_shown(group.partition),
+                    files=group.files,
+                    bytes=group.bytes,
+                    expected_files=group.expected_files,
+                )
                 for group in (planned.groups if planned else ())
             )
             work.reason = "this was a dry run" if work.plan else self._why_not(work)
@@ -204,7 +209,7 @@ class Compactions:
             log.warning("what the compaction of %s had committed could not be counted", name, exc_info=True)
         what = f"the compaction of {name}"
         error = failure if isinstance(failure, FirnError) else internal_error(log, what, failure)
-        job.details |= {"stats": stats and asdict(stats), "error": error.message}
+        job.details |= {"stats": stats and stats.model_dump(), "error": error.message}
         self.metrics.compacted(name, CANCELLED if isinstance(failure, Cancelled) else FAILED, **_figures(stats))
 
     def _report_small_files(self, work: _Work) -> None:

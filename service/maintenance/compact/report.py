@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from pydantic import BaseModel, Field
+
 from service.catalog.files.data_files import TableFiles
 from service.catalog.tables import Snapshot
 from service.maintenance.expire.retention import NOTHING_EXPIRED, ExpiryResult, KeptSnapshot
@@ -32,38 +34,35 @@ class CompactionProgress(RewriteProgress):
     """The progress of a compaction."""
 
 
-@dataclass(frozen=True)
-class PlannedGroup:
-    """Files that would be merged together."""
-
-    partition: str
-    files: int
-    bytes: int
-    expected_files: int
+class CompactionGroup(BaseModel):
+    partition: str = Field(description="the partition of the files; empty if the table is not partitioned")
+    files: int = Field(description="files that would be merged together")
+    bytes: int = Field(description="their size")
+    expected_files: int = Field(description="how many they would become")
 
 
-@dataclass(frozen=True)
-class CompactionStats:
-    """Counted from the table before and after. `files_removed` left the table, `files_added` replaced them."""
-
-    files_before: int
-    files_after: int
-    files_compacted: int
-    files_removed: int
-    files_added: int
-    bytes_before: int
-    bytes_after: int
-    bytes_saved: int
-    partitions_compacted: int
-    groups_failed: int
-    conflicts: int
-    spark_jobs: int
-    manifests_rewritten: int
-    snapshots_expired: int
-    expired_files_deleted: int
-    old_snapshots_kept: int
-    compaction_time_ms: int
-    small_files_remaining: int
+class CompactionStats(BaseModel):
+    files_before: int = Field(description="data files just before the merge")
+    files_after: int = Field(description="data files just after it")
+    files_compacted: int = Field(description="data files that were merged")
+    files_removed: int = Field(description="merged files, and delete files that no longer apply")
+    files_added: int = Field(description="data files that replaced them")
+    bytes_before: int = Field(description="the size of the data files before")
+    bytes_after: int = Field(description="their size after")
+    bytes_saved: int = Field(description="the difference; negative if merging made them larger")
+    partitions_compacted: int = Field(description="partitions with merged files; an unpartitioned table counts as one")
+    groups_failed: int = Field(description="groups of files that could not be rewritten; the log says why")
+    conflicts: int = Field(
+        description="groups not committed because other writers changed them in the meantime; the next compaction "
+        "retries them"
+    )
+    spark_jobs: int = Field(description="Spark jobs that it ran, counted among Spark's last 1,000")
+    manifests_rewritten: int = Field(description="manifests replaced, in addition to those of the merge")
+    snapshots_expired: int = Field(description="old snapshots that expired")
+    expired_files_deleted: int = Field(description="data and metadata files deleted with them")
+    old_snapshots_kept: int = Field(description="old snapshots that were kept; `snapshots_kept` says why")
+    compaction_time_ms: int = Field(description="how long it took")
+    small_files_remaining: int = Field(description="files that still count as small")
 
 
 @dataclass
@@ -128,7 +127,7 @@ class CompactionOutcome:
     reason: str | None
     stats: CompactionStats
     snapshot_id: int | None
-    plan: tuple[PlannedGroup, ...] | None = None
+    plan: tuple[CompactionGroup, ...] | None = None
     kept: tuple[KeptSnapshot, ...] = ()
     """Snapshots that are old enough to expire, but are kept."""
     warnings: tuple[str, ...] = ()

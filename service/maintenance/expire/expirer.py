@@ -11,13 +11,13 @@ from service.commits.file_removal import delete_files, owns_its_files
 from service.engine.iceberg.expire import ExpiredSnapshots, remove, unneeded_files
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict
-from service.jobs.job import now_ms
 from service.jobs.jobs import Jobs
 from service.maintenance.expire import retention
-from service.maintenance.expire.retention import HOUR_MS, ExpiryDecision, ExpiryResult, KeptSnapshot
+from service.maintenance.expire.retention import ExpiryDecision, ExpiryResult, KeptSnapshot
 from service.maintenance.orphans.orphans import SLACK_MS
 from service.model.names import TableName
 from service.model.properties import snapshot_policy
+from service.model.times import HOUR_MS, now_ms
 from service.settings import SnapshotSettings
 
 log = logging.getLogger("firn.maintenance")

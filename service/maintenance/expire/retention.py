@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from service.catalog.history import History, Ref, Version
+from service.model.times import HOUR_MS
 from service.settings import SnapshotSettings
-
-HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,12 @@ from service.commits.file_removal import delete_files, owns_its_files
 from service.engine.jobs.orphans import compare
 from service.engine.session.engine import Engine
 from service.errors import CommitConflict, InvalidRequest
-from service.jobs.job import now_ms, utc
 from service.jobs.jobs import Jobs
 from service.ledger.ledger import Ledger
+from service.model.times import HOUR_MS, now_ms, utc
 
 log = logging.getLogger("firn.maintenance")
 
-HOUR_MS = 3_600_000
 # Younger files may belong to a program that this service does not know.
 SAFE_HOURS = 24
 # How much the clocks of instances and of their storage may differ.

@@ -14,7 +14,7 @@ from service.engine.jobs.estimate import PartitionCounts, count_partitions
 from service.engine.jobs.relayout import LayoutRecipe
 from service.engine.session.engine import Engine
 from service.maintenance.repartition.cover import bundles
-from service.maintenance.repartition.report import LayoutEstimate, LayoutOptions, LayoutPlan, PartitionShare
+from service.maintenance.repartition.report import EstimatedPartition, LayoutEstimate, LayoutOptions, RepartitionPlan
 from service.model.call import Call
 
 
@@ -30,21 +30,21 @@ class LayoutEstimates:
         """The partitions of the layout, at most `most`. Each row is assumed to have the average size of a row."""
         counted, size = self._counted(call, table, layout, most)
         shares = tuple(
-            PartitionShare(
-                {f.name: format_value(f, value) for f, value in zip(layout.partition, values, strict=True)},
-                rows,
-                size * rows // max(counted.rows, 1),
+            EstimatedPartition(
+                partition={f.name: format_value(f, value) for f, value in zip(layout.partition, values, strict=True)},
+                rows=rows,
+                bytes=size * rows // max(counted.rows, 1),
             )
             for values, rows in counted.largest
         )
         return LayoutEstimate(shares, counted.partitions, counted.rows, size)
 
-    def plan(self, call: Call, table: Table, layout: LayoutOptions) -> LayoutPlan:
+    def plan(self, call: Call, table: Table, layout: LayoutOptions) -> RepartitionPlan:
         """What a repartition would rewrite."""
         counted, _ = self._counted(call, table, layout, 0)
         files = [file for file in list_files(table).data if layout.rewrites(table, file.group[0])]
         limit = self.small_files.policy(table).group_mb * MIB
-        return LayoutPlan(
+        return RepartitionPlan(
             files=len(files),
             bytes=sum(file.bytes for file in files),
             rows=sum(file.rows for file in files),

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import BaseModel, Field
+
 from service.catalog.files.data_files import TableFiles
 from service.catalog.tables import Table
 from service.maintenance.rewriter import RewriteProgress
@@ -59,23 +61,22 @@ class RepartitionSummary:
     source_snapshot_id: int | None
 
 
-@dataclass(frozen=True)
-class RepartitionStats:
-    """Counted from the table just before and just after, or from the source and the new table."""
-
-    records: int
-    files_before: int
-    files_after: int
-    bytes_before: int
-    bytes_after: int
-    partitions_before: int
-    partitions_after: int
-    rounds: int
-    batches: int
-    spark_jobs: int
-    validated: bool
-    checksum: str | None
-    duration_ms: int
+class RepartitionStats(BaseModel):
+    records: int = Field(description="rows in the new layout")
+    files_before: int = Field(description="data files just before")
+    files_after: int = Field(description="data files just after")
+    bytes_before: int = Field(description="their size before")
+    bytes_after: int = Field(description="their size after")
+    partitions_before: int = Field(description="partitions with files before; an unpartitioned table counts as one")
+    partitions_after: int = Field(description="partitions with files after")
+    rounds: int = Field(description="passes over the table; concurrent changes need further ones")
+    batches: int = Field(description="batches of files that were rewritten")
+    spark_jobs: int = Field(description="Spark jobs that it ran")
+    validated: bool = Field(description="whether rows and checksum were compared")
+    checksum: str | None = Field(
+        description="a checksum of all rows over the previous columns; null without `validate`"
+    )
+    duration_ms: int = Field(description="how long it took, up to the commit")
 
     @classmethod
     def of(cls, before: TableFiles, after: TableFiles, summary: RepartitionSummary) -> "RepartitionStats":
@@ -94,34 +95,28 @@ class RepartitionStats:
         )
 
 
-@dataclass(frozen=True)
-class PartitionShare:
-    """A partition of the new layout."""
+class EstimatedPartition(BaseModel):
+    partition: dict[str, Any] = Field(description="the value of each partition field, as in LIST_PARTITIONS")
+    rows: int = Field(description="its rows, counted")
+    bytes: int = Field(description="its estimated size, if its rows have the table's average size")
 
-    partition: dict[str, Any]
-    rows: int
-    bytes: int
+
+class RepartitionPlan(BaseModel):
+    files: int = Field(description="data files that would be rewritten")
+    bytes: int = Field(description="their size")
+    rows: int = Field(description="their rows; includes deleted rows if another engine left delete files")
+    batches: int = Field(description="the number of batches")
+    partitions: int = Field(description="the number of partitions afterwards")
 
 
 @dataclass(frozen=True)
 class LayoutEstimate:
     """The largest partitions of the new layout, by rows, and how many partitions it has."""
 
-    shares: tuple[PartitionShare, ...]
+    shares: tuple[EstimatedPartition, ...]
     partitions: int
     rows: int
     bytes: int
-
-
-@dataclass(frozen=True)
-class LayoutPlan:
-    """What a repartition would do."""
-
-    files: int
-    bytes: int
-    rows: int
-    batches: int
-    partitions: int
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,8 @@ class Bulk:
     def _move(self, table: Table, staging: Staging, call: Call) -> StagedFiles:
         """Have Spark write the table's files. This takes long, so it does not hold the table's lock."""
         try:
-            files = self._engine.run(
+            files = self._engine.run_for(
+                call,
                 move,
                 staging.spark_name,
                 table.spark_name,
@@ -204,7 +205,6 @@ class Bulk:
                 schema=table.stored_schema,
                 partition=table.stored_partition,
                 derived=table.derived,
-                on_cancel=call.on_cancel,
             )
         except Exception as e:
             call.check()  # a job whose Spark jobs were cancelled can fail in any way

@@ -13,11 +13,11 @@ from service.commits.backups import BackupFigures, Backups, backups_of, figures,
 from service.edits.restore import NOT_DONE, Restores, of_backup
 from service.errors import BackupNotFound, CommitConflict, TableNotFound
 from service.model.call import Call, IdempotencyKey
+from service.model.times import HOUR_MS
 from tests.support.composed import Composed
 from tests.unit.iceberg_tables import ORDERS, append, make_table, open_catalog
 from tests.unit.maintenance import test_policy
 
-HOUR_MS = 3_600_000
 ASK = Call("r")
 
 

@@ -15,11 +15,11 @@ from service.ledger.ledger import Batch, KeyRecord, Ledger, NewBatch, delete_old
 from service.ledger.schema import LAYOUT, metadata
 from service.ledger.undo_records import UndoRecords
 from service.model.names import TableName
+from service.model.times import HOUR_MS
 from service.settings import Settings, load
 from tests.fakes import QuickLedger
 
 ORDERS = TableName("acme", "shop", "orders")
-HOUR_MS = 3_600_000
 
 
 @pytest.fixture

@@ -18,10 +18,11 @@ from service.catalog.files.storage import checksum_name, checksummed_file, store
 from service.catalog.tables import Catalog, Table
 from service.engine.jobs.orphans import OrphanFiles, compare
 from service.errors import CommitConflict, InvalidRequest, TableNotFound
-from service.jobs.job import BULK, now_ms
+from service.jobs.job import BULK
 from service.jobs.jobs import Jobs
 from service.ledger.ledger import Ledger, NewBatch
-from service.maintenance.orphans.orphans import HOUR_MS, TRIES, Orphans, OrphansResult
+from service.maintenance.orphans.orphans import TRIES, Orphans, OrphansResult
+from service.model.times import HOUR_MS, now_ms
 from tests.fakes import FakeOwners, QuickLedger
 from tests.jobs import begin, jobs_on, table_of
 from tests.support.composed import Composed

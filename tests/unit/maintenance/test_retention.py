@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.catalog.history import History, Ref, Version
-from service.maintenance.expire.retention import HOUR_MS, ExpiryDecision, by_age, by_policy, commits_until
+from service.maintenance.expire.retention import ExpiryDecision, by_age, by_policy, commits_until
 from service.model.properties import TableProperties, describe, snapshot_policy, to_iceberg
+from service.model.times import HOUR_MS
 from service.settings import IcebergSettings, SnapshotSettings
 
 MINUTE = 60_000

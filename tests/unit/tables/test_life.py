@@ -22,11 +22,11 @@ from service.ledger.jobs import JobRecord, JobRecords
 from service.ledger.schedules import Schedule, ScheduleRecords
 from service.model.call import Call, IdempotencyKey
 from service.model.names import CHANGES_PROPERTY, DROPPED_NAMESPACE, TableName
+from service.model.times import HOUR_MS
 from tests.fakes import FakeCatalog
 from tests.jobs import compaction
 from tests.unit.desk import ASK, NEW, ORDERS, OTHERS, SCHEMA, Desk
 
-HOUR_MS = 3_600_000
 KEPT_MS = 168 * HOUR_MS
 
 
