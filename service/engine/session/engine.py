@@ -153,11 +153,16 @@ class Engine:
     @contextmanager
     def _tagged(self, session: SparkSession, call: Call | None) -> Iterator[None]:
         """Cancel the Spark jobs of the block with its call. Those of queries and maintenance give way to changes."""
+        if call is None or call.is_change:
+            self._priorities.protect()
         if call is None:
             yield
             return
-        with cancellable_for(session, call) as tag, self._priorities.low(session, () if call.is_change else (tag,)):
+        with cancellable_for(session, call) as tag, self._low(session, tag, call):
             yield
+
+    def _low(self, session: SparkSession, tag: str, call: Call) -> AbstractContextManager[None]:
+        return nullcontext() if call.is_change else self._priorities.low(session, tag)
 
     def run_on_all(self, job: Callable[[SparkSession], Any]) -> None:
         """Run a job on every free session at the same time, to warm them."""

@@ -1,8 +1,8 @@
 """A low priority for queries and maintenance that compute for long, so that WRITEs and edits stay fast beside them.
 
 Spark shares out slots for tasks, not time: a task that computes for a minute competes with every other for a core. So
-the threads of such tasks get the lowest priority that the operating system has. Java sets it if this process may
-also take it back, since Spark uses the same threads for other tasks afterwards.
+the threads of such tasks get a lower priority of the operating system while there are changes. Java sets it if this
+process may also take it back, since Spark uses the same threads for other tasks afterwards.
 """
 
 import logging
@@ -19,8 +19,13 @@ from service.engine.session.spark_types import SparkSession
 
 log = logging.getLogger("firn.engine")
 _LOW, _NORMAL = 1, 5
+# Low enough to give way to changes, high enough not to starve beside other programs.
+NICE = 10
 _POLICY = "-XX:ThreadPriorityPolicy=1"
 _LOOK_EVERY_S = 0.3
+_LONG_S = 0.3
+# For so long after a change the next one is expected.
+_PROTECT_S = 5.0
 # As Java shows a thread that runs a task, or ran one last: its name, then its priority.
 _TASK = re.compile(r"Executor task launch worker for task \S+ in stage (\d+)\.\d+ \(TID \d+\),(\d+),")
 _STATUS = Path("/proc/self/status")
@@ -32,7 +37,7 @@ def java_options(master: str) -> tuple[str, ...]:
     """The options for a JVM that runs tasks to set priorities; none if this process may not raise them again."""
     if not (master.startswith("local") and _can_raise()):
         return ()
-    return (_POLICY, f"-XX:JavaPriority{_LOW}_To_OSPriority=19")
+    return (_POLICY, f"-XX:JavaPriority{_LOW}_To_OSPriority={NICE}")
 
 
 def are_set(conf: Mapping[str, str]) -> bool:
@@ -55,49 +60,56 @@ def _can_raise() -> bool:
 
 
 class TaskPriorities:
-    """Looks at the tasks of queries and maintenance from time to time, while there are any."""
+    """Looks at the tasks of long queries and maintenance from time to time, while there are changes to protect."""
 
     def __init__(self, enabled: bool) -> None:
         self._enabled = enabled
         self._lock = threading.Lock()
-        self._tags: dict[str, SparkSession] = {}
+        self._tags: dict[str, tuple[SparkSession, float]] = {}
         self._watching = False
+        self._protect_until = 0.0
+
+    def protect(self) -> None:
+        """A change is about to run: from now on long queries and maintenance give way, for some seconds."""
+        self._protect_until = time.monotonic() + _PROTECT_S
 
     @contextmanager
-    def low(self, session: SparkSession, tags: Iterable[str]) -> Iterator[None]:
-        """Tasks of Spark jobs with these tags get a low priority if they run for long."""
-        added = dict.fromkeys(tags if self._enabled else (), session)
-        if not added:
+    def low(self, session: SparkSession, tag: str) -> Iterator[None]:
+        """Tasks of Spark jobs with this tag get a low priority if they run for long beside changes."""
+        if not self._enabled:
             yield
             return
         with self._lock:
-            self._tags |= added
+            self._tags[tag] = session, time.monotonic()
             start, self._watching = not self._watching, True
         if start:
-            threading.Thread(target=self._watch, args=(session,), name="firn-priorities", daemon=True).start()
+            threading.Thread(target=self._watch, name="firn-priorities", daemon=True).start()
         try:
             yield
         finally:
             with self._lock:
-                for tag in added:
-                    del self._tags[tag]
+                del self._tags[tag]
 
-    def _watch(self, session: SparkSession) -> None:
+    def _watch(self) -> None:
         """Set priorities until no tag and no low thread is left. Most queries end before the first look."""
-        lowered = False
+        lowered: SparkSession | None = None
         while True:
             time.sleep(_LOOK_EVERY_S)
             with self._lock:
-                tags = list(self._tags)
-                session = next(iter(self._tags.values()), session)
-                if not tags and not lowered:
+                now = time.monotonic()
+                if not self._tags and lowered is None:
                     self._watching = False
                     return
+                protecting = now < self._protect_until
+                long = {t: s for t, (s, since) in self._tags.items() if protecting and now - since > _LONG_S}
+            session = next(iter(long.values()), lowered)
+            if session is None:
+                continue
             try:
-                lowered = _set_priorities(session, tags)
+                lowered = session if _set_priorities(session, list(long)) else None
             except Exception as e:  # the JVM has ended
                 log.debug("the priorities of tasks were not set: %s", e)
-                lowered = False
+                lowered = None
 
 
 def _set_priorities(session: SparkSession, tags: list[str]) -> bool:

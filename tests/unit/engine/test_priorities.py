@@ -1,6 +1,7 @@
 """Tasks of queries that compute for long give way to changes, if this process may undo it."""
 
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -56,32 +57,70 @@ def test_a_cluster_runs_no_tasks_in_our_jvm(tmp_path: Path, monkeypatch: pytest.
     assert not priorities.are_set(spark_conf(settings, []))
 
 
-def test_it_looks_until_no_thread_is_low(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[list[str]] = []
-    looked = threading.Semaphore(0)
+class Looks:
+    """What a TaskPriorities would set, at each of its looks."""
 
-    def look(session: Any, tags: list[str]) -> bool:
-        looks.append(tags)
-        looked.release()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tags: list[list[str]] = []
+        self._looked = threading.Semaphore(0)
+        monkeypatch.setattr(priorities, "_LOOK_EVERY_S", 0.01)
+        monkeypatch.setattr(priorities, "_set_priorities", self.set)
+
+    def set(self, session: Any, tags: list[str]) -> bool:
+        self.tags.append(tags)
+        self._looked.release()
         return bool(tags)
 
-    monkeypatch.setattr(priorities, "_LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(priorities, "_set_priorities", look)
-    session: Any = object()
+    def wait_for(self, tags: list[str]) -> None:
+        while not self.tags or self.tags[-1] != tags:
+            assert self._looked.acquire(timeout=30)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
+    yield Looks(monkeypatch)
+    for watch in watches():
+        watch.join(30)
+
+
+def watches() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "firn-priorities"]
+
+
+SESSION: Any = object()
+
+
+def test_long_queries_are_low_while_there_are_changes_and_normal_afterwards(
+    looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(priorities, "_LONG_S", 0)
     task_priorities = TaskPriorities(enabled=True)
     with ExitStack() as queries:
-        queries.enter_context(task_priorities.low(session, ["a"]))
-        queries.enter_context(task_priorities.low(session, ["b"]))
-        while ["a", "b"] not in looks:
-            assert looked.acquire(timeout=10)
-    while looks[-1]:  # after the last query, one more look raises what it left low
-        assert looked.acquire(timeout=10)
-    with task_priorities.low(session, ["c"]):
-        while ["c"] not in looks:
-            assert looked.acquire(timeout=10)
+        queries.enter_context(task_priorities.low(SESSION, "a"))
+        queries.enter_context(task_priorities.low(SESSION, "b"))
+        task_priorities.protect()
+        looks.wait_for(["a", "b"])
+        task_priorities._protect_until = 0  # seconds pass without a change
+        looks.wait_for([])
+        task_priorities.protect()
+        looks.wait_for(["a", "b"])
+    looks.wait_for([])  # after the last query, one more look raises what is low
+    task_priorities.protect()
+    with task_priorities.low(SESSION, "c"):
+        looks.wait_for(["c"])
+
+
+def test_a_short_query_keeps_its_priority(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(priorities, "_LONG_S", 3600)
+    task_priorities = TaskPriorities(enabled=True)
+    task_priorities.protect()
+    with task_priorities.low(SESSION, "short"):
+        [watch] = watches()
+    watch.join(30)
+    assert looks.tags == []
 
 
 def test_it_does_nothing_if_priorities_are_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "Thread", lambda **_: pytest.fail("a thread was started"))
-    with TaskPriorities(enabled=False).low(object(), ["a"]):  # type: ignore[arg-type]
+    with TaskPriorities(enabled=False).low(SESSION, "a"):
         pass
