@@ -20,7 +20,7 @@ from service.engine.session.spark_types import SparkSession
 log = logging.getLogger("firn.engine")
 _LOW, _NORMAL = 1, 5
 # Low enough to give way to changes, high enough not to starve beside other programs.
-NICE = 10
+NICE = 15
 _POLICY = "-XX:ThreadPriorityPolicy=1"
 _LOOK_EVERY_S = 0.3
 _LONG_S = 0.3
