@@ -26,7 +26,16 @@ from service.model.properties import codec_of
 from service.model.schema.derived import add_derived, parse_transform
 from service.model.schema.partition import describe_partition
 from service.operations.examples import create_table, response, write
-from service.operations.operation import BackgroundRequest, Example, Metadata, Pool, Result, omit_when_null, operation
+from service.operations.operation import (
+    BackgroundRequest,
+    Example,
+    Metadata,
+    Pool,
+    Result,
+    ReturnedId,
+    omit_when_null,
+    operation,
+)
 from service.settings import Codec, KeptHours
 
 _LISTED = 1000
@@ -175,7 +184,7 @@ class RepartitionResult(Result):
     stats: RepartitionStats | None = omit_when_null("counts before and after")
     backup: str | None = omit_when_null("the name of the backup of the old layout, if it is kept")
     target_table: str | None = omit_when_null("the new table's name")
-    source_snapshot_id: int | None = omit_when_null("the snapshot of this table that the new one was made from")
+    source_snapshot_id: ReturnedId | None = omit_when_null("the snapshot of this table that the new one was made from")
     estimate: RepartitionEstimate | None = omit_when_null("the resulting partitions")
     plan: RepartitionPlan | None = omit_when_null("in a dry run: what would be rewritten")
     job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")

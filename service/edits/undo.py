@@ -159,7 +159,7 @@ class Undos:
                 f"request id {request_id!r} was given to {len(done)} changes of table {table.name.table!r}; say which "
                 f"by snapshot_id: {', '.join(map(str, ids[-_MOST_NAMED:]))}",
                 field="snapshot_id",
-                details={"snapshot_ids": ids[-_MOST_NAMED:]},
+                details={"snapshot_ids": [str(i) for i in ids[-_MOST_NAMED:]]},
             )
         if found and snapshot_id is None:
             what = f"was a {found[-1].operation} that changed no row of table {table.name.table!r}"

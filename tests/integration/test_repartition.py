@@ -133,7 +133,7 @@ def test_a_table_that_is_partitioned_like_this_is_left_alone(firn: Firn, tenant:
     head = table.loaded.current_snapshot_id
     answer = table.repartition(partition=BY_DAY)
     assert (answer["repartitioned"], answer["reason"]) == (False, "the table is partitioned like this already")
-    assert table.loaded.current_snapshot_id == head == answer["metadata"]["snapshot_id"]
+    assert table.loaded.current_snapshot_id == head == int(answer["metadata"]["snapshot_id"])
     assert table.on_disk() == table.in_snapshots()
     # Another codec is a reason, the one that it has is none.
     assert not table.repartition(compression="zstd")["repartitioned"]
@@ -153,7 +153,7 @@ def test_files_that_another_program_left_in_an_older_partitioning_are_all_that_i
     assert table.specs() == {0, 1}
     answer = table.repartition(partition={"partitions": [{"field": "product"}]})
     assert (answer["repartitioned"], answer["stats"]["files_before"]) == (True, 8)
-    summary = table.loaded.snapshot(answer["metadata"]["snapshot_id"]).summary
+    summary = table.loaded.snapshot(int(answer["metadata"]["snapshot_id"])).summary
     assert (summary["deleted-data-files"], summary["operation"]) == ("5", "replace")
     assert table.specs() == {1}
     assert table.ids() == [*range(10), *range(100, 106)]

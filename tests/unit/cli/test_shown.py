@@ -30,7 +30,7 @@ def at_eighty(line: list[str], monkeypatch: pytest.MonkeyPatch, **answer: Any) -
 
 def snapshot(**more: Any) -> dict[str, Any]:
     figures = dict.fromkeys(("rows_added", "rows_removed", "rows_updated", "files_added", "files_removed"), 0)
-    said = {"snapshot_id": 4113542698571253187, "timestamp": "2026-03-01T10:00:00Z", "operation": "UPDATE"}
+    said = {"snapshot_id": "4113542698571253187", "timestamp": "2026-03-01T10:00:00Z", "operation": "UPDATE"}
     return {**said, "request_ids": [REQUEST], **figures, **more}
 
 
