@@ -129,8 +129,8 @@ class Batches:
                 if pause is None:
                     self.unresolved.add(batch)
                     raise OutcomeUnknown(
-                        f"it is unknown whether the change happened ({e}); send it again with its idempotency key, and "
-                        "it happens once; without a key, check before you send it again",
+                        f"it is unknown whether the change happened ({e}); if the request has an idempotency key, send "
+                        "it again; if not, check first",
                         details={"batch": batch},
                     ) from (failure or e)
                 time.sleep(pause)

@@ -279,7 +279,7 @@ def test_rows_that_changed_on_their_way_are_not_published(
     real = relayout._arranged
     with monkeypatch.context() as patch:
         patch.setattr(relayout, "_arranged", lambda *args: real(*args).selectExpr(*change))
-        error = table.fail(code, partition=BY_PRODUCT)
+        error = table.fail(code, status=500, partition=BY_PRODUCT)
     assert said in error["message"]
     assert (table.rows(), table.loaded.current_snapshot_id) == (before, head)
     assert table.on_disk() == table.in_snapshots()
@@ -295,7 +295,7 @@ def test_rows_that_got_lost_on_their_way_are_missed(
     real = relayout._arranged
     with monkeypatch.context() as patch:
         patch.setattr(relayout, "_arranged", lambda *args: real(*args).where("id <> 7"))
-        error = table.fail("ROW_COUNT_MISMATCH", partition=BY_PRODUCT, validate=validate)
+        error = table.fail("ROW_COUNT_MISMATCH", status=500, partition=BY_PRODUCT, validate=validate)
     assert error["message"].startswith("Row count mismatch")
     assert table.ids() == list(range(20))
     assert table.on_disk() == table.in_snapshots()
