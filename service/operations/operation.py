@@ -81,7 +81,7 @@ class TableRequest(Request):
         return TableName(self.tenant_id, self.namespace, self.table)
 
 
-class ChangeRequest(TableRequest):
+class KeyedRequest(Request):
     """A request that changes something. With a key it takes effect once, however often it is sent."""
 
     idempotency_key: str | None = Field(
@@ -95,6 +95,29 @@ class ChangeRequest(TableRequest):
     def has_effect(self) -> bool:
         """False for a preview: it ignores the key."""
         return not (getattr(self, "dry_run", False) or getattr(self, "estimate", False))
+
+    @property
+    def key_scope(self) -> TableName:
+        """What the key counts for, besides the operation: a namespace, unless a subclass says otherwise."""
+        return TableName(self.tenant_id, self.namespace, "")
+
+
+class ChangeRequest(KeyedRequest, TableRequest):
+    """A request that changes a table."""
+
+    @property
+    def key_scope(self) -> TableName:
+        return self.table_name
+
+
+class ScheduleRequest(KeyedRequest):
+    """A request that changes or runs a schedule."""
+
+    name: str = Field(description="the schedule's name")
+
+    @property
+    def key_scope(self) -> TableName:
+        return TableName(self.tenant_id, "", self.name)
 
 
 class PreviewableRequest(ChangeRequest):

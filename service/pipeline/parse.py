@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from service.errors import InvalidRequest, UnknownOperation, nearest
 from service.model import wire
 from service.model.call import Call, IdempotencyKey, fingerprint
-from service.operations.operation import ChangeRequest, Operation, Pool, Request, Result
+from service.operations.operation import KeyedRequest, Operation, Pool, Request, Result
 from service.operations.refusals import refusal
 from service.queries.streaming.streams import Stream
 
@@ -39,7 +39,7 @@ class RequestParser:
         """The operation and the model of a request. `key` is the idempotency key that came beside the body."""
         found = self._operation(value.get("operation"))
         value = {**value, "operation": found.name}
-        if key is not None and issubclass(found.request, ChangeRequest):
+        if key is not None and issubclass(found.request, KeyedRequest):
             if value.get("idempotency_key") not in (None, key):
                 raise InvalidRequest(
                     "idempotency_key and the header Idempotency-Key differ; send one of them", field="idempotency_key"
@@ -72,8 +72,8 @@ def object_of(body: Any) -> dict[str, Any]:
 
 def key_of(operation: Operation, request: Request, value: dict[str, Any]) -> IdempotencyKey | None:
     """The idempotency key of a request that has one and has an effect, with a fingerprint of all else it says."""
-    if not isinstance(request, ChangeRequest) or request.idempotency_key is None or not request.has_effect:
+    if not isinstance(request, KeyedRequest) or request.idempotency_key is None or not request.has_effect:
         return None
     said = {"namespace": request.namespace, **value, "operation": operation.name}
     said.pop("idempotency_key", None)
-    return IdempotencyKey(operation.name, request.table_name, request.idempotency_key, fingerprint(said))
+    return IdempotencyKey(operation.name, request.key_scope, request.idempotency_key, fingerprint(said))
