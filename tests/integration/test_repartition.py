@@ -346,10 +346,21 @@ def test_a_plan_says_what_would_be_rewritten_and_changes_nothing(firn: Firn, ten
         ({"partition": BY_PRODUCT, "target_table": "a b"}, "INVALID_REQUEST", "target_table", "is not a name"),
         ({"partition": BY_PRODUCT, "target_table": "t"}, "TABLE_EXISTS", "target_table", "exists already"),
         (
-            {"partition": BY_PRODUCT, "target_table": "new", "delete_source": False},
+            {"partition": BY_PRODUCT, "target_table": "new", "delete_source": True},
             "INVALID_REQUEST",
             "delete_source",
             "leaves this table unchanged",
+        ),
+        (
+            {
+                "partition": BY_PRODUCT,
+                "target_table": "new",
+                "delete_source": False,
+                "backup_retention_hours": 3,
+            },
+            "INVALID_REQUEST",
+            "backup_retention_hours",
+            "leave it out",
         ),
         (
             {"partition": BY_PRODUCT, "backup_retention_hours": 3},

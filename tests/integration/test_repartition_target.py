@@ -37,8 +37,13 @@ def test_the_new_table_has_the_rows_columns_and_properties_and_the_source_stays(
     table.fill(2)
     head = table.loaded.current_snapshot_id
     answer = table.repartition(
-        partition=BY_PRODUCT, target_table="new", transform={"twice": {"expression": "price * 2"}}, batch_size=7
+        partition=BY_PRODUCT,
+        target_table="new",
+        delete_source=False,
+        transform={"twice": {"expression": "price * 2"}},
+        batch_size=7,
     )
+    assert "backup" not in answer
     assert (answer["repartitioned"], answer["target_table"], answer["source_snapshot_id"]) == (True, "new", str(head))
     stats = answer["stats"]
     assert (stats["records"], stats["partitions_before"], stats["partitions_after"], stats["rounds"]) == (20, 5, 15, 1)
