@@ -71,7 +71,9 @@ class Description(BaseModel):
     properties: dict[str, Any] = Field(description="as in CREATE_TABLE")
     derived: dict[str, str] | None = omit_when_null("derived columns with their expressions; REPARTITION adds them")
     split_points: list[Any] | None = omit_when_null("the points that split it, set by REINITIALISE_TABLE")
-    online: bool = Field(description="false if SET_ONLINE excluded it from scheduled maintenance")
+    online: bool = Field(
+        description="false if SET_ONLINE or the property `online` excluded it from scheduled maintenance"
+    )
     compaction: EffectiveCompaction = Field(description="its compaction policy; SET_COMPACTION changes it")
     current_snapshot_id: ReturnedId | None = Field(description="null before the first write")
     metadata_location: str = Field(description="the current Iceberg metadata file")

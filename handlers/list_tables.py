@@ -48,7 +48,9 @@ class DroppedTable(BaseModel):
 
 class ListTablesResult(Result):
     tables: list[str] = Field(description="their names, in order")
-    offline: list[str] = Field(description="the tables that SET_ONLINE excluded from scheduled maintenance")
+    offline: list[str] = Field(
+        description="the tables that SET_ONLINE or the property `online` excluded from scheduled maintenance"
+    )
     dropped: list[DroppedTable] | None = omit_when_null("the dropped tables, last dropped first")
 
 
