@@ -266,8 +266,8 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
     return None, otherwise or f"use {'one of ' if len(names) > 1 else ''}{listed}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that a misspelt one most likely meant."""
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that a misspelt one most likely meant; none is less similar than `cutoff`, from 0 to 1."""
     by_folded = {k.casefold(): k for k in known}
-    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=cutoff)
     return by_folded[found[0]] if found else None
