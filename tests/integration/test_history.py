@@ -207,7 +207,9 @@ class TestRollback:
         would = shop.ok("ROLLBACK", snapshot_id=first, dry_run=True)
         assert (would["rolled_back"], would["reason"]) == (False, "this was a dry run")
         assert shop.loaded.metadata_location == before
+        assert would["estimated"] == ["files_added"]
         did = shop.ok("ROLLBACK", snapshot_id=first)
+        assert "estimated" not in did
         for name in ("from_snapshot", "to_snapshot", "changes_undone", "records_before", "records_after"):
             assert would[name] == did[name]
 

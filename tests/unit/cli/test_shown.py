@@ -175,6 +175,6 @@ def test_a_compaction_that_is_not_worth_it_names_the_option_that_makes_it_all_th
     assert service.asked[1]["force"] is True
 
 
-def test_an_empty_default_namespace_is_shown_with_those_that_have_tables() -> None:
-    lines = shown(["table", "list"], tables=[], offline=[], namespaces_with_tables=["lab", "shop"])
+def test_an_empty_default_namespace_is_shown_with_those_that_have_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = at_eighty(["table", "list"], monkeypatch, tables=[], offline=[], namespaces_with_tables=["lab", "shop"])
     assert lines[-1] == "there are tables in lab, shop; name one with --namespace"
