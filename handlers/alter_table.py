@@ -15,6 +15,7 @@ from service.maintenance.policy import TARGET, check_policy
 from service.model.call import Call
 from service.model.properties import (
     COMMENT,
+    ONLINE,
     TableProperties,
     changed_properties,
     compaction_policy,
@@ -30,6 +31,7 @@ from service.model.schema.types import TableSchema
 from service.operations.examples import create_table, response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.settings import IcebergSettings
+from service.tables.life import TableLifecycle
 
 OPERATION = "ALTER_TABLE"
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "customers"}
@@ -110,7 +112,13 @@ class AlterTableResult(Result):
 
 @operation(AlterTable, AlterTableResult, pool="tables", examples=EXAMPLES)
 def alter_table(
-    request: AlterTable, call: Call, settings: IcebergSettings, catalog: Catalog, commits: Commits, auto: Auto
+    request: AlterTable,
+    call: Call,
+    settings: IcebergSettings,
+    catalog: Catalog,
+    commits: Commits,
+    auto: Auto,
+    life: TableLifecycle,
 ) -> AlterTableResult:
     """Change a table's columns, types, properties and key in one commit, without rewriting data files."""
     changes, properties = _changes(request), _properties(request, settings)
@@ -123,9 +131,15 @@ def alter_table(
     def change(current: Table, batch: str) -> Table:
         return alter(catalog, current, batch, decide, lambda: commits.must_be_ours(batch))
 
-    after = commits.alter(table, OPERATION, call, change)
+    with life.recording_online(table, _online(properties)):
+        after = commits.alter(table, OPERATION, call, change)
     auto.policy_changed(table.name)
     return AlterTableResult(table_altered=True, schema_=describe_schema(after.schema))
+
+
+def _online(properties: Mapping[str, str | None]) -> bool | None:
+    """Whether the table is online after the request; None if the request leaves it as it is."""
+    return properties[ONLINE] is None if ONLINE in properties else None
 
 
 def _changes(request: AlterTable) -> SchemaChanges:

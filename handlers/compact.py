@@ -23,7 +23,15 @@ from service.model.call import Call
 from service.model.filters.pruning import partition_expression
 from service.model.properties import target_file_size_mb
 from service.operations.examples import create_table, response, write
-from service.operations.operation import BackgroundRequest, Example, Metadata, Result, omit_when_null, operation
+from service.operations.operation import (
+    BackgroundRequest,
+    Example,
+    Metadata,
+    Result,
+    ReturnedId,
+    omit_when_null,
+    operation,
+)
 from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
 
 _LISTED = 1000
@@ -137,7 +145,7 @@ class CompactionPlan(BaseModel):
 
 
 class KeptSnapshot(BaseModel):
-    snapshot_id: int = Field(description="the snapshot's id")
+    snapshot_id: ReturnedId = Field(description="the snapshot's id")
     reason: str = Field(description="what needs it: a named tag or branch, a query, or a change in progress")
 
 

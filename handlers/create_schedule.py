@@ -6,13 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from service.commits.commit import Commits
 from service.errors import InvalidRequest
 from service.jobs.schedules.schedules import SchedulePlan, Schedules, Scope
 from service.jobs.schedules.times import ScheduleTiming, parse_delay
+from service.model.call import Call
 from service.model.names import check_name
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
-from service.operations.operation import Example, Request, Result, operation
+from service.operations.operation import Example, Result, ScheduleRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 CREATED = response(
@@ -49,7 +51,7 @@ EXAMPLES = (
 )
 
 
-class CreateSchedule(Request):
+class CreateSchedule(ScheduleRequest):
     operation: Literal["CREATE_SCHEDULE"]
     name: Annotated[str, AfterValidator(partial(check_name, field="name"))] = Field(
         description="the schedule's name, unique in the tenant"
@@ -83,7 +85,9 @@ class CreateScheduleResult(Result):
 
 
 @operation(CreateSchedule, CreateScheduleResult, pool="tables", examples=EXAMPLES)
-def create_schedule(request: CreateSchedule, schedules: Schedules) -> CreateScheduleResult:
+def create_schedule(
+    request: CreateSchedule, call: Call, commits: Commits, schedules: Schedules
+) -> CreateScheduleResult:
     """Schedule an operation on tables by a cron expression in a time zone."""
     scope = _scope(request)
     delay_s = parse_delay(request.delay) if request.delay is not None else 0
@@ -97,7 +101,8 @@ def create_schedule(request: CreateSchedule, schedules: Schedules) -> CreateSche
         request.task,
         request.enabled,
     )
-    schedule, replaced = schedules.create(plan, replace=request.replace)
+    with commits.attempt(call) as attempt:
+        schedule, replaced = schedules.create(plan, attempt.id, replace=request.replace)
     return CreateScheduleResult(
         schedule_created=not replaced,
         schedule_replaced=replaced,

@@ -14,6 +14,7 @@ from service.model.schema.partition import parse_partition
 from service.operations.examples import response
 from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
 from service.settings import IcebergSettings
+from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 REQUEST = {
@@ -66,7 +67,9 @@ class CreateTableResult(Result):
 
 
 @operation(CreateTable, CreateTableResult, pool="tables", examples=EXAMPLES)
-def create_table(request: CreateTable, call: Call, settings: IcebergSettings, commits: Commits) -> CreateTableResult:
+def create_table(
+    request: CreateTable, call: Call, settings: IcebergSettings, commits: Commits, life: TableLifecycle
+) -> CreateTableResult:
     """Create an empty table with a schema, a partitioning and properties."""
     schema = parse_schema(request.schema_)
     partition = parse_partition(request.partition, schema)
@@ -74,11 +77,13 @@ def create_table(request: CreateTable, call: Call, settings: IcebergSettings, co
     given = request.properties.model_fields_set | request.properties.compaction.model_fields_set
     check_policy(properties, settings, schema, given, _where, partition)
     try:
-        commits.create(request.table_name, schema, partition, properties, call)
+        table = commits.create(request.table_name, schema, partition, properties, call)
     except TableExists:
         if not request.if_not_exists:
             raise
         return CreateTableResult(table_created=False, table_existed=True)
+    if request.properties.online is False:
+        life.record_offline(table)
     return CreateTableResult(table_created=True, table_existed=False)
 
 

@@ -9,10 +9,10 @@ from service.catalog.tables import Table
 from service.commits.backups import Backups
 from service.commits.commit import Commits
 from service.edits.edits import Edits
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, UnknownField
 from service.model.call import Call
 from service.model.edits import Duplicates, Edit, SortKey
-from service.model.query.items import Sorts
+from service.model.query.items import Sorts, refuse_sql_order
 from service.model.schema.columns import columns_of
 from service.model.schema.key_columns import key_columns
 from service.model.schema.types import DecimalType, Primitive, TableSchema
@@ -86,7 +86,10 @@ def _order(request: Deduplicate, schema: TableSchema) -> tuple[SortKey, ...]:
     order, resolve = [], columns_of(schema)
     for i, item in enumerate(request.order_by):
         path = f"order_by[{i}].field"
-        column = resolve(item.field, path)
+        try:
+            column = resolve(item.field, path)
+        except UnknownField as e:
+            raise refuse_sql_order(e, item.field, path) from e
         if not isinstance(column.type, Primitive | DecimalType):
             raise InvalidRequest(
                 f"{path}: {item.field!r} is {column.type}, which cannot be sorted; name a column of a plain type",

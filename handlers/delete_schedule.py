@@ -4,9 +4,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from service.commits.commit import Commits
 from service.jobs.schedules.schedules import Schedules
+from service.model.call import Call
 from service.operations.examples import response
-from service.operations.operation import Example, Request, Result, operation
+from service.operations.operation import Example, Result, ScheduleRequest, operation
 
 TENANT = {"tenant_id": "acme"}
 WEEKLY = {"name": "weekly", "cron": "0 4 * * SUN", "task": {"operation": "COMPACT"}}
@@ -25,9 +27,8 @@ EXAMPLES = (
 )
 
 
-class DeleteSchedule(Request):
+class DeleteSchedule(ScheduleRequest):
     operation: Literal["DELETE_SCHEDULE"]
-    name: str = Field(description="the schedule's name")
     if_exists: bool = Field(default=False, description="do nothing if the schedule does not exist")
 
 
@@ -37,9 +38,12 @@ class DeleteScheduleResult(Result):
 
 
 @operation(DeleteSchedule, DeleteScheduleResult, pool="tables", examples=EXAMPLES)
-def delete_schedule(request: DeleteSchedule, schedules: Schedules) -> DeleteScheduleResult:
+def delete_schedule(
+    request: DeleteSchedule, call: Call, commits: Commits, schedules: Schedules
+) -> DeleteScheduleResult:
     """Delete a schedule and its list of runs; a run in progress commits nothing more."""
-    if not request.if_exists:
-        schedules.find(request.tenant_id, request.name)
-    deleted = schedules.delete(request.tenant_id, request.name)
+    with commits.attempt(call) as attempt:
+        if not request.if_exists and not attempt.repeated:
+            schedules.find(request.tenant_id, request.name)
+        deleted = schedules.delete(request.tenant_id, request.name) or attempt.repeated
     return DeleteScheduleResult(schedule_deleted=deleted, schedule_existed=deleted)

@@ -15,7 +15,7 @@ from service.model.schema.derived import derived_expressions
 from service.model.schema.partition import describe_partition
 from service.model.schema.ranges import ranges_of
 from service.operations.examples import DEFAULT_COMPACTION, response, write
-from service.operations.operation import Example, Metadata, Result, TableRequest, omit_when_null, operation
+from service.operations.operation import Example, Metadata, Result, ReturnedId, TableRequest, omit_when_null, operation
 from service.settings import IcebergSettings
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "visits"}
@@ -71,9 +71,11 @@ class Description(BaseModel):
     properties: dict[str, Any] = Field(description="as in CREATE_TABLE")
     derived: dict[str, str] | None = omit_when_null("derived columns with their expressions; REPARTITION adds them")
     split_points: list[Any] | None = omit_when_null("the points that split it, set by REINITIALISE_TABLE")
-    online: bool = Field(description="false if SET_ONLINE excluded it from scheduled maintenance")
+    online: bool = Field(
+        description="false if SET_ONLINE or the property `online` excluded it from scheduled maintenance"
+    )
     compaction: EffectiveCompaction = Field(description="its compaction policy; SET_COMPACTION changes it")
-    current_snapshot_id: int | None = Field(description="null before the first write")
+    current_snapshot_id: ReturnedId | None = Field(description="null before the first write")
     metadata_location: str = Field(description="the current Iceberg metadata file")
     row_count: int = Field(description="rows in the current snapshot")
     file_count: int = Field(description="data files in the current snapshot")

@@ -8,7 +8,7 @@ from service.catalog.tables import Catalog, Snapshot, Table
 from service.model.as_of import moment
 from service.model.call import Call
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
+from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
 from service.queries.diff import Differences, DiffPage
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "menu"}
@@ -22,7 +22,7 @@ GIVEN: tuple[dict[str, Any], ...] = (
     },
     {"operation": "DELETE", **ADDRESS, "filter": {"dish": "stew"}},
 )
-_FIRST, _LAST = 4358829213746520102, 1886043621045928221
+_FIRST, _LAST = "4358829213746520102", "1886043621045928221"
 _SOUP = {"change": "updated", "before": {"dish": "soup", "price": "7.00"}, "after": {"dish": "soup", "price": "7.50"}}
 _STEW = {"change": "deleted", "before": {"dish": "stew", "price": "14.00"}, "after": None}
 _TART = {"change": "inserted", "before": None, "after": {"dish": "tart", "price": "5.00"}}
@@ -82,8 +82,8 @@ class Change(BaseModel):
 
 
 class DiffResult(Result):
-    from_snapshot: int = Field(description="the snapshot of the earlier state")
-    to_snapshot: int = Field(description="the snapshot of the later state")
+    from_snapshot: ReturnedId = Field(description="the snapshot of the earlier state")
+    to_snapshot: ReturnedId = Field(description="the snapshot of the later state")
     records_inserted: int = Field(description="rows inserted, each counted as often as it was")
     records_deleted: int = Field(description="rows deleted")
     records_updated: int = Field(description="rows updated: a removed and an added row with the same key")

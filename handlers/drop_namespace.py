@@ -6,9 +6,11 @@ from pydantic import Field
 
 from service.catalog.namespaces import drop_namespace as drop
 from service.catalog.tables import Catalog
+from service.commits.commit import Commits
 from service.errors import NamespaceNotFound
+from service.model.call import Call
 from service.operations.examples import response
-from service.operations.operation import Confirmable, Example, Request, Result, operation
+from service.operations.operation import Confirmable, Example, KeyedRequest, Result, operation
 
 REQUEST: dict[str, Any] = {"operation": "DROP_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 EXAMPLES = (
@@ -26,7 +28,7 @@ EXAMPLES = (
 )
 
 
-class DropNamespace(Confirmable, Request):
+class DropNamespace(Confirmable, KeyedRequest):
     operation: Literal["DROP_NAMESPACE"]
     namespace: str = Field(description="the namespace's name")
     if_exists: bool = Field(default=False, description="do nothing if the namespace does not exist")
@@ -38,12 +40,14 @@ class DropNamespaceResult(Result):
 
 
 @operation(DropNamespace, DropNamespaceResult, pool="tables", examples=EXAMPLES)
-def drop_namespace(request: DropNamespace, catalog: Catalog) -> DropNamespaceResult:
+def drop_namespace(request: DropNamespace, call: Call, commits: Commits, catalog: Catalog) -> DropNamespaceResult:
     """Drop a namespace that has no tables."""
-    try:
-        drop(catalog, request.tenant_id, request.namespace)
-    except NamespaceNotFound:
-        if not request.if_exists:
-            raise
-        return DropNamespaceResult(namespace_dropped=False, namespace_existed=False)
-    return DropNamespaceResult(namespace_dropped=True, namespace_existed=True)
+    existed = True
+    with commits.attempt(call) as attempt:
+        try:
+            drop(catalog, request.tenant_id, request.namespace)
+        except NamespaceNotFound:
+            if not request.if_exists and not attempt.repeated:
+                raise
+            existed = attempt.repeated
+    return DropNamespaceResult(namespace_dropped=existed, namespace_existed=existed)

@@ -9,7 +9,7 @@ from service.catalog.tables import Catalog
 from service.ledger.ledger import Ledger
 from service.model.times import utc
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
+from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
 from service.queries.history import HistoryEntry, history_entries
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
@@ -64,8 +64,10 @@ class History(Confirmable, TableRequest):
 
 
 class ListedCommit(BaseModel):
-    snapshot_id: int = Field(description="its id, for `as_of`, DIFF and ROLLBACK")
-    parent_id: int | None = Field(description="the previous snapshot, which may have expired; null for the first")
+    snapshot_id: ReturnedId = Field(description="its id, for `as_of`, DIFF and ROLLBACK")
+    parent_id: ReturnedId | None = Field(
+        description="the previous snapshot, which may have expired; null for the first"
+    )
     timestamp: datetime = Field(description="when it was committed")
     operation: str = Field(
         description="the operation that made it, such as WRITE or COMPACT; `iceberg_operation` if it is no longer "

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Catalog, Table
 from service.commits.backups import Backup, backups_of, figures
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, Metadata, Result, TableRequest, operation
+from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 LISTED = {
@@ -42,7 +42,7 @@ class ListBackups(Confirmable, TableRequest):
 
 class KeptBackup(BaseModel):
     name: str = Field(description="its name, for RESTORE_BACKUP and DELETE_BACKUP; an Iceberg tag of the table")
-    snapshot_id: int = Field(description="the snapshot that it keeps, which QUERY's `as_of` can read")
+    snapshot_id: ReturnedId = Field(description="the snapshot that it keeps, which QUERY's `as_of` can read")
     created_at: datetime = Field(description="when it was made")
     expires_at: datetime | None = Field(description="when it expires; null if it is kept until it is deleted")
     operation: str = Field(description="the operation that it was made for")

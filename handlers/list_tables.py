@@ -1,6 +1,7 @@
 """LIST_TABLES: list a namespace's tables, and dropped ones that can be restored."""
 
 from datetime import datetime
+from itertools import islice
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -31,6 +32,9 @@ EXAMPLES = (
 )
 
 
+_MOST_NAMESPACES = 20
+
+
 class ListTables(Request):
     operation: Literal["LIST_TABLES"]
     table: str | None = Field(default=None, description="only this table, if it exists")
@@ -48,7 +52,12 @@ class DroppedTable(BaseModel):
 
 class ListTablesResult(Result):
     tables: list[str] = Field(description="their names, in order")
-    offline: list[str] = Field(description="the tables that SET_ONLINE excluded from scheduled maintenance")
+    offline: list[str] = Field(
+        description="the tables that SET_ONLINE or the property `online` excluded from scheduled maintenance"
+    )
+    namespaces_with_tables: list[str] | None = omit_when_null(
+        "if the namespace `default` has no tables: namespaces of the tenant that have some; up to 20"
+    )
     dropped: list[DroppedTable] | None = omit_when_null("the dropped tables, last dropped first")
 
 
@@ -60,8 +69,18 @@ def list_tables(request: ListTables, catalog: Catalog, life: TableLifecycle) -> 
     return ListTablesResult(
         tables=[t for t in tables if request.table in (None, t)],
         offline=[t for t in offline if request.table in (None, t)],
+        namespaces_with_tables=None if tables else _namespaces_with_tables(request, catalog),
         dropped=_dropped(request, life) if request.include_dropped else None,
     )
+
+
+def _namespaces_with_tables(request: ListTables, catalog: Catalog) -> list[str] | None:
+    """Where the tables may be that a request for the default namespace did not find."""
+    if request.namespace != "default":
+        return None
+    names = (name for _, name in catalog.list_namespaces(request.tenant_id))
+    found = (name for name in names if catalog.list_tables(request.tenant_id, name))
+    return list(islice(found, _MOST_NAMESPACES)) or None
 
 
 def _dropped(request: ListTables, life: TableLifecycle) -> list[DroppedTable]:

@@ -79,7 +79,9 @@ class Recommendation(BaseModel):
     table: str = Field(description="the table's name")
     recommended: bool = Field(description="whether to compact it: it has enough small files, is online and not `off`")
     mode: Mode = Field(description="the table's compaction mode; `off` if compaction is disabled")
-    online: bool = Field(description="false if SET_ONLINE excluded it from scheduled maintenance")
+    online: bool = Field(
+        description="false if SET_ONLINE or the property `online` excluded it from scheduled maintenance"
+    )
     small_files: int = Field(description="data files that count as small")
     files: int = Field(description="data files")
     bytes: int = Field(description="the size of the data files")

@@ -26,7 +26,16 @@ from service.model.properties import codec_of
 from service.model.schema.derived import add_derived, parse_transform
 from service.model.schema.partition import describe_partition
 from service.operations.examples import create_table, response, write
-from service.operations.operation import BackgroundRequest, Example, Metadata, Pool, Result, omit_when_null, operation
+from service.operations.operation import (
+    BackgroundRequest,
+    Example,
+    Metadata,
+    Pool,
+    Result,
+    ReturnedId,
+    omit_when_null,
+    operation,
+)
 from service.settings import Codec, KeptHours
 
 _LISTED = 1000
@@ -150,7 +159,8 @@ class Repartition(BackgroundRequest):
     )
     compression: Codec | None = Field(default=None, description="the table's new codec")
     delete_source: bool | None = Field(
-        default=None, description="false keeps the old layout as a backup; default: true"
+        default=None,
+        description="false keeps the old layout as a backup; default: true. With `target_table` the table always stays",
     )
     backup_retention_hours: KeptHours | None = Field(
         default=None, description="how long to keep the backup; default: the table's"
@@ -175,7 +185,7 @@ class RepartitionResult(Result):
     stats: RepartitionStats | None = omit_when_null("counts before and after")
     backup: str | None = omit_when_null("the name of the backup of the old layout, if it is kept")
     target_table: str | None = omit_when_null("the new table's name")
-    source_snapshot_id: int | None = omit_when_null("the snapshot of this table that the new one was made from")
+    source_snapshot_id: ReturnedId | None = omit_when_null("the snapshot of this table that the new one was made from")
     estimate: RepartitionEstimate | None = omit_when_null("the resulting partitions")
     plan: RepartitionPlan | None = omit_when_null("in a dry run: what would be rewritten")
     job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
@@ -231,16 +241,16 @@ def _check_together(request: Repartition) -> None:
         raise InvalidRequest("there is nothing to do; send partition, transform or compression", field="partition")
     if request.estimate and request.dry_run:
         raise InvalidRequest("send either estimate or dry_run", field="dry_run")
-    if request.target_table is not None and request.delete_source is not None:
+    if request.target_table is not None and request.delete_source:
         raise InvalidRequest(
-            "delete_source has no meaning with target_table, which leaves this table unchanged; leave it out, and drop "
+            "delete_source: true contradicts target_table, which leaves this table unchanged; leave it out, and drop "
             "the table when you no longer need it",
             field="delete_source",
         )
-    if request.backup_retention_hours is not None and request.delete_source is not False:
+    if request.backup_retention_hours is not None and not _keeps_backup(request):
+        hint = "leave it out" if request.target_table else "send delete_source: false"
         raise InvalidRequest(
-            "backup_retention_hours has no meaning without a backup; send delete_source: false",
-            field="backup_retention_hours",
+            f"backup_retention_hours has no meaning without a backup; {hint}", field="backup_retention_hours"
         )
 
 
@@ -267,10 +277,15 @@ def _layout(request: Repartition, catalog: Catalog, repartitions: Repartitions, 
         compression=codec,
         validate=request.validate_,
         batch_rows=request.batch_size,
-        backup=request.delete_source is False,
+        backup=_keeps_backup(request),
         backup_hours=request.backup_retention_hours,
         elsewhere=target is not None,
     )
+
+
+def _keeps_backup(request: Repartition) -> bool:
+    """Whether the old layout stays as a backup. With `target_table` the source table itself stays."""
+    return request.delete_source is False and request.target_table is None
 
 
 def _target(request: Repartition) -> TableName | None:

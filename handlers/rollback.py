@@ -12,7 +12,7 @@ from service.model.as_of import moment
 from service.model.call import Call
 from service.operations.edit_requests import BackedUpRequest, RestoreResult, restore_fields
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, PreviewableRequest, operation
+from service.operations.operation import Confirmable, Example, PreviewableRequest, ReturnedId, SentId, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "cellar"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -32,7 +32,7 @@ _ANSWER: dict[str, Any] = response(
     files_removed=2,
     files_added=1,
 )
-_THEN = 4358829213746520102
+_THEN = "4358829213746520102"
 EXAMPLES = (
     Example(
         "Go back to the state after a commit",
@@ -47,10 +47,10 @@ EXAMPLES = (
             "operation": "ROLLBACK",
             **ADDRESS,
             "snapshot_id": _THEN,
-            "expected_snapshot_id": 1886043621045928221,
+            "expected_snapshot_id": "1886043621045928221",
             "dry_run": True,
         },
-        {**_ANSWER, "rolled_back": False, "reason": "this was a dry run"},
+        {**_ANSWER, "rolled_back": False, "reason": "this was a dry run", "estimated": ["files_added"]},
         given=GIVEN,
         taken={"snapshot_id": (2, "metadata.snapshot_id"), "expected_snapshot_id": (4, "metadata.snapshot_id")},
     ),
@@ -61,7 +61,7 @@ class Rollback(Confirmable, BackedUpRequest, PreviewableRequest):
     operation: Literal["ROLLBACK"]
     snapshot_id: int | str | None = Field(default=None, description="the snapshot to return to; or send `tag`")
     tag: str | None = Field(default=None, min_length=1, description="the tag or backup to return to")
-    expected_snapshot_id: int | None = Field(
+    expected_snapshot_id: SentId | None = Field(
         default=None,
         description="the snapshot that you expect to be current: if rows have changed since, the request fails with "
         "PLAN_STALE; default: later changes are rolled back too",
@@ -71,8 +71,10 @@ class Rollback(Confirmable, BackedUpRequest, PreviewableRequest):
 class RolledBack(BaseModel):
     rolled_back: bool = Field(description="whether the table was changed")
     reason: str | None = Field(description="why not, if it was not changed")
-    from_snapshot: int | None = Field(description="the snapshot before the rollback, which `as_of` can still read")
-    to_snapshot: int = Field(description="the snapshot that was restored")
+    from_snapshot: ReturnedId | None = Field(
+        description="the snapshot before the rollback, which `as_of` can still read"
+    )
+    to_snapshot: ReturnedId = Field(description="the snapshot that was restored")
     changes_undone: int | None = Field(
         description="commits between the two that changed rows, not counting compactions; null if unknown: snapshots "
         "between them have expired, or another engine rolled back past the restored one"

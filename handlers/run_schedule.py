@@ -6,13 +6,14 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from service.commits.commit import Commits
 from service.errors import CommitConflict
 from service.jobs.schedules.schedules import Schedules
 from service.ledger.jobs import JobRecord
 from service.model.call import Call
 from service.model.names import TableName
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Example, Request, Result, operation
+from service.operations.operation import Example, Result, ScheduleRequest, operation
 from service.operations.schedule_results import RunResult, run_result
 
 _LISTED = 1000
@@ -50,9 +51,8 @@ EXAMPLES = (
 )
 
 
-class RunSchedule(Request):
+class RunSchedule(ScheduleRequest):
     operation: Literal["RUN_SCHEDULE"]
-    name: str = Field(description="the schedule's name")
     wait: bool = Field(default=False, description="respond when the run has ended, not when it has started")
 
 
@@ -68,11 +68,16 @@ class RunScheduleResult(Result):
 
 
 @operation(RunSchedule, RunScheduleResult, pool="metadata", examples=EXAMPLES)
-def run_schedule(request: RunSchedule, call: Call, schedules: Schedules) -> "RunScheduleResult | Future[bytes]":
+def run_schedule(
+    request: RunSchedule, call: Call, commits: Commits, schedules: Schedules
+) -> "RunScheduleResult | Future[bytes]":
     """Run a schedule now, even if it is disabled; its next due time does not change."""
     schedule = schedules.find(request.tenant_id, request.name)
     tables = sorted(schedules.scheduler.tables_of(schedule), key=lambda name: (name.namespace, name.table))
-    live = schedules.run(schedule, call.id)
+    with commits.attempt(call) as attempt:
+        if attempt.repeated and (started := schedules.find_run(attempt.id)):
+            return _result(started, tables, started=True)
+        live = schedules.run(schedule, call.id, attempt.id)
     if live is None:
         return _result(_in_progress(request, schedules), tables, started=False)
     if not request.wait:
@@ -82,7 +87,8 @@ def run_schedule(request: RunSchedule, call: Call, schedules: Schedules) -> "Run
     def ended(over: "Future[JobRecord | None]") -> None:
         try:
             run = over.result() or schedules.find_run(live.run.id) or replace(live.run, state="cancelled")
-            body.set_result(call.respond(_result(run, tables, started=True)))
+            response = call.respond(_result(run, tables, started=True))
+            body.set_result(commits.store_response(call, response))
         except BaseException as e:
             body.set_exception(e)
 

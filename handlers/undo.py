@@ -11,7 +11,7 @@ from service.edits.undo import Undos
 from service.model.call import Call
 from service.operations.edit_requests import BackedUpRequest, PreviewableResult, previewed_fields
 from service.operations.examples import response, write
-from service.operations.operation import Confirmable, Example, Metadata, PreviewableRequest, operation
+from service.operations.operation import Confirmable, Example, Metadata, PreviewableRequest, SentId, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "coffees"}
 FIELDS = {"fields": {"name": {"type": "string"}, "price": {"type": "integer"}}}
@@ -55,7 +55,7 @@ class Undo(Confirmable, BackedUpRequest, PreviewableRequest):
     request_id: str = Field(
         min_length=1, max_length=200, description="the change to undo: `metadata.request_id` of its response"
     )
-    snapshot_id: int | None = Field(
+    snapshot_id: SentId | None = Field(
         default=None, description="`metadata.snapshot_id` of its response, if several changes have the request id"
     )
 

@@ -11,6 +11,7 @@ from service.commits.commit import Commits
 from service.edits.edits import Edits
 from service.edits.upsert import prepare, refuse_incomplete, updatable
 from service.engine.jobs.edit import FoundRows
+from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.edits import ByKey, Edit
 from service.model.schema.key_columns import key_columns
@@ -66,6 +67,9 @@ class Upsert(EditRequest):
     update_cols: list[str] | None = Field(
         default=None, description="columns that may change; default: all but the keys"
     )
+    partition_cols: list[str] | None = Field(
+        default=None, description="the columns that the table is partitioned by; other columns are refused"
+    )
     on_duplicate: Literal["refuse", "last"] = Field(
         default="refuse", description="if records have the same key: refuse the request, or use the last one"
     )
@@ -100,8 +104,20 @@ def _edit(request: Upsert, table: Table) -> Edit:
     schema = table.schema
     keys = key_columns(schema, request.key_cols)
     may_change = updatable(schema, request.update_cols, keys)
+    _check_partition_cols(request, table)
     rows, how = prepare(schema, request.records, keys, may_change, request.on_duplicate)
     return Edit(schema, ByKey(rows, how, request.partition_rows(schema, table.partition)), derived=table.derived)
+
+
+def _check_partition_cols(request: Upsert, table: Table) -> None:
+    """Clients of other systems name the partition columns in each request. Here the table alone decides on them."""
+    columns = list(dict.fromkeys(field.field for field in table.partition))
+    if request.partition_cols is not None and set(request.partition_cols) != set(columns):
+        now = f"is partitioned by {', '.join(columns)}" if columns else "is not partitioned"
+        raise InvalidRequest(
+            f"partition_cols: the table {now}; send exactly these columns, or leave partition_cols out",
+            field="partition_cols",
+        )
 
 
 def _refuse_incomplete(request: Upsert, edit: Edit, found: FoundRows) -> None:

@@ -25,8 +25,8 @@ FirnError                      code                    status  retryable
 ├── PlanStale                  PLAN_STALE              409
 ├── UndoConflict               UNDO_CONFLICT           409
 ├── UndoTooLate                UNDO_TOO_LATE           409
-├── RowCountMismatch           ROW_COUNT_MISMATCH      409
-├── ChecksumMismatch           CHECKSUM_MISMATCH       409
+├── RowCountMismatch           ROW_COUNT_MISMATCH      500
+├── ChecksumMismatch           CHECKSUM_MISMATCH       500
 ├── Cancelled                  CANCELLED               409
 │   └── DeadlineExceeded       DEADLINE_EXCEEDED       504
 ├── BodyTooLarge               BODY_TOO_LARGE          413
@@ -39,9 +39,10 @@ FirnError                      code                    status  retryable
 │   ├── StorageUnavailable     STORAGE_UNAVAILABLE     503     yes
 │   ├── ShuttingDown           SHUTTING_DOWN           503     yes
 │   ├── KeyBusy                KEY_BUSY                503     yes
-│   └── OutcomeUnknown         OUTCOME_UNKNOWN         503     yes
+│   └── OutcomeUnknown         OUTCOME_UNKNOWN         503
 └── InternalError              INTERNAL_ERROR          500
 
+OUTCOME_UNKNOWN is retryable if the request had an idempotency key.
 Errors that keep the service from starting are `settings.SettingsError`.
 """
 
@@ -169,7 +170,7 @@ class UndoTooLate(FirnError, status=409):
     """The data that is needed to undo the change has expired; nothing was changed."""
 
 
-class RowCountMismatch(FirnError, status=409):
+class RowCountMismatch(FirnError, status=500):
     """The result does not have the expected number of rows; nothing was changed."""
 
     def __init__(self, what: str, expected: int, found: int) -> None:
@@ -179,7 +180,7 @@ class RowCountMismatch(FirnError, status=409):
         )
 
 
-class ChecksumMismatch(FirnError, status=409):
+class ChecksumMismatch(FirnError, status=500):
     """The rows written differ from the rows read; nothing was changed."""
 
     def __init__(self, expected: str, found: str) -> None:
@@ -245,8 +246,8 @@ class KeyBusy(Unavailable):
         self.keys = keys
 
 
-class OutcomeUnknown(Unavailable):
-    """The change may have happened. A retry with its idempotency key is safe; without a key, check first."""
+class OutcomeUnknown(Unavailable, retryable=False):
+    """The change may have happened. A request with an idempotency key may be sent again; without one, check first."""
 
 
 class InternalError(FirnError, status=500): ...
@@ -265,8 +266,8 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
     return None, otherwise or f"use {'one of ' if len(names) > 1 else ''}{listed}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that a misspelt one most likely meant."""
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that a misspelt one most likely meant; none is less similar than `cutoff`, from 0 to 1."""
     by_folded = {k.casefold(): k for k in known}
-    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=cutoff)
     return by_folded[found[0]] if found else None

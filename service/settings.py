@@ -98,7 +98,7 @@ class EditSettings(_Section):
 
     create_backup: bool = False
     backup_retention_hours: KeptHours = 168
-    undo_retention_hours: UndoHours = 24
+    undo_retention_hours: UndoHours = 72
 
 
 class DroppedTableSettings(_Section):

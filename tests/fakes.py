@@ -326,9 +326,9 @@ class MuteLedger(QuickLedger):
         if method in self.mute:
             raise LedgerUnavailable(f"the ledger does not respond ({method})")
 
-    def begin(self, change: NewBatch) -> None:
+    def begin(self, change: NewBatch, *, done: bool = False) -> None:
         self._asked("begin")
-        super().begin(change)
+        super().begin(change, done=done)
 
     def end(
         self,

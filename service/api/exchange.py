@@ -160,8 +160,8 @@ async def read_body(request: Request, held: HeldMemory) -> bytes:
             chunks.append(chunk)
     if size > limit:
         raise BodyTooLarge(
-            f"the body is larger than {limit >> 20} MiB; send the records in several requests, "
-            "or raise FIRN_LIMITS__BODY_MB"
+            f"the body is larger than {limit >> 20} MiB; send many records to "
+            "POST /tables/{tenant}/{namespace}/{table}/records, or in several requests, or raise FIRN_LIMITS__BODY_MB"
         )
     return b"".join(chunks)
 

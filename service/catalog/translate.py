@@ -35,7 +35,9 @@ def translated() -> Iterator[None]:
     except FirnError:
         raise
     except CommitStateUnknownException as e:
-        raise OutcomeUnknown("the catalog did not say whether the change happened; look before trying again") from e
+        raise OutcomeUnknown(
+            "the catalog did not confirm whether the change happened; check before you send it again"
+        ) from e
     except CommitFailedException as e:
         raise CommitConflict("another writer changed the table first; try again") from e
     except _UNREACHABLE as e:

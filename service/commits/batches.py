@@ -19,7 +19,7 @@ from service.errors import (
     ShuttingDown,
     TableNotFound,
 )
-from service.ledger.ledger import TAKEN, UNFINISHED, Batch, Ledger, NewBatch
+from service.ledger.ledger import NO_SNAPSHOT, TAKEN, UNFINISHED, Batch, Ledger, NewBatch
 from service.ledger.table_records import STEPS
 from service.model.call import Call, IdempotencyKey
 from service.model.names import BATCH_PROPERTY, TableName
@@ -30,7 +30,6 @@ log = logging.getLogger("firn.commits")
 MAKE = "CREATE_TABLE"
 # Changes that are not built on a snapshot, so that another snapshot does not stop them.
 _UNFENCED = frozenset({MAKE, *STEPS})
-NO_SNAPSHOT = 0
 _RECORDING_THREADS = 4
 
 
@@ -68,6 +67,11 @@ class Batches:
         keys = {call.key.id: call.key.fingerprint for call in calls if call.key}
         whose = {call.key.id: request_id for call, request_id in zip(calls, ids, strict=True) if call.key}
         self._ledger.begin(NewBatch(batch, name, table_uuid, operation, ids, records, keys, whose, shares, undoes))
+
+    def record_attempt(self, batch: str, key: IdempotencyKey, request_id: str) -> None:
+        """Record an attempt with a key at a change that no table's history will show."""
+        keys = {key.id: key.fingerprint}
+        self._ledger.begin(NewBatch(batch, key.table, "", key.operation, [request_id[:200]], keys=keys), done=True)
 
     def in_background(self, record: Callable[[], None]) -> "Future[None]":
         """Write to the ledger on another thread; ShuttingDown after `close`."""
@@ -129,8 +133,8 @@ class Batches:
                 if pause is None:
                     self.unresolved.add(batch)
                     raise OutcomeUnknown(
-                        f"it is unknown whether the change happened ({e}); send it again with its idempotency key, and "
-                        "it happens once; without a key, check before you send it again",
+                        f"it is unknown whether the change happened ({e}); if the request has an idempotency key, send "
+                        "it again; if not, check first",
                         details={"batch": batch},
                     ) from (failure or e)
                 time.sleep(pause)

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from service.catalog.refusals import table_replaced
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.commits.batches import MAKE, NO_SNAPSHOT, Batches, store_response
+from service.commits.batches import MAKE, Batches, store_response
 from service.commits.locator import TableLocator
 from service.commits.locks import TableLocks
 from service.engine.iceberg.swap import TableChanged
 from service.errors import CommitConflict, FirnError, InvalidRequest, TableExists, TableNotFound
-from service.ledger.ledger import Batch, Ledger
+from service.ledger.ledger import NO_SNAPSHOT, Batch, Ledger
 from service.ledger.table_records import TableRecords
 from service.metrics.metrics import Metrics
 from service.model.call import Call
@@ -41,6 +41,16 @@ class CommitResult:
     def snapshot_id(self) -> int | None:
         """The snapshot that the change made; without one, the table's current."""
         return self.snapshot.snapshot_id if self.snapshot else self.after.current_snapshot_id
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt at a change that is not one of a table."""
+
+    id: str
+    """Of the first attempt with the same key."""
+    repeated: bool
+    """Whether an earlier attempt with the same key may have had its effect."""
 
 
 CommitFunction = Callable[[Table, str], None]
@@ -180,6 +190,21 @@ class Commits:
         self.batches.begin(batch, name, MAKE, [call])
         with self._ended(batch, TableExists):
             return self._catalog.create(name, schema, partition, {**properties, BATCH_PROPERTY: batch})
+
+    @contextmanager
+    def attempt(self, call: Call) -> Iterator[Attempt]:
+        """Make a change that is not one of a table, in the block. With a key the attempt is recorded first, so that a
+        retry knows that it may have had its effect. A refusal frees the key."""
+        earlier = self.earlier_batch(call)
+        attempt = Attempt(earlier.batch if earlier else _new_batch(), earlier is not None)
+        if call.key is not None and not attempt.repeated:
+            self.batches.record_attempt(attempt.id, call.key, call.id)
+        try:
+            yield attempt
+        except FirnError as e:
+            if call.key is not None and not attempt.repeated and e.status < 500:
+                self.batches.end(attempt.id, None)
+            raise
 
     def create_with_rows(self, name: TableName, call: Call, change: Callable[[str], None]) -> Table:
         """Make a table by a job, `change(batch)`, that gives it the property `firn-batch`; TableExists if there is one.

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from service.catalog.lineage import edit_states, oldest_ancestor
 from service.catalog.tables import Table
 from service.commits.backups import backup_of
-from service.commits.batches import NO_SNAPSHOT
 from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.holds import SnapshotHolds
 from service.edits.edits import SHOWN, refuse_missing_required
@@ -19,7 +18,7 @@ from service.engine.jobs.edit import RowSample
 from service.engine.jobs.undo import UndoFigures, find_undo
 from service.engine.session.engine import Engine
 from service.errors import InvalidRequest, RequestNotFound, UndoConflict, UndoTooLate
-from service.ledger.ledger import UNFINISHED, Batch
+from service.ledger.ledger import NO_SNAPSHOT, UNFINISHED, Batch
 from service.ledger.undo_records import UndoRecords
 from service.model.call import Call
 from service.model.names import EDIT_PROPERTY
@@ -159,7 +158,7 @@ class Undos:
                 f"request id {request_id!r} was given to {len(done)} changes of table {table.name.table!r}; say which "
                 f"by snapshot_id: {', '.join(map(str, ids[-_MOST_NAMED:]))}",
                 field="snapshot_id",
-                details={"snapshot_ids": ids[-_MOST_NAMED:]},
+                details={"snapshot_ids": [str(i) for i in ids[-_MOST_NAMED:]]},
             )
         if found and snapshot_id is None:
             what = f"was a {found[-1].operation} that changed no row of table {table.name.table!r}"

@@ -278,7 +278,7 @@ class Jobs:
         state, outcome = "interrupted", interrupted(record.kind)
         if committed is not None:
             response = json.loads(record.outcome) or {"metadata": {}}
-            response["metadata"]["snapshot_id"] = committed.snapshot_id
+            response["metadata"]["snapshot_id"] = str(committed.snapshot_id)
             state, outcome = "done", json.dumps(response).encode()
         leaves_files = state == "interrupted" and self._may_leave_files(record)
         ended = {"state": state, "outcome": outcome, "ended_ms": now_ms(), "leaves_files": leaves_files}

@@ -22,6 +22,7 @@ _KEPT_DAYS = 30
 _LAST, _LAST_KEPT_DAYS = 400, 366
 BEGUN, TAKEN = "begun", "taken"
 UNFINISHED = (BEGUN, TAKEN)
+NO_SNAPSHOT = 0  # the snapshot of a change that is done and made none
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,16 @@ class Ledger:
             shared = self._engine.dialect.name == "postgresql"
             self.owners = SharedInstances(self._engine) if shared else SingleInstance()
 
-    def begin(self, change: NewBatch) -> None:
-        """Record a change and the keys of its requests in one transaction.
+    def begin(self, change: NewBatch, *, done: bool = False) -> None:
+        """Record a change and the keys of its requests in one transaction; with `done`, as one without a snapshot that
+        has ended.
 
         KeyBusy, and nothing is recorded, if another instance has begun or answered a request with one of the keys.
         """
         with self._writing() as connection:
             self.add_batch(connection, change)
+            if done:
+                end_batch(connection, change.batch, NO_SNAPSHOT)
 
     def add_batch(self, connection: Connection, change: NewBatch) -> None:
         """The same, in a transaction of the caller's."""

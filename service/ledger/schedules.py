@@ -50,7 +50,8 @@ class ScheduleRecords:
         self.jobs = JobRecords(ledger)
 
     def put(self, made: Schedule, *, replacing: bool) -> bool:
-        """Store a schedule; true if it replaced the one of that name, of which it keeps the runs.
+        """Store a schedule; true if it replaced the one of that name, of which it keeps the runs. If it is stored
+        already, by an earlier attempt with the same id, nothing happens.
 
         It also keeps the next due time, if the times are the same, or if that time has passed and it catches up.
         """
@@ -59,6 +60,9 @@ class ScheduleRecords:
         with self._ledger._writing() as connection:
             new = insert_new(connection, schedules).values(**values).on_conflict_do_nothing()
             if connection.execute(new.returning(schedules.c.id)).scalar() is not None:
+                return False
+            stored = connection.execute(select(schedules.c.id).where(*_named(made.tenant, made.name))).scalar()
+            if stored == made.id:
                 return False
             if not replacing:
                 raise ScheduleExists(
@@ -89,13 +93,22 @@ class ScheduleRecords:
         return self._found(or_(jobs.c.id.is_not(None), due), order=schedules.c.next_ms)
 
     def claim(
-        self, seen: Schedule, requested_by: str, now_ms: int, tally: str, *, due: bool, next_ms: int | None = None
+        self,
+        seen: Schedule,
+        requested_by: str,
+        now_ms: int,
+        tally: str,
+        *,
+        due: bool,
+        next_ms: int | None = None,
+        run_id: str | None = None,
     ) -> JobRecord | None:
         """Begin a run: the due one, after which `next_ms` is due, or one that was requested.
 
         None if another instance was faster.
         """
         run = self._run(seen, requested_by, now_ms, tally, seen.next_ms if due else None)
+        run = replace(run, id=run_id or run.id)
         with self._ledger._writing() as connection:
             # Other instances that are about to begin it wait here.
             now = connection.execute(select(schedules).where(schedules.c.id == seen.id).with_for_update()).one_or_none()

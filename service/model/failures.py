@@ -4,17 +4,18 @@ import logging
 import uuid
 from typing import Any
 
-from service.errors import FirnError, InternalError
+from service.errors import FirnError, InternalError, OutcomeUnknown
 from service.model import wire
 
 
-def error_fields(error: FirnError) -> dict[str, Any]:
-    """The `error` object of a failure, which can always be rendered as JSON."""
+def error_fields(error: FirnError, *, keyed: bool = False) -> dict[str, Any]:
+    """The `error` object of a failure, which can always be rendered as JSON. `keyed`: its request had an idempotency
+    key."""
     fields: dict[str, Any] = {"code": error.code, "message": _one_line(error.message, 600)}
     for name in ("field", "suggestion"):
         if getattr(error, name) is not None:
             fields[name] = _one_line(getattr(error, name), 300)
-    fields["retryable"] = error.retryable
+    fields["retryable"] = is_retryable(error, keyed)
     if error.details:
         fields["details"] = error.details
     try:
@@ -23,6 +24,11 @@ def error_fields(error: FirnError) -> dict[str, Any]:
         # A message may quote text that JSON cannot represent, such as half of a surrogate pair.
         return dict(wire.replace_surrogates(fields))
     return fields
+
+
+def is_retryable(error: FirnError, keyed: bool) -> bool:
+    """Whether the same request may succeed if it is sent again, and has one effect then."""
+    return error.retryable or (keyed and isinstance(error, OutcomeUnknown))
 
 
 def internal_error(log: logging.Logger, what: str, failure: BaseException | None = None) -> InternalError:

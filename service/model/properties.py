@@ -117,6 +117,7 @@ class TableProperties(_Strict):
     description: Annotated[str, Field(max_length=4000)] | None = _optional("what the table is for")
     file_format: Literal["parquet"] = Field(default="parquet", description="the only supported format")
     target_file_size_mb: Megabytes | None = _optional("the target size of merged files")
+    online: bool | None = _optional("false: schedules, mode `auto` and refreshes skip the table, as after SET_ONLINE")
     compaction: CompactionOverrides = Field(
         default=CompactionOverrides(), description="overrides of the service's compaction settings"
     )
@@ -179,6 +180,8 @@ def describe(properties: Mapping[str, str]) -> dict[str, Any]:
         described["description"] = properties[COMMENT]
     if properties.get(_TARGET, "").isdecimal():
         described["target_file_size_mb"] = max(1, int(properties[_TARGET]) // _MIB)
+    if not is_online(properties):
+        described["online"] = False
     return described | {group: found for group in _GROUPS if (found := _overrides(group, properties))}
 
 
@@ -209,6 +212,8 @@ def changed_properties(given: TableProperties, settings: IcebergSettings) -> dic
         changed |= target_size_property(given.target_file_size_mb, settings)
     if "description" in named:
         changed[COMMENT] = given.description
+    if "online" in named:
+        changed |= online_property(given.online is not False)
     return changed
 
 
@@ -220,6 +225,8 @@ def unset_properties(name: str, settings: IcebergSettings) -> dict[str, str | No
         return target_size_property(None, settings)
     if name == "description":
         return {COMMENT: None}
+    if name == "online":
+        return online_property(True)
     group, dot, key = name.partition(".")
     if group not in _GROUPS:
         return None
@@ -231,12 +238,17 @@ def unset_properties(name: str, settings: IcebergSettings) -> dict[str, str | No
 def property_names() -> list[str]:
     """Every name that `unset_properties` knows."""
     inner = [f"{group}.{key}" for group, model in _GROUPS.items() for key in model.model_fields]
-    return ["compression", "target_file_size_mb", "description", *_GROUPS, *inner]
+    return ["compression", "target_file_size_mb", "description", "online", *_GROUPS, *inner]
 
 
 def is_online(properties: Mapping[str, str]) -> bool:
     """Whether scheduled and automatic maintenance may work on a table."""
     return properties.get(ONLINE, "true").lower() != "false"
+
+
+def online_property(online: bool) -> dict[str, str | None]:
+    """The Iceberg property that stores whether a table is online."""
+    return {ONLINE: None if online else "false"}
 
 
 def target_file_size_mb(properties: Mapping[str, str], settings: IcebergSettings) -> int:

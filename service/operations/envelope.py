@@ -14,5 +14,6 @@ def success(result: Result, request_id: str, execution_time_ms: int) -> bytes:
     return wire.render({"success": True, **fields, "metadata": metadata})
 
 
-def failure(error: FirnError, request_id: str) -> bytes:
-    return wire.render({"success": False, "error": error_fields(error), "metadata": {"request_id": request_id}})
+def failure(error: FirnError, request_id: str, *, keyed: bool = False) -> bytes:
+    fields = error_fields(error, keyed=keyed)
+    return wire.render({"success": False, "error": fields, "metadata": {"request_id": request_id}})

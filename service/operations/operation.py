@@ -5,9 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Literal, TypeVar, cast, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 
 from service.model.call import Call
 from service.model.names import TableName, check_name
@@ -19,6 +28,19 @@ Pool = Literal["inline", "metadata", "tables", "queries", "edits", "bulk", "main
 T = TypeVar("T")
 Q = TypeVar("Q", bound="Request")
 R = TypeVar("R", bound="Result")
+
+
+def _read_id(value: Any) -> Any:
+    return (
+        int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 19 else value
+    )
+
+
+SentId = Annotated[int, BeforeValidator(_read_id), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}]})]
+"""A 64-bit id in a request: text or a number."""
+# Results are only rendered, so the model holds the text itself.
+ReturnedId = Annotated[int, AfterValidator(str), WithJsonSchema({"type": "string"})]
+"""A 64-bit id in a response: text, because JavaScript and other JSON parsers round numbers above 2^53."""
 
 
 class Request(BaseModel):
@@ -59,7 +81,7 @@ class TableRequest(Request):
         return TableName(self.tenant_id, self.namespace, self.table)
 
 
-class ChangeRequest(TableRequest):
+class KeyedRequest(Request):
     """A request that changes something. With a key it takes effect once, however often it is sent."""
 
     idempotency_key: str | None = Field(
@@ -73,6 +95,29 @@ class ChangeRequest(TableRequest):
     def has_effect(self) -> bool:
         """False for a preview: it ignores the key."""
         return not (getattr(self, "dry_run", False) or getattr(self, "estimate", False))
+
+    @property
+    def key_scope(self) -> TableName:
+        """What the key counts for, besides the operation: a namespace, unless a subclass says otherwise."""
+        return TableName(self.tenant_id, self.namespace, "")
+
+
+class ChangeRequest(KeyedRequest, TableRequest):
+    """A request that changes a table."""
+
+    @property
+    def key_scope(self) -> TableName:
+        return self.table_name
+
+
+class ScheduleRequest(KeyedRequest):
+    """A request that changes or runs a schedule."""
+
+    name: str = Field(description="the schedule's name")
+
+    @property
+    def key_scope(self) -> TableName:
+        return TableName(self.tenant_id, "", self.name)
 
 
 class PreviewableRequest(ChangeRequest):
@@ -109,7 +154,7 @@ class Metadata(BaseModel):
 
     request_id: str = ""
     execution_time_ms: int = 0
-    snapshot_id: int | None = omit_when_null("the snapshot that the change made, or that was read")
+    snapshot_id: ReturnedId | None = omit_when_null("the snapshot that the change made, or that was read")
 
 
 def _add_success(schema: dict[str, Any]) -> None:

@@ -26,6 +26,22 @@ _EXPECTED = {
     "too_long": "a list of at most {max_length}",
     "too_short": "a list of at least {min_length}",
 }
+# What other systems call a field, and how to write the ones that look different there.
+_OTHER_WORDS = {
+    "filter": ("where", "condition", "predicate"),
+    "projection": ("select", "columns", "fields"),
+    "sort": ("order_by", "orderby", "order"),
+    "records": ("rows", "values", "data"),
+    "updates": ("set", "values", "changes"),
+    "key_cols": ("on", "keys", "key", "merge_keys"),
+    "limit": ("top", "max_rows"),
+}
+_FORMS = {
+    "filter": '{"filter": {"age": {"gt": 22}}}',
+    "sort": '{"sort": [{"field": "age", "order": "desc"}]}',
+    "projection": '{"projection": ["id", "age"]}',
+    "updates": '{"updates": {"age": 22}}',
+}
 
 
 def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
@@ -37,8 +53,13 @@ def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
     path = _path(first["loc"])
     if first["type"] == "extra_forbidden":
         known = _fields_at(model, first["loc"][:-1])
-        near = nearest(str(first["loc"][-1]), known)
-        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(known)}"
+        near = _near(first, model)
+        form = _FORMS.get(near or "")
+        hint = (
+            f"did you mean {near!r}" + (f", such as {form}?" if form else "?")
+            if near
+            else f"known are {', '.join(known)}"
+        )
         return UnknownField(f"{path} is not a known field; {hint}", field=path, suggestion=near)
     if first["type"] == "missing":
         return InvalidRequest(f"{path} is missing; this operation requires it", field=path)
@@ -50,12 +71,15 @@ def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
 def _most_helpful(error: ValidationError, model: type[BaseModel]) -> ErrorDetails:
     """A misspelt field before a missing one: the first explains the second."""
     errors = error.errors(include_url=False)
-    misspelt = (
-        e
-        for e in errors
-        if e["type"] == "extra_forbidden" and nearest(str(e["loc"][-1]), _fields_at(model, e["loc"][:-1]))
-    )
+    misspelt = (e for e in errors if e["type"] == "extra_forbidden" and _near(e, model))
     return next(misspelt, errors[0])
+
+
+def _near(error: ErrorDetails, model: type[BaseModel]) -> str | None:
+    """The known field that an unknown one most likely meant."""
+    name, known = str(error["loc"][-1]), _fields_at(model, error["loc"][:-1])
+    meant = (field for field, words in _OTHER_WORDS.items() if name.casefold() in words and field in known)
+    return next(meant, None) or nearest(name, known)
 
 
 def _path(loc: tuple[int | str, ...]) -> str:

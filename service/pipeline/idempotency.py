@@ -181,7 +181,7 @@ class IdempotencyKeys:
 def _check(key: IdempotencyKey, fingerprint: str) -> None:
     if key.fingerprint != fingerprint:
         raise KeyReused(
-            f"idempotency_key {key.text[:80]!r} was used for another {key.operation} request to this table; "
+            f"idempotency_key {key.text[:80]!r} was used for another {key.operation} request; "
             "choose a new key, or send that request as it was",
             field="idempotency_key",
         )

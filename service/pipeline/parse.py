@@ -10,9 +10,28 @@ from pydantic import ValidationError
 from service.errors import InvalidRequest, UnknownOperation, nearest
 from service.model import wire
 from service.model.call import Call, IdempotencyKey, fingerprint
-from service.operations.operation import ChangeRequest, Operation, Pool, Request, Result
+from service.operations.operation import KeyedRequest, Operation, Pool, Request, Result
 from service.operations.refusals import refusal
 from service.queries.streaming.streams import Stream
+
+# What other systems call an operation.
+_OTHER_WORDS = {
+    "QUERY": ("SELECT", "READ", "GET", "FIND", "SCAN", "SEARCH", "FETCH", "EXPLAIN"),
+    "WRITE": ("INSERT", "APPEND", "ADD", "PUT"),
+    "UPSERT": ("MERGE",),
+    "DELETE": ("REMOVE",),
+    "CREATE_TABLE": ("CREATE",),
+    "ALTER_TABLE": ("ALTER",),
+    "DROP_TABLE": ("DROP", "DELETE_TABLE"),
+    "DESCRIBE_TABLE": ("DESCRIBE", "DESC"),
+    "LIST_TABLES": ("SHOW", "LIST", "TABLES"),
+    "COMPACT": ("OPTIMIZE", "OPTIMISE"),
+}
+_FORMS = {
+    "QUERY": '{"operation": "QUERY", "table": "people", "filter": {"age": {"gt": 22}}, "tenant_id": …}',
+    "WRITE": '{"operation": "WRITE", "table": "people", "records": [{"age": 22}], "tenant_id": …}',
+}
+_READING = {"SELECT", "READ", "GET", "FIND", "SCAN", "SEARCH", "FETCH", "SHOW", "LIST", "DESCRIBE", "VIEW", "COUNT"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +58,7 @@ class RequestParser:
         """The operation and the model of a request. `key` is the idempotency key that came beside the body."""
         found = self._operation(value.get("operation"))
         value = {**value, "operation": found.name}
-        if key is not None and issubclass(found.request, ChangeRequest):
+        if key is not None and issubclass(found.request, KeyedRequest):
             if value.get("idempotency_key") not in (None, key):
                 raise InvalidRequest(
                     "idempotency_key and the header Idempotency-Key differ; send one of them", field="idempotency_key"
@@ -56,10 +75,20 @@ class RequestParser:
             raise InvalidRequest(f"operation {problem}; name one of {', '.join(self.operations)}", field="operation")
         found = self.operations.get(name.upper())
         if found is None:
-            near = nearest(name, self.operations)
-            hint = f"did you mean {near}?" if near else f"known are {', '.join(self.operations)}"
+            near, hint = self._hint(name)
             raise UnknownOperation(f"{name[:80]!r} is not an operation; {hint}", field="operation", suggestion=near)
         return found
+
+    def _hint(self, name: str) -> tuple[str | None, str]:
+        """The operation that a wrong name most likely meant, and a hint for the message."""
+        word = name.upper()
+        if meant := next((o for o, words in _OTHER_WORDS.items() if word in words and o in self.operations), None):
+            return meant, f"use {meant}" + (f", such as {_FORMS[meant]}" if meant in _FORMS else "")
+        reading = [n for n, operation in self.operations.items() if not issubclass(operation.request, KeyedRequest)]
+        # Whoever wants to read must not be told to write, so what changes data has to be very similar.
+        near = None if word.partition("_")[0] in _READING else nearest(name, self.operations, 0.8)
+        near = near or nearest(name, reading)
+        return near, f"did you mean {near}?" if near else f"known are {', '.join(self.operations)}"
 
 
 def object_of(body: Any) -> dict[str, Any]:
@@ -72,8 +101,8 @@ def object_of(body: Any) -> dict[str, Any]:
 
 def key_of(operation: Operation, request: Request, value: dict[str, Any]) -> IdempotencyKey | None:
     """The idempotency key of a request that has one and has an effect, with a fingerprint of all else it says."""
-    if not isinstance(request, ChangeRequest) or request.idempotency_key is None or not request.has_effect:
+    if not isinstance(request, KeyedRequest) or request.idempotency_key is None or not request.has_effect:
         return None
     said = {"namespace": request.namespace, **value, "operation": operation.name}
     said.pop("idempotency_key", None)
-    return IdempotencyKey(operation.name, request.table_name, request.idempotency_key, fingerprint(said))
+    return IdempotencyKey(operation.name, request.key_scope, request.idempotency_key, fingerprint(said))

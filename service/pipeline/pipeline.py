@@ -104,6 +104,7 @@ class Pipeline:
             call.principal = authenticate(call)
             authorise(call.principal, work)
             with self.admission.admit(work.pool):
+                call.key = work.key
                 if work.key is None:
                     return await self._run(call, work, disconnected)
                 response = await self._keys.once(call, work.key, lambda: self._run(call, work, disconnected))

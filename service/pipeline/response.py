@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from service.errors import FirnError, InvalidRequest
 from service.metrics.catalogue import OK
 from service.model.call import Call
-from service.model.failures import internal_error
+from service.model.failures import internal_error, is_retryable
 from service.operations import envelope
 from service.queries.streaming.streams import Stream
 
@@ -48,5 +48,6 @@ def failure(error: BaseException, call: Call) -> Response:
         error = InvalidRequest("the request is nested too deeply; flatten it")
     if not isinstance(error, FirnError):
         error = internal_error(log, call.id, error)
-    wait = 1 if error.status in (429, 503) else None
-    return Response(error.status, envelope.failure(error, call.id), error.code, wait)
+    keyed = call.key is not None
+    wait = 1 if error.status in (429, 503) and is_retryable(error, keyed) else None
+    return Response(error.status, envelope.failure(error, call.id, keyed=keyed), error.code, wait)

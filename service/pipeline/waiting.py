@@ -48,8 +48,8 @@ async def shared_result(future: "Future[T]", call: Call) -> T:
         return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), remaining)
     except TimeoutError as e:
         raise OutcomeUnknown(
-            "the change was not committed within timeout_ms, but may still be; a retry with its idempotency key has no "
-            "second effect"
+            "the change was not committed within timeout_ms, but may still be; if the request has an idempotency key, "
+            "send it again; if not, check first"
         ) from e
 
 

@@ -3,8 +3,8 @@
 import logging
 import threading
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from service.catalog.tables import Catalog, Table
@@ -17,7 +17,7 @@ from service.ledger.table_records import DROP, HERE, RENAME, RESTORE, STEPS, Tab
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.names import DROPPED_NAMESPACE, TableName, dropped_table_name
-from service.model.properties import ONLINE, is_online
+from service.model.properties import is_online, online_property
 from service.model.times import HOUR_MS, now_ms
 from service.settings import DroppedTableSettings
 
@@ -101,14 +101,27 @@ class TableLifecycle:
 
     def set_online(self, table: Table, online: bool, call: Call) -> None:
         """Allow or stop the automatic maintenance of a table."""
-        if not online:
-            self._records.set_offline(table.uuid, table.name, True)
-        properties = {ONLINE: None if online else "false"}
-        self._commits.alter(
-            table, "SET_ONLINE", call, lambda current, batch: self._catalog.set_properties(current, properties)
-        )
+        with self.recording_online(table, online):
+            self._commits.alter(
+                table,
+                "SET_ONLINE",
+                call,
+                lambda current, batch: self._catalog.set_properties(current, online_property(online)),
+            )
+
+    @contextmanager
+    def recording_online(self, table: Table, online: bool | None) -> Iterator[None]:
+        """Record whether a table is online, which the block stores in its properties; None if it stays as it is. At any
+        time the tables recorded as offline include all that are."""
+        if online is False:
+            self.record_offline(table)
+        yield
         if online:
             self._records.set_offline(table.uuid, table.name, False)
+
+    def record_offline(self, table: Table) -> None:
+        """Record that a table is offline by its properties."""
+        self._records.set_offline(table.uuid, table.name, True)
 
     def offline(self, tenant: str, namespace: str) -> list[str]:
         """A namespace's tables that are offline, by name."""

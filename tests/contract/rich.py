@@ -232,7 +232,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
             "operation": "UNDO",
             **TABLE,
             "request_id": "4f9c1f0e-6f0f-4f2e-9d43-0b1c6a1c7a11",
-            "snapshot_id": 4_444_444_444_444_444_444,
+            "snapshot_id": "4444444444444444444",
             "dry_run": True,
             "create_backup": True,
             "backup_retention_hours": 48,

@@ -89,7 +89,7 @@ def test_a_restored_table_holds_the_backups_rows_and_all_of_its_history(shop: Sh
     }
     assert shop.rows() == [(1, "a"), (2, "a"), (3, "a")]
     after = shop.loaded
-    snapshot = after.snapshot(answer["metadata"]["snapshot_id"])
+    snapshot = after.snapshot(int(answer["metadata"]["snapshot_id"]))
     assert (snapshot.snapshot_id, snapshot.parent_id) == (after.current_snapshot_id, before.current_snapshot_id)
     assert {s.snapshot_id for s in before.snapshots()} < {s.snapshot_id for s in after.snapshots()}
     assert shop.rows(as_of=before.current_snapshot_id) == [(1, "b"), (3, "a"), (4, "a")]
@@ -178,7 +178,7 @@ def test_backups_are_listed_newest_first_with_what_they_hold(firn: Firn, tenant:
     assert (newer["name"], newer["operation"], newer["records"]) == (made, "RESTORE_BACKUP", 4)
     assert older == {
         "name": first,
-        "snapshot_id": held,
+        "snapshot_id": str(held),
         "created_at": "2024-05-01T10:11:12.045000Z",
         "expires_at": older["expires_at"],
         "operation": "UPSERT",
@@ -310,7 +310,7 @@ class TestOthers:
         with ThreadPoolExecutor(4) as pool:
             writing = [pool.submit(write, client) for client in (100, 200, 300, 400)]
             wait_until(lambda: len(acknowledged) > 4, 30, every=0.01)
-            restored = shop.restore(name)["metadata"]["snapshot_id"]
+            restored = int(shop.restore(name)["metadata"]["snapshot_id"])
             for each in writing:
                 each.result()
         order = [version.snapshot_id for version in history(shop.loaded).versions]

@@ -165,7 +165,7 @@ def test_each_form_says_the_same(firn: Firn, tenant: str, kind: str, content: by
         "compaction_recommended": False,
         "small_files_count": None,
     }
-    assert answer["metadata"]["snapshot_id"] == snapshot.snapshot_id
+    assert answer["metadata"]["snapshot_id"] == str(snapshot.snapshot_id)
     assert answer["metadata"]["batch"] == {"requests": 1, "records": 2}
     assert firn.rows(tenant, "t", sort=["id"]) == [
         {"id": 1, "name": "Ann", "at": "2024-01-01T00:00:00"},
@@ -317,7 +317,7 @@ def test_a_job_tells_of_a_load_in_the_background(firn: Firn, tenant: str) -> Non
     assert (job["state"], job["kind"], job["progress"]["records"]) == ("done", "BULK", 100_000)
     assert job["result"]["records_written"] == 100_000
     assert job["result"]["metadata"]["request_id"] == answer["metadata"]["request_id"]
-    assert job["result"]["metadata"]["snapshot_id"] == history(firn, tenant)[0].snapshot_id
+    assert job["result"]["metadata"]["snapshot_id"] == str(history(firn, tenant)[0].snapshot_id)
     assert {"staged", "writing", "committing", "done"} >= {s["progress"]["phase"] for s in seen}
     assert firn.client.get("/jobs/none").status_code == 404
 

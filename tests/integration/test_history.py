@@ -66,7 +66,7 @@ class TestHistory:
         assert (found[1]["request_ids"], found[1]["iceberg_operation"]) == ([], "append")
 
     def test_requests_that_share_a_commit_are_all_named(self, shop: Shop) -> None:
-        def write(number: int) -> tuple[str, int]:
+        def write(number: int) -> tuple[str, str]:
             answer = shop.ok("WRITE", records=[{"id": number, "kind": "a"}])
             return answer["metadata"]["request_id"], answer["metadata"]["snapshot_id"]
 
@@ -81,11 +81,11 @@ class TestHistory:
     def test_it_comes_in_pages(self, shop: Shop) -> None:
         made = [shop.write(i) for i in range(5)]
         answer = shop.ok("HISTORY", limit=2, offset=1)
-        assert [entry["snapshot_id"] for entry in answer["snapshots"]] == [made[3], made[2]]
+        assert [entry["snapshot_id"] for entry in answer["snapshots"]] == [str(made[3]), str(made[2])]
         assert (answer["total"], answer["has_more"]) == (5, True)
         answer = shop.ok("HISTORY", limit=2, offset=3)
         assert ([entry["snapshot_id"] for entry in answer["snapshots"]], answer["has_more"]) == (
-            [made[1], made[0]],
+            [str(made[1]), str(made[0])],
             False,
         )
         assert history(shop, offset=5) == []
@@ -103,7 +103,7 @@ class TestHistory:
         shop.write(3)
         found = history(shop)
         assert [(e["is_current"], e["is_ancestor"]) for e in found] == [(True, True), (False, False), (False, True)]
-        assert found[0]["parent_id"] == first
+        assert found[0]["parent_id"] == str(first)
 
     def test_rows_that_delete_files_take_out_are_removed(self, shop: Shop) -> None:
         shop.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
@@ -166,8 +166,8 @@ class TestRollback:
             "success": True,
             "rolled_back": True,
             "reason": None,
-            "from_snapshot": last,
-            "to_snapshot": first,
+            "from_snapshot": str(last),
+            "to_snapshot": str(first),
             "changes_undone": 3,
             "records_before": 3,
             "records_after": 3,
@@ -207,7 +207,9 @@ class TestRollback:
         would = shop.ok("ROLLBACK", snapshot_id=first, dry_run=True)
         assert (would["rolled_back"], would["reason"]) == (False, "this was a dry run")
         assert shop.loaded.metadata_location == before
+        assert would["estimated"] == ["files_added"]
         did = shop.ok("ROLLBACK", snapshot_id=first)
+        assert "estimated" not in did
         for name in ("from_snapshot", "to_snapshot", "changes_undone", "records_before", "records_after"):
             assert would[name] == did[name]
 

@@ -189,7 +189,9 @@ class Life:
     def set_back(self) -> None:
         table = self.shop.loaded
         line = {
-            entry["snapshot_id"] for entry in self.shop.ok("HISTORY", limit=1000)["snapshots"] if entry["is_ancestor"]
+            int(entry["snapshot_id"])
+            for entry in self.shop.ok("HISTORY", limit=1000)["snapshots"]
+            if entry["is_ancestor"]
         }
         snapshot_id = self.luck.choice(sorted(line & self.states.keys()))
         self.shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(table.name.identifier)}', {snapshot_id})")

@@ -133,7 +133,7 @@ def test_a_table_that_is_partitioned_like_this_is_left_alone(firn: Firn, tenant:
     head = table.loaded.current_snapshot_id
     answer = table.repartition(partition=BY_DAY)
     assert (answer["repartitioned"], answer["reason"]) == (False, "the table is partitioned like this already")
-    assert table.loaded.current_snapshot_id == head == answer["metadata"]["snapshot_id"]
+    assert table.loaded.current_snapshot_id == head == int(answer["metadata"]["snapshot_id"])
     assert table.on_disk() == table.in_snapshots()
     # Another codec is a reason, the one that it has is none.
     assert not table.repartition(compression="zstd")["repartitioned"]
@@ -153,7 +153,7 @@ def test_files_that_another_program_left_in_an_older_partitioning_are_all_that_i
     assert table.specs() == {0, 1}
     answer = table.repartition(partition={"partitions": [{"field": "product"}]})
     assert (answer["repartitioned"], answer["stats"]["files_before"]) == (True, 8)
-    summary = table.loaded.snapshot(answer["metadata"]["snapshot_id"]).summary
+    summary = table.loaded.snapshot(int(answer["metadata"]["snapshot_id"])).summary
     assert (summary["deleted-data-files"], summary["operation"]) == ("5", "replace")
     assert table.specs() == {1}
     assert table.ids() == [*range(10), *range(100, 106)]
@@ -279,7 +279,7 @@ def test_rows_that_changed_on_their_way_are_not_published(
     real = relayout._arranged
     with monkeypatch.context() as patch:
         patch.setattr(relayout, "_arranged", lambda *args: real(*args).selectExpr(*change))
-        error = table.fail(code, partition=BY_PRODUCT)
+        error = table.fail(code, status=500, partition=BY_PRODUCT)
     assert said in error["message"]
     assert (table.rows(), table.loaded.current_snapshot_id) == (before, head)
     assert table.on_disk() == table.in_snapshots()
@@ -295,7 +295,7 @@ def test_rows_that_got_lost_on_their_way_are_missed(
     real = relayout._arranged
     with monkeypatch.context() as patch:
         patch.setattr(relayout, "_arranged", lambda *args: real(*args).where("id <> 7"))
-        error = table.fail("ROW_COUNT_MISMATCH", partition=BY_PRODUCT, validate=validate)
+        error = table.fail("ROW_COUNT_MISMATCH", status=500, partition=BY_PRODUCT, validate=validate)
     assert error["message"].startswith("Row count mismatch")
     assert table.ids() == list(range(20))
     assert table.on_disk() == table.in_snapshots()
@@ -346,10 +346,21 @@ def test_a_plan_says_what_would_be_rewritten_and_changes_nothing(firn: Firn, ten
         ({"partition": BY_PRODUCT, "target_table": "a b"}, "INVALID_REQUEST", "target_table", "is not a name"),
         ({"partition": BY_PRODUCT, "target_table": "t"}, "TABLE_EXISTS", "target_table", "exists already"),
         (
-            {"partition": BY_PRODUCT, "target_table": "new", "delete_source": False},
+            {"partition": BY_PRODUCT, "target_table": "new", "delete_source": True},
             "INVALID_REQUEST",
             "delete_source",
             "leaves this table unchanged",
+        ),
+        (
+            {
+                "partition": BY_PRODUCT,
+                "target_table": "new",
+                "delete_source": False,
+                "backup_retention_hours": 3,
+            },
+            "INVALID_REQUEST",
+            "backup_retention_hours",
+            "leave it out",
         ),
         (
             {"partition": BY_PRODUCT, "backup_retention_hours": 3},

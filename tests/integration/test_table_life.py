@@ -103,7 +103,7 @@ def test_a_change_whose_answer_was_lost_is_found_on_the_table_that_was_renamed_s
     if operation == "ALTER_TABLE":
         assert list(answer["schema"]["fields"]) == ["id", "sheet"]
     else:
-        assert answer["metadata"]["snapshot_id"] == kept(firn, tenant, "new").current_snapshot_id
+        assert answer["metadata"]["snapshot_id"] == str(kept(firn, tenant, "new").current_snapshot_id)
     assert firn.ok(request) == answer
 
 

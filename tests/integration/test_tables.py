@@ -279,7 +279,7 @@ def test_rows_as_of_a_snapshot_and_a_time(firn: Firn, tenant: str) -> None:
         expected = [{"id": n} for n in range(i + 1)]
         for moment in (
             snapshots[i],
-            str(snapshots[i]),
+            int(snapshots[i]),
             times[i].isoformat(),
             times[i].replace(tzinfo=None).isoformat(),
         ):

@@ -37,7 +37,7 @@ class Plan:
     change: Change
     token: str
     held: list[Row]
-    snapshot: int | None
+    snapshot: str | None
     figures: dict[str, int]
     """What it said of files, which goes for that snapshot."""
 
@@ -52,8 +52,8 @@ class Machine(RuleBasedStateMachine):
         self.rows: list[Row] = []
         self.columns: tuple[str, ...] = COLUMNS
         self.partitioned_by: list[str] = []
-        self.snapshot: int | None = None
-        self.past: dict[int, list[Row]] = {}
+        self.snapshot: str | None = None
+        self.past: dict[str, list[Row]] = {}
         self.backups: dict[str, list[Row]] = {}
         self.plans: list[Plan] = []
         # In the order they were acknowledged; UNDOs among them, and which one each took back.

@@ -65,16 +65,16 @@ def test_what_an_example_takes_is_kept_from_the_answer_that_has_it() -> None:
     *_, given, example = folder["item"]
     [kept] = [line for line in given["event"][0]["script"]["exec"] if "collectionVariables.set" in line]
     assert kept.startswith('pm.collectionVariables.set("given_3_backup", ')
-    assert kept.endswith(': body["backup"]);')
+    assert kept.endswith(', body["backup"]);')
     assert json.loads(example["request"]["body"]["raw"])["name"] == "{{given_3_backup}}"
 
 
-def test_a_number_that_an_example_takes_stays_one_and_keeps_its_digits() -> None:
+def test_a_snapshot_id_that_an_example_takes_is_text() -> None:
     [folder] = [folder for folder in COLLECTION["item"][1]["item"] if folder["name"] == "DIFF"]
     *_, example = [item for item in folder["item"] if "given" not in item["name"]][:1]
     raw = example["request"]["body"]["raw"]
-    assert '"from_snapshot": {{given_2_metadata_snapshot_id}}' in raw
-    assert '"to_snapshot": {{given_4_metadata_snapshot_id}}' in raw
+    assert '"from_snapshot": "{{given_2_metadata_snapshot_id}}"' in raw
+    assert '"to_snapshot": "{{given_4_metadata_snapshot_id}}"' in raw
 
 
 def test_no_two_requests_of_a_folder_share_a_name() -> None:

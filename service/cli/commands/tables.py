@@ -113,6 +113,8 @@ def _show_list(response: Response, args: Args, printer: Printer) -> None:
         printer.line(
             f"{plural(len(response['tables']), 'table')} in {single_tenant(args)}.{args.namespace or 'default'}"
         )
+        if others := response.get("namespaces_with_tables"):
+            printer.line(f"there are tables in {', '.join(others)}; name one with --namespace")
 
 
 _STATUS_COLUMNS = (

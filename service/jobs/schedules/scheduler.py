@@ -114,9 +114,9 @@ class Scheduler:
                     log.error("schedule %s of %s cannot run: %s", schedule.name, schedule.tenant, e.message)
                 self._unreadable.add(schedule.id)
 
-    def run_now(self, schedule: Schedule, requested_by: str) -> ClaimedRun | None:
+    def run_now(self, schedule: Schedule, requested_by: str, run_id: str) -> ClaimedRun | None:
         """Start a run on request; None if the schedule runs already."""
-        run = self.notes.claim(schedule, requested_by, self.now_ms(), RunTally().dumps(), due=False)
+        run = self.notes.claim(schedule, requested_by, self.now_ms(), RunTally().dumps(), due=False, run_id=run_id)
         return None if run is None else self._go(schedule, run)
 
     def _tick_until_stopped(self) -> None:

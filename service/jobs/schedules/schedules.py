@@ -1,6 +1,5 @@
 """Creates, lists, deletes and runs a tenant's schedules."""
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -50,8 +49,9 @@ class Schedules:
         self._router = router
         self.scheduler.open(router)
 
-    def create(self, plan: SchedulePlan, *, replace: bool) -> tuple[Schedule, bool]:
-        """Create a schedule; returns it as stored, and whether it replaced another."""
+    def create(self, plan: SchedulePlan, schedule_id: str, *, replace: bool) -> tuple[Schedule, bool]:
+        """Create a schedule; returns it as stored, and whether it replaced another. If the schedule of that name has
+        this id already, an earlier attempt created it."""
         assert self._router is not None, "the schedules are not open"
         now_ms = self.scheduler.now_ms()
         now = utc(now_ms)
@@ -60,7 +60,7 @@ class Schedules:
         if plan.scope == "table":
             self._catalog.load(TableName(plan.tenant, plan.namespace or "", plan.table or ""))
         schedule = Schedule(
-            uuid.uuid4().hex,
+            schedule_id,
             plan.tenant,
             plan.name,
             " ".join(plan.timing.cron.split()),
@@ -101,9 +101,9 @@ class Schedules:
         """Delete a schedule; false if there was none. A run in progress commits nothing more."""
         return self._notes.delete(tenant, name)
 
-    def run(self, schedule: Schedule, request_id: str) -> ClaimedRun | None:
+    def run(self, schedule: Schedule, request_id: str, run_id: str) -> ClaimedRun | None:
         """Start a run now; None if the schedule runs already."""
-        return self.scheduler.run_now(schedule, f"request {request_id}")
+        return self.scheduler.run_now(schedule, f"request {request_id}", run_id)
 
     def find_run(self, run: str) -> JobRecord | None:
         return self._notes.jobs.find(run)

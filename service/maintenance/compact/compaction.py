@@ -254,6 +254,8 @@ class Compactions:
         if work.merged.tally.conflicts:
             return "the files to merge were changed by other writers in the meantime; try again"
         files, min_files = matching_files(work.merged.table, work.options.filter_json), work.merge.min_files
+        if work.options.filter_json is not None and not files:
+            return "no data file is in a partition that partition_filter matches"
         found = find_small_files(files, work.merge.how.small_bytes, min_files)
         if found.worth_merging and not work.enabled:
             return "compaction is disabled for this table; force: true compacts it all the same"

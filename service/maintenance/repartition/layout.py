@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from service.errors import FirnError, InvalidSchema, did_you_mean
-from service.model.schema.columns import known_names
+from service.errors import InvalidSchema
 from service.model.schema.derived import DerivedColumn
 from service.model.schema.partition import PARAMS, PartitionField, parse_partition
-from service.model.schema.types import TableSchema, fold_case, resolve_field
+from service.model.schema.types import TableSchema, fold_case
 
 _PATH = "partition.partitions"
 
@@ -35,7 +34,6 @@ def parse_layout(
     """
     if value is None:
         return present
-    _refuse_missing(value, schema)
     fields = parse_partition(value, schema)
     given = [isinstance(item, Mapping) and item.get("name") is not None for item in value["partitions"]]
     if not any(given) and [_meaning(f) for f in fields] == [_meaning(f) for f in present]:
@@ -75,36 +73,3 @@ def _named(
     names = (root, *(f"{root}_{n}" for n in range(2, 1000)))
     free = next(name for name in names if means_this(name) and fold_case(name) not in others)
     return PartitionField(field.field, field.transform, free, field.param)
-
-
-def _refuse_missing(value: Any, schema: TableSchema) -> None:
-    """Refuse partition columns that do not exist, all in one message."""
-    listed = value.get("partitions") if isinstance(value, Mapping) else None
-    if not isinstance(listed, list):
-        return
-    missing: dict[str, str] = {}
-    for i, item in enumerate(listed):
-        source = item.get("field") if isinstance(item, Mapping) else None
-        if isinstance(source, str) and not _exists(source, schema):
-            missing.setdefault(source, f"{_PATH}[{i}].field")
-    if not missing:
-        return
-    known = known_names(schema)
-    near = {name: found for name in missing if (found := did_you_mean(name, known)[0]) is not None}
-    suggestion, hint = did_you_mean(next(iter(missing)), known)
-    if near and len(missing) > 1:
-        suggestion = next(iter(near.values()))
-        hint = f"did you mean {' and '.join(f'{found!r} for {name!r}' for name, found in near.items())}?"
-    raise InvalidSchema(
-        f"Partition columns not found: {', '.join(name[:80] for name in missing)}; {hint}",
-        field=next(iter(missing.values())),
-        suggestion=suggestion,
-    )
-
-
-def _exists(name: str, schema: TableSchema) -> bool:
-    try:
-        resolve_field(schema, name)
-    except FirnError:
-        return False
-    return True

@@ -8,6 +8,8 @@ Nulls follow SQL: `ne` and `not_in` never match a null, but a `not_in` of no val
 no values matches none.
 """
 
+import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,10 @@ MAX_CONDITIONS = 2_000
 _CONNECTIVES = ("and", "or", "not")
 _CONDITION_FIELDS = ("field", "operator", "value")
 _MISSING: Any = object()
+_SQL_SIGNS = {"=": "eq", "==": "eq", "<>": "ne", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+_SQL_CONDITION = re.compile(
+    r"\s*([^\W\d]\w*(?:\.\w+)*)\s*(<=|>=|<>|!=|==|=|<|>)\s*(-?(?:0|[1-9]\d{0,17})(?:\.\d+)?|'[^']{0,80}')\s*"
+)
 
 
 def parse_filter(value: Any, resolve: Resolver, path: str = "filter") -> Predicate:
@@ -51,6 +57,10 @@ class _Reader:
             raise InvalidFilter.at(path[:200], f"nested more than {MAX_DEPTH} deep; flatten it")
         if isinstance(value, list):
             return _and([self.parse(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)])
+        if isinstance(value, str) and value.strip():
+            raise InvalidFilter.at(
+                path, f"{value[:80]!r} is text, but a filter is an object; write {_object_for(value)}"
+            )
         if not isinstance(value, dict):
             raise InvalidFilter.at(path, 'expected an object such as {"age": {"gt": 28}}, or a list of conditions')
         # A table may have a column called `field` or `operator`, so one of the two alone is not a condition.
@@ -133,6 +143,19 @@ class _Reader:
             problem = f"the filter has more than {MAX_CONDITIONS} conditions; use 'in', or split the request"
             raise InvalidFilter.at(path, problem)
         return predicate
+
+
+def _object_for(condition: str) -> str:
+    """The filter, as JSON, that a condition of SQL most likely meant."""
+    if condition.lstrip()[0] in "{[":  # JSON that was sent as text
+        return condition[:200]
+    found = _SQL_CONDITION.fullmatch(condition)
+    if not found:
+        return json.dumps({"expression": condition[:200]}, ensure_ascii=False)
+    column, sign, text = found.groups()
+    quoted = text[0] == text[-1] == "'" and len(text) > 1
+    operand = json.dumps(text[1:-1], ensure_ascii=False) if quoted else text
+    return f'{{"{column}": {{"{_SQL_SIGNS[sign]}": {operand}}}}}'
 
 
 def _and(children: list[Predicate]) -> Predicate:

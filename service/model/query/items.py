@@ -1,10 +1,15 @@
 """The items in the lists of a QUERY request. A bare name is short for an object that only names it."""
 
+import json
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from service.errors import UnknownField
 from service.model.query.model import AggregateKind, JoinKind
+
+_SQL_ORDER = re.compile(r"\s*(\S.*?)(?:\s+(asc|desc))?\s*", re.IGNORECASE)
 
 
 class _Item(BaseModel):
@@ -57,6 +62,17 @@ class SortItem(_Item):
     field: str = Field(description="an output, or any column where rows are neither grouped nor distinct")
     order: Literal["asc", "desc"] = "asc"
     nulls_first: bool | None = Field(default=None, description="else nulls come first ascending and last descending")
+
+
+def refuse_sql_order(error: UnknownField, name: str, path: str) -> UnknownField:
+    """The error for a column to sort by that is not there, with the right form if the name is an ORDER BY of SQL."""
+    parts = [_SQL_ORDER.fullmatch(part) for part in name.split(",")]
+    if not all(part and (part[2] or len(parts) > 1) for part in parts):
+        return error
+    form = [{"field": p[1], "order": (p[2] or "asc").lower()} for p in parts if p]
+    return UnknownField.at(
+        path, f"{name[:80]!r} is not a column; write {json.dumps(form[0] if len(form) == 1 else form)[:300]}"
+    )
 
 
 def _named(value: Any) -> Any:

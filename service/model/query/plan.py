@@ -8,7 +8,7 @@ from typing import Any
 from service.errors import InvalidQuery, UnknownField
 from service.model.filters.filters import parse_filter, parse_request_filter
 from service.model.filters.predicates import EVERY_ROW
-from service.model.query.items import AggregationItem, JoinItem, ProjectionItem, SortItem
+from service.model.query.items import AggregationItem, JoinItem, ProjectionItem, SortItem, refuse_sql_order
 from service.model.query.model import (
     Aggregate,
     Computed,
@@ -185,7 +185,10 @@ def _group_of(item: ProjectionItem, grouped: _Grouped, path: str) -> int:
 
 def _sort(item: SortItem, outputs: Sequence[Output], columns: Scope | _Grouped, distinct: bool, place: int) -> Sort:
     path = f"sort[{place}].field"
-    by = _sorted_by(item.field, outputs, columns, distinct, path)
+    try:
+        by = _sorted_by(item.field, outputs, columns, distinct, path)
+    except UnknownField as e:
+        raise refuse_sql_order(e, item.field, path) from e
     kind = outputs[by].value.type if isinstance(by, int) else by.type
     check_groups(kind, "sort", item.field, path)
     descending = item.order == "desc"

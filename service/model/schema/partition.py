@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.errors import InvalidSchema
+from service.errors import FirnError, InvalidSchema, did_you_mean, nearest
+from service.model.schema.columns import known_names
 from service.model.schema.definition import check_column_name, read_object
 from service.model.schema.types import ColumnType, DecimalType, Primitive, TableSchema, fold_case, resolve_field
 
@@ -47,6 +48,7 @@ def parse_partition(value: Any, schema: TableSchema, path: str = "partition") ->
     path = f"{path}.partitions"
     if not isinstance(listed, list):
         raise InvalidSchema.at(path, 'expected a list, such as [{"field": "day", "transform": "identity"}]')
+    _refuse_missing(listed, schema, path)
     fields: list[PartitionField] = []
     for i, item in enumerate(listed):
         field = _field(item, schema, f"{path}[{i}]")
@@ -148,3 +150,32 @@ def _refuse_repeats(field: PartitionField, before: list[PartitionField], path: s
         if (other.field, other.transform, other.param) == (field.field, field.transform, field.param):
             problem = f"{field.transform} of {field.field!r} is given twice; remove one of them"
             raise InvalidSchema.at(f"{path}.transform", problem)
+
+
+def _refuse_missing(listed: list[Any], schema: TableSchema, path: str) -> None:
+    """Refuse partition columns that do not exist, all in one message."""
+    known = known_names(schema)
+    missing: dict[str, str] = {}
+    near: dict[str, str] = {}
+    for i, item in enumerate(listed):
+        source = item.get("field") if isinstance(item, Mapping) else None
+        if not isinstance(source, str):
+            continue
+        try:
+            resolve_field(schema, source)
+        except FirnError as e:
+            missing.setdefault(source, f"{path}[{i}].field")
+            if found := nearest(source, known) or e.suggestion:
+                near[source] = found
+    if not missing:
+        return
+    hint = did_you_mean(next(iter(missing)), known)[1]
+    if near:
+        several = len(missing) > 1
+        hint = " and ".join(f"{found!r} for {name!r}" if several else repr(found) for name, found in near.items())
+        hint = f"did you mean {hint}?"
+    raise InvalidSchema(
+        f"Partition columns not found: {', '.join(name[:80] for name in missing)}; {hint}",
+        field=next(iter(missing.values())),
+        suggestion=next(iter(near.values()), None),
+    )

@@ -179,7 +179,9 @@ def test_a_body_beyond_the_limit_is_refused_declared_or_not(door: Any, declared:
     async def talk(client: httpx.AsyncClient) -> httpx.Response:
         return await client.post("/database", content=b"x" * (5 * MIB) if declared else chunks())
 
-    assert code(asked(door, talk)) == (413, "BODY_TOO_LARGE")
+    refused = asked(door, talk)
+    assert code(refused) == (413, "BODY_TOO_LARGE")
+    assert "POST /tables/{tenant}/{namespace}/{table}/records" in refused.json()["error"]["message"]
 
 
 def test_a_body_that_breaks_off_holds_nothing_afterwards(door: Any) -> None:

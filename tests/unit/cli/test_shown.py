@@ -30,7 +30,7 @@ def at_eighty(line: list[str], monkeypatch: pytest.MonkeyPatch, **answer: Any) -
 
 def snapshot(**more: Any) -> dict[str, Any]:
     figures = dict.fromkeys(("rows_added", "rows_removed", "rows_updated", "files_added", "files_removed"), 0)
-    said = {"snapshot_id": 4113542698571253187, "timestamp": "2026-03-01T10:00:00Z", "operation": "UPDATE"}
+    said = {"snapshot_id": "4113542698571253187", "timestamp": "2026-03-01T10:00:00Z", "operation": "UPDATE"}
     return {**said, "request_ids": [REQUEST], **figures, **more}
 
 
@@ -173,3 +173,8 @@ def test_a_compaction_that_is_not_worth_it_names_the_option_that_makes_it_all_th
     assert "force" not in service.asked[0]
     firn(["table", "compact", "t", "--whole"], service)
     assert service.asked[1]["force"] is True
+
+
+def test_an_empty_default_namespace_is_shown_with_those_that_have_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = at_eighty(["table", "list"], monkeypatch, tables=[], offline=[], namespaces_with_tables=["lab", "shop"])
+    assert lines[-1] == "there are tables in lab, shop; name one with --namespace"

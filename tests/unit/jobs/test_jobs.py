@@ -126,7 +126,7 @@ def test_a_job_whose_batch_the_table_has_is_done_though_its_process_died(world: 
     later = world.process()
     assert later.recover() == 1
     expected = json.loads(PROMISE)
-    expected["metadata"]["snapshot_id"] = snapshot_id
+    expected["metadata"]["snapshot_id"] = str(snapshot_id)
     assert outcome(later.describe(job.id)) == {"state": "done", "result": expected}
     assert later.recover() == 0
 

@@ -227,6 +227,15 @@ def test_partitions_with_enough_small_files_are_merged_in_one_commit(house: Hous
     assert house.noted() == [("done", "request r1")]
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_filter_that_matches_no_partition_is_the_reason(house: House, dry_run: bool) -> None:
+    house.fill(*"AAABBB")
+    wish = {"filter_json": '{"type": "eq", "term": "country", "value": "X"}', "min_files": 99}
+    outcome = house.compact(**wish, dry_run=dry_run)
+    assert (outcome.compacted, house.files()) == (False, 6)
+    assert outcome.reason == "no data file is in a partition that partition_filter matches"
+
+
 def test_a_group_that_others_changed_is_left_to_them_and_the_others_are_kept(house: House) -> None:
     house.fill(*"AAABBB")
 

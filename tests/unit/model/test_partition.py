@@ -90,6 +90,12 @@ def test_what_is_no_list_of_partitions_is_refused(value: Any) -> None:
         parse_partition(value, SCHEMA)
 
 
+def test_all_missing_columns_are_named_with_the_nearest_ones() -> None:
+    error = refused({"field": "c_lng"}, {"field": "c_long"}, {"field": "xyzzy"})
+    assert error.message == "Partition columns not found: c_lng, xyzzy; did you mean 'c_long' for 'c_lng'?"
+    assert (error.field, error.suggestion) == ("partition.partitions[0].field", "c_long")
+
+
 @pytest.mark.parametrize(
     ("item", "where", "suggestion"),
     [

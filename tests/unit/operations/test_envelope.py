@@ -28,7 +28,7 @@ def test_success_is_flat_with_metadata_beside_the_operations_own_fields() -> Non
         "success": True,
         "counted": 2,
         "reason": None,
-        "metadata": {"request_id": "r1", "execution_time_ms": 7, "snapshot_id": 2**63 - 1},
+        "metadata": {"request_id": "r1", "execution_time_ms": 7, "snapshot_id": "9223372036854775807"},
     }
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 import handlers
 from handlers import discover
+from handlers.rollback import Rollback
 from service.errors import InvalidRequest
 from service.model.call import Call
 from service.operations.operation import (
@@ -236,3 +237,28 @@ def test_a_change_that_is_only_asked_about_has_no_effect() -> None:
     for request, name in calls:
         assert request.model_construct().has_effect
         assert not request.model_construct(**{name: True}).has_effect
+
+
+@pytest.mark.parametrize("sent", [4358829213746520102, "4358829213746520102"])
+def test_a_request_may_send_a_64_bit_id_as_text_or_as_a_number(sent: Any) -> None:
+    address = {"operation": "ROLLBACK", "tenant_id": "t", "table": "t"}
+    assert Rollback.model_validate({**address, "expected_snapshot_id": sent}).expected_snapshot_id == int(sent)
+    for wrong in ("", "-1", "1.0", "x", "9" * 20, "٤", True, 1.5):
+        with pytest.raises(ValidationError):
+            Rollback.model_validate({**address, "expected_snapshot_id": wrong})
+
+
+def test_no_response_has_a_64_bit_id_as_a_number() -> None:
+    def ids(schema: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+        for key, part in schema.get("properties", {}).items():
+            yield from ids(part, f"{name}.{key}")
+        if name.rpartition(".")[2] in ("snapshot_id", "parent_id", "from_snapshot", "to_snapshot") or name.endswith(
+            "_snapshot_id"
+        ):
+            yield name, schema
+        for title, model in schema.get("$defs", {}).items():
+            yield from ids(model, title)
+
+    found = [each for o in discover() for each in ids(o.result.model_json_schema(mode="serialization"), o.name)]
+    assert len(found) > len(discover())
+    assert [name for name, schema in found if "integer" in str(schema)] == []

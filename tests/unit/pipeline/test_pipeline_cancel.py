@@ -198,10 +198,18 @@ class TestDeadline:
         assert not begun[0].cancelled
         again = pipeline.submit({**body, "timeout_ms": 400}, Call("r2")).result(30)
         assert code(again) == (503, "OUTCOME_UNKNOWN")
+        for answer in (first.result(), again):
+            assert (wire.parse(answer.body)["error"]["retryable"], answer.retry_after_s) == (True, 1)
         assert not pipeline.drain(0.02)
         shared[0].set_result(b"the answer")
         assert pipeline.drain(30)
         assert len(begun) == 1
+
+    def test_an_unknown_outcome_without_a_key_must_not_be_sent_again(self, pipeline: Pipeline) -> None:
+        answer = pipeline.submit({**SHARE, "timeout_ms": 400}, Call("r1")).result(30)
+        assert code(answer) == (503, "OUTCOME_UNKNOWN")
+        assert (wire.parse(answer.body)["error"]["retryable"], answer.retry_after_s) == (False, None)
+        shared[0].set_result(b"the answer")
 
     def test_whoever_waits_longer_for_it_is_answered_with_what_it_came_to(self, pipeline: Pipeline) -> None:
         body = {**SHARE, **KEY, "timeout_ms": 500}

@@ -1,0 +1,66 @@
+"""Words of other systems are answered with the right form, and no suggestion turns reading into writing."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from handlers import discover
+from service.app import App
+from service.operations.operation import KeyedRequest
+from service.pipeline.parse import _READING, RequestParser
+from tests.harness import Firn
+from tests.support.served import served
+
+TABLE = {"tenant_id": "hints", "table": "people"}
+CREATE = {"fields": {"id": {"type": "long"}, "age": {"type": "integer"}, "name": {"type": "string"}}}
+
+
+@pytest.fixture(scope="module")
+def firn(app: App) -> Iterator[Firn]:
+    with served(app) as firn:
+        firn.ok({"operation": "CREATE_TABLE", **TABLE, "schema": CREATE})
+        yield firn
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "form"),
+    [
+        ({"filter": "age > 22"}, "INVALID_FILTER", '{"age": {"gt": 22}}'),
+        ({"filter": "age>=22.50"}, "INVALID_FILTER", '{"age": {"gte": 22.50}}'),
+        ({"filters": "name <> 'Ann'"}, "INVALID_FILTER", '{"name": {"ne": "Ann"}}'),
+        ({"filter": "age > 22 AND id < 3"}, "INVALID_FILTER", '{"expression": "age > 22 AND id < 3"}'),
+        ({"filter": '{"age": 22}'}, "INVALID_FILTER", 'write {"age": 22}'),
+        ({"sort": "age desc"}, "UNKNOWN_FIELD", '{"field": "age", "order": "desc"}'),
+        (
+            {"sort": ["age Desc, id"]},
+            "UNKNOWN_FIELD",
+            '[{"field": "age", "order": "desc"}, {"field": "id", "order": "asc"}]',
+        ),
+        ({"where": {}}, "UNKNOWN_FIELD", '{"filter": {"age": {"gt": 22}}}'),
+        ({"order_by": "age"}, "UNKNOWN_FIELD", '{"sort": [{"field": "age", "order": "desc"}]}'),
+        ({"columns": ["age"]}, "UNKNOWN_FIELD", '{"projection": ["id", "age"]}'),
+        ({"operation": "SELECT"}, "UNKNOWN_OPERATION", '{"operation": "QUERY", '),
+        ({"operation": "insert"}, "UNKNOWN_OPERATION", '{"operation": "WRITE", '),
+        ({"operation": "DROP"}, "UNKNOWN_OPERATION", "use DROP_TABLE"),
+    ],
+)
+def test_what_other_systems_call_it_is_answered_with_the_right_form(
+    firn: Firn, fields: dict[str, Any], code: str, form: str
+) -> None:
+    assert form in firn.fail({"operation": "QUERY", **TABLE, **fields}, code, 400)["message"]
+
+
+def test_no_word_for_reading_is_answered_with_an_operation_that_writes() -> None:
+    operations = {o.name: o for o in discover()}
+    parser = RequestParser(operations.values())
+    things = ("", "S", "_TABLE", "_TABLES", "_BACKUP", "_SCHEDULE", "_NAMESPACE", "_ROWS", "_COMPACTION")
+    for word in _READING:
+        for thing in things:
+            suggested, hint = parser._hint(word + thing)
+            assert suggested is None or not issubclass(operations[suggested].request, KeyedRequest), word + thing
+            assert hint
+    for name, operation in operations.items():
+        if not issubclass(operation.request, KeyedRequest):
+            suggested, _ = parser._hint(name[:-1])
+            assert suggested == name
