@@ -98,7 +98,7 @@ def _options(arguments: tuple[Argument, ...]) -> str:
 
 def _written(argument: Argument) -> str:
     meta = argument.options.get("metavar") or "|".join(argument.options.get("choices", ()))
-    name = meta if argument.positional else " ".join(filter(None, (argument.name, meta)))
+    name = meta if argument.positional else " ".join(filter(None, (", ".join(argument.names), meta)))
     return name.replace("|", "\\|")
 
 

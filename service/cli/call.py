@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Request, Response
 from service.cli.connection.jobs import run_as_job
@@ -62,11 +62,11 @@ class Invocation:
             yield connection
 
     def confirms(self, question: str | None) -> bool:
-        """Whether to go on: no data can be lost, or --force was given, or the reply to the question is yes."""
-        if question is None or self.args.force:
+        """Whether to go on: no data can be lost, or --yes was given, or the reply to the question is yes."""
+        if question is None or self.args.yes:
             return True
         if not self.stdin.isatty():
-            self.notify(f"not done: {question} There is no terminal to ask on; use --force")
+            self.notify(f"not done: {question} There is no terminal to ask on; use --yes")
             return False
         self.stderr.write(f"{question} Type yes to do it: ")
         self.stderr.flush()
@@ -83,15 +83,16 @@ class Invocation:
 
     def show(self, response: Response) -> int:
         """Print a response and return the exit code."""
-        if self.args.json:
-            is_utf_8 = codecs.lookup(self.stdout.encoding or "utf-8").name == "utf-8"
-            text = json.dumps(response, ensure_ascii=not is_utf_8, separators=(",", ":"))
-            print(text, file=self.stdout, flush=True)
+        if self.output in ("json", "yaml"):
+            self.print_data(response)
             return OK if response["success"] else FAILED
         if not response["success"]:
             error = response["error"]
             self.notify(f"{error['code']}: {error['message']}")
             return FAILED
+        if self.output == "csv":
+            self.print_data(response)
+            return OK
         printer = printer_for(self.stdout, self.environ)
         self.command.show(response, self.args, printer)
         printer.finish()
@@ -99,9 +100,26 @@ class Invocation:
             self.notify(warning)
         return OK
 
+    @property
+    def output(self) -> str:
+        """The format of the output: one of FORMATS."""
+        return self.args.output or "table"
+
+    def print_data(self, data: dict[str, Any], *, heading: bool = True) -> None:
+        """Print a response, or part of one, in the format for other programs that was chosen."""
+        if self.output == "json":
+            is_utf_8 = codecs.lookup(self.stdout.encoding or "utf-8").name == "utf-8"
+            text = json.dumps(data, ensure_ascii=not is_utf_8, separators=(",", ":")) + "\n"
+        else:
+            from service.cli.terminal.export import to_csv, to_yaml
+
+            text = to_yaml(data) if self.output == "yaml" else to_csv(data, heading=heading)
+        self.stdout.write(text)
+        self.stdout.flush()
+
     def progress(self, what: str) -> AbstractContextManager[OnProgress]:
         """Show a job's progress during a `with` block, if stderr is a terminal."""
-        if self.args.json or not self.stderr.isatty():
+        if self.output != "table" or not self.stderr.isatty():
             return nullcontext(lambda job: None)
         return progress_line(self.stderr, what)
 

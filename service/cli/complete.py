@@ -87,7 +87,7 @@ def complete(words: Sequence[str]) -> list[str]:
 def _command_words(name: list[str], options: Sequence[str], last: str) -> list[str]:
     depth = len(name)
     found = [each.words[depth] for each in COMMANDS if each.words[:depth] == name and len(each.words) > depth]
-    shared = [each.name for each in SHARED if each.name not in options] if last.startswith("-") else []
+    shared = [each.name for each in SHARED if not {*each.names} & {*options}] if last.startswith("-") else []
     return [*found, *shared, "--help", *([] if name or options else ["--version"])]
 
 
@@ -105,12 +105,12 @@ def _argument_words(command: Command, before: Sequence[str], last: str) -> list[
     if len(given) < len(positional) and not last.startswith("-"):
         return _values(positional[len(given)])
     options = (each for each in known if not each.positional)
-    return [*(o.name for o in options if o.name not in before or o.options.get("action") == "append"), "--help"]
+    return [*(o.name for o in options if not {*o.names} & {*before} or o.options.get("action") == "append"), "--help"]
 
 
 def _values_of(option: str, known: Sequence[Argument]) -> list[str] | None:
     """The values that an option can have; None if it takes none."""
-    argument = next((each for each in known if option == each.name and not each.positional), None)
+    argument = next((each for each in known if option in each.names and not each.positional), None)
     return _values(argument) if argument is not None and argument.takes_value else None
 
 

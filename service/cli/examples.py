@@ -159,7 +159,7 @@ EXAMPLES = (
     ),
     _example(
         "Drop a table and delete its files without confirmation",
-        "firn table drop orders.yaml --purge --force",
+        "firn table drop orders.yaml --purge --yes",
         "dropped shop.orders and deleted its files\n",
     ),
     _example(
@@ -170,7 +170,7 @@ EXAMPLES = (
     ),
     _example(
         "Delete all rows of a table, and set new split points",
-        "firn table reinitialise orders.yaml --split-points splits.txt --force",
+        "firn table reinitialise orders.yaml --split-points splits.txt --yes",
         "shop.orders is empty: 3 rows deleted\nit is split at 100, 200\n",
     ),
     _example(
@@ -237,13 +237,13 @@ EXAMPLES = (
     ),
     _example(
         "Return a table to a snapshot",
-        f"firn table rollback orders.yaml {_FIRST} --force",
+        f"firn table rollback orders.yaml {_FIRST} --yes",
         "rolled back: 4 rows before, 3 after\n",
         _TWO_SNAPSHOTS,
     ),
     _example(
         "Undo one change",
-        f"firn table undo orders.yaml {_REQUEST} --force",
+        f"firn table undo orders.yaml {_REQUEST} --yes",
         "WRITE undone: 1 row removed, 0 restored\n",
         (*_TWO_SNAPSHOTS, _write(5)),
     ),
@@ -261,7 +261,7 @@ EXAMPLES = (
         "restored: 2 rows before, 3 after\nthe previous state is kept as backup-…\n",
         _BACKED_UP,
     ),
-    _example("Delete a backup", f"firn backup delete orders.yaml {_BACKUP} --force", "deleted\n", _BACKED_UP),
+    _example("Delete a backup", f"firn backup delete orders.yaml {_BACKUP} --yes", "deleted\n", _BACKED_UP),
     _example(
         "Compact all tables that need it",
         "firn compact --all-recommended",
@@ -283,6 +283,11 @@ EXAMPLES = (
         "Read with SQL",
         "firn query --sql 'SELECT count(*) AS orders FROM shop.orders WHERE customer <> :whom' --param whom=Bo",
         "orders\n     2\n1 row\n",
+    ),
+    _example(
+        "Write rows as CSV",
+        "firn query shop.orders --columns id,customer --sort id -o csv",
+        "id,customer\n1,Bo\n2,Cleo\n3,Ann\n",
     ),
     _example("Send a request from a file", "firn call write.json", '{"success":true,"records_written":1,…}\n'),
     _example(
@@ -310,7 +315,7 @@ EXAMPLES = (
         "done: 1 done, 0 failed, 0 skipped\n  shop.orders: done: …\n",
         _SCHEDULED,
     ),
-    _example("Delete a schedule", "firn schedule delete nightly --force", "deleted\n", _SCHEDULED),
+    _example("Delete a schedule", "firn schedule delete nightly --yes", "deleted\n", _SCHEDULED),
     _example(
         "List jobs, running or ended",
         "firn job list",

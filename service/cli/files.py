@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from service.cli.command import Args, UsageError
-from service.cli.values import single_tenant, suggestion
+from service.cli.values import named_table, single_tenant, suggestion
 
 _YAML, _JSON, _PROPERTIES = (".yaml", ".yml"), (".json",), (".properties",)
 _TABLE_KEYS = ("tenant", "namespace", "table", "schema", "partition", "properties", "split_points")
@@ -17,8 +17,8 @@ _OBJECT_KEYS = ("schema", "partition", "properties")
 
 def table_argument(args: Args) -> dict[str, Any]:
     """The table that the argument TABLE|FILE names or describes. Options override what the file contains."""
-    # A table's name contains no dot.
-    in_file = read_table(args.table) if Path(args.table).suffix in _YAML + _JSON else {"table": args.table}
+    is_file = Path(args.table).suffix in _YAML + _JSON
+    in_file = read_table(args.table) if is_file else named_table(args.table, args)
     return {
         "tenant_id": args.tenant or in_file.get("tenant") or single_tenant(args),
         "namespace": args.namespace or in_file.get("namespace") or "default",

@@ -1,6 +1,5 @@
 """`firn compact`: compact all tables that need it, from cron or by hand."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +8,7 @@ from service.cli.call import Invocation
 from service.cli.command import FAILED, OK, UNREACHABLE, Command, Request, Response, argument, flag, repeated
 from service.cli.connection.jobs import run_as_job
 from service.cli.connection.remote import LONG_PAUSES_S, Connection, Unreachable
-from service.cli.values import full_name, split_list
+from service.cli.values import full_name, named_table, split_list
 
 _LIMIT = 10_000
 
@@ -31,6 +30,8 @@ class _Compaction:
     call: Invocation
     tenants: list[str]
     failures: int = 0
+    printed: bool = False
+    """Whether an object was printed: CSV has its heading once."""
     responded: bool = False
     """Whether the service ever did."""
 
@@ -46,7 +47,7 @@ class _Compaction:
                     self._compact(address)
         if self.failures:
             return FAILED if self.responded else UNREACHABLE
-        if not tables and not self.call.args.json:
+        if not tables and self.call.output == "table":
             self._print("no table is worth compacting")
         return OK
 
@@ -54,17 +55,25 @@ class _Compaction:
         """The addresses of the tables to compact, and the reasons."""
         args = self.call.args
         if not args.all_recommended:
-            yield {"tenant_id": tenant, "namespace": args.namespace or "default", "table": args.table}, None
+            yield {"tenant_id": tenant, "namespace": "default", **named_table(args.table, args)}, None
             return
-        namespace = {"namespace": args.namespace} if args.namespace else {}
-        response = self._send({"operation": "RECOMMEND", "tenant_id": tenant, "limit": _LIMIT, **namespace})
+        table = named_table(args.table, args) if args.table else {}
+        namespace = table.get("namespace") or args.namespace
+        response = self._send(
+            {
+                "operation": "RECOMMEND",
+                "tenant_id": tenant,
+                "limit": _LIMIT,
+                **({"namespace": namespace} if namespace else {}),
+            }
+        )
         if not response["success"]:
             self.failures += 1
             if response["error"]["code"] != "UNREACHABLE":
                 self.call.notify(f"the recommendations for {tenant}: {_describe(response['error'])}")
             return
         for each in response["recommendations"]:
-            if each["recommended"] and args.table in (None, each["table"]):
+            if each["recommended"] and table.get("table") in (None, each["table"]):
                 yield {"tenant_id": tenant, "namespace": each["namespace"], "table": each["table"]}, each["reason"]
 
     def _compact(self, address: Request) -> None:
@@ -99,8 +108,9 @@ class _Compaction:
         return response
 
     def _print_outcome(self, address: Request, outcome: dict[str, Any], line: str) -> None:
-        if self.call.args.json:
-            self._print(json.dumps({**address, **outcome}, separators=(",", ":")))
+        if self.call.output != "table":
+            self.call.print_data({**address, **outcome}, heading=not self.printed)
+            self.printed = True
         else:
             tenant = f"{address['tenant_id']}." if len(self.tenants) > 1 else ""
             self._print(f"{tenant}{full_name(address)}: {line}")
@@ -123,7 +133,12 @@ COMMAND = Command(
     (
         flag("--all-recommended", "every table that RECOMMEND recommends, most urgent first"),
         repeated("--tenant", "NAME", "the tenant, or several separated by commas (default: FIRN_TENANT, or default)"),
-        argument("--namespace", "NAME", "the namespace (default: default; with --all-recommended, all namespaces)"),
+        argument(
+            "--namespace",
+            "NAME",
+            "the namespace (default: default; with --all-recommended, all namespaces)",
+            short="-n",
+        ),
         argument("--table", "TABLE", "the table; with --all-recommended, only tables of this name"),
         flag("--dry-run", "show which tables, and compact none"),
     ),

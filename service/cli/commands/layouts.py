@@ -7,7 +7,7 @@ from service.cli.commands.tables import DRY_RUN, PARTITION_BY, table_command
 from service.cli.files import table_address
 from service.cli.terminal.format import format_number, format_size, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import parse_assignments, split_list
+from service.cli.values import name_beside, parse_assignments, split_list
 
 
 def _show_compacted(response: Response, args: Args, printer: Printer) -> None:
@@ -35,7 +35,7 @@ def _complete_repartition(request: Request, args: Args) -> Request:
         raise UsageError(
             "no new partitioning is given; use --partition-by, --unpartitioned, --derive, or a file that has one"
         )
-    return request
+    return name_beside(request, "target_table")
 
 
 def _show_repartitioned(response: Response, args: Args, printer: Printer) -> None:

@@ -19,7 +19,7 @@ from service.cli.command import (
 from service.cli.files import decode, parse_json, parse_value, read_text
 from service.cli.terminal.format import format_data, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import parse_assignments, single_tenant, split_list
+from service.cli.values import named_table, parse_assignments, single_tenant, split_list
 
 
 def _complete_query(request: Request, args: Args) -> Request:
@@ -29,7 +29,8 @@ def _complete_query(request: Request, args: Args) -> Request:
         raise UsageError("no table is given; name one, or use --sql")
     ignored = ("projection", "filter", "sort", "distinct") if args.sql else ("params",)
     fields = {name: value for name, value in request.items() if name not in ignored}
-    return {**fields, "namespace": args.namespace or "default"}
+    table = named_table(args.table, args) if args.table else {}
+    return {**fields, "namespace": args.namespace or "default", **table}
 
 
 def _parse_filter(text: str) -> Any:
@@ -74,7 +75,7 @@ def _call(call: Invocation) -> int:
     needs_spark = not isinstance(name, str) or name.upper() not in WITHOUT_SPARK
     with call.connect(needs_spark) as connection:
         response = connection.send(request, body=_with_address(text, request, call.args))
-    call.args.json = True
+    call.args.output = call.args.output or "json"
     return call.show(response)
 
 

@@ -9,7 +9,7 @@ from service.cli.connection.remote import Connection
 from service.cli.files import read_object, read_schema, read_text, table_address, table_argument
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import full_name, merge, parse_partition, single_tenant
+from service.cli.values import full_name, merge, name_beside, parse_partition, single_tenant
 
 _MAX_POINTS = 10
 TABLE = argument("table", "TABLE|FILE", "the table's name, or a YAML or JSON file that describes it", None)
@@ -27,7 +27,7 @@ DRY_RUN = flag("--dry-run", "only show what would be done")
 
 def namespace_filter(items: str) -> Argument:
     """The option for the items of one namespace; without it, a command concerns the whole tenant."""
-    return argument("--namespace", "NAME", f"only {items} of this namespace")
+    return argument("--namespace", "NAME", f"only {items} of this namespace", short="-n")
 
 
 def table_command(name: str, summary: str, *arguments: Argument, **more: Any) -> Command:
@@ -278,6 +278,7 @@ COMMANDS = (
         "Rename a table.",
         argument("new_name", "NEW_NAME", "the new name"),
         operation="RENAME_TABLE",
+        complete=lambda request, args: name_beside(request, "new_name"),
         show=lambda response, args, printer: printer.line(f"renamed {table_name(args)} to {args.new_name}"),
     ),
     table_command(
@@ -298,6 +299,7 @@ COMMANDS = (
         argument("--new-name", "NAME", "restore it under this name"),
         argument("--id", "ID", "the dropped table's id (default: the one dropped last)", "table_id"),
         operation="RESTORE_TABLE",
+        complete=lambda request, args: name_beside(request, "new_name"),
         show=lambda response, args, printer: printer.line(
             f"restored {table_address(args)['namespace']}.{response['table']}"
         ),

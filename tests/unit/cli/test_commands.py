@@ -264,13 +264,13 @@ def test_what_loses_something_is_not_done_unless_somebody_says_yes(line: list[st
     done = firn(line, service)
     assert (done.code, done.out, service.asked) == (4, "", [])
     assert done.err.startswith("firn: not done: ")
-    assert done.err.endswith("There is no terminal to ask on; use --force\n")
+    assert done.err.endswith("There is no terminal to ask on; use --yes\n")
     for said, shown in (("\n", ""), ("no\n", ""), ("", "\n")):
         done = firn(line, service, Typing(said))
         assert (done.code, service.asked) == (4, [])
         assert done.err.endswith(f"Type yes to do it: {shown}firn: not done\n")
     assert firn(line, service, Typing("yes\n")).code == 0
-    assert firn([*line, "--force"], service).code == 0
+    assert firn([*line, "--yes"], service).code == 0
     first, second = service.asked
     assert first == second
 
