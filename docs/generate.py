@@ -13,7 +13,7 @@ from service.api.docs_page import FieldRow, common_rows, pretty, request_rows, r
 from service.cli.catalogue import COMMANDS
 from service.cli.command import EXIT_CODES, Argument, Command
 from service.cli.command import CommandExample as Call
-from service.cli.examples import FILES
+from service.cli.example_files import FILES
 from service.cli.parser import SHARED
 from service.metrics.catalogue import GAUGES, PER_TABLE, PROCESS, RECORDED, MetricSpec
 from service.model.expressions.functions import TABLE, Function

@@ -2,59 +2,6 @@
 
 from service.cli.command import CommandExample, Request
 
-ORDERS_YAML = """\
-namespace: shop
-table: orders
-schema:
-  fields:
-    id: {type: long, required: true}
-    customer: {type: string, required: true}
-    amount: {type: "decimal(10,2)"}
-    placed_at: {type: timestamptz}
-  primary_key: [id]
-partition:
-  partitions:
-    - {field: placed_at, transform: month}
-properties:
-  compression: zstd
-  description: one row per order
-"""
-FILES = {
-    "orders.yaml": ORDERS_YAML,
-    "visits.yaml": """\
-fields:
-  page: {type: string, required: true}
-  at: {type: timestamp}
-""",
-    "visits.properties": """\
-# properties of the table
-compression = zstd
-compaction.min_files_to_compact = 5
-""",
-    "readings.yaml": """\
-table: readings
-schema:
-  fields:
-    sensor: {type: string, required: true}
-    value: {type: double}
-  primary_key: [sensor]
-split_points: [h, p]
-""",
-    "splits.txt": "100\n200\n",
-    "changes.yaml": """\
-add_columns:
-  note: {type: string}
-move_columns:
-  - {column: note, after: customer}
-set_properties:
-  compaction: {mode: auto}
-""",
-    "write.json": """\
-{"operation": "WRITE", "namespace": "shop", "table": "orders",
- "records": [{"id": 7, "customer": "Di", "amount": 9.99}]}
-""",
-}
-"""The files in the working directory of every example, by name."""
 _BACKUP = "backup-20260301T100000000Z-delete-1f0c9a7e"
 _REQUEST = "84f0f3c9b1a04a6d8f6c5e1d2b7a9f30"
 _FIRST, _SECOND = "4113542698571253187", "1255905574727858846"
@@ -154,19 +101,18 @@ EXAMPLES = (
         "placed_at  timestamptz    no\n",
     ),
     _example("Rename a table", "firn table rename orders.yaml orders_2025", "renamed shop.orders to orders_2025\n"),
-    _example(
-        "Drop a table, and be able to restore it", "firn table drop orders --namespace shop", "dropped shop.orders…\n"
-    ),
+    _example("Drop a table, and be able to restore it", "firn table drop shop.orders --yes", "dropped shop.orders…\n"),
     _example(
         "Drop a table and delete its files without confirmation",
         "firn table drop orders.yaml --purge --yes",
         "dropped shop.orders and deleted its files\n",
     ),
+    _example("Delete a table for good", "firn table delete shop.orders --force", "deleted shop.orders\n"),
     _example(
         "Restore a dropped table",
         "firn table restore orders.yaml",
         "restored shop.orders\n",
-        (*_ORDERS, "firn table drop orders.yaml"),
+        (*_ORDERS, "firn table drop orders.yaml --yes"),
     ),
     _example(
         "Delete all rows of a table, and set new split points",

@@ -12,7 +12,7 @@ from service.cli.call import Invocation
 from service.cli.catalogue import COMMANDS
 from service.cli.command import WITHOUT_SPARK, Command, CommandExample
 from service.cli.connection.in_process import InProcess
-from service.cli.examples import FILES
+from service.cli.example_files import FILES
 from service.cli.main import main
 from service.cli.parser import build_parser
 from service.errors import EngineUnavailable

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.examples import ORDERS_YAML
+from service.cli.example_files import ORDERS_YAML
 from service.host import presence
 from service.settings import ROOT
 from tests.harness import wait_until

@@ -201,6 +201,10 @@ def _partition_field(field: dict[str, Any]) -> str:
     return f"{transform}({number}, {field['field']})" if number else f"{transform}({field['field']})"
 
 
+def _deletion(request: Request) -> str:
+    return f"The table {full_name(request)} and all of its files are deleted for good."
+
+
 def _show_dropped(response: Response, args: Args, printer: Printer) -> None:
     name = table_name(args)
     if not response["table_dropped"]:
@@ -287,11 +291,26 @@ COMMANDS = (
         flag("--purge", "delete its files, for good"),
         flag("--if-exists", "do nothing if the table does not exist"),
         operation="DROP_TABLE",
-        constants={"confirm": True},  # the question, or --force, is the confirmation
+        constants={"confirm": True},  # the question, or --yes, is the confirmation
         question=lambda request: (
-            f"The table {full_name(request)} and all of its files are deleted for good." if "purge" in request else None
+            _deletion(request)
+            if "purge" in request
+            else f"The table {full_name(request)} is dropped; `firn table restore` can bring it back for some time."
         ),
         show=_show_dropped,
+    ),
+    table_command(
+        "table delete",
+        "Delete a table for good: its rows, its files, its history, its backups.",
+        flag("--if-exists", "do nothing if the table does not exist"),
+        Argument("--force", {"action": "store_true", "dest": "yes", "help": "do not ask for confirmation"}, None),
+        operation="DROP_TABLE",
+        constants={"confirm": True, "purge": True},
+        question=_deletion,
+        show=lambda response, args, printer: printer.line(
+            f"deleted {table_name(args)}" if response["table_dropped"] else f"{table_name(args)} does not exist"
+        ),
+        details="A dropped table can be restored; a deleted one cannot.",
     ),
     table_command(
         "table restore",

@@ -235,6 +235,8 @@ def test_who_reads_no_further_is_no_failure() -> None:
 
 DESTRUCTIVE = [
     ["table", "drop", "t", "--purge"],
+    ["table", "drop", "t"],
+    ["table", "delete", "t"],
     ["table", "reinitialise", "t"],
     ["table", "rollback", "t", "5"],
     ["table", "undo", "t", "r"],
@@ -320,7 +322,11 @@ def test_output_that_cannot_be_written_is_told_in_one_line() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [["table", "drop", "t"], ["table", "alter", "t", "--add", "a=string"], ["backup", "restore", "t", "b", "--keep"]],
+    [
+        ["table", "drop", "t", "--yes"],
+        ["table", "alter", "t", "--add", "a=string"],
+        ["backup", "restore", "t", "b", "--keep"],
+    ],
 )
 def test_what_loses_nothing_asks_nothing(line: list[str]) -> None:
     service = Service(**{**ANSWER, "purged": False})
