@@ -61,10 +61,8 @@ class Invocation:
         with closing(open_connection(options, self.environ, self.notify)) as connection:
             yield connection
 
-    def confirms(self, question: str | None) -> bool:
-        """Whether to go on: no data can be lost, or --yes was given, or the reply to the question is yes."""
-        if question is None or self.args.yes:
-            return True
+    def confirms(self, question: str) -> bool:
+        """Whether the reply to the question is yes."""
         if not self.stdin.isatty():
             self.notify(f"not done: {question} There is no terminal to ask on; use --yes")
             return False
@@ -124,12 +122,31 @@ class Invocation:
         return progress_line(self.stderr, what)
 
 
+def check(connection: Connection, command: Command, request: Request) -> Response | None:
+    """The error that the request would have, as far as it can be known before: nobody is asked about such a request."""
+    if any(each.name == "--dry-run" for each in command.arguments):
+        response = connection.send({**request, "dry_run": True})
+    elif "table" in request:
+        address = {name: request[name] for name in ("tenant_id", "namespace", "table")}
+        response = connection.send({"operation": "DESCRIBE_TABLE", **address})
+    else:
+        return None
+    if response["success"] or (request.get("if_exists") and response["error"]["code"] == "TABLE_NOT_FOUND"):
+        return None
+    return response
+
+
 def send_request(call: Invocation) -> int:
     """Send the command's request, show the response and return the exit code."""
     command, request = call.command, call.request()
-    if command.question and not request.get("dry_run") and not call.confirms(command.question(request)):
-        return UNCONFIRMED
+    question = command.question(request) if command.question and not request.get("dry_run") else None
     with call.connect() as connection:
+        if question and not call.args.yes:
+            refusal = check(connection, command, request)
+            if refusal is not None:
+                return call.show(refusal)
+            if not call.confirms(question):
+                return UNCONFIRMED
         if command.job and not request.get("dry_run") and not request.get("estimate"):
             with call.progress(f"{command.words[-1]} {full_name(request)}") as on_progress:
                 response = run_as_job(connection, request, on_progress)

@@ -260,20 +260,25 @@ ANSWER = {
 }
 
 
+def changes(service: Service) -> list[Any]:
+    """The requests that change something."""
+    return [each for each in service.asked if each["operation"] != "DESCRIBE_TABLE" and not each.get("dry_run")]
+
+
 @pytest.mark.parametrize("line", DESTRUCTIVE, ids=" ".join)
 def test_what_loses_something_is_not_done_unless_somebody_says_yes(line: list[str]) -> None:
     service = Service(**ANSWER)
     done = firn(line, service)
-    assert (done.code, done.out, service.asked) == (4, "", [])
+    assert (done.code, done.out, changes(service)) == (4, "", [])
     assert done.err.startswith("firn: not done: ")
     assert done.err.endswith("There is no terminal to ask on; use --yes\n")
     for said, shown in (("\n", ""), ("no\n", ""), ("", "\n")):
         done = firn(line, service, Typing(said))
-        assert (done.code, service.asked) == (4, [])
+        assert (done.code, changes(service)) == (4, [])
         assert done.err.endswith(f"Type yes to do it: {shown}firn: not done\n")
     assert firn(line, service, Typing("yes\n")).code == 0
     assert firn([*line, "--yes"], service).code == 0
-    first, second = service.asked
+    first, second = changes(service)
     assert first == second
 
 
