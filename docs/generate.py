@@ -93,7 +93,9 @@ def _command(command: Command) -> str:
 
 
 def _options(arguments: tuple[Argument, ...]) -> str:
-    return "| | |\n|---|---|\n" + "\n".join(f"| `{_written(each)}` | {each.options['help']} |" for each in arguments)
+    return "| | |\n|---|---|\n" + "\n".join(
+        f"| `{_written(each)}` | {each.options['help']} |" for each in arguments if not each.hidden
+    )
 
 
 def _written(argument: Argument) -> str:

@@ -77,6 +77,11 @@ class Argument:
         return (self.short, self.name) if self.short else (self.name,)
 
     @property
+    def hidden(self) -> bool:
+        """Whether help and documents leave it out: an earlier spelling."""
+        return bool(self.options["help"] == argparse.SUPPRESS)
+
+    @property
     def positional(self) -> bool:
         return not self.name.startswith("-")
 
@@ -112,7 +117,9 @@ def number(name: str, help: str, **options: Any) -> Argument:
     return argument(name, "N", help, type=int, **options)
 
 
-def repeated(name: str, metavar: str, help: str, field: str = "", parse: Callable[[list[str]], Any] = list) -> Argument:
+def repeated(
+    name: str, metavar: str, help: str, field: str | None = "", parse: Callable[[list[str]], Any] = list
+) -> Argument:
     return argument(name, metavar, f"{help}; may be repeated", field, parse, action="append")
 
 

@@ -15,10 +15,14 @@ _ADDRESS_KEYS = ("tenant", "namespace", "table")
 _OBJECT_KEYS = ("schema", "partition", "properties")
 
 
+def is_file(text: str) -> bool:
+    """Whether an argument TABLE|FILE is the path of a file."""
+    return Path(text).suffix in _YAML + _JSON
+
+
 def table_argument(args: Args) -> dict[str, Any]:
     """The table that the argument TABLE|FILE names or describes. Options override what the file contains."""
-    is_file = Path(args.table).suffix in _YAML + _JSON
-    in_file = read_table(args.table) if is_file else named_table(args.table, args)
+    in_file = read_table(args.table) if is_file(args.table) else named_table(args.table, args)
     return {
         "tenant_id": args.tenant or in_file.get("tenant") or single_tenant(args),
         "namespace": args.namespace or in_file.get("namespace") or "default",
@@ -92,6 +96,11 @@ def parse_json(text: str, where: str) -> Any:
         raise UsageError(f"{where} is not JSON: {e}") from e
     except RecursionError as e:
         raise UsageError(f"{where} is nested too deeply; it cannot be read") from e
+
+
+def parse_filter(text: str, where: str) -> Any:
+    """A filter: JSON, or an expression such as `amount > 10`."""
+    return parse_json(text, where) if text.lstrip().startswith(("{", "[")) else {"expression": text}
 
 
 def parse_value(text: str, where: str) -> Any:

@@ -1,6 +1,7 @@
 """Build the parser of the command line from the catalogue."""
 
 import argparse
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,7 +117,7 @@ class _Parser(argparse.ArgumentParser):
 def _add(level: Any, command: Command, name: str) -> None:
     summary, details = command.summary, command.details
     shown = [f"  {each.title}:\n    {each.shell_line}" for each in command.examples]
-    epilog = "\n".join([*([details, ""] if details else []), "examples:", *shown])
+    epilog = "\n".join([*([textwrap.fill(details, 79), ""] if details else []), "examples:", *shown])
     parser = level.add_parser(name, help=summary, description=summary, epilog=epilog, formatter_class=_Help)
     for each in arguments_of(command):
         parser.add_argument(*each.names, **each.options)

@@ -1,6 +1,7 @@
 """`firn query`: rows for people; and `firn call`: any request."""
 
 import json
+from functools import partial
 from typing import Any
 
 from service.cli.call import Invocation
@@ -16,7 +17,7 @@ from service.cli.command import (
     number,
     repeated,
 )
-from service.cli.files import decode, parse_json, parse_value, read_text
+from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text
 from service.cli.terminal.format import format_data, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import named_table, parse_assignments, single_tenant, split_list
@@ -31,10 +32,6 @@ def _complete_query(request: Request, args: Args) -> Request:
     fields = {name: value for name, value in request.items() if name not in ignored}
     table = named_table(args.table, args) if args.table else {}
     return {**fields, "namespace": args.namespace or "default", **table}
-
-
-def _parse_filter(text: str) -> Any:
-    return parse_json(text, "--where") if text.lstrip().startswith(("{", "[")) else {"expression": text}
 
 
 def _parse_sort(text: str) -> list[dict[str, str]]:
@@ -103,7 +100,13 @@ COMMANDS = (
         (
             argument("table", "TABLE", "the table; none with --sql", nargs="?"),
             argument("--columns", "NAMES", "only these columns, separated by commas", "projection", split_list),
-            argument("--where", "FILTER", "an expression such as 'amount > 10', or JSON", "filter", _parse_filter),
+            argument(
+                "--where",
+                "FILTER",
+                "an expression such as 'amount > 10', or JSON",
+                "filter",
+                partial(parse_filter, where="--where"),
+            ),
             argument("--sort", "NAMES", "sort by these columns, such as 'amount desc, id'", parse=_parse_sort),
             flag("--distinct", "leave out duplicate rows"),
             number("--limit", "show at most this many rows (default: 100)", default=100),

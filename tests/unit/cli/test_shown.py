@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from handlers.repartition import Repartition
 from tests.unit.cli.test_commands import Service, Typing, firn
 
 BACKUP = "backup-20260301T100000000Z-reinitialise_table-1f0c9a7e"
@@ -169,7 +170,30 @@ def test_a_compaction_that_is_not_worth_it_names_the_option_that_makes_it_all_th
     reason = "1 small file(s), but no partition has the 3 that make merging worth it; force: true merges from 2"
     stats = {"files_before": 1, "files_after": 1, "compaction_time_ms": 0}
     service = Service(compacted=False, reason=reason, stats=stats)
-    assert firn(["table", "compact", "t", "--force"], service).out.endswith("worth it; --whole merges from 2\n")
+    assert firn(["table", "compact", "t"], service).out.endswith("worth it; --force merges from 2\n")
     assert "force" not in service.asked[0]
-    firn(["table", "compact", "t", "--whole"], service)
-    assert service.asked[1]["force"] is True
+    for option in ("--force", "--whole"):
+        firn(["table", "compact", "t", option], service)
+        assert service.asked[-1]["force"] is True
+
+
+def test_every_option_of_repartition_is_one_of_the_command() -> None:
+    options = {
+        "--partition-by=day": ("partition", {"partitions": [{"field": "day"}]}),
+        "--derive=a=b": ("transform", {"a": {"expression": "b"}}),
+        "--compression=zstd": ("compression", "zstd"),
+        "--batch-size=1000": ("batch_size", 1000),
+        "--no-validate": ("validate", False),
+        "--keep-old": ("delete_source", False),
+        "--backup-retention-hours=5": ("backup_retention_hours", 5),
+        "--target-table=u": ("target_table", "u"),
+        "--estimate": ("estimate", True),
+    }
+    service = Service(success=False, error={"code": "X", "message": "x"})
+    firn(["table", "repartition", "t", *options], service)
+    assert {name: service.asked[0][name] for name, _ in options.values()} == dict(options.values())
+    own = {"operation", "tenant_id", "namespace", "table", "timeout_ms", "async", "dry_run", "idempotency_key"}
+    fields = {field.alias or name for name, field in Repartition.model_fields.items()}
+    assert fields - own == {name for name, _ in options.values()}
+    wrong = firn(["table", "repartition", "t", "--partition-by=day", "--keep-old", "--delete-source"], service)
+    assert (wrong.code, "contradict each other" in wrong.err) == (2, True)
