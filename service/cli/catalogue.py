@@ -4,6 +4,7 @@ from service.cli.command import Command
 from service.cli.commands import (
     alter,
     compact,
+    edits,
     history,
     jobs,
     layouts,
@@ -24,9 +25,10 @@ GROUPS = {
 COMMANDS: tuple[Command, ...] = (
     system.SERVE,
     *queries.COMMANDS,
+    *edits.COMMANDS,
     *tables.COMMANDS,
     compact.TABLE_COMMAND,
-    layouts.COMMAND,
+    *layouts.COMMANDS,
     alter.COMMAND,
     *history.COMMANDS,
     *schedules.COMMANDS,

@@ -94,7 +94,7 @@ class Argument:
         if self.field is None:
             return {}
         own_name = self.name.lstrip("-").replace("-", "_")
-        value = getattr(args, own_name)
+        value = getattr(args, self.options.get("dest") or own_name)
         if value is None or value is False or value == "":
             return {}
         return {self.field or own_name: self.parse(value)}

@@ -39,6 +39,10 @@ schema:
 split_points: [h, p]
 """,
     "splits.txt": "100\n200\n",
+    "new.json": """\
+{"id": 3, "customer": "Cleo", "amount": 30.25}
+{"id": 4, "customer": "Di", "amount": 4.00}
+""",
     "changes.yaml": """\
 add_columns:
   note: {type: string}

@@ -203,7 +203,7 @@ EXAMPLES = (
     ),
     _example(
         "Restore a backup, and keep the current state",
-        f"firn backup restore orders.yaml {_BACKUP} --keep",
+        f"firn backup restore orders.yaml {_BACKUP} --backup",
         "restored: 2 rows before, 3 after\nthe previous state is kept as backup-…\n",
         _BACKED_UP,
     ),
@@ -234,6 +234,39 @@ EXAMPLES = (
         "Write rows as CSV",
         "firn query shop.orders --columns id,customer --sort id -o csv",
         "id,customer\n1,Bo\n2,Cleo\n3,Ann\n",
+    ),
+    _example("Add rows", "firn write shop.orders new.json", "2 rows written\n", (_CREATE,)),
+    _example(
+        "Update rows by their key, and insert the others",
+        "firn upsert shop.orders new.json",
+        "1 row inserted, 1 updated\n",
+    ),
+    _example(
+        "Show which rows would change",
+        "firn update shop.orders --set customer=Ann --where 'id = 1' --dry-run",
+        "   id  customer  amount  placed_at\n"
+        "-   1  Bo        1.50    2026-03-01T10:00:00Z\n"
+        "+   1  Ann       1.50    2026-03-01T10:00:00Z\n"
+        "1 row would be updated\n"
+        "commit exactly this with --plan …\n",
+    ),
+    _example(
+        "Compute new values",
+        "firn update shop.orders --compute 'amount=amount * 2' --where 'id > 1' --backup",
+        "2 rows updated\nthe previous state is kept as …\n",
+    ),
+    _example("Delete rows", "firn delete shop.orders --where 'id >= 2'", "2 rows deleted\n"),
+    _example(
+        "List partitions",
+        "firn table partitions shop.orders",
+        "PARTITION                ROWS  FILES  SMALL     SIZE\n"
+        "placed_at_month=2026-03     3      1      1  … KiB\n"
+        "1 partition\n",
+    ),
+    _example(
+        "Show files that nothing refers to",
+        "firn table orphans shop.orders --dry-run",
+        "0 files of 0 B would be deleted\n",
     ),
     _example("Send a request from a file", "firn call write.json", '{"success":true,"records_written":1,…}\n'),
     _example(

@@ -3,13 +3,14 @@
 from typing import Any
 
 from service.cli.command import Args, Request, Response, argument, number
-from service.cli.commands.tables import DRY_RUN, KEEP, show_backup, show_items, table_command
-from service.cli.terminal.format import format_data, format_number, format_size, format_time, plural
+from service.cli.commands.edits import show_rows
+from service.cli.commands.tables import BACKUP, DRY_RUN, show_backup, show_items, table_command
+from service.cli.terminal.format import format_number, format_size, format_time, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name, parse_number
 
-_BACKUP = argument("backup", "BACKUP", "the backup's name, as `firn backup list` shows it", "name")
-_SIGNS = {"inserted": ("+",), "deleted": ("-",), "updated": ("-", "+")}
+_NAME = argument("backup", "BACKUP", "the backup's name, as `firn backup list` shows it", "name")
+_KINDS = ("inserted", "deleted", "updated")
 _HISTORY_COLUMNS = (
     PageColumn("SNAPSHOT", right=True, value=lambda snapshot: snapshot["snapshot_id"]),
     PageColumn("TIME", whole=True, value=lambda snapshot: format_time(snapshot["timestamp"])),
@@ -47,18 +48,8 @@ def _show_history(response: Response, args: Args, printer: Printer) -> None:
 
 
 def _show_diff(response: Response, args: Args, printer: Printer) -> None:
-    rows = [
-        (sign, change["before"] if sign == "-" else change["after"])
-        for change in response["changes"]
-        for sign in _SIGNS[change["change"]]
-    ]
-    names = list(dict.fromkeys(name for _, row in rows for name in row))
-    if names:
-        printer.table(
-            [PageColumn(" "), *map(PageColumn, names)],
-            [[sign, *(format_data(row.get(name)) for name in names)] for sign, row in rows],
-        )
-    total = ", ".join(f"{format_number(response[f'records_{kind}'])} {kind}" for kind in _SIGNS)
+    show_rows([(change["before"], change["after"]) for change in response["changes"]], printer)
+    total = ", ".join(f"{format_number(response[f'records_{kind}'])} {kind}" for kind in _KINDS)
     more = "; there are more, use --limit to see them" if response["has_more"] and args.limit else ""
     printer.line(f"{total}{more}")
 
@@ -116,7 +107,7 @@ COMMANDS = (
         "table rollback",
         "Return a table to the rows of one of its snapshots.",
         argument("to", "SNAPSHOT|TAG", "the snapshot's id, or a tag", None),
-        KEEP,
+        *BACKUP,
         DRY_RUN,
         operation="ROLLBACK",
         complete=_complete_rollback,
@@ -127,7 +118,7 @@ COMMANDS = (
         "table undo",
         "Undo one earlier change, and keep what was written since.",
         argument("request_id", "REQUEST", "the request id of the change"),
-        KEEP,
+        *BACKUP,
         DRY_RUN,
         operation="UNDO",
         question=lambda request: (
@@ -144,12 +135,12 @@ COMMANDS = (
     table_command(
         "backup restore",
         "Replace the rows of a table by those of a backup.",
-        _BACKUP,
-        KEEP,
+        _NAME,
+        *BACKUP,
         DRY_RUN,
         operation="RESTORE_BACKUP",
         question=lambda request: (
-            f"The rows of the table {full_name(request)} are replaced by those of the backup; --keep would keep them."
+            f"The rows of the table {full_name(request)} are replaced by those of the backup; --backup would keep them."
             if "create_backup" not in request
             else None
         ),
@@ -158,7 +149,7 @@ COMMANDS = (
     table_command(
         "backup delete",
         "Delete a backup.",
-        _BACKUP,
+        _NAME,
         operation="DELETE_BACKUP",
         question=lambda request: f"The backup {request['name']} is deleted for good.",
         show=lambda response, args, printer: printer.line("deleted"),

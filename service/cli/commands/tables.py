@@ -1,5 +1,6 @@
 """`firn table …`: create, list, describe, rename, drop, restore and empty tables; and what other modules share."""
 
+import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,15 @@ PARTITION_BY = repeated(
     "partition",
     parse_partition,
 )
-KEEP = flag("--keep", "keep the current state as a backup", "create_backup")
+BACKUP = (
+    Argument(
+        "--backup",
+        {"action": "store_true", "dest": "create_backup", "help": "keep the current state as a backup"},
+        "create_backup",
+    ),
+    # What --backup was called.
+    Argument("--keep", {"action": "store_true", "dest": "create_backup", "help": argparse.SUPPRESS}, "create_backup"),
+)
 DRY_RUN = flag("--dry-run", "only show what would be done")
 
 
@@ -330,7 +339,7 @@ COMMANDS = (
         argument("--split-points", "FILE", "split points of the first key column, one per line", parse=read_text),
         flag("--split-points-base64", "the split points are encoded in base64"),
         SCHEMA,
-        KEEP,
+        *BACKUP,
         operation="REINITIALISE_TABLE",
         constants={"confirm": True},
         address=lambda args: table_address(args, "split_points"),
