@@ -87,7 +87,7 @@ def _metrics(kinds: tuple[MetricSpec, ...]) -> str:
 
 def _command(command: Command) -> str:
     shown = [f"### firn {command.name}", command.summary + (f" {command.details}" if command.details else "")]
-    if command.arguments:
+    if any(not each.hidden for each in command.arguments):
         shown.append(_options(command.arguments))
     return "\n\n".join([*shown, *map(_call, command.examples)])
 

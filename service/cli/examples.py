@@ -321,8 +321,10 @@ EXAMPLES = (
     ),
     # Those about this machine have tests of their own: each needs its own home.
     _example("Serve another folder on another port", "FIRN_HOME=/data/firn FIRN_PORT=8081 firn serve", setup=()),
-    _example("Stop the service in the background", "firn stop", "stopped\n", ()),
-    _example("Check what is missing", "firn doctor", "ok   Java …\nok   port …\nok   FIRN_HOME …\n", ()),
+    _example("Stop the service", "firn stop", "stopped\n", ()),
+    _example(
+        "Check what is missing", "firn doctor", "ok   Java …\nok   port …\nok   FIRN_HOME …\nok   FIRN_HOME …\n", ()
+    ),
     _example("Fetch the jars before the first start", "firn jars", setup=()),
     _example("Write the OpenAPI document into a file", "firn openapi > firn.json", setup=()),
     _example("Complete in this bash; in zsh, write zsh instead", 'eval "$(firn completion bash)"', setup=()),

@@ -55,19 +55,11 @@ def start(settings: Settings, environ: Mapping[str, str], notify: Notify) -> Non
             _wait_until_ready(_spawn(settings, environ, log), settings, log)
 
 
-def stop(settings: Settings, *, force: bool, notify: Notify) -> bool:
-    """Stop the service of a home and wait until it has ended; False if none was running.
-
-    A service that no command started is stopped only with `force`.
-    """
+def stop(settings: Settings, notify: Notify) -> bool:
+    """Stop the service of a home, whoever started it, and wait until it has ended; False if none was running."""
     service = _find_owner(settings, notify)
     if service is None:
         return False
-    if not service.background and not force:
-        raise SettingsError(
-            f"process {service.pid} serves FIRN_HOME {settings.home}, and no command started it; "
-            "stop it where it was started, or use --force"
-        )
     with suppress(ProcessLookupError):
         os.kill(service.pid, signal.SIGTERM)
     if _wait_until(lambda: process_locks.is_free(settings.home), _STOP_TIMEOUT_S):
