@@ -39,8 +39,9 @@ class Invocation:
         return command.complete(request, args)
 
     def notify(self, text: str) -> None:
-        """Print a line that is not part of the result, on stderr."""
-        print(f"firn: {escape(text)}", file=self.stderr, flush=True)
+        """Print a line that is not part of the result, on stderr. The lines of a file that it quotes follow it."""
+        first, *more = text.rstrip("\n").split("\n")
+        print(f"firn: {escape(first)}", *map(escape, more), sep="\n", file=self.stderr, flush=True)
 
     @contextmanager
     def connect(

@@ -143,6 +143,12 @@ def _yaml_errors(where: str) -> Iterator[None]:
 
     try:
         yield
+    except yaml.MarkedYAMLError as e:
+        mark = e.problem_mark or e.context_mark
+        problem = " ".join(filter(None, (e.problem or e.context, e.note)))
+        if mark is None:
+            raise UsageError(f"{where} is not YAML: {problem}") from e
+        raise UsageError(f"{where} is not YAML: line {mark.line + 1}: {problem}\n{mark.get_snippet() or ''}") from e
     except (yaml.YAMLError, ValueError, KeyError, RecursionError) as e:
         problem = " ".join(str(e).split())
         raise UsageError(f"{where} is not YAML: {problem}") from e

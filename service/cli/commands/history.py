@@ -5,6 +5,7 @@ from typing import Any
 from service.cli.command import Args, Request, Response, argument, number
 from service.cli.commands.edits import show_rows
 from service.cli.commands.tables import BACKUP, DRY_RUN, show_backup, show_items, table_command
+from service.cli.terminal.cells import escape
 from service.cli.terminal.format import format_number, format_size, format_time, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name, parse_number
@@ -19,8 +20,8 @@ _HISTORY_COLUMNS = (
         "ROWS", right=True, value=lambda s: _counts(s, {"+": "rows_added", "-": "rows_removed", "~": "rows_updated"})
     ),
     PageColumn("FILES", right=True, value=lambda s: _counts(s, {"+": "files_added", "-": "files_removed"})),
-    PageColumn("REQUEST", whole=True, value=lambda snapshot: _requests(snapshot["request_ids"])),
 )
+_REQUEST = PageColumn("REQUEST", whole=True)
 _BACKUP_COLUMNS = (
     PageColumn("BACKUP", whole=True, value=lambda backup: backup["name"]),
     PageColumn("KEPT UNTIL", whole=True, value=lambda backup: format_time(backup["expires_at"])),
@@ -36,12 +37,20 @@ def _counts(snapshot: dict[str, Any], fields: dict[str, str]) -> str:
     return " ".join(counts) or "-"
 
 
-def _requests(ids: list[str]) -> str | None:
-    return ids[0] if len(ids) == 1 else f"{format_number(len(ids))} requests" if ids else None
-
-
 def _show_history(response: Response, args: Args, printer: Printer) -> None:
-    printer.items(_HISTORY_COLUMNS, response["snapshots"])
+    """Show every request id, because UNDO needs it: in a column, or below its snapshot if there is no room for one."""
+    columns, rows = (*_HISTORY_COLUMNS, _REQUEST), []
+    for snapshot in response["snapshots"]:
+        first, *more = snapshot["request_ids"] or [None]
+        rows.append([*(column.value(snapshot) for column in _HISTORY_COLUMNS), first])
+        rows += [[*[""] * len(_HISTORY_COLUMNS), each] for each in more]
+    if printer.has_room(columns, rows):
+        printer.table(columns, rows)
+    else:
+        printer.items(_HISTORY_COLUMNS, response["snapshots"])
+        end = len(printer.lines)
+        for i, snapshot in reversed(list(enumerate(response["snapshots"], end - len(response["snapshots"])))):
+            printer.lines[i + 1 : i + 1] = [f"  request {each}" for each in map(escape, snapshot["request_ids"])]
     shown, total = len(response["snapshots"]), plural(response["total"], "snapshot")
     more = "; there are older ones, use --limit or --offset to see more" if response["has_more"] else ""
     printer.line(total if shown == response["total"] else f"{format_number(shown)} of {total}{more}")

@@ -96,3 +96,18 @@ def test_an_error_is_data_in_json_and_yaml_and_a_line_elsewhere() -> None:
 def test_json_has_one_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert firn(["query", "t", "--json", "-o", "csv"], Service(**ROWS)).code == 2
     assert "--json and --output csv contradict each other" in capsys.readouterr().err
+
+
+def test_decimals_are_aligned_right_as_numbers_are() -> None:
+    rows = [
+        {"a": "9.50", "v": "1.2.3", "s": "1.5"},
+        {"a": "-10.25", "v": "1.10", "s": "x"},
+        {"a": None, "v": "", "s": "y"},
+    ]
+    done = firn(["query", "t"], Service(data=rows, metadata={"has_more": False}))
+    assert done.out.splitlines()[:4] == [
+        "     a  v      s",
+        "  9.50  1.2.3  1.5",
+        "-10.25  1.10   x",
+        "  null         y",
+    ]

@@ -48,10 +48,22 @@ def test_history_tells_rows_that_were_changed() -> None:
     lines = shown(["table", "history", "t"], snapshots=[update, upsert, compact], total=3, has_more=False)
     assert [line.split()[3:] for line in lines[1:]] == [
         ["UPDATE", "~5", "+1", "-1", REQUEST],
-        ["UPSERT", "+1,200", "~3", "-", "2", "requests"],
+        ["UPSERT", "+1,200", "~3", "-", "a"],
+        [],
         ["COMPACT", "-", "+1", "-9", "-"],
         [],
     ]
+    assert lines[3].split() == ["b"]
+
+
+def test_history_has_every_request_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = snapshot(operation="WRITE", rows_added=2, request_ids=["a" * 32, "b" * 32])
+    lines = at_eighty(
+        ["table", "history", "t"], monkeypatch, snapshots=[shared, snapshot(request_ids=[])], total=2, has_more=False
+    )
+    assert lines[0].split() == ["SNAPSHOT", "TIME", "OPERATION", "ROWS", "FILES"]
+    assert lines[2:4] == [f"  request {'a' * 32}", f"  request {'b' * 32}"]
+    assert (lines[4].split()[3], lines[5]) == ("UPDATE", "2 snapshots")
 
 
 def test_history_says_how_many_snapshots_there_are_in_all() -> None:
