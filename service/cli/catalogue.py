@@ -8,6 +8,7 @@ from service.cli.commands import (
     history,
     jobs,
     layouts,
+    load,
     namespaces,
     queries,
     schedules,
@@ -25,6 +26,7 @@ GROUPS = {
 COMMANDS: tuple[Command, ...] = (
     system.SERVE,
     *queries.COMMANDS,
+    load.COMMAND,
     *edits.COMMANDS,
     *tables.COMMANDS,
     compact.TABLE_COMMAND,

@@ -43,6 +43,11 @@ split_points: [h, p]
 {"id": 3, "customer": "Cleo", "amount": 30.25}
 {"id": 4, "customer": "Di", "amount": 4.00}
 """,
+    "orders.csv": """\
+id,customer,amount,placed_at
+8,Ann,8.50,2026-03-08T10:00:00Z
+9,Bo,9.50,2026-03-09T10:00:00Z
+""",
     "changes.yaml": """\
 add_columns:
   note: {type: string}

@@ -235,6 +235,13 @@ EXAMPLES = (
         "firn query shop.orders --columns id,customer --sort id -o csv",
         "id,customer\n1,Bo\n2,Cleo\n3,Ann\n",
     ),
+    _example("Load a file into a table", "firn load orders.csv shop.orders", "2 rows loaded\n", (_CREATE,)),
+    _example(
+        "Load a file into a new table with its name and its columns",
+        "firn load orders.csv --create",
+        "2 rows loaded\n",
+        (),
+    ),
     _example("Add rows", "firn write shop.orders new.json", "2 rows written\n", (_CREATE,)),
     _example(
         "Update rows by their key, and insert the others",
