@@ -10,6 +10,7 @@ from service.cli.commands import (
     layouts,
     load,
     namespaces,
+    profiles,
     queries,
     schedules,
     system,
@@ -22,6 +23,7 @@ GROUPS = {
     "schedule": "Run compactions at set times.",
     "job": "Follow and cancel long-running work.",
     "namespace": "Group tables.",
+    "profile": "Name the services and tenants that you use.",
 }
 COMMANDS: tuple[Command, ...] = (
     system.SERVE,
@@ -36,6 +38,7 @@ COMMANDS: tuple[Command, ...] = (
     *schedules.COMMANDS,
     *jobs.COMMANDS,
     *namespaces.COMMANDS,
+    *profiles.COMMANDS,
     compact.COMMAND,
     system.STOP,
     *system.COMMANDS,

@@ -1,5 +1,6 @@
 """Completion with the Tab key. The scripts of all shells call `firn __complete`, which does the work."""
 
+import os
 from collections.abc import Sequence
 
 from service.cli.catalogue import COMMANDS
@@ -118,4 +119,8 @@ def _values(argument: Argument) -> list[str]:
     if "choices" in argument.options:
         return list(argument.options["choices"])
     metavar = argument.options.get("metavar") or ""
+    if metavar == "PROFILE":
+        from service.cli import profiles
+
+        return sorted(profiles.read(os.environ))
     return [FILES] if "FILE" in metavar or metavar == "LOG" else []

@@ -334,6 +334,24 @@ EXAMPLES = (
     ),
     _example("Fetch the jars before the first start", "firn jars", setup=()),
     _example("Write the OpenAPI document into a file", "firn openapi > firn.json", setup=()),
+    _example(
+        "Name a service and a tenant",
+        "firn profile add prod --url https://firn.example.com --tenant acme",
+        "added prod; use it with -p prod\n",
+        (),
+    ),
+    _example(
+        "List profiles",
+        "firn profile list",
+        "PROFILE  URL                       TENANT\nprod     https://firn.example.com  acme\n",
+        ("firn profile add prod --url https://firn.example.com --tenant acme",),
+    ),
+    _example(
+        "Remove a profile",
+        "firn profile remove prod",
+        "removed prod\n",
+        ("firn profile add prod --tenant acme",),
+    ),
     _example("Complete in this bash; in zsh, write zsh instead", 'eval "$(firn completion bash)"', setup=()),
     _example(
         "Complete in every zsh that has ~/.zfunc in its $fpath before compinit",

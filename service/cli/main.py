@@ -74,6 +74,10 @@ def _open_null(mode: Literal["r", "w"]) -> TextIO:
 
 def _run(call: Invocation) -> int:
     try:
+        if getattr(call.args, "profile", None):
+            from service.cli import profiles
+
+            profiles.apply(call.args, call.environ)
         return (call.command.run or send_request)(call)
     except (UsageError, Unreachable, WaitInterrupted) as e:
         call.notify(str(e))

@@ -10,6 +10,9 @@ from service.cli.command import EXIT_CODES, FORMATS, Argument, Command, argument
 from service.cli.values import suggestion
 
 SHARED = (
+    argument(
+        "--profile", "PROFILE", "the service and the tenant of a profile, as `firn profile add` named them", short="-p"
+    ),
     argument("--url", "URL", "the service's address (default: FIRN_URL, or the service of FIRN_HOME)"),
     argument("--tenant", "NAME", "the tenant (default: FIRN_TENANT, or default)"),
     argument("--namespace", "NAME", "the namespace within the tenant (default: default)", short="-n"),
