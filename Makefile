@@ -9,14 +9,17 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 RUN := $(BIN)/python -m tests.run
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all check unit bench jars postman format lock clean moved
+.PHONY: help serve port test test-all check unit bench jars postman format lock clean moved
 .NOTPARALLEL:
 
 help:  ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-serve: .venv/serve jars  ## Install what is missing and serve on FIRN_PORT (8080), data under FIRN_HOME (./.firn)
+serve: port .venv/serve jars  ## Install what is missing and serve on FIRN_PORT (8080), data under FIRN_HOME (./.firn)
 	@exec $(BIN)/python -m service serve
+
+port:
+	@.ci/port
 
 # What the tests of everything but pure values need.
 SERVICE := .venv/dev jars postman/node_modules/.installed

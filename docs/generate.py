@@ -13,7 +13,7 @@ from service.api.docs_page import FieldRow, common_rows, pretty, request_rows, r
 from service.cli.catalogue import COMMANDS
 from service.cli.command import EXIT_CODES, Argument, Command
 from service.cli.command import CommandExample as Call
-from service.cli.examples import FILES
+from service.cli.example_files import FILES
 from service.cli.parser import SHARED
 from service.metrics.catalogue import GAUGES, PER_TABLE, PROCESS, RECORDED, MetricSpec
 from service.model.expressions.functions import TABLE, Function
@@ -87,18 +87,20 @@ def _metrics(kinds: tuple[MetricSpec, ...]) -> str:
 
 def _command(command: Command) -> str:
     shown = [f"### firn {command.name}", command.summary + (f" {command.details}" if command.details else "")]
-    if command.arguments:
+    if any(not each.hidden for each in command.arguments):
         shown.append(_options(command.arguments))
     return "\n\n".join([*shown, *map(_call, command.examples)])
 
 
 def _options(arguments: tuple[Argument, ...]) -> str:
-    return "| | |\n|---|---|\n" + "\n".join(f"| `{_written(each)}` | {each.options['help']} |" for each in arguments)
+    return "| | |\n|---|---|\n" + "\n".join(
+        f"| `{_written(each)}` | {each.options['help']} |" for each in arguments if not each.hidden
+    )
 
 
 def _written(argument: Argument) -> str:
     meta = argument.options.get("metavar") or "|".join(argument.options.get("choices", ()))
-    name = meta if argument.positional else " ".join(filter(None, (argument.name, meta)))
+    name = meta if argument.positional else " ".join(filter(None, (", ".join(argument.names), meta)))
     return name.replace("|", "\\|")
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from service.cli.command import CommandExample
 from service.cli.connection.remote import Connection
-from service.cli.examples import FILES, PLACEHOLDERS
+from service.cli.example_files import FILES
+from service.cli.examples import PLACEHOLDERS
 from service.cli.main import main
 from tests.harness import Firn
 

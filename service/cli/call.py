@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from service.cli.command import FAILED, OK, UNCONFIRMED, Args, Command, Request, Response
 from service.cli.connection.jobs import run_as_job
@@ -39,8 +39,9 @@ class Invocation:
         return command.complete(request, args)
 
     def notify(self, text: str) -> None:
-        """Print a line that is not part of the result, on stderr."""
-        print(f"firn: {escape(text)}", file=self.stderr, flush=True)
+        """Print a line that is not part of the result, on stderr. The lines of a file that it quotes follow it."""
+        first, *more = text.rstrip("\n").split("\n")
+        print(f"firn: {escape(first)}", *map(escape, more), sep="\n", file=self.stderr, flush=True)
 
     @contextmanager
     def connect(
@@ -61,12 +62,10 @@ class Invocation:
         with closing(open_connection(options, self.environ, self.notify)) as connection:
             yield connection
 
-    def confirms(self, question: str | None) -> bool:
-        """Whether to go on: no data can be lost, or --force was given, or the reply to the question is yes."""
-        if question is None or self.args.force:
-            return True
+    def confirms(self, question: str) -> bool:
+        """Whether the reply to the question is yes."""
         if not self.stdin.isatty():
-            self.notify(f"not done: {question} There is no terminal to ask on; use --force")
+            self.notify(f"not done: {question} There is no terminal to ask on; use --yes")
             return False
         self.stderr.write(f"{question} Type yes to do it: ")
         self.stderr.flush()
@@ -83,15 +82,16 @@ class Invocation:
 
     def show(self, response: Response) -> int:
         """Print a response and return the exit code."""
-        if self.args.json:
-            is_utf_8 = codecs.lookup(self.stdout.encoding or "utf-8").name == "utf-8"
-            text = json.dumps(response, ensure_ascii=not is_utf_8, separators=(",", ":"))
-            print(text, file=self.stdout, flush=True)
+        if self.output in ("json", "yaml"):
+            self.print_data(response)
             return OK if response["success"] else FAILED
         if not response["success"]:
             error = response["error"]
             self.notify(f"{error['code']}: {error['message']}")
             return FAILED
+        if self.output == "csv":
+            self.print_data(response)
+            return OK
         printer = printer_for(self.stdout, self.environ)
         self.command.show(response, self.args, printer)
         printer.finish()
@@ -99,19 +99,55 @@ class Invocation:
             self.notify(warning)
         return OK
 
+    @property
+    def output(self) -> str:
+        """The format of the output: one of FORMATS."""
+        return self.args.output or "table"
+
+    def print_data(self, data: dict[str, Any], *, heading: bool = True) -> None:
+        """Print a response, or part of one, in the format for other programs that was chosen."""
+        if self.output == "json":
+            is_utf_8 = codecs.lookup(self.stdout.encoding or "utf-8").name == "utf-8"
+            text = json.dumps(data, ensure_ascii=not is_utf_8, separators=(",", ":")) + "\n"
+        else:
+            from service.cli.terminal.export import to_csv, to_yaml
+
+            text = to_yaml(data) if self.output == "yaml" else to_csv(data, heading=heading)
+        self.stdout.write(text)
+        self.stdout.flush()
+
     def progress(self, what: str) -> AbstractContextManager[OnProgress]:
         """Show a job's progress during a `with` block, if stderr is a terminal."""
-        if self.args.json or not self.stderr.isatty():
+        if self.output != "table" or not self.stderr.isatty():
             return nullcontext(lambda job: None)
         return progress_line(self.stderr, what)
+
+
+def check(connection: Connection, command: Command, request: Request) -> Response | None:
+    """The error that the request would have, as far as it can be known before: nobody is asked about such a request."""
+    if any(each.name == "--dry-run" for each in command.arguments):
+        response = connection.send({**request, "dry_run": True})
+    elif "table" in request:
+        address = {name: request[name] for name in ("tenant_id", "namespace", "table")}
+        response = connection.send({"operation": "DESCRIBE_TABLE", **address})
+    else:
+        return None
+    if response["success"] or (request.get("if_exists") and response["error"]["code"] == "TABLE_NOT_FOUND"):
+        return None
+    return response
 
 
 def send_request(call: Invocation) -> int:
     """Send the command's request, show the response and return the exit code."""
     command, request = call.command, call.request()
-    if command.question and not request.get("dry_run") and not call.confirms(command.question(request)):
-        return UNCONFIRMED
+    question = command.question(request) if command.question and not request.get("dry_run") else None
     with call.connect() as connection:
+        if question and not call.args.yes:
+            refusal = check(connection, command, request)
+            if refusal is not None:
+                return call.show(refusal)
+            if not call.confirms(question):
+                return UNCONFIRMED
         if command.job and not request.get("dry_run") and not request.get("estimate"):
             with call.progress(f"{command.words[-1]} {full_name(request)}") as on_progress:
                 response = run_as_job(connection, request, on_progress)

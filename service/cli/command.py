@@ -15,9 +15,11 @@ EXIT_CODES = {
     FAILED: "the request was refused, or all or part of it failed",
     USAGE: "wrong usage; nothing was sent",
     UNREACHABLE: "no service responds, and none could be started",
-    UNCONFIRMED: "not confirmed: the reply was not yes, or no terminal and no --force",
+    UNCONFIRMED: "not confirmed: the reply was not yes, or no terminal and no --yes",
     INTERRUPTED: "interrupted",
 }
+FORMATS = ("table", "json", "csv", "yaml")
+"""How a response can be printed."""
 WITHOUT_SPARK = frozenset(
     {
         "ALTER_TABLE",
@@ -67,6 +69,17 @@ class Argument:
     field: str | None = ""
     """Empty if it has the argument's own name; None if the command reads the argument itself."""
     parse: Callable[[Any], Any] = lambda value: value
+    short: str = ""
+    """A short form of an option, such as `-n`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.short, self.name) if self.short else (self.name,)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether help and documents leave it out: an earlier spelling."""
+        return bool(self.options["help"] == argparse.SUPPRESS)
 
     @property
     def positional(self) -> bool:
@@ -78,9 +91,11 @@ class Argument:
 
     def fields(self, args: Args) -> Request:
         """The field with its value, if the argument was given. Scripts pass an empty text for "not given"."""
+        if self.field is None:
+            return {}
         own_name = self.name.lstrip("-").replace("-", "_")
-        value = getattr(args, own_name)
-        if self.field is None or value is None or value is False or value == "":
+        value = getattr(args, self.options.get("dest") or own_name)
+        if value is None or value is False or value == "":
             return {}
         return {self.field or own_name: self.parse(value)}
 
@@ -91,23 +106,26 @@ def argument(
     help: str,
     field: str | None = "",
     parse: Callable[[Any], Any] = lambda value: value,
+    short: str = "",
     **options: Any,
 ) -> Argument:
     """An argument with a value, which sets the field to what `parse` makes of it."""
-    return Argument(name, {"metavar": metavar, "help": help, **options}, field, parse)
+    return Argument(name, {"metavar": metavar, "help": help, **options}, field, parse, short)
 
 
 def number(name: str, help: str, **options: Any) -> Argument:
     return argument(name, "N", help, type=int, **options)
 
 
-def repeated(name: str, metavar: str, help: str, field: str = "", parse: Callable[[list[str]], Any] = list) -> Argument:
+def repeated(
+    name: str, metavar: str, help: str, field: str | None = "", parse: Callable[[list[str]], Any] = list
+) -> Argument:
     return argument(name, metavar, f"{help}; may be repeated", field, parse, action="append")
 
 
-def flag(name: str, help: str, field: str | None = "", value: Any = True) -> Argument:
+def flag(name: str, help: str, field: str | None = "", value: Any = True, short: str = "") -> Argument:
     """An option without a value of its own: if it is given, it sets the field to `value`."""
-    return Argument(name, {"action": "store_true", "help": help}, field, lambda _: value)
+    return Argument(name, {"action": "store_true", "help": help}, field, lambda _: value, short)
 
 
 @dataclass(frozen=True)

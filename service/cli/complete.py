@@ -1,5 +1,6 @@
 """Completion with the Tab key. The scripts of all shells call `firn __complete`, which does the work."""
 
+import os
 from collections.abc import Sequence
 
 from service.cli.catalogue import COMMANDS
@@ -87,7 +88,7 @@ def complete(words: Sequence[str]) -> list[str]:
 def _command_words(name: list[str], options: Sequence[str], last: str) -> list[str]:
     depth = len(name)
     found = [each.words[depth] for each in COMMANDS if each.words[:depth] == name and len(each.words) > depth]
-    shared = [each.name for each in SHARED if each.name not in options] if last.startswith("-") else []
+    shared = [each.name for each in SHARED if not {*each.names} & {*options}] if last.startswith("-") else []
     return [*found, *shared, "--help", *([] if name or options else ["--version"])]
 
 
@@ -104,13 +105,13 @@ def _argument_words(command: Command, before: Sequence[str], last: str) -> list[
     ]
     if len(given) < len(positional) and not last.startswith("-"):
         return _values(positional[len(given)])
-    options = (each for each in known if not each.positional)
-    return [*(o.name for o in options if o.name not in before or o.options.get("action") == "append"), "--help"]
+    options = (each for each in known if not each.positional and not each.hidden)
+    return [*(o.name for o in options if not {*o.names} & {*before} or o.options.get("action") == "append"), "--help"]
 
 
 def _values_of(option: str, known: Sequence[Argument]) -> list[str] | None:
     """The values that an option can have; None if it takes none."""
-    argument = next((each for each in known if option == each.name and not each.positional), None)
+    argument = next((each for each in known if option in each.names and not each.positional), None)
     return _values(argument) if argument is not None and argument.takes_value else None
 
 
@@ -118,4 +119,8 @@ def _values(argument: Argument) -> list[str]:
     if "choices" in argument.options:
         return list(argument.options["choices"])
     metavar = argument.options.get("metavar") or ""
+    if metavar == "PROFILE":
+        from service.cli import profiles
+
+        return sorted(profiles.read(os.environ))
     return [FILES] if "FILE" in metavar or metavar == "LOG" else []

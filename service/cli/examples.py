@@ -2,59 +2,6 @@
 
 from service.cli.command import CommandExample, Request
 
-ORDERS_YAML = """\
-namespace: shop
-table: orders
-schema:
-  fields:
-    id: {type: long, required: true}
-    customer: {type: string, required: true}
-    amount: {type: "decimal(10,2)"}
-    placed_at: {type: timestamptz}
-  primary_key: [id]
-partition:
-  partitions:
-    - {field: placed_at, transform: month}
-properties:
-  compression: zstd
-  description: one row per order
-"""
-FILES = {
-    "orders.yaml": ORDERS_YAML,
-    "visits.yaml": """\
-fields:
-  page: {type: string, required: true}
-  at: {type: timestamp}
-""",
-    "visits.properties": """\
-# properties of the table
-compression = zstd
-compaction.min_files_to_compact = 5
-""",
-    "readings.yaml": """\
-table: readings
-schema:
-  fields:
-    sensor: {type: string, required: true}
-    value: {type: double}
-  primary_key: [sensor]
-split_points: [h, p]
-""",
-    "splits.txt": "100\n200\n",
-    "changes.yaml": """\
-add_columns:
-  note: {type: string}
-move_columns:
-  - {column: note, after: customer}
-set_properties:
-  compaction: {mode: auto}
-""",
-    "write.json": """\
-{"operation": "WRITE", "namespace": "shop", "table": "orders",
- "records": [{"id": 7, "customer": "Di", "amount": 9.99}]}
-""",
-}
-"""The files in the working directory of every example, by name."""
 _BACKUP = "backup-20260301T100000000Z-delete-1f0c9a7e"
 _REQUEST = "84f0f3c9b1a04a6d8f6c5e1d2b7a9f30"
 _FIRST, _SECOND = "4113542698571253187", "1255905574727858846"
@@ -154,23 +101,22 @@ EXAMPLES = (
         "placed_at  timestamptz    no\n",
     ),
     _example("Rename a table", "firn table rename orders.yaml orders_2025", "renamed shop.orders to orders_2025\n"),
-    _example(
-        "Drop a table, and be able to restore it", "firn table drop orders --namespace shop", "dropped shop.orders…\n"
-    ),
+    _example("Drop a table, and be able to restore it", "firn table drop shop.orders --yes", "dropped shop.orders…\n"),
     _example(
         "Drop a table and delete its files without confirmation",
-        "firn table drop orders.yaml --purge --force",
+        "firn table drop orders.yaml --purge --yes",
         "dropped shop.orders and deleted its files\n",
     ),
+    _example("Delete a table for good", "firn table delete shop.orders --force", "deleted shop.orders\n"),
     _example(
         "Restore a dropped table",
         "firn table restore orders.yaml",
         "restored shop.orders\n",
-        (*_ORDERS, "firn table drop orders.yaml"),
+        (*_ORDERS, "firn table drop orders.yaml --yes"),
     ),
     _example(
         "Delete all rows of a table, and set new split points",
-        "firn table reinitialise orders.yaml --split-points splits.txt --force",
+        "firn table reinitialise orders.yaml --split-points splits.txt --yes",
         "shop.orders is empty: 3 rows deleted\nit is split at 100, 200\n",
     ),
     _example(
@@ -237,13 +183,13 @@ EXAMPLES = (
     ),
     _example(
         "Return a table to a snapshot",
-        f"firn table rollback orders.yaml {_FIRST} --force",
+        f"firn table rollback orders.yaml {_FIRST} --yes",
         "rolled back: 4 rows before, 3 after\n",
         _TWO_SNAPSHOTS,
     ),
     _example(
         "Undo one change",
-        f"firn table undo orders.yaml {_REQUEST} --force",
+        f"firn table undo orders.yaml {_REQUEST} --yes",
         "WRITE undone: 1 row removed, 0 restored\n",
         (*_TWO_SNAPSHOTS, _write(5)),
     ),
@@ -257,11 +203,11 @@ EXAMPLES = (
     ),
     _example(
         "Restore a backup, and keep the current state",
-        f"firn backup restore orders.yaml {_BACKUP} --keep",
+        f"firn backup restore orders.yaml {_BACKUP} --backup",
         "restored: 2 rows before, 3 after\nthe previous state is kept as backup-…\n",
         _BACKED_UP,
     ),
-    _example("Delete a backup", f"firn backup delete orders.yaml {_BACKUP} --force", "deleted\n", _BACKED_UP),
+    _example("Delete a backup", f"firn backup delete orders.yaml {_BACKUP} --yes", "deleted\n", _BACKED_UP),
     _example(
         "Compact all tables that need it",
         "firn compact --all-recommended",
@@ -283,6 +229,51 @@ EXAMPLES = (
         "Read with SQL",
         "firn query --sql 'SELECT count(*) AS orders FROM shop.orders WHERE customer <> :whom' --param whom=Bo",
         "orders\n     2\n1 row\n",
+    ),
+    _example(
+        "Write rows as CSV",
+        "firn query shop.orders --columns id,customer --sort id -o csv",
+        "id,customer\n1,Bo\n2,Cleo\n3,Ann\n",
+    ),
+    _example("Load a file into a table", "firn load orders.csv shop.orders", "2 rows loaded\n", (_CREATE,)),
+    _example(
+        "Load a file into a new table with its name and its columns",
+        "firn load orders.csv --create",
+        "2 rows loaded\n",
+        (),
+    ),
+    _example("Add rows", "firn write shop.orders new.json", "2 rows written\n", (_CREATE,)),
+    _example(
+        "Update rows by their key, and insert the others",
+        "firn upsert shop.orders new.json",
+        "1 row inserted, 1 updated\n",
+    ),
+    _example(
+        "Show which rows would change",
+        "firn update shop.orders --set customer=Ann --where 'id = 1' --dry-run",
+        "   id  customer  amount  placed_at\n"
+        "-   1  Bo        1.50    2026-03-01T10:00:00Z\n"
+        "+   1  Ann       1.50    2026-03-01T10:00:00Z\n"
+        "1 row would be updated\n"
+        "commit exactly this with --plan …\n",
+    ),
+    _example(
+        "Compute new values",
+        "firn update shop.orders --compute 'amount=amount * 2' --where 'id > 1' --backup",
+        "2 rows updated\nthe previous state is kept as …\n",
+    ),
+    _example("Delete rows", "firn delete shop.orders --where 'id >= 2'", "2 rows deleted\n"),
+    _example(
+        "List partitions",
+        "firn table partitions shop.orders",
+        "PARTITION                ROWS  FILES  SMALL     SIZE\n"
+        "placed_at_month=2026-03     3      1      1  … KiB\n"
+        "1 partition\n",
+    ),
+    _example(
+        "Show files that nothing refers to",
+        "firn table orphans shop.orders --dry-run",
+        "0 files of 0 B would be deleted\n",
     ),
     _example("Send a request from a file", "firn call write.json", '{"success":true,"records_written":1,…}\n'),
     _example(
@@ -310,7 +301,7 @@ EXAMPLES = (
         "done: 1 done, 0 failed, 0 skipped\n  shop.orders: done: …\n",
         _SCHEDULED,
     ),
-    _example("Delete a schedule", "firn schedule delete nightly --force", "deleted\n", _SCHEDULED),
+    _example("Delete a schedule", "firn schedule delete nightly --yes", "deleted\n", _SCHEDULED),
     _example(
         "List jobs, running or ended",
         "firn job list",
@@ -337,10 +328,30 @@ EXAMPLES = (
     ),
     # Those about this machine have tests of their own: each needs its own home.
     _example("Serve another folder on another port", "FIRN_HOME=/data/firn FIRN_PORT=8081 firn serve", setup=()),
-    _example("Stop the service in the background", "firn stop", "stopped\n", ()),
-    _example("Check what is missing", "firn doctor", "ok   Java …\nok   port …\nok   FIRN_HOME …\n", ()),
+    _example("Stop the service", "firn stop", "stopped\n", ()),
+    _example(
+        "Check what is missing", "firn doctor", "ok   Java …\nok   port …\nok   FIRN_HOME …\nok   FIRN_HOME …\n", ()
+    ),
     _example("Fetch the jars before the first start", "firn jars", setup=()),
     _example("Write the OpenAPI document into a file", "firn openapi > firn.json", setup=()),
+    _example(
+        "Name a service and a tenant",
+        "firn profile add prod --url https://firn.example.com --tenant acme",
+        "added prod; use it with -p prod\n",
+        (),
+    ),
+    _example(
+        "List profiles",
+        "firn profile list",
+        "PROFILE  URL                       TENANT\nprod     https://firn.example.com  acme\n",
+        ("firn profile add prod --url https://firn.example.com --tenant acme",),
+    ),
+    _example(
+        "Remove a profile",
+        "firn profile remove prod",
+        "removed prod\n",
+        ("firn profile add prod --tenant acme",),
+    ),
     _example("Complete in this bash; in zsh, write zsh instead", 'eval "$(firn completion bash)"', setup=()),
     _example(
         "Complete in every zsh that has ~/.zfunc in its $fpath before compinit",

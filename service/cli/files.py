@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from service.cli.command import Args, UsageError
-from service.cli.values import single_tenant, suggestion
+from service.cli.values import named_table, single_tenant, suggestion
 
 _YAML, _JSON, _PROPERTIES = (".yaml", ".yml"), (".json",), (".properties",)
 _TABLE_KEYS = ("tenant", "namespace", "table", "schema", "partition", "properties", "split_points")
@@ -15,10 +15,14 @@ _ADDRESS_KEYS = ("tenant", "namespace", "table")
 _OBJECT_KEYS = ("schema", "partition", "properties")
 
 
+def is_file(text: str) -> bool:
+    """Whether an argument TABLE|FILE is the path of a file."""
+    return Path(text).suffix in _YAML + _JSON
+
+
 def table_argument(args: Args) -> dict[str, Any]:
     """The table that the argument TABLE|FILE names or describes. Options override what the file contains."""
-    # A table's name contains no dot.
-    in_file = read_table(args.table) if Path(args.table).suffix in _YAML + _JSON else {"table": args.table}
+    in_file = read_table(args.table) if is_file(args.table) else named_table(args.table, args)
     return {
         "tenant_id": args.tenant or in_file.get("tenant") or single_tenant(args),
         "namespace": args.namespace or in_file.get("namespace") or "default",
@@ -94,6 +98,11 @@ def parse_json(text: str, where: str) -> Any:
         raise UsageError(f"{where} is nested too deeply; it cannot be read") from e
 
 
+def parse_filter(text: str, where: str) -> Any:
+    """A filter: JSON, or an expression such as `amount > 10`."""
+    return parse_json(text, where) if text.lstrip().startswith(("{", "[")) else {"expression": text}
+
+
 def parse_value(text: str, where: str) -> Any:
     """A value of the command line: a number, true, null, a list or an object; anything else is text."""
     from service.cli.yaml_loader import value_of
@@ -134,6 +143,12 @@ def _yaml_errors(where: str) -> Iterator[None]:
 
     try:
         yield
+    except yaml.MarkedYAMLError as e:
+        mark = e.problem_mark or e.context_mark
+        problem = " ".join(filter(None, (e.problem or e.context, e.note)))
+        if mark is None:
+            raise UsageError(f"{where} is not YAML: {problem}") from e
+        raise UsageError(f"{where} is not YAML: line {mark.line + 1}: {problem}\n{mark.get_snippet() or ''}") from e
     except (yaml.YAMLError, ValueError, KeyError, RecursionError) as e:
         problem = " ".join(str(e).split())
         raise UsageError(f"{where} is not YAML: {problem}") from e

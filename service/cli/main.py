@@ -43,6 +43,10 @@ def main(
         args.parser.print_help(sys.stderr)
         return USAGE
     args.default_tenant = environ.get("FIRN_TENANT", "").strip() or "default"
+    if getattr(args, "json", False):
+        if args.output not in (None, "json"):
+            args.error(f"--json and --output {args.output} contradict each other; leave one out")
+        args.output = "json"
     streams = (stdin or sys.stdin, stdout or sys.stdout, stderr or sys.stderr)
     if connection is None:
         signal.signal(signal.SIGTERM, _exit_on_signal)
@@ -70,6 +74,10 @@ def _open_null(mode: Literal["r", "w"]) -> TextIO:
 
 def _run(call: Invocation) -> int:
     try:
+        if getattr(call.args, "profile", None):
+            from service.cli import profiles
+
+            profiles.apply(call.args, call.environ)
         return (call.command.run or send_request)(call)
     except (UsageError, Unreachable, WaitInterrupted) as e:
         call.notify(str(e))

@@ -1,35 +1,44 @@
 """Build the parser of the command line from the catalogue."""
 
 import argparse
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from service.cli.catalogue import COMMANDS, GROUPS
-from service.cli.command import EXIT_CODES, Argument, Command, argument, flag
+from service.cli.command import EXIT_CODES, FORMATS, Argument, Command, argument, flag
 from service.cli.values import suggestion
 
 SHARED = (
+    argument(
+        "--profile", "PROFILE", "the service and the tenant of a profile, as `firn profile add` named them", short="-p"
+    ),
     argument("--url", "URL", "the service's address (default: FIRN_URL, or the service of FIRN_HOME)"),
     argument("--tenant", "NAME", "the tenant (default: FIRN_TENANT, or default)"),
-    argument("--namespace", "NAME", "the namespace within the tenant (default: default)"),
-    flag("--json", "print the service's response as JSON, on one line"),
+    argument("--namespace", "NAME", "the namespace within the tenant (default: default)", short="-n"),
+    argument("--output", None, "how to print the response (default: table)", short="-o", choices=FORMATS),
+    flag("--json", "print the service's response as JSON, on one line; short for -o json"),
     flag("--no-background", "run in this process, and start no service in the background"),
-    flag("--force", "do not ask for confirmation"),
+    flag("--yes", "do not ask for confirmation", short="-y"),
 )
 """Options of every command that uses a service. They may stand before its name or after it."""
+_FORCE = Argument("--force", {"action": "store_true", "dest": "yes", "help": argparse.SUPPRESS}, None)
+"""What --yes was called before; commands may have a --force of their own."""
 
 
 def split_words(given: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     """Split a command line into the command's name, the shared options before the end of the name, and the rest."""
-    known = {each.name: each for each in SHARED}
+    known = {name: each for each in (*SHARED, _FORCE) for name in each.names}
     names = {tuple(command.words) for command in COMMANDS}
     words: list[str] = []
     options: list[str] = []
     rest = list(given)
     while rest and tuple(words) not in names:
-        name, equals, _ = rest[0].partition("=")
+        name, value, _ = rest[0].partition("=")
+        if not rest[0].startswith("--"):
+            name, value = rest[0][:2], rest[0][2:]  # such as -nshop
         if name in known:
-            count = 2 if known[name].takes_value and not equals else 1
+            count = 2 if known[name].takes_value and not value and rest[0] == name else 1
             if len(rest) < count:
                 break
             options += rest[:count]
@@ -53,7 +62,7 @@ def build_parser(version: str, given: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"firn {version}")
     shared = parser.add_argument_group("options of every command that uses a service, before it or after it")
     for each in SHARED:
-        shared.add_argument(each.name, **each.options, default=argparse.SUPPRESS)
+        shared.add_argument(*each.names, **each.options, default=argparse.SUPPRESS)
     parser.set_defaults(command=None, error=parser.error, parser=parser)
     # Not `required`: main() shows the help instead of argparse's error.
     commands: dict[str, Any] = {"": parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)}
@@ -81,7 +90,7 @@ def arguments_of(command: Command) -> tuple[Argument, ...]:
 
 def unrecognised(words: Sequence[str], command: Command | None) -> str:
     """The error message for words that are not arguments of a command."""
-    options = [each.name for each in (arguments_of(command) if command else SHARED)]
+    options = [name for each in (arguments_of(command) if command else SHARED) for name in each.names]
     near = suggestion(words[0].partition("=")[0], options, list_all=False) if words[0].startswith("-") else ""
     return f"unrecognized arguments: {' '.join(words)}{near and f'; {near}'}"
 
@@ -111,8 +120,10 @@ class _Parser(argparse.ArgumentParser):
 def _add(level: Any, command: Command, name: str) -> None:
     summary, details = command.summary, command.details
     shown = [f"  {each.title}:\n    {each.shell_line}" for each in command.examples]
-    epilog = "\n".join([*([details, ""] if details else []), "examples:", *shown])
+    epilog = "\n".join([*([textwrap.fill(details, 79), ""] if details else []), "examples:", *shown])
     parser = level.add_parser(name, help=summary, description=summary, epilog=epilog, formatter_class=_Help)
     for each in arguments_of(command):
-        parser.add_argument(each.name, **each.options)
+        parser.add_argument(*each.names, **each.options)
+    if not command.local and _FORCE.name not in {each.name for each in command.arguments}:
+        parser.add_argument(_FORCE.name, **_FORCE.options)
     parser.set_defaults(command=command, error=parser.error)

@@ -22,6 +22,35 @@ def full_name(request: Request) -> str:
     return f"{request['namespace']}.{request['table']}"
 
 
+def split_name(text: str) -> tuple[str | None, str]:
+    """The namespace, if there is one, and the name in `orders`, `shop.orders` or `shop/orders`."""
+    parts = text.replace("/", ".").split(".")
+    if len(parts) == 1:
+        return None, text
+    if len(parts) != 2 or not all(parts):
+        raise UsageError(f"{text!r} is not the name of a table; write it as orders, shop.orders or shop/orders")
+    return parts[0], parts[1]
+
+
+def named_table(text: str, args: Args) -> Request:
+    """The namespace, if one is given, and the name of a table that an argument names."""
+    namespace, name = split_name(text)
+    if namespace and args.namespace and namespace != args.namespace:
+        raise UsageError(f"{text} is not in the namespace {args.namespace}; leave --namespace out")
+    namespace = namespace or args.namespace
+    return {"table": name, **({"namespace": namespace} if namespace else {})}
+
+
+def name_beside(request: Request, field: str) -> Request:
+    """The request, whose `field` names another table of the same namespace: without the namespace."""
+    if field not in request:
+        return request
+    namespace, name = split_name(request[field])
+    if namespace not in (None, request["namespace"]):
+        raise UsageError(f"{request[field]} is in another namespace than {full_name(request)}; name one in the same")
+    return {**request, field: name}
+
+
 def parse_partition(fields: list[str]) -> dict[str, Any]:
     """A partitioning from fields such as `day`, `placed_at:month` and `id:bucket:16`."""
     return {"partitions": [_parse_partition_field(text) for text in fields]}

@@ -2,11 +2,13 @@
 
 import math
 import re
+from itertools import pairwise
 from typing import Any
 
 import yaml
 
 _TAG = "tag:yaml.org,2002:"
+_TYPE_START, _TYPE_END = re.compile(r"\w+\(\s*\d+\Z"), re.compile(r"\d+\s*\)\Z")
 _FLOW = ("[", "{", "'", '"')
 
 
@@ -37,8 +39,22 @@ def _plain(text: str) -> Any:
         return text
 
 
+def _refuse_split_type(first: yaml.Node, key: yaml.Node, value: yaml.Node) -> None:
+    """Refuse what follows an entry if both together are a type such as decimal(10,2), whose comma ended the entry."""
+    if not all(isinstance(each, yaml.ScalarNode) and each.style is None for each in (first, key)):
+        return
+    start, end = _TYPE_START.search(first.value), _TYPE_END.match(key.value)
+    if start and end and isinstance(value, yaml.ScalarNode) and not value.value:
+        whole = f"{start[0]},{end[0]}"
+        raise yaml.constructor.ConstructorError(
+            None, None, f'the comma ends the value {start[0]}; put the type in quotes: "{whole}"', first.start_mark
+        )
+
+
 def _mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
+    for (_, first), (key_node, value) in pairwise(node.value):
+        _refuse_split_type(first, key_node, value)
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str):

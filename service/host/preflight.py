@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from service.host import process_locks
 from service.host.jars import find_java, java_command
 from service.settings import Settings, SettingsError
 
@@ -36,6 +37,7 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Iterator[tuple[bo
         lambda: f"Java {check_java(environ)} in {java_home(environ)}",
         lambda: check_port(settings.host, settings.port),
         lambda: check_home(settings.home),
+        lambda: check_home_is_free(settings.home),
     )
     for run in checks:
         try:
@@ -123,6 +125,13 @@ def check_home(home: Path) -> str:
             f"FIRN_HOME {home} cannot be written ({why}); set FIRN_HOME to a folder this user may write"
         ) from e
     return f"FIRN_HOME {home} can be written"
+
+
+def check_home_is_free(home: Path) -> str:
+    """Raises `HomeInUse` if a process owns the data folder."""
+    if not process_locks.is_free(home):
+        raise process_locks.in_use(home)
+    return f"FIRN_HOME {home} is not in use"
 
 
 def disk_warning(home: Path, enough: int = _ENOUGH_DISK) -> str | None:

@@ -43,19 +43,30 @@ def acquire(home: Path) -> IO[str]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except OSError as e:
-            lock.seek(0)
-            owner = lock.read().strip()
-            if (owner.isdigit() and _is_running(int(owner))) or time.monotonic() > deadline:
-                process = f"process {owner}" if owner else "another process"
-                raise HomeInUse(
-                    f"FIRN_HOME {home} is in use by {process}; "
-                    "stop it (`firn stop`), or set FIRN_HOME to another folder"
-                ) from e
+            process = owner(home)
+            if (process.isdigit() and _is_running(int(process))) or time.monotonic() > deadline:
+                raise in_use(home) from e
             time.sleep(_POLL_S)
     lock.truncate(0)
     lock.write(str(os.getpid()))
     lock.flush()
     return lock
+
+
+def owner(home: Path) -> str:
+    """The process that owns a home, as the lock's file names it; empty if it names none."""
+    try:
+        return (home / _LOCK).read_text().strip()
+    except OSError:
+        return ""
+
+
+def in_use(home: Path) -> HomeInUse:
+    """The error for a home that another process owns."""
+    process = f"process {owner(home)}" if owner(home) else "another process"
+    return HomeInUse(
+        f"FIRN_HOME {home} is in use by {process}; stop it (`firn stop`), or set FIRN_HOME to another folder"
+    )
 
 
 def is_free(home: Path) -> bool:

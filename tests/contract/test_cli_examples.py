@@ -12,7 +12,7 @@ from service.cli.call import Invocation
 from service.cli.catalogue import COMMANDS
 from service.cli.command import WITHOUT_SPARK, Command, CommandExample
 from service.cli.connection.in_process import InProcess
-from service.cli.examples import FILES
+from service.cli.example_files import FILES
 from service.cli.main import main
 from service.cli.parser import build_parser
 from service.errors import EngineUnavailable
@@ -42,6 +42,8 @@ def test_an_example_does_the_same_in_process_and_against_a_url(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if way == "in process" and command.name == "load":
+        pytest.skip("files are loaded by a service")
     if way == "URL":
         called = cli.run(example, firn, tenant, tmp_path, {"FIRN_URL": firn.base_url}, None)
     else:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.examples import ORDERS_YAML
+from service.cli.example_files import ORDERS_YAML
 from service.host import presence
 from service.settings import ROOT
 from tests.harness import wait_until
@@ -92,7 +92,7 @@ def test_a_loop_over_files_starts_spark_once_and_a_kill_loses_nothing(shell: She
         assert ids(shell, "--no-background") == list(range(FILES))
         assert (shell.pid, shell.starts) == (None, 1)
     finally:
-        shell.firn("stop", "--force")
+        shell.firn("stop")
 
 
 @pytest.mark.timeout(600)
@@ -106,4 +106,4 @@ def test_a_service_in_the_background_ends_when_nobody_asks_and_says_so(shell: Sh
         assert shell.firn("stop") == f"no service of FIRN_HOME {shell.home} is running\n"
         assert shell.firn("table", "list", "--namespace", "shop") == "orders\n"
     finally:
-        shell.firn("stop", "--force")
+        shell.firn("stop")

@@ -3,13 +3,15 @@
 from typing import Any
 
 from service.cli.command import Args, Request, Response, argument, number
-from service.cli.commands.tables import DRY_RUN, KEEP, show_backup, show_items, table_command
-from service.cli.terminal.format import format_data, format_number, format_size, format_time, plural
+from service.cli.commands.edits import show_rows
+from service.cli.commands.tables import BACKUP, DRY_RUN, show_backup, show_items, table_command
+from service.cli.terminal.cells import escape
+from service.cli.terminal.format import format_number, format_size, format_time, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name, parse_number
 
-_BACKUP = argument("backup", "BACKUP", "the backup's name, as `firn backup list` shows it", "name")
-_SIGNS = {"inserted": ("+",), "deleted": ("-",), "updated": ("-", "+")}
+_NAME = argument("backup", "BACKUP", "the backup's name, as `firn backup list` shows it", "name")
+_KINDS = ("inserted", "deleted", "updated")
 _HISTORY_COLUMNS = (
     PageColumn("SNAPSHOT", right=True, value=lambda snapshot: snapshot["snapshot_id"]),
     PageColumn("TIME", whole=True, value=lambda snapshot: format_time(snapshot["timestamp"])),
@@ -18,8 +20,8 @@ _HISTORY_COLUMNS = (
         "ROWS", right=True, value=lambda s: _counts(s, {"+": "rows_added", "-": "rows_removed", "~": "rows_updated"})
     ),
     PageColumn("FILES", right=True, value=lambda s: _counts(s, {"+": "files_added", "-": "files_removed"})),
-    PageColumn("REQUEST", whole=True, value=lambda snapshot: _requests(snapshot["request_ids"])),
 )
+_REQUEST = PageColumn("REQUEST", whole=True)
 _BACKUP_COLUMNS = (
     PageColumn("BACKUP", whole=True, value=lambda backup: backup["name"]),
     PageColumn("KEPT UNTIL", whole=True, value=lambda backup: format_time(backup["expires_at"])),
@@ -35,30 +37,28 @@ def _counts(snapshot: dict[str, Any], fields: dict[str, str]) -> str:
     return " ".join(counts) or "-"
 
 
-def _requests(ids: list[str]) -> str | None:
-    return ids[0] if len(ids) == 1 else f"{format_number(len(ids))} requests" if ids else None
-
-
 def _show_history(response: Response, args: Args, printer: Printer) -> None:
-    printer.items(_HISTORY_COLUMNS, response["snapshots"])
+    """Show every request id, because UNDO needs it: in a column, or below its snapshot if there is no room for one."""
+    columns, rows = (*_HISTORY_COLUMNS, _REQUEST), []
+    for snapshot in response["snapshots"]:
+        first, *more = snapshot["request_ids"] or [None]
+        rows.append([*(column.value(snapshot) for column in _HISTORY_COLUMNS), first])
+        rows += [[*[""] * len(_HISTORY_COLUMNS), each] for each in more]
+    if printer.has_room(columns, rows):
+        printer.table(columns, rows)
+    else:
+        printer.items(_HISTORY_COLUMNS, response["snapshots"])
+        end = len(printer.lines)
+        for i, snapshot in reversed(list(enumerate(response["snapshots"], end - len(response["snapshots"])))):
+            printer.lines[i + 1 : i + 1] = [f"  request {each}" for each in map(escape, snapshot["request_ids"])]
     shown, total = len(response["snapshots"]), plural(response["total"], "snapshot")
     more = "; there are older ones, use --limit or --offset to see more" if response["has_more"] else ""
     printer.line(total if shown == response["total"] else f"{format_number(shown)} of {total}{more}")
 
 
 def _show_diff(response: Response, args: Args, printer: Printer) -> None:
-    rows = [
-        (sign, change["before"] if sign == "-" else change["after"])
-        for change in response["changes"]
-        for sign in _SIGNS[change["change"]]
-    ]
-    names = list(dict.fromkeys(name for _, row in rows for name in row))
-    if names:
-        printer.table(
-            [PageColumn(" "), *map(PageColumn, names)],
-            [[sign, *(format_data(row.get(name)) for name in names)] for sign, row in rows],
-        )
-    total = ", ".join(f"{format_number(response[f'records_{kind}'])} {kind}" for kind in _SIGNS)
+    show_rows([(change["before"], change["after"]) for change in response["changes"]], printer)
+    total = ", ".join(f"{format_number(response[f'records_{kind}'])} {kind}" for kind in _KINDS)
     more = "; there are more, use --limit to see them" if response["has_more"] and args.limit else ""
     printer.line(f"{total}{more}")
 
@@ -116,7 +116,7 @@ COMMANDS = (
         "table rollback",
         "Return a table to the rows of one of its snapshots.",
         argument("to", "SNAPSHOT|TAG", "the snapshot's id, or a tag", None),
-        KEEP,
+        *BACKUP,
         DRY_RUN,
         operation="ROLLBACK",
         complete=_complete_rollback,
@@ -127,7 +127,7 @@ COMMANDS = (
         "table undo",
         "Undo one earlier change, and keep what was written since.",
         argument("request_id", "REQUEST", "the request id of the change"),
-        KEEP,
+        *BACKUP,
         DRY_RUN,
         operation="UNDO",
         question=lambda request: (
@@ -144,12 +144,12 @@ COMMANDS = (
     table_command(
         "backup restore",
         "Replace the rows of a table by those of a backup.",
-        _BACKUP,
-        KEEP,
+        _NAME,
+        *BACKUP,
         DRY_RUN,
         operation="RESTORE_BACKUP",
         question=lambda request: (
-            f"The rows of the table {full_name(request)} are replaced by those of the backup; --keep would keep them."
+            f"The rows of the table {full_name(request)} are replaced by those of the backup; --backup would keep them."
             if "create_backup" not in request
             else None
         ),
@@ -158,7 +158,7 @@ COMMANDS = (
     table_command(
         "backup delete",
         "Delete a backup.",
-        _BACKUP,
+        _NAME,
         operation="DELETE_BACKUP",
         question=lambda request: f"The backup {request['name']} is deleted for good.",
         show=lambda response, args, printer: printer.line("deleted"),

@@ -1,29 +1,42 @@
-"""`firn table compact` and `firn table repartition`."""
+"""`firn table partitions`, `orphans` and `repartition`."""
 
+from functools import partial
 from typing import Any
 
-from service.cli.command import Args, Request, Response, UsageError, argument, flag, repeated
+from service.cli.command import Args, Request, Response, UsageError, argument, flag, number, repeated
 from service.cli.commands.tables import DRY_RUN, PARTITION_BY, table_command
-from service.cli.files import table_address
+from service.cli.files import parse_filter, table_address
 from service.cli.terminal.format import format_number, format_size, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import parse_assignments, split_list
+from service.cli.values import full_name, name_beside, parse_assignments
+
+_PARTITION_COLUMNS = (
+    PageColumn("PARTITION", name=True, value=lambda p: _format_partition(p["partition"])),
+    PageColumn("ROWS", right=True, value=lambda p: format_number(p["rows"])),
+    PageColumn("FILES", right=True, value=lambda p: format_number(p["files"])),
+    PageColumn("SMALL", right=True, value=lambda p: format_number(p["small_files"])),
+    PageColumn("SIZE", right=True, value=lambda p: format_size(p["bytes"])),
+)
 
 
-def _show_compacted(response: Response, args: Args, printer: Printer) -> None:
-    stats, plan = response["stats"], response.get("plan")
-    if plan and plan["files"]:
-        files = f"{plural(plan['files'], 'file')} of {format_size(plan['bytes'])}"
-        after = f"the table would have {format_number(plan['expected_files_after'])}"
-        printer.line(f"{files} would become {format_number(plan['expected_files'])}; {after}")
-    elif not plan and response["compacted"]:
-        files = f"{format_number(stats['files_before'])} files became {format_number(stats['files_after'])}"
-        printer.line(f"{files} in {stats['compaction_time_ms']} ms")
-    elif response["reason"]:
-        # The reason names a field of the request. As an option, --force means something else.
-        printer.line(f"nothing to merge: {response['reason'].replace('force: true', '--whole')}")
-    else:
-        printer.line("nothing to merge")
+def _format_partition(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items()) or "-"
+
+
+def _show_partitions(response: Response, args: Args, printer: Printer) -> None:
+    printer.items(_PARTITION_COLUMNS, response["partitions"])
+    more = f" of {response['total']:,}; use --limit to see more" if response["truncated"] else ""
+    printer.line(f"{plural(len(response['partitions']), 'partition')}{more}")
+
+
+def _show_orphans(response: Response, args: Args, printer: Printer) -> None:
+    if response["dry_run"]:
+        for path in response["files"]:
+            printer.line(path)
+    found = f"{plural(response['files_found'], 'file')} of {format_size(response['bytes'])}"
+    printer.line(
+        f"{found} would be deleted" if response["dry_run"] else f"{found} found, {response['files_removed']:,} deleted"
+    )
 
 
 def _parse_derived(pairs: list[str]) -> dict[str, Any]:
@@ -31,20 +44,20 @@ def _parse_derived(pairs: list[str]) -> dict[str, Any]:
 
 
 def _complete_repartition(request: Request, args: Args) -> Request:
-    if "partition" not in request and "transform" not in request:
+    if not {"partition", "transform", "compression"} & request.keys():
         raise UsageError(
             "no new partitioning is given; use --partition-by, --unpartitioned, --derive, or a file that has one"
         )
-    return request
+    if args.keep_old and args.delete_source:
+        raise UsageError("--keep-old and --delete-source contradict each other; leave one out")
+    return name_beside(request, "target_table")
 
 
 def _show_repartitioned(response: Response, args: Args, printer: Printer) -> None:
     estimate, plan, stats = response.get("estimate"), response.get("plan"), response.get("stats")
     if estimate is not None:
         columns = (
-            PageColumn(
-                "PARTITION", name=True, value=lambda p: ", ".join(f"{k}={v}" for k, v in p["partition"].items())
-            ),
+            PageColumn("PARTITION", name=True, value=lambda p: _format_partition(p["partition"])),
             PageColumn("ROWS", right=True, value=lambda p: format_number(p["rows"])),
             PageColumn("ABOUT", right=True, value=lambda p: format_size(p["bytes"])),
         )
@@ -66,16 +79,26 @@ def _show_repartitioned(response: Response, args: Args, printer: Printer) -> Non
 
 COMMANDS = (
     table_command(
-        "table compact",
-        "Merge a table's small files.",
-        argument("--strategy", None, "how to arrange the rows", choices=("binpack", "sort", "zorder")),
-        argument("--sort-by", "COLUMNS", "the columns to sort by, separated by commas", parse=split_list),
-        flag("--whole", "merge even if it is not worthwhile", "force"),
+        "table partitions",
+        "List a table's partitions, the most fragmented first.",
+        argument(
+            "--partition-filter",
+            "FILTER",
+            "only these partitions: an expression such as 'day = 5', or JSON",
+            parse=partial(parse_filter, where="--partition-filter"),
+        ),
+        number("--limit", "show at most this many (default: 1000)"),
+        operation="LIST_PARTITIONS",
+        show=_show_partitions,
+    ),
+    table_command(
+        "table orphans",
+        "Delete files in a table's folder that nothing refers to.",
+        number("--older-than-hours", "only files that are this old (default: 72)"),
         DRY_RUN,
-        operation="COMPACT",
-        complete=lambda request, args: {"strategy": "sort", **request} if "sort_by" in request else request,
-        job=True,
-        show=_show_compacted,
+        operation="CLEAN_ORPHANS",
+        question=lambda request: f"Files in the folder of {full_name(request)} that nothing refers to are deleted.",
+        show=_show_orphans,
     ),
     table_command(
         "table repartition",
@@ -84,7 +107,12 @@ COMMANDS = (
         PARTITION_BY,
         repeated("--derive", "COLUMN=EXPRESSION", "a column computed from others", "transform", _parse_derived),
         flag("--keep-old", "keep the old layout as a backup", "delete_source", False),
+        flag("--delete-source", "do not keep the old layout (the default)"),
+        number("--backup-retention-hours", "keep the backup for this long (default: the table's setting)"),
         argument("--target-table", "NAME", "write a new table, and keep this one"),
+        argument("--compression", "CODEC", "the table's new codec: zstd, snappy, gzip or uncompressed"),
+        number("--batch-size", "about how many rows to rewrite at a time; limits memory and disk space"),
+        flag("--no-validate", "do not compare rows and checksum before the commit", "validate", False),
         flag("--estimate", "only show which partitions there would be"),
         DRY_RUN,
         operation="REPARTITION",

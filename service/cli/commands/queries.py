@@ -1,6 +1,7 @@
 """`firn query`: rows for people; and `firn call`: any request."""
 
 import json
+from functools import partial
 from typing import Any
 
 from service.cli.call import Invocation
@@ -16,10 +17,10 @@ from service.cli.command import (
     number,
     repeated,
 )
-from service.cli.files import decode, parse_json, parse_value, read_text
+from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text
 from service.cli.terminal.format import format_data, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import parse_assignments, single_tenant, split_list
+from service.cli.values import named_table, parse_assignments, single_tenant, split_list
 
 
 def _complete_query(request: Request, args: Args) -> Request:
@@ -29,11 +30,8 @@ def _complete_query(request: Request, args: Args) -> Request:
         raise UsageError("no table is given; name one, or use --sql")
     ignored = ("projection", "filter", "sort", "distinct") if args.sql else ("params",)
     fields = {name: value for name, value in request.items() if name not in ignored}
-    return {**fields, "namespace": args.namespace or "default"}
-
-
-def _parse_filter(text: str) -> Any:
-    return parse_json(text, "--where") if text.lstrip().startswith(("{", "[")) else {"expression": text}
+    table = named_table(args.table, args) if args.table else {}
+    return {**fields, "namespace": args.namespace or "default", **table}
 
 
 def _parse_sort(text: str) -> list[dict[str, str]]:
@@ -53,14 +51,28 @@ def _show_rows(response: Response, args: Args, printer: Printer) -> None:
     rows = response["data"]
     names = list(dict.fromkeys(name for row in rows for name in row))
     if names:
-        columns = [PageColumn(name, right=all(_is_number(row.get(name)) for row in rows)) for name in names]
+        columns = [PageColumn(name, right=_are_numbers([row.get(name) for row in rows])) for name in names]
         printer.table(columns, [[format_data(row.get(name)) for name in names] for row in rows])
     more = "; there are more, use --limit or --offset to see them" if response["metadata"]["has_more"] else ""
     printer.line(f"{plural(len(rows), 'row')}{more}")
 
 
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+def _are_numbers(values: list[Any]) -> bool:
+    """Whether all values of a column are numbers: decimals are text, and all of a column have as many digits after
+    their point."""
+    given = [value for value in values if value is not None]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
+        return True
+    scales = {_scale(value) for value in given}
+    return len(scales) == 1 and None not in scales
+
+
+def _scale(value: Any) -> int | None:
+    """The digits after the point of a decimal; None if it is none."""
+    if not isinstance(value, str):
+        return None
+    whole, point, fraction = value.removeprefix("-").partition(".")
+    return len(fraction) if point and whole.isdecimal() and fraction.isdecimal() else None
 
 
 def _call(call: Invocation) -> int:
@@ -74,7 +86,7 @@ def _call(call: Invocation) -> int:
     needs_spark = not isinstance(name, str) or name.upper() not in WITHOUT_SPARK
     with call.connect(needs_spark) as connection:
         response = connection.send(request, body=_with_address(text, request, call.args))
-    call.args.json = True
+    call.args.output = call.args.output or "json"
     return call.show(response)
 
 
@@ -102,7 +114,13 @@ COMMANDS = (
         (
             argument("table", "TABLE", "the table; none with --sql", nargs="?"),
             argument("--columns", "NAMES", "only these columns, separated by commas", "projection", split_list),
-            argument("--where", "FILTER", "an expression such as 'amount > 10', or JSON", "filter", _parse_filter),
+            argument(
+                "--where",
+                "FILTER",
+                "an expression such as 'amount > 10', or JSON",
+                "filter",
+                partial(parse_filter, where="--where"),
+            ),
             argument("--sort", "NAMES", "sort by these columns, such as 'amount desc, id'", parse=_parse_sort),
             flag("--distinct", "leave out duplicate rows"),
             number("--limit", "show at most this many rows (default: 100)", default=100),

@@ -11,6 +11,7 @@ from service.cli.files import read_object
 from service.cli.terminal.format import format_time, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.terminal.progress import OnProgress
+from service.cli.values import named_table
 
 _NAME = argument("name", "NAME", "the schedule's name")
 _RUNS = 10
@@ -112,6 +113,7 @@ COMMANDS = (
             flag("--replace", "replace a schedule of this name"),
         ),
         operation="CREATE_SCHEDULE",
+        complete=lambda request, args: {**request, **(named_table(args.table, args) if args.table else {})},
         constants={"task": {"operation": "COMPACT"}},
         show=_show_created,
     ),

@@ -1,10 +1,11 @@
 """`firn serve`, `stop`, `doctor`, `jars`, `openapi` and `completion`: commands about this machine."""
 
+from argparse import SUPPRESS
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from service.cli.call import Invocation
-from service.cli.command import FAILED, OK, Command, argument, flag
+from service.cli.command import FAILED, OK, Argument, Command, argument, flag
 
 
 def _serve(call: Invocation) -> int:
@@ -27,7 +28,7 @@ def _stop(call: Invocation) -> int:
     from service.settings import load
 
     settings = load(call.environ)
-    stopped = background.stop(settings, force=call.args.force, notify=call.notify)
+    stopped = background.stop(settings, call.notify)
     text = "stopped" if stopped else f"no service of FIRN_HOME {settings.home} is running"
     print(text, file=call.stdout, flush=True)
     return OK
@@ -91,8 +92,8 @@ SERVE = Command(
 )
 STOP = Command(
     "stop",
-    "Stop the service that commands started in the background.",
-    (flag("--force", "stop it even if no command started it"),),
+    "Stop the service of FIRN_HOME, whichever command started it.",
+    (Argument("--force", {"action": "store_true", "help": SUPPRESS}, None),),  # once needed after `firn serve`
     run=_stop,
     local=True,
 )

@@ -1,5 +1,6 @@
 """`firn table …`: create, list, describe, rename, drop, restore and empty tables; and what other modules share."""
 
+import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from service.cli.connection.remote import Connection
 from service.cli.files import read_object, read_schema, read_text, table_address, table_argument
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import full_name, merge, parse_partition, single_tenant
+from service.cli.values import full_name, merge, name_beside, parse_partition, single_tenant
 
 _MAX_POINTS = 10
 TABLE = argument("table", "TABLE|FILE", "the table's name, or a YAML or JSON file that describes it", None)
@@ -21,13 +22,21 @@ PARTITION_BY = repeated(
     "partition",
     parse_partition,
 )
-KEEP = flag("--keep", "keep the current state as a backup", "create_backup")
+BACKUP = (
+    Argument(
+        "--backup",
+        {"action": "store_true", "dest": "create_backup", "help": "keep the current state as a backup"},
+        "create_backup",
+    ),
+    # What --backup was called.
+    Argument("--keep", {"action": "store_true", "dest": "create_backup", "help": argparse.SUPPRESS}, "create_backup"),
+)
 DRY_RUN = flag("--dry-run", "only show what would be done")
 
 
 def namespace_filter(items: str) -> Argument:
     """The option for the items of one namespace; without it, a command concerns the whole tenant."""
-    return argument("--namespace", "NAME", f"only {items} of this namespace")
+    return argument("--namespace", "NAME", f"only {items} of this namespace", short="-n")
 
 
 def table_command(name: str, summary: str, *arguments: Argument, **more: Any) -> Command:
@@ -203,6 +212,10 @@ def _partition_field(field: dict[str, Any]) -> str:
     return f"{transform}({number}, {field['field']})" if number else f"{transform}({field['field']})"
 
 
+def _deletion(request: Request) -> str:
+    return f"The table {full_name(request)} and all of its files are deleted for good."
+
+
 def _show_dropped(response: Response, args: Args, printer: Printer) -> None:
     name = table_name(args)
     if not response["table_dropped"]:
@@ -280,6 +293,7 @@ COMMANDS = (
         "Rename a table.",
         argument("new_name", "NEW_NAME", "the new name"),
         operation="RENAME_TABLE",
+        complete=lambda request, args: name_beside(request, "new_name"),
         show=lambda response, args, printer: printer.line(f"renamed {table_name(args)} to {args.new_name}"),
     ),
     table_command(
@@ -288,11 +302,26 @@ COMMANDS = (
         flag("--purge", "delete its files, for good"),
         flag("--if-exists", "do nothing if the table does not exist"),
         operation="DROP_TABLE",
-        constants={"confirm": True},  # the question, or --force, is the confirmation
+        constants={"confirm": True},  # the question, or --yes, is the confirmation
         question=lambda request: (
-            f"The table {full_name(request)} and all of its files are deleted for good." if "purge" in request else None
+            _deletion(request)
+            if "purge" in request
+            else f"The table {full_name(request)} is dropped; `firn table restore` can bring it back for some time."
         ),
         show=_show_dropped,
+    ),
+    table_command(
+        "table delete",
+        "Delete a table for good: its rows, its files, its history, its backups.",
+        flag("--if-exists", "do nothing if the table does not exist"),
+        Argument("--force", {"action": "store_true", "dest": "yes", "help": "do not ask for confirmation"}, None),
+        operation="DROP_TABLE",
+        constants={"confirm": True, "purge": True},
+        question=_deletion,
+        show=lambda response, args, printer: printer.line(
+            f"deleted {table_name(args)}" if response["table_dropped"] else f"{table_name(args)} does not exist"
+        ),
+        details="A dropped table can be restored; a deleted one cannot.",
     ),
     table_command(
         "table restore",
@@ -300,6 +329,7 @@ COMMANDS = (
         argument("--new-name", "NAME", "restore it under this name"),
         argument("--id", "ID", "the dropped table's id (default: the one dropped last)", "table_id"),
         operation="RESTORE_TABLE",
+        complete=lambda request, args: name_beside(request, "new_name"),
         show=lambda response, args, printer: printer.line(
             f"restored {table_address(args)['namespace']}.{response['table']}"
         ),
@@ -311,7 +341,7 @@ COMMANDS = (
         argument("--split-points", "FILE", "split points of the first key column, one per line", parse=read_text),
         flag("--split-points-base64", "the split points are encoded in base64"),
         SCHEMA,
-        KEEP,
+        *BACKUP,
         operation="REINITIALISE_TABLE",
         constants={"confirm": True},
         address=lambda args: table_address(args, "split_points"),

@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from service.cli.connection.remote import Notify, Remote
+from service.cli.connection.remote import Notify, Remote, exchange
 from service.host import presence, process_locks
 from service.settings import HomeInUse, Settings, SettingsError
 
@@ -55,19 +55,11 @@ def start(settings: Settings, environ: Mapping[str, str], notify: Notify) -> Non
             _wait_until_ready(_spawn(settings, environ, log), settings, log)
 
 
-def stop(settings: Settings, *, force: bool, notify: Notify) -> bool:
-    """Stop the service of a home and wait until it has ended; False if none was running.
-
-    A service that no command started is stopped only with `force`.
-    """
+def stop(settings: Settings, notify: Notify) -> bool:
+    """Stop the service of a home, whoever started it, and wait until it has ended; False if none was running."""
     service = _find_owner(settings, notify)
     if service is None:
         return False
-    if not service.background and not force:
-        raise SettingsError(
-            f"process {service.pid} serves FIRN_HOME {settings.home}, and no command started it; "
-            "stop it where it was started, or use --force"
-        )
     with suppress(ProcessLookupError):
         os.kill(service.pid, signal.SIGTERM)
     if _wait_until(lambda: process_locks.is_free(settings.home), _STOP_TIMEOUT_S):
@@ -76,15 +68,8 @@ def stop(settings: Settings, *, force: bool, notify: Notify) -> bool:
     raise SettingsError(f"process {service.pid} has not ended in {_STOP_TIMEOUT_S} s; its log is {log}")
 
 
-def _send(home: Path, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> bytes:
-    connection = _HomeHttpConnection(home)
-    try:
-        connection.request(method, path, body, headers)
-        return connection.getresponse().read()
-    except http.client.HTTPException as e:
-        raise ConnectionError(str(e) or type(e).__name__) from e
-    finally:
-        connection.close()  # on Ctrl-C, too: the service then cancels the request
+def _send(home: Path, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: dict[str, str]) -> bytes:
+    return exchange(_HomeHttpConnection(home), method, path, body, headers)
 
 
 def _find_owner(settings: Settings, notify: Notify) -> presence.RunningService | None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from service.app import App
-from service.cli.command import Request, Response
-from service.cli.connection.remote import Notify, Unreachable, encode
+from service.cli.command import Request, Response, UsageError
+from service.cli.connection.remote import Chunks, Notify, Unreachable, encode
 from service.errors import FirnError
 from service.host import jars
 from service.jobs.jobs import Jobs
@@ -58,6 +58,9 @@ class InProcess:
         except KeyboardInterrupt:
             call.cancel()
             raise
+
+    def upload(self, path: str, media_type: str, chunks: Chunks, key: str) -> Response:
+        raise UsageError("files are loaded by a service; start one with `firn serve`, or leave --no-background out")
 
     def job(self, job_id: str) -> Response:
         return self._describe(self.app.parts[Jobs].describe, job_id)

@@ -3,12 +3,15 @@
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from service.cli.command import UNREACHABLE, Request, Response
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 # Enough to look at all tables of a tenant. Work that takes longer is a job.
 _TIMEOUT_S = 600
@@ -16,7 +19,9 @@ LONG_PAUSES_S = (1, 3, 10)
 """Pauses between attempts for cron jobs, which can wait."""
 SHORT_PAUSES_S = (0.5, 2)
 Notify = Callable[[str], None]
-Transport = Callable[[str, str, bytes | None, dict[str, str]], bytes]
+Chunks = Callable[[], Iterable[bytes]]
+"""Returns a body in pieces, from its beginning."""
+Transport = Callable[[str, str, bytes | Iterable[bytes] | None, dict[str, str]], bytes]
 """Sends method, path, body and headers, and returns the body of the response; raises `OSError` if there is none."""
 
 
@@ -34,6 +39,9 @@ class Connection(Protocol):
 
         Requests with the same idempotency key, in the request or as `key`, have one effect however often they are sent.
         """
+
+    def upload(self, path: str, media_type: str, chunks: Chunks, key: str) -> Response:
+        """Send a body of any size to a path, in pieces. With the same key it has one effect."""
 
     def job(self, job_id: str) -> Response:
         """Describe a job."""
@@ -68,6 +76,9 @@ class Remote:
             headers["Idempotency-Key"] = key
         return self._retry("POST", "/database", body or encode(request), headers)
 
+    def upload(self, path: str, media_type: str, chunks: Chunks, key: str) -> Response:
+        return self._retry("POST", path, chunks, {"Content-Type": media_type, "Idempotency-Key": key})
+
     def job(self, job_id: str) -> Response:
         return self._retry("GET", _job_path(job_id))
 
@@ -78,7 +89,7 @@ class Remote:
         pass
 
     def _retry(
-        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+        self, method: str, path: str, body: bytes | Chunks | None = None, headers: dict[str, str] | None = None
     ) -> Response:
         attempt = partial(self._once, method, path, body, headers or {})
         for pause in self.pauses_s:
@@ -95,9 +106,10 @@ class Remote:
     def _is_retryable(self, error: dict[str, Any]) -> bool:
         return bool(error.get("retryable")) and not (self.replaceable and error["code"] == "SHUTTING_DOWN")
 
-    def _once(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Response:
+    def _once(self, method: str, path: str, body: bytes | Chunks | None, headers: dict[str, str]) -> Response:
         try:
-            response: Any = json.loads((self.transport or self._send_to_url)(method, path, body, headers))
+            sent = body() if callable(body) else body
+            response: Any = json.loads((self.transport or self._send_to_url)(method, path, sent, headers))
         except OSError as e:
             raise Unreachable(f"no service answers at {self.url}: {getattr(e, 'reason', None) or e}") from e
         except (ValueError, RecursionError) as e:
@@ -106,10 +118,20 @@ class Remote:
             raise Unreachable(f"the server at {self.url} is not Firn: {str(response)[:100]}")
         return response
 
-    def _send_to_url(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> bytes:
+    def _send_to_url(
+        self, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: dict[str, str]
+    ) -> bytes:
         import http.client
         import urllib.error
         import urllib.request
+        from urllib.parse import urlsplit
+
+        if body is not None and not isinstance(body, bytes):
+            parts = urlsplit(self.url)
+            kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+            login = {"Authorization": self.login} if self.login is not None else {}
+            connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
+            return exchange(connection, method, f"{parts.path.rstrip('/')}{path}", body, {**headers, **login})
 
         request = urllib.request.Request(f"{self.url.rstrip('/')}{path}", data=body, headers=headers, method=method)
         if self.login is not None:
@@ -122,6 +144,26 @@ class Remote:
         except http.client.HTTPException as e:
             raise ConnectionError(str(e) or type(e).__name__) from e
         return received
+
+
+def exchange(
+    connection: "HTTPConnection", method: str, path: str, body: bytes | Iterable[bytes] | None, headers: dict[str, str]
+) -> bytes:
+    """Send a request and return the body of the response; raises `OSError` if there is none."""
+    import http.client
+
+    try:
+        try:
+            connection.request(method, path, body, headers)
+        except (BrokenPipeError, ConnectionResetError):
+            if body is None or isinstance(body, bytes):
+                raise
+            # The rest of the body was refused; the response says why.
+        return connection.getresponse().read()
+    except http.client.HTTPException as e:
+        raise ConnectionError(str(e) or type(e).__name__) from e
+    finally:
+        connection.close()  # on Ctrl-C, too: the service then cancels the request
 
 
 def key_for(request: Request) -> str | None:

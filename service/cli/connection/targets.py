@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from service.cli.command import Request, Response, UsageError
-from service.cli.connection.remote import SHORT_PAUSES_S, Connection, Notify, Remote, Unreachable, key_for
+from service.cli.connection.remote import SHORT_PAUSES_S, Chunks, Connection, Notify, Remote, Unreachable, key_for
 
 if TYPE_CHECKING:
     from service.host.presence import RunningService
@@ -78,6 +78,9 @@ class HomeConnection:
     def send(self, request: Request, key: str | None = None, body: bytes | None = None) -> Response:
         key = key or key_for(request)  # one key for all attempts
         return self._retry(lambda connection: connection.send(request, key, body))
+
+    def upload(self, path: str, media_type: str, chunks: Chunks, key: str) -> Response:
+        return self._retry(lambda connection: connection.upload(path, media_type, chunks, key))
 
     def job(self, job_id: str) -> Response:
         return self._retry(lambda connection: connection.job(job_id))

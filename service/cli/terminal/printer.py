@@ -75,6 +75,18 @@ class Printer:
         if left_out := titles[len(widths) :]:
             self.line(f"{plural(len(left_out), 'more column')} (--json has all): {', '.join(left_out)}")
 
+    def has_room(self, columns: Sequence[PageColumn], rows: Sequence[Sequence[Any]]) -> bool:
+        """Whether `table` would leave out no column."""
+        if self.width is None:
+            return True
+        cells = [
+            [escape(column.title) for column in columns],
+            *([escape(format_value(v)) for v in row] for row in rows),
+        ]
+        widths = [max(map(width_of, column)) for column in zip(*cells, strict=True)]
+        least = (column.min_width(width) for column, width in zip(columns, widths, strict=True))
+        return _total(list(least)) <= self.width
+
     def finish(self) -> None:
         """Print all lines, through the pager if the terminal is too small for them."""
         text = "".join(f"{line}\n" for line in self.lines)

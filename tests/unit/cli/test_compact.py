@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from handlers.compact import Compact
 from service.cli import main
 from service.cli.connection.remote import Remote
 from service.settings import ROOT, load
@@ -157,6 +158,66 @@ def test_a_dry_run_compacts_nothing(service: Service, capsys: pytest.CaptureFixt
         "shop.orders: would be compacted: 7 small files",
         "default.carts: would be compacted",
     ]
+
+
+def merged(before: int, after: int) -> dict[str, Any]:
+    figures = {"files_before": before, "files_after": after, "files_removed": before - after, "compaction_time_ms": 5}
+    return {"success": True, "compacted": True, "reason": None, "stats": figures}
+
+
+def promising(files_after: int) -> dict[str, Any]:
+    response = advised(orders=True)
+    response["recommendations"][0]["files_after"] = files_after
+    return response
+
+
+def test_it_goes_on_until_a_table_has_as_few_files_as_promised(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = [merged(250, 151), merged(151, 52), merged(52, 3), merged(3, 1)]
+    service.answers = {"RECOMMEND": [promising(3)], "orders": turns}
+    assert firn("--all-recommended", "--json") == 0
+    assert len(service.compacted) == 3
+    stats = json.loads(capsys.readouterr().out)["stats"]
+    assert stats == {"files_before": 250, "files_after": 3, "files_removed": 247, "compaction_time_ms": 15}
+
+
+def test_it_stops_when_there_is_nothing_more_to_merge(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    service.answers = {"RECOMMEND": [promising(3)], "orders": [merged(250, 151), NOTHING]}
+    assert firn("--all-recommended") == 0
+    assert capsys.readouterr().out == "shop.orders: 250 files became 151 in 5 ms\n"
+
+
+OPTIONS = {
+    "--force": ("force", True),
+    "--target-file-size-mb=64": ("target_file_size_mb", 64),
+    "--max-file-size-mb=8": ("max_file_size_mb", 8),
+    "--min-files=3": ("min_files", 3),
+    "--max-files=50": ("max_files", 50),
+    "--partition-filter=day = 5": ("partition_filter", {"expression": "day = 5"}),
+    "--compression=zstd": ("compression", "zstd"),
+    "--strategy=zorder": ("strategy", "zorder"),
+    "--sort-by=a,b": ("sort_by", ["a", "b"]),
+    "--rewrite-manifests": ("rewrite_manifests", True),
+    "--no-expire-snapshots": ("expire_snapshots", False),
+    "--snapshot-retention-hours=7": ("snapshot_retention_hours", 7),
+}
+
+
+@pytest.mark.parametrize(
+    "words", [["compact", "t"], ["table", "compact", "t"], ["compact", "--table", "t"]], ids=" ".join
+)
+def test_every_option_of_compact_is_one_of_the_command(words: list[str], service: Service) -> None:
+    assert main([*words, *OPTIONS]) == 0
+    (request,) = service.asked
+    assert {name: request[name] for name, _ in OPTIONS.values()} == dict(OPTIONS.values())
+    own = {"operation", "tenant_id", "namespace", "table", "timeout_ms", "async_", "dry_run", "idempotency_key"}
+    assert set(Compact.model_fields) - own == {name for name, _ in OPTIONS.values()}
+
+
+def test_a_table_is_compacted_for_several_tenants(service: Service) -> None:
+    assert main(["table", "compact", "shop.t", "--tenant", "a,b"]) == 0
+    assert service.compacted == [("a", "shop", "t"), ("b", "shop", "t")]
 
 
 def test_one_table_that_fails_keeps_no_other_from_its_turn_and_the_exit_code_tells(

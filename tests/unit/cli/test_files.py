@@ -175,8 +175,9 @@ def test_properties_are_lines_whose_dots_lead_into_objects(tmp_path: Path) -> No
 def test_a_bad_table_file_is_refused_with_what_is_wrong(tmp_path: Path, name: str, text: str, says: str) -> None:
     with pytest.raises(UsageError) as refused:
         read_table(written(tmp_path, name, text))
-    assert says in str(refused.value)
-    assert "\n" not in str(refused.value)
+    first, *quoted = str(refused.value).splitlines()
+    assert says in first
+    assert not quoted or quoted[-1].strip() == "^"
 
 
 @pytest.mark.parametrize(
@@ -229,3 +230,30 @@ def test_several_tenants_are_one_too_many() -> None:
     with pytest.raises(UsageError, match="several tenants"):
         single_tenant(args("t", default_tenant="a,b"))
     assert single_tenant(args("t", default_tenant="a,b", tenant="a")) == "a"
+
+
+def test_a_yaml_error_keeps_its_line_and_caret(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text("table: orders\nschema:\n  fields: {id: long\n")
+    with pytest.raises(UsageError) as raised:
+        read_object(str(path))
+    first, *more = str(raised.value).splitlines()
+    assert first.startswith(f"{path} is not YAML: line ")
+    assert more[-1].strip() == "^"
+    path.write_text("a: b: c\n")
+    with pytest.raises(UsageError) as raised:
+        read_object(str(path))
+    assert str(raised.value).splitlines() == [
+        f"{path} is not YAML: line 1: mapping values are not allowed here",
+        "    a: b: c",
+        "        ^",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["{type: decimal(10,2)}", "{required: true, type: decimal(10, 2)}", "{a: decimal(10,2), b: long}"]
+)
+def test_a_type_with_a_comma_says_to_quote_it(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(f"amount: {text}\n")
+    with pytest.raises(UsageError, match=r'line 1: .*put the type in quotes: "decimal\(10,2\)"\n    amount: .*\n +\^'):
+        read_object(str(tmp_path / "t.yaml"))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from handlers.repartition import Repartition
 from tests.unit.cli.test_commands import Service, Typing, firn
 
 BACKUP = "backup-20260301T100000000Z-reinitialise_table-1f0c9a7e"
@@ -47,10 +48,22 @@ def test_history_tells_rows_that_were_changed() -> None:
     lines = shown(["table", "history", "t"], snapshots=[update, upsert, compact], total=3, has_more=False)
     assert [line.split()[3:] for line in lines[1:]] == [
         ["UPDATE", "~5", "+1", "-1", REQUEST],
-        ["UPSERT", "+1,200", "~3", "-", "2", "requests"],
+        ["UPSERT", "+1,200", "~3", "-", "a"],
+        [],
         ["COMPACT", "-", "+1", "-9", "-"],
         [],
     ]
+    assert lines[3].split() == ["b"]
+
+
+def test_history_has_every_request_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = snapshot(operation="WRITE", rows_added=2, request_ids=["a" * 32, "b" * 32])
+    lines = at_eighty(
+        ["table", "history", "t"], monkeypatch, snapshots=[shared, snapshot(request_ids=[])], total=2, has_more=False
+    )
+    assert lines[0].split() == ["SNAPSHOT", "TIME", "OPERATION", "ROWS", "FILES"]
+    assert lines[2:4] == [f"  request {'a' * 32}", f"  request {'b' * 32}"]
+    assert (lines[4].split()[3], lines[5]) == ("UPDATE", "2 snapshots")
 
 
 def test_history_says_how_many_snapshots_there_are_in_all() -> None:
@@ -169,10 +182,33 @@ def test_a_compaction_that_is_not_worth_it_names_the_option_that_makes_it_all_th
     reason = "1 small file(s), but no partition has the 3 that make merging worth it; force: true merges from 2"
     stats = {"files_before": 1, "files_after": 1, "compaction_time_ms": 0}
     service = Service(compacted=False, reason=reason, stats=stats)
-    assert firn(["table", "compact", "t", "--force"], service).out.endswith("worth it; --whole merges from 2\n")
+    assert firn(["table", "compact", "t"], service).out.endswith("worth it; --force merges from 2\n")
     assert "force" not in service.asked[0]
-    firn(["table", "compact", "t", "--whole"], service)
-    assert service.asked[1]["force"] is True
+    for option in ("--force", "--whole"):
+        firn(["table", "compact", "t", option], service)
+        assert service.asked[-1]["force"] is True
+
+
+def test_every_option_of_repartition_is_one_of_the_command() -> None:
+    options = {
+        "--partition-by=day": ("partition", {"partitions": [{"field": "day"}]}),
+        "--derive=a=b": ("transform", {"a": {"expression": "b"}}),
+        "--compression=zstd": ("compression", "zstd"),
+        "--batch-size=1000": ("batch_size", 1000),
+        "--no-validate": ("validate", False),
+        "--keep-old": ("delete_source", False),
+        "--backup-retention-hours=5": ("backup_retention_hours", 5),
+        "--target-table=u": ("target_table", "u"),
+        "--estimate": ("estimate", True),
+    }
+    service = Service(success=False, error={"code": "X", "message": "x"})
+    firn(["table", "repartition", "t", *options], service)
+    assert {name: service.asked[0][name] for name, _ in options.values()} == dict(options.values())
+    own = {"operation", "tenant_id", "namespace", "table", "timeout_ms", "async", "dry_run", "idempotency_key"}
+    fields = {field.alias or name for name, field in Repartition.model_fields.items()}
+    assert fields - own == {name for name, _ in options.values()}
+    wrong = firn(["table", "repartition", "t", "--partition-by=day", "--keep-old", "--delete-source"], service)
+    assert (wrong.code, "contradict each other" in wrong.err) == (2, True)
 
 
 def test_an_empty_default_namespace_is_shown_with_those_that_have_tables(monkeypatch: pytest.MonkeyPatch) -> None:

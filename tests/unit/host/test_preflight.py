@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.host import preflight
+from service.host import preflight, process_locks
 from service.settings import ROOT, Settings, SettingsError
 
 
@@ -107,7 +107,35 @@ def test_little_room_is_a_warning_not_a_refusal(tmp_path: Path) -> None:
 def test_examine_goes_on_after_a_check_that_failed(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, port=_free_port())
     outcomes = list(preflight.examine(settings, {"PATH": str(tmp_path)}))
-    assert [ok for ok, _ in outcomes] == [False, True, True]
+    assert [ok for ok, _ in outcomes] == [False, True, True, True]
+
+
+def test_examine_sees_a_home_that_is_in_use(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, port=_free_port())
+    with process_locks.acquire(tmp_path):
+        *_, (ok, text) = preflight.examine(settings, {"PATH": str(tmp_path)})
+    assert not ok
+    assert text.startswith(f"FIRN_HOME {tmp_path} is in use by process {os.getpid()}; stop it (`firn stop`)")
+
+
+def test_a_port_that_is_in_use_is_found_before_anything_is_installed() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [ROOT / ".ci" / "port"],
+            env={**os.environ, "FIRN_PORT": str(port)},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(
+        f"firn: port {port} on 127.0.0.1 is in use; stop what listens there, or choose another"
+    )
+    free = {**os.environ, "FIRN_PORT": str(_free_port())}
+    assert subprocess.run([ROOT / ".ci" / "port"], env=free, cwd=ROOT).returncode == 0
 
 
 @pytest.mark.parametrize(

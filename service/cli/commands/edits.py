@@ -1,0 +1,160 @@
+"""`firn write`, `upsert`, `update` and `delete`: change the rows of a table."""
+
+import json
+from functools import partial
+from typing import Any
+
+from service.cli.call import Invocation
+from service.cli.command import Args, Command, Request, Response, UsageError, argument, flag, number, repeated
+from service.cli.commands.tables import BACKUP, DRY_RUN, TABLE, show_backup
+from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text, table_address
+from service.cli.terminal.format import format_data, plural
+from service.cli.terminal.printer import PageColumn, Printer
+from service.cli.values import full_name, parse_assignments, split_list
+
+_RECORDS = argument("records", "FILE|-", "the rows as a JSON array, or a JSON object on each line; - for stdin", None)
+_WHERE = argument(
+    "--where",
+    "FILTER",
+    "which rows: an expression such as 'amount > 10', or JSON",
+    "filter",
+    partial(parse_filter, where="--where"),
+)
+_ALL = flag("--all", "every row")
+_OPTIONS = (
+    argument(
+        "--partition-filter",
+        "FILTER",
+        "only rows of these partitions",
+        parse=partial(parse_filter, where="--partition-filter"),
+    ),
+    *BACKUP,
+    number("--backup-retention-hours", "keep the backup for this long (default: the table's setting)"),
+    DRY_RUN,
+    argument("--plan", "TOKEN", "commit exactly what a dry run showed, or nothing", "plan_token"),
+)
+_COUNTS = ("inserted", "updated", "unchanged", "deleted", "written")
+
+
+def _read_records(call: Invocation) -> str:
+    """The records as the text of a JSON array, in which numbers are as they were written."""
+    path: str = call.args.records
+    where = "stdin" if path == "-" else path
+    text = decode(call.stdin.buffer.read(), where) if path == "-" else read_text(path)
+    if text.lstrip().startswith("["):
+        parse_json(text, where)
+        return text
+    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    for i, line in lines:
+        if not isinstance(parse_json(line, f"{where}, line {i}"), dict):
+            raise UsageError(f"{where}, line {i} is not a JSON object; write one on each line, or one JSON array")
+    return f"[{','.join(line for _, line in lines)}]"
+
+
+def _send_records(call: Invocation) -> int:
+    request, records = call.request(), _read_records(call)
+    body = f'{json.dumps(request)[:-1]}, "records": {records}}}'.encode()
+    with call.connect() as connection:
+        response = connection.send(request, body=body)
+    return call.show(response)
+
+
+def _parse_values(pairs: list[str]) -> dict[str, Any]:
+    return {name: parse_value(text, f"--set {name}") for name, text in parse_assignments(pairs, "--set").items()}
+
+
+def _complete_update(request: Request, args: Args) -> Request:
+    computed = parse_assignments(args.compute or [], "--compute")
+    updates = {**request.get("updates", {}), **{name: {"expression": text} for name, text in computed.items()}}
+    if not updates:
+        raise UsageError("no new value is given; use --set COLUMN=VALUE or --compute COLUMN=EXPRESSION")
+    if twice := computed.keys() & request.get("updates", {}).keys():
+        raise UsageError(f"{min(twice)} has both --set and --compute; leave one out")
+    return _complete_rows({**request, "updates": updates}, args)
+
+
+def _complete_rows(request: Request, args: Args) -> Request:
+    if ("filter" in request) == ("all" in request):
+        raise UsageError("say which rows: --where FILTER, or --all for every row")
+    return request
+
+
+def _show(response: Response, args: Args, printer: Printer) -> None:
+    counts = {word: response.get(f"records_{word}") for word in _COUNTS}
+    if counts["inserted"] is not None or response.get("dry_run"):
+        counts.pop("written")  # the rows that were inserted, or none yet
+    shown = [(count, word) for word, count in counts.items() if count is not None]
+    (first, word), *more = [each for each in shown if each[0]] or shown[:1]
+    would = "would be " if response.get("dry_run") else ""
+    rest = "".join(f", {count:,} {word}" for count, word in more)
+    show_rows([(each["before"], each["after"]) for each in response.get("sample") or ()], printer)
+    printer.line(f"{plural(first, 'row')} {would}{word}{rest}")
+    show_backup(response, printer)
+    if response.get("plan_token"):
+        printer.text(f"commit exactly this with --plan {response['plan_token']}")
+
+
+def show_rows(changes: list[tuple[Any, Any]], printer: Printer) -> None:
+    """Show each row before and after a change; one of them is None if it was inserted or deleted."""
+    rows = [(sign, row) for change in changes for sign, row in zip("-+", change, strict=True) if row is not None]
+    names = list(dict.fromkeys(name for _, row in rows for name in row))
+    if names:
+        printer.table(
+            [PageColumn(" "), *map(PageColumn, names)],
+            [[sign, *(format_data(row.get(name)) for name in names)] for sign, row in rows],
+        )
+
+
+def _edit(name: str, summary: str, *arguments: Any, **more: Any) -> Command:
+    return Command(
+        name,
+        summary,
+        (TABLE, *arguments, *_OPTIONS),
+        **{"operation": name.upper(), "address": table_address, "show": _show, **more},
+    )
+
+
+COMMANDS = (
+    _edit(
+        "write",
+        "Add rows to a table, or replace its rows.",
+        _RECORDS,
+        flag("--overwrite", "replace all rows, or those of --partition-filter", "mode", "overwrite"),
+        run=_send_records,
+        details="--dry-run, --plan, --backup and --partition-filter need --overwrite. `firn load` takes larger files.",
+    ),
+    _edit(
+        "upsert",
+        "Update the rows that have the same key, and insert the others.",
+        _RECORDS,
+        argument(
+            "--key", "COLUMNS", "the columns that identify a row (default: the primary key)", "key_cols", split_list
+        ),
+        argument(
+            "--update-columns", "COLUMNS", "only these may change (default: all others)", "update_cols", split_list
+        ),
+        flag("--last-wins", "of records with the same key, use the last", "on_duplicate", "last"),
+        run=_send_records,
+    ),
+    _edit(
+        "update",
+        "Set columns to new values in the rows that match a filter.",
+        repeated("--set", "COLUMN=VALUE", "set a column to a value", "updates", _parse_values),
+        repeated("--compute", "COLUMN=EXPRESSION", "set a column to a value computed from the row", None),
+        _WHERE,
+        _ALL,
+        complete=_complete_update,
+    ),
+    _edit(
+        "delete",
+        "Delete the rows that match a filter.",
+        _WHERE,
+        _ALL,
+        complete=_complete_rows,
+        question=lambda request: (
+            f"All rows of the table {full_name(request)} are deleted."
+            if "all" in request and "plan_token" not in request
+            else None
+        ),
+    ),
+)

@@ -1,0 +1,64 @@
+"""The files that the examples of commands use."""
+
+ORDERS_YAML = """\
+namespace: shop
+table: orders
+schema:
+  fields:
+    id: {type: long, required: true}
+    customer: {type: string, required: true}
+    amount: {type: "decimal(10,2)"}
+    placed_at: {type: timestamptz}
+  primary_key: [id]
+partition:
+  partitions:
+    - {field: placed_at, transform: month}
+properties:
+  compression: zstd
+  description: one row per order
+"""
+FILES = {
+    "orders.yaml": ORDERS_YAML,
+    "visits.yaml": """\
+fields:
+  page: {type: string, required: true}
+  at: {type: timestamp}
+""",
+    "visits.properties": """\
+# properties of the table
+compression = zstd
+compaction.min_files_to_compact = 5
+""",
+    "readings.yaml": """\
+table: readings
+schema:
+  fields:
+    sensor: {type: string, required: true}
+    value: {type: double}
+  primary_key: [sensor]
+split_points: [h, p]
+""",
+    "splits.txt": "100\n200\n",
+    "new.json": """\
+{"id": 3, "customer": "Cleo", "amount": 30.25}
+{"id": 4, "customer": "Di", "amount": 4.00}
+""",
+    "orders.csv": """\
+id,customer,amount,placed_at
+8,Ann,8.50,2026-03-08T10:00:00Z
+9,Bo,9.50,2026-03-09T10:00:00Z
+""",
+    "changes.yaml": """\
+add_columns:
+  note: {type: string}
+move_columns:
+  - {column: note, after: customer}
+set_properties:
+  compaction: {mode: auto}
+""",
+    "write.json": """\
+{"operation": "WRITE", "namespace": "shop", "table": "orders",
+ "records": [{"id": 7, "customer": "Di", "amount": 9.99}]}
+""",
+}
+"""The files in the working directory of every example, by name."""

@@ -1,0 +1,169 @@
+"""`firn load`: which body each file becomes, which columns a new table gets, and how it is sent."""
+
+import gzip
+import io
+import json
+import threading
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from service.cli.connection.remote import Remote
+from service.cli.loading import read_file
+from tests.unit.cli.test_commands import Service, firn
+
+CSV = "id,who,at,price\n1,Ann,2026-03-01T10:00:00Z,1.5\n2,Bo,,2.5\n"
+TABLE = pa.table(
+    {
+        "id": pa.array([1, 2], pa.int64()),
+        "small": pa.array([1, 2], pa.int16()),
+        "who": pa.array(["a", "b"]).dictionary_encode(),
+        "price": pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)),
+        "tags": pa.array([["x"], []], pa.list_(pa.string())),
+        "at": pa.array([0, 1], pa.timestamp("us", "UTC")),
+        "home": pa.array([{"city": "Bern"}, None]),
+    }
+)
+
+
+class Loading(Service):
+    """A service that keeps what is uploaded."""
+
+    def upload(self, path: str, media_type: str, chunks: Callable[[], Iterable[bytes]], key: str) -> dict[str, Any]:
+        self.asked.append((path, media_type, b"".join(chunks())))
+        return {"success": True, "records_written": 2}
+
+
+def write(path: Path) -> str:
+    """A file of two rows in the format that its name says."""
+    if path.suffix == ".parquet":
+        pq.write_table(TABLE, path, row_group_size=1)
+    elif path.suffix in (".arrow", ".feather"):
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, TABLE.schema) as writer:
+            writer.write_table(TABLE)
+    elif path.suffix == ".arrows":
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, TABLE.schema) as writer:
+            writer.write_table(TABLE)
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress(CSV.encode()))
+    elif path.suffix == ".zst":
+        path.write_bytes(pa.compress(CSV.encode(), "zstd", asbytes=True))
+    else:
+        path.write_text(CSV if path.suffix == ".csv" else '{"id": 1}\n{"id": 2}\n')
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["orders.csv", "orders.csv.gz", "orders.csv.zst"])
+def test_text_is_sent_unpacked(name: str, tmp_path: Path) -> None:
+    service = Loading()
+    assert firn(["load", write(tmp_path / name), "-n", "shop"], service).out == "2 rows loaded\n"
+    assert service.asked == [("/tables/default/shop/orders/records?async=true", "text/csv", CSV.encode())]
+
+
+@pytest.mark.parametrize("name", ["o.parquet", "o.arrow", "o.feather", "o.arrows"])
+def test_columns_are_sent_as_an_arrow_stream(name: str, tmp_path: Path) -> None:
+    service = Loading()
+    assert firn(["load", write(tmp_path / name), "shop.orders"], service).code == 0
+    ((path, kind, body),) = service.asked
+    assert (path, kind) == ("/tables/default/shop/orders/records?async=true", "application/vnd.apache.arrow.stream")
+    assert pa.ipc.open_stream(io.BytesIO(body)).read_all().equals(TABLE)
+
+
+def test_a_parquet_file_is_read_in_batches(tmp_path: Path) -> None:
+    path = tmp_path / "n.parquet"
+    pq.write_table(pa.table({"n": list(range(100_000))}), path)
+    pieces = list(read_file(str(path), None).chunks(lambda done: None))
+    assert len(pieces) > 5
+    assert pa.ipc.open_stream(b"".join(pieces)).read_all().num_rows == 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        (
+            "o.parquet",
+            {
+                "id": {"type": "long"},
+                "small": {"type": "integer"},
+                "who": {"type": "string"},
+                "price": {"type": "decimal(10,2)"},
+                "tags": {"type": "array", "items": "string"},
+                "at": {"type": "timestamptz"},
+                "home": {"type": "struct", "fields": {"city": {"type": "string"}}},
+            },
+        ),
+        (
+            "o.csv.gz",
+            {
+                "id": {"type": "long"},
+                "who": {"type": "string"},
+                "at": {"type": "timestamptz"},
+                "price": {"type": "double"},
+            },
+        ),
+        ("o.ndjson", {"id": {"type": "long"}}),
+    ],
+)
+def test_a_new_table_has_the_columns_of_the_file(name: str, columns: dict[str, Any], tmp_path: Path) -> None:
+    service = Loading()
+    assert firn(["load", write(tmp_path / name), "shop.t", "--create"], service).code == 0
+    create, _ = service.asked
+    assert create == {
+        "operation": "CREATE_TABLE",
+        "tenant_id": "default",
+        "namespace": "shop",
+        "table": "t",
+        "schema": {"fields": columns},
+        "if_not_exists": True,
+    }
+
+
+@pytest.mark.parametrize("name", ["o.txt", "missing.csv", "o.parquet.gz"])
+def test_a_file_that_cannot_be_loaded_is_refused(name: str, tmp_path: Path) -> None:
+    if "missing" not in name:
+        (tmp_path / name).write_text("x")
+    service = Loading()
+    assert firn(["load", str(tmp_path / name), "t", "--create"], service).code == 2
+    assert service.asked == []
+
+
+def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "o.parquet").write_text("id\n1\n")
+    done = firn(["load", str(tmp_path / "o.parquet"), "t"], Loading())
+    assert (done.code, done.err.startswith(f"firn: {tmp_path / 'o.parquet'} cannot be read: ")) == (2, True)
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Answers a body after its first piece, and reads no more of it."""
+
+    received: bytes
+
+    def do_POST(self) -> None:
+        size = int(self.rfile.readline(), 16)
+        type(self).received = self.rfile.read(size)
+        body = json.dumps({"success": False, "error": {"code": "INVALID_RECORD", "message": "line 1"}}).encode()
+        self.send_response(400)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_a_body_is_sent_in_pieces_and_a_refusal_is_read() -> None:
+    server = HTTPServer(("127.0.0.1", 0), Refusing)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        remote = Remote(f"http://127.0.0.1:{server.server_port}")
+        response = remote.upload("/x", "text/csv", lambda: iter([b"a,b\n"]), "k")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert (Refusing.received, response["error"]["code"]) == (b"a,b\n", "INVALID_RECORD")

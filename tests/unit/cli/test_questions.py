@@ -1,0 +1,50 @@
+"""What is asked before data may be lost."""
+
+import pytest
+
+from tests.unit.cli.test_commands import ANSWER, Service, Typing, firn
+
+DELETE = {"operation": "DROP_TABLE", "confirm": True, "purge": True, "tenant_id": "default"}
+
+
+@pytest.mark.parametrize("option", ["--force", "--yes", "-y"])
+def test_a_table_is_deleted_for_good_without_a_question_if_told_so(option: str) -> None:
+    service = Service(**ANSWER)
+    assert firn(["table", "delete", "shop.orders", option], service).out == "deleted shop.orders\n"
+    assert service.asked == [{**DELETE, "namespace": "shop", "table": "orders"}]
+
+
+def test_deleting_and_dropping_a_table_ask_what_they_do() -> None:
+    deleted = firn(["table", "delete", "t"], Service(**ANSWER), Typing("no\n"))
+    assert "The table default.t and all of its files are deleted for good. Type yes to do it: " in deleted.err
+    dropped = firn(["table", "drop", "t"], Service(**ANSWER), Typing("no\n"))
+    assert "The table default.t is dropped; `firn table restore` can bring it back for some time." in dropped.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["table", "drop", "t"],
+        ["table", "delete", "t"],
+        ["table", "rollback", "t", "5"],
+        ["table", "undo", "t", "r"],
+        ["backup", "restore", "t", "b"],
+        ["backup", "delete", "t", "b"],
+    ],
+    ids=" ".join,
+)
+def test_nobody_is_asked_about_what_would_fail(line: list[str]) -> None:
+    service = Service(success=False, error={"code": "TABLE_NOT_FOUND", "message": "there is no table t"})
+    for stdin in (None, Typing("yes\n")):
+        done = firn(line, service, stdin)
+        assert (done.code, done.err) == (1, "firn: TABLE_NOT_FOUND: there is no table t\n")
+    assert all(each["operation"] == "DESCRIBE_TABLE" or each["dry_run"] for each in service.asked)
+
+
+def test_what_does_nothing_without_a_table_is_asked_about_as_before() -> None:
+    service = Service(success=False, error={"code": "TABLE_NOT_FOUND", "message": "there is no table t"})
+    assert firn(["table", "drop", "t", "--if-exists"], service, Typing("no\n")).code == 4
+
+
+def test_force_is_still_taken_where_yes_is() -> None:
+    assert firn(["--force", "table", "drop", "t"], Service(**{**ANSWER, "purged": False})).code == 0
