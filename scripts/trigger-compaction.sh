@@ -62,7 +62,7 @@ for name in "$@"; do
     # The status comes on a line of its own, after the answer.
     if ! answer=$(curl --silent --show-error --write-out '\n%{http_code}' \
       --header 'Content-Type: application/json' --data "$body" "${url%/}/database"); then
-      echo "trigger-compaction.sh: no service answers at $shown" >&2
+      echo "trigger-compaction.sh: no service responds at $shown" >&2
       exit 3
     fi
     status=${answer##*"$newline"}

@@ -38,7 +38,7 @@ def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
     if first["type"] == "extra_forbidden":
         known = _fields_at(model, first["loc"][:-1])
         near = nearest(str(first["loc"][-1]), known)
-        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(known)}"
+        hint = f"did you mean {near!r}?" if near else f"valid names are {', '.join(known)}"
         return UnknownField(f"{path} is not a known field; {hint}", field=path, suggestion=near)
     if first["type"] == "missing":
         return InvalidRequest(f"{path} is missing; this operation requires it", field=path)

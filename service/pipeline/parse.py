@@ -57,7 +57,7 @@ class RequestParser:
         found = self.operations.get(name.upper())
         if found is None:
             near = nearest(name, self.operations)
-            hint = f"did you mean {near}?" if near else f"known are {', '.join(self.operations)}"
+            hint = f"did you mean {near}?" if near else f"valid names are {', '.join(self.operations)}"
             raise UnknownOperation(f"{name[:80]!r} is not an operation; {hint}", field="operation", suggestion=near)
         return found
 
