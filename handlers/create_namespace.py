@@ -39,7 +39,7 @@ def create_namespace(request: CreateNamespace, catalog: Catalog) -> CreateNamesp
     created = create(catalog, request.tenant_id, request.namespace)
     if not created and not request.if_not_exists:
         raise NamespaceExists(
-            f"namespace {request.namespace!r} already exists; choose another name, or send if_not_exists: true",
+            f"namespace {request.namespace!r} exists already; choose another name, or send if_not_exists: true",
             field="namespace",
         )
     return CreateNamespaceResult(namespace_created=created, namespace_existed=not created)

@@ -36,7 +36,7 @@ def translated() -> Iterator[None]:
         raise
     except CommitStateUnknownException as e:
         raise OutcomeUnknown(
-            "the catalog did not confirm whether the change was made; check before you try again"
+            "the catalog did not confirm whether the change happened; check before you send it again"
         ) from e
     except CommitFailedException as e:
         raise CommitConflict("another writer changed the table first; try again") from e
