@@ -42,14 +42,14 @@ bench: .venv/serve jars bench/.venv/installed  ## Measure beside other tools, in
 jars: .venv/serve  ## Fetch the Java libraries that Spark needs, and prepare their classes for quick starts
 	@$(BIN)/python -m service jars
 
-postman: .venv/serve  ## Write the Postman collection anew from the handlers' examples
+postman: .venv/serve  ## Generate the Postman collection from the handlers' examples
 	$(BIN)/python -m postman.generate
 
-format: .venv/dev  ## Format the code and mend what lint can
+format: .venv/dev  ## Format the code and fix what lint can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lock: .venv/dev  ## Write the lock files anew from pyproject.toml and postman/package.json
+lock: .venv/dev  ## Generate the lock files from pyproject.toml and postman/package.json
 	$(COMPILE) --group build -o requirements-build.lock
 	$(COMPILE) pyproject.toml -o requirements.lock
 	$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock

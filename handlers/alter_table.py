@@ -169,7 +169,7 @@ def _properties(request: AlterTable, settings: IcebergSettings) -> dict[str, str
         gone = unset_properties(name, settings)
         if gone is None:
             near = nearest(name, property_names())
-            hint = f"did you mean {near!r}?" if near else f"known are {', '.join(property_names())}"
+            hint = f"did you mean {near!r}?" if near else f"valid names are {', '.join(property_names())}"
             path = f"unset_properties[{i}]"
             raise InvalidRequest(f"{path}: {name[:80]!r} is not a known property; {hint}", field=path, suggestion=near)
         found |= gone

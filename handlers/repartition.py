@@ -259,7 +259,7 @@ def _layout(request: Repartition, catalog: Catalog, repartitions: Repartitions, 
     target = _target(request)
     if target is not None and target.table in catalog.list_tables(target.tenant, target.namespace):
         raise TableExists(
-            f"target_table: {target.table!r} exists already in namespace {target.namespace!r}; choose another name, or "
+            f"target_table: {target.table!r} already exists in namespace {target.namespace!r}; choose another name, or "
             "drop it",
             field="target_table",
         )

@@ -1,21 +1,21 @@
 #!/bin/sh
-# Has a running Firn compact the tables that are named, one after the other. Needs a POSIX shell and curl.
+# Asks a running Firn to compact the named tables, one after another. Needs a POSIX shell and curl.
 #
 #   FIRN_TENANT=acme scripts/trigger-compaction.sh orders shop/people
 #
 # A table is TABLE, in the namespace `default`, or NAMESPACE/TABLE.
-#   FIRN_URL     where the service is; http://localhost:8080 if it is not set
-#   FIRN_TENANT  whose tables
-# Exits with 0 if all went well, 1 if a table failed, 2 if it was called wrongly, 3 if the service does not answer.
-# A line per table goes to standard output, what is wrong to standard error.
+#   FIRN_URL     the service's address; default: http://localhost:8080
+#   FIRN_TENANT  the tenant that owns the tables
+# Exits with 0 if everything succeeded, 1 if a table failed, 2 if the usage is wrong, 3 if no service responds.
+# Prints a line per table to standard output, and errors to standard error.
 
 set -u
-LC_ALL=C # letters are A to Z wherever this runs
+LC_ALL=C # letters are A to Z in every locale
 export LC_ALL
 
 url=${FIRN_URL:-http://localhost:8080}
 case $url in
-  *@*) shown=${url%%//*}//${url##*@} ;; # a login is nobody's business
+  *@*) shown=${url%%//*}//${url##*@} ;; # do not print a login
   *) shown=$url ;;
 esac
 tenant=${FIRN_TENANT:-}
@@ -29,10 +29,10 @@ usage() {
   exit 2
 }
 
-# Such names need no quoting in JSON. The service knows the finer rules.
+# Names of these characters need no quoting in JSON. The service checks the other rules.
 check_name() {
   case $1 in
-    '' | *[!A-Za-z0-9_-]*) usage "'$1' is no name: use letters, digits, '_' and '-'" ;;
+    '' | *[!A-Za-z0-9_-]*) usage "'$1' is not a name: use letters, digits, '_' and '-'" ;;
   esac
 }
 
@@ -59,29 +59,29 @@ for name in "$@"; do
   body="{\"operation\":\"COMPACT\",\"tenant_id\":\"$tenant\",\"namespace\":\"$namespace\",\"table\":\"$table\"}"
   tries=0
   while :; do
-    # The status comes on a line of its own, after the answer.
-    if ! answer=$(curl --silent --show-error --write-out '\n%{http_code}' \
+    # The status is on the last line, after the response.
+    if ! output=$(curl --silent --show-error --write-out '\n%{http_code}' \
       --header 'Content-Type: application/json' --data "$body" "${url%/}/database"); then
-      echo "trigger-compaction.sh: no service answers at $shown" >&2
+      echo "trigger-compaction.sh: no service responds at $shown" >&2
       exit 3
     fi
-    status=${answer##*"$newline"}
-    said=${answer%"$newline"*}
-    said=${said%"$newline"}
+    status=${output##*"$newline"}
+    response=${output%"$newline"*}
+    response=${response%"$newline"}
     tries=$((tries + 1))
     case $status:$tries in
-      429:[123] | 503:[123]) sleep "$tries" ;; # it is busy, or just starting
+      429:[123] | 503:[123]) sleep "$tries" ;; # busy or starting
       *) break ;;
     esac
   done
-  case $status:$said in
-    200:'{"success":true,'*) echo "$namespace/$table: $said" ;;
+  case $status:$response in
+    200:'{"success":true,'*) echo "$namespace/$table: $response" ;;
     *'{"success":false,'*)
-      echo "$namespace/$table: FAILED: $said" >&2
+      echo "$namespace/$table: FAILED: $response" >&2
       failed=1
       ;;
     *)
-      echo "trigger-compaction.sh: what answers at $shown is not Firn (status $status)" >&2
+      echo "trigger-compaction.sh: the server at $shown is not Firn (status $status)" >&2
       exit 3
       ;;
   esac

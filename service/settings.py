@@ -228,7 +228,7 @@ def load(environ: Mapping[str, str]) -> Settings:
     home = settings.home.expanduser().absolute()
     if set("#?%") & set(str(home)):
         raise SettingsError(
-            f"FIRN_HOME {home} has one of # ? % in its path, which file URLs cannot hold; choose another"
+            f"FIRN_HOME {home} has one of # ? % in its path, which file URLs cannot contain; choose another"
         )
     catalog = settings.catalog.model_copy(
         update={"warehouse": settings.catalog.warehouse or f"file://{home}/warehouse"}

@@ -107,7 +107,7 @@ class FakeCatalog:
     ) -> Table:
         with self._lock:
             if name in self.tables:
-                raise TableExists(f"table {name.table!r} exists already", field="table")
+                raise TableExists(f"table {name.table!r} already exists", field="table")
             self.tables[name] = FakeTable(name, str(uuids.uuid4()), schema, dict(properties))
             return cast(Table, self.tables[name])
 
@@ -125,7 +125,7 @@ class FakeCatalog:
             if table.name not in self.tables:
                 raise TableNotFound(f"there is no table {table.name.table!r}", field="table")
             if to in self.tables:
-                raise TableExists(f"table {to.table!r} exists already", field="table")
+                raise TableExists(f"table {to.table!r} already exists", field="table")
             self.tables[to] = replace(self.tables.pop(table.name), name=to)
             return cast(Table, self.tables[to])
 
@@ -265,7 +265,7 @@ class FakeOwners:
             yield
             return
         if not self.lock.acquire(timeout=self.wait_s):
-            raise CommitConflict("another instance has been changing this table for long; try again later")
+            raise CommitConflict("another instance has been changing this table for a long time; try again later")
         self.held.it = True
         try:
             yield

@@ -107,7 +107,7 @@ def _check_parameters(request: Request, in_background: str | None, mode: str, ke
     for parameter in request.query_params:
         if parameter not in _PARAMETERS:
             near = nearest(parameter, _PARAMETERS)
-            hint = f"did you mean {near}?" if near else f"there are {', '.join(_PARAMETERS)}"
+            hint = f"did you mean {near}?" if near else f"the parameters are {', '.join(_PARAMETERS)}"
             raise InvalidRequest(
                 f"{parameter[:80]!r} is not a parameter; {hint}", field=parameter[:80], suggestion=near
             )

@@ -37,7 +37,7 @@ def _request(event: Any) -> Any:
     if event.get("source") == "aws.events":
         detail = event.get("detail")
         if not isinstance(detail, dict):
-            raise InvalidRequest("detail must hold the request as an object", field="detail")
+            raise InvalidRequest("detail must contain the request as an object", field="detail")
         if not detail:  # as in the event of a rule without an input
             raise InvalidRequest(
                 "detail is empty; give the rule's target a constant input with the request in detail", field="detail"
@@ -52,7 +52,7 @@ def _request(event: Any) -> Any:
         )
     expected = _PATHS.get(path.rstrip("/") or "/")
     if expected is None:
-        raise NotFound(f"there is no {path[:200]} here; there are {', '.join(_PATHS)}", field="path")
+        raise NotFound(f"{path[:200]} does not exist; the paths are {', '.join(_PATHS)}", field="path")
     if method.upper() != expected:
         raise MethodNotAllowed(f"{path} takes {expected}, not {method[:20]}")
     return _body(event) if expected == "POST" else None
@@ -69,7 +69,7 @@ def _header(event: Any, name: str) -> str | None:
 def _body(event: dict[str, Any]) -> Any:
     body = event.get("body")
     if body is None or body == "":
-        raise InvalidRequest("body is missing; it must hold the request", field="body")
+        raise InvalidRequest("body is missing; it must contain the request", field="body")
     if not isinstance(body, str) or event.get("isBase64Encoded") is not True:
         return body
     try:

@@ -90,7 +90,7 @@ class MemoryBudget:
         with self._lock:
             if self._taken + size > self._size:
                 raise TooManyRequests(
-                    f"the requests in progress hold all the memory there is for them ({self._size >> 20} MiB, "
+                    f"the requests in progress use all of the memory for requests ({self._size >> 20} MiB, "
                     "FIRN_LIMITS__MEMORY_MB); try again in a second"
                 )
             self._taken += size

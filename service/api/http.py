@@ -94,8 +94,8 @@ def _no_route(request: Request, error: HTTPException) -> FirnError:
         return MethodNotAllowed(f"{path} takes {methods}, not {request.method}")
     if error.status_code == 404:
         near = nearest(path, ROUTES)
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(ROUTES)}"
-        return NotFound(f"there is no {path[:200]} here; {hint}", suggestion=near)
+        hint = f"did you mean {near}?" if near else f"the paths are {', '.join(ROUTES)}"
+        return NotFound(f"{path[:200]} does not exist; {hint}", suggestion=near)
     return InvalidRequest(f"the HTTP request cannot be read: {error.detail}")
 
 

@@ -11,7 +11,7 @@ from service.model.names import namespace_identifier
 
 
 def create_namespace(catalog: Catalog, tenant: str, namespace: str) -> bool:
-    """Create a namespace; return False if it exists already."""
+    """Create a namespace; return False if it already exists."""
     with translated():
         return catalog.ensure_namespace(namespace_identifier(tenant, namespace))
 

@@ -77,10 +77,10 @@ def tagged_snapshot(metadata: TableMetadata, table: str, name: str, field: str) 
 def oldest_snapshot(metadata: TableMetadata) -> str:
     """Which snapshot is the oldest that can still be read, in words."""
     if not metadata.snapshots:
-        return "nothing was ever committed to it"
+        return "it has no commits yet"
     first = min(metadata.snapshots, key=lambda s: s.sequence_number or 0)
     made = utc(first.timestamp_ms // 1000 * 1000).isoformat().replace("+00:00", "Z")
-    return f"its oldest one is {first.snapshot_id}, of {made}"
+    return f"its oldest snapshot is {first.snapshot_id}, of {made}"
 
 
 def _it_has(known: Sequence[str], if_none: str) -> str:

@@ -41,14 +41,14 @@ def translated() -> Iterator[None]:
     except CommitFailedException as e:
         raise CommitConflict("another writer changed the table first; try again") from e
     except _UNREACHABLE as e:
-        raise CatalogUnavailable("the catalog does not answer; try again") from e
+        raise CatalogUnavailable("the catalog does not respond; try again") from e
     except OSError as e:
         raise StorageUnavailable(f"the table's storage failed: {_first_line(e)}") from e
     except Exception as e:
         if any(
             base.__module__.startswith(("sqlalchemy.", "sqlite3", "psycopg", "botocore.")) for base in type(e).__mro__
         ):
-            raise CatalogUnavailable(f"the catalog does not answer: {_first_line(e)}") from e
+            raise CatalogUnavailable(f"the catalog does not respond: {_first_line(e)}") from e
         raise
 
 

@@ -85,7 +85,9 @@ class Batches:
         if recording := self._being_recorded.get(batch):
             recording.result()
         if self._ledger.owners.shared and not self._ledger.is_ours(batch):
-            raise CommitConflict("another instance took this change over, as it could not see us; send it again")
+            raise CommitConflict(
+                "another instance took over this change, because this instance seemed to have failed; send it again"
+            )
 
     def run_while_recorded(
         self, batch: str, record: Callable[[], None], table: Table, change: Callable[[str], int]
@@ -194,7 +196,7 @@ class Batches:
             except KeyBusy:
                 log.info("another instance works on batch %s of %s", batch.batch, batch.table)
             except Exception as e:  # one unreadable table must not keep the others from being served
-                log.error("it cannot be read whether batch %s of %s was committed: %s", batch.batch, batch.table, e)
+                log.error("the outcome of batch %s of %s cannot be read: %s", batch.batch, batch.table, e)
         return len(left)
 
     def _resolve(self, batch: Batch) -> None:

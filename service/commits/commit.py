@@ -226,7 +226,7 @@ class Commits:
                     self.batches.end(batch, None)
             if not made:
                 raise
-            log.warning("%s %s was made although its job failed", call.id, name, exc_info=e)
+            log.warning("%s %s was committed although its job failed", call.id, name, exc_info=e)
         self.batches.end(batch, NO_SNAPSHOT)
         return self.batches.look_up(batch, name)
 

@@ -125,9 +125,9 @@ def _check(edit: Edit, found: FoundRows, check: CheckEdit, options: EditOptions)
     check(edit, found)
     if found.outside is not None:
         raise InvalidRecord(
-            f"records[{found.outside}] would lie outside of partition_filter, where nothing is looked at or written; "
-            "leave it out, send the columns that the filter names (a new row has null in those it lacks), or widen "
-            "the filter",
+            f"records[{found.outside}] would be outside of partition_filter, where nothing is read or written; leave "
+            "it out, send the columns that the filter names (an omitted column of a new row is null), or widen the "
+            "filter",
             field=f"records[{found.outside}]",
             details={"record": found.outside},
         )
@@ -190,7 +190,7 @@ def refuse_missing_required(table: Table, operation: str, lacking: Mapping[str, 
     listed = ", ".join(f'"{name}": true' for name in lacking)
     in_key = any(name in table.schema.primary_key for name in lacking)
     raise InvalidSchema(
-        f"{operation} would bring back rows without a value for {column!r}, which is required now: {rows} of them; "
+        f"{operation} would bring back rows without a value for {column!r}, which is now required ({rows} rows); "
         f"nothing was changed. Send ALTER_TABLE with set_nullable {{{listed}}}{', primary_key []' if in_key else ''} "
         "first, or read them by QUERY with as_of",
         field=column,

@@ -71,7 +71,7 @@ def rollback_target(wanted: RollbackTarget) -> RestoreTarget:
         changes = row_changes_between(current, wanted.expected_id)
         if changes != 0:
             raise PlanStale(
-                f"{_stale(current, wanted.expected_id, changes)}; nothing was rolled back; look at what came since, "
+                f"{_stale(current, wanted.expected_id, changes)}; nothing was rolled back; look at the later changes, "
                 f"and send expected_snapshot_id: {current.current_snapshot_id}",
                 field="expected_snapshot_id",
             )

@@ -24,14 +24,12 @@ class PlanToken:
 
     def check_table(self, table_uuid: str) -> None:
         if table_uuid != self.table_uuid:
-            raise PlanStale(f"the table was dropped and created again since plan_token was given; {_AGAIN}")
+            raise PlanStale(f"the table was dropped and created again since the dry run; {_AGAIN}")
 
     def check(self, digest: str) -> None:
         """Raise PlanStale if the rows concerned have changed."""
         if digest != self.digest:
-            raise PlanStale(
-                f"the rows concerned have changed since plan_token was given; nothing was changed; {_AGAIN}"
-            )
+            raise PlanStale(f"the affected rows have changed since the dry run; nothing was changed; {_AGAIN}")
 
 
 def read(text: str, request: str) -> PlanToken:
@@ -43,10 +41,10 @@ def read(text: str, request: str) -> PlanToken:
         if version != _VERSION or not all(isinstance(part, str) for part in fields):
             raise ValueError(version)
     except (ValueError, TypeError) as e:
-        raise InvalidRequest(f"plan_token is not one that a dry run gave; {_AGAIN}", field="plan_token") from e
+        raise InvalidRequest(f"plan_token does not come from a dry run; {_AGAIN}", field="plan_token") from e
     if planned != request:
         raise InvalidRequest(
-            f"plan_token was given for another request; send it with the request that was planned, or {_AGAIN}",
+            f"plan_token belongs to another request; send it with the request that was previewed, or {_AGAIN}",
             field="plan_token",
         )
     return PlanToken(table_uuid, planned, digest)

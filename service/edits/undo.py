@@ -155,8 +155,8 @@ class Undos:
         if done:
             ids = [b.snapshot_id for b in done]
             raise InvalidRequest(
-                f"request id {request_id!r} was given to {len(done)} changes of table {table.name.table!r}; say which "
-                f"by snapshot_id: {', '.join(map(str, ids[-_MOST_NAMED:]))}",
+                f"request id {request_id!r} was given to {len(done)} changes of table {table.name.table!r}; choose "
+                f"one by snapshot_id: {', '.join(map(str, ids[-_MOST_NAMED:]))}",
                 field="snapshot_id",
                 details={"snapshot_ids": [str(i) for i in ids[-_MOST_NAMED:]]},
             )
@@ -176,7 +176,7 @@ class Undos:
                 by = self.notes.ids_of(batch)
                 raise UndoConflict(
                     f"request {target.request_id!r} was undone already, by request {', '.join(map(repr, by))}; undo "
-                    "that one to have its rows back",
+                    "that one to restore this change",
                     field="request_id",
                     details={"request_ids": by},
                 )

@@ -22,7 +22,7 @@ def updatable(schema: TableSchema, update_cols: Sequence[str] | None, keys: tupl
         schema.field(column, path=f"update_cols[{i}]")
         if column in keys:
             raise InvalidRequest(
-                f"update_cols[{i}] {column!r} is a key, which finds the row and so stays as it is; leave it out",
+                f"update_cols[{i}] {column!r} is a key, which cannot change; leave it out",
                 field=f"update_cols[{i}]",
             )
     return frozenset(update_cols)

@@ -49,7 +49,7 @@ def prepare(
                 rehearse((f"-XX:ArchiveClassesAtExit={made}", *_QUIET))
                 made.replace(file)
     except FileNotFoundError:
-        reason = "this Java wrote no archive"
+        reason = "Java wrote no archive"
     except Exception as e:  # whatever it is, Spark starts without an archive
         reason = str(e)
     else:

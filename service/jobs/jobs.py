@@ -291,7 +291,7 @@ class Jobs:
         try:
             details = clean_up(record) if clean_up else {}
         except Exception as e:  # one unreadable table must not affect the others; it is tried again
-            log.error("what %s %s of %s left could not be deleted: %s", record.kind, record.id, record.table, e)
+            log.error("files that %s %s of %s left could not be deleted: %s", record.kind, record.id, record.table, e)
             return
         self.records.cleaned_up(record.id, **details)
 

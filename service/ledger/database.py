@@ -71,7 +71,7 @@ def translated() -> Iterator[None]:
         yield
     except SQLAlchemyError as e:
         reason = str(e.__cause__ or e).partition("\n")[0]
-        raise LedgerUnavailable(f"the ledger does not answer: {reason}; try again") from e
+        raise LedgerUnavailable(f"the ledger does not respond: {reason}; try again") from e
 
 
 def insert_new(connection: Connection, table: Table) -> Any:

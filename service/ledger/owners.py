@@ -80,7 +80,7 @@ class SharedInstances(SingleInstance):
             return
         with self._lock(lock_of("table", table_uuid), _TABLE_TIMEOUT_S) as locked:
             if not locked:
-                raise CommitConflict("another instance has been changing this table for long; try again later")
+                raise CommitConflict("another instance has been changing this table for a long time; try again later")
             held.add(table_uuid)
             try:
                 yield
@@ -133,7 +133,7 @@ class SharedInstances(SingleInstance):
                 else:
                     presence.execute(text("SELECT 1"))
             except SQLAlchemyError as e:
-                log.warning("the ledger does not answer; others may take over the work of this instance: %s", e)
+                log.warning("the ledger does not respond; others may take over the work of this instance: %s", e)
                 self._presence = None
                 if presence is not None:
                     with suppress(SQLAlchemyError):

@@ -66,7 +66,7 @@ class ScheduleRecords:
                 return False
             if not replacing:
                 raise ScheduleExists(
-                    f"schedule {made.name!r} exists already; choose another name, or send replace: true", field="name"
+                    f"schedule {made.name!r} already exists; choose another name, or send replace: true", field="name"
                 )
             changed = {name: value for name, value in values.items() if name not in _KEPT} | {"next_ms": _next_of(made)}
             connection.execute(update(schedules).where(*_named(made.tenant, made.name)).values(**changed))

@@ -73,7 +73,7 @@ class TableRecords:
             free = add(connection, job)
             _put(connection, record)
             if not free or _state(connection, record.uuid) != record.state:
-                raise CommitConflict("another request renames, drops or restores this table at the moment; try again")
+                raise CommitConflict("another request is renaming, dropping or restoring this table; try again")
         return replace(record, step=job)
 
     def end(self, record: TableRecord, *, happened: bool, schedules_follow: bool = True) -> None:

@@ -58,7 +58,7 @@ def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
         hint = (
             f"did you mean {near!r}" + (f", such as {form}?" if form else "?")
             if near
-            else f"known are {', '.join(known)}"
+            else f"valid names are {', '.join(known)}"
         )
         return UnknownField(f"{path} is not a known field; {hint}", field=path, suggestion=near)
     if first["type"] == "missing":

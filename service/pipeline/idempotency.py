@@ -134,7 +134,7 @@ class IdempotencyKeys:
                 if not found.elsewhere:
                     return found
                 if late:
-                    raise KeyBusy("another instance has been working on a request with this key for long")
+                    raise KeyBusy("another instance has been working on a request with this key for a long time")
             pause = max(_RETRY_EVERY_S, time.monotonic() - started)
 
     async def _find(self, key: IdempotencyKey) -> _Found:
@@ -167,7 +167,7 @@ class IdempotencyKeys:
         try:
             found = self._ledger.key(call.key.id)
         except LedgerUnavailable as e:
-            log.error("%s gets its own request id in its response: %s", call.id, e.message)
+            log.error("the response to %s has its own request id, not the first attempt's: %s", call.id, e.message)
             return call.id
         if found is None or (found.batch, found.state) != (call.earlier, "done"):
             return call.id

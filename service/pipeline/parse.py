@@ -88,7 +88,7 @@ class RequestParser:
         # Whoever wants to read must not be told to write, so what changes data has to be very similar.
         near = None if word.partition("_")[0] in _READING else nearest(name, self.operations, 0.8)
         near = near or nearest(name, reading)
-        return near, f"did you mean {near}?" if near else f"known are {', '.join(self.operations)}"
+        return near, f"did you mean {near}?" if near else f"valid names are {', '.join(self.operations)}"
 
 
 def object_of(body: Any) -> dict[str, Any]:

@@ -282,9 +282,7 @@ class TestRefusals:
         shop.refused("DIFF", "INVALID_REQUEST", from_snapshot=first, limit=10_001)
 
     def test_a_table_without_a_snapshot_has_none_to_compare(self, shop: Shop) -> None:
-        assert (
-            "nothing was ever committed" in shop.refused("DIFF", "SNAPSHOT_NOT_FOUND", 404, from_snapshot=1)["message"]
-        )
+        assert "it has no commits yet" in shop.refused("DIFF", "SNAPSHOT_NOT_FOUND", 404, from_snapshot=1)["message"]
 
 
 def test_columns_that_a_repartition_works_out_are_updates(keyed: Shop) -> None:

@@ -281,7 +281,7 @@ class TestRollback:
         oldest = shop.ok("COMPACT", force=True, snapshot_retention_hours=0)["metadata"]["snapshot_id"]
         refused = shop.refused("ROLLBACK", "SNAPSHOT_NOT_FOUND", 404, snapshot_id=first)
         assert refused["field"] == "snapshot_id"
-        assert f"its oldest one is {oldest}, of 20" in refused["message"]
+        assert f"its oldest snapshot is {oldest}, of 20" in refused["message"]
         assert shop.refused("ROLLBACK", "SNAPSHOT_NOT_FOUND", 404, tag="x")["field"] == "tag"
 
     def test_one_of_id_and_tag_is_sent(self, shop: Shop) -> None:

@@ -344,7 +344,7 @@ def test_a_plan_says_what_would_be_rewritten_and_changes_nothing(firn: Firn, ten
         ({"partition": BY_PRODUCT, "estimate": True, "dry_run": True}, "INVALID_REQUEST", "dry_run", "either"),
         ({"partition": BY_PRODUCT, "batch_size": 0}, "INVALID_REQUEST", "batch_size", "at least 1"),
         ({"partition": BY_PRODUCT, "target_table": "a b"}, "INVALID_REQUEST", "target_table", "is not a name"),
-        ({"partition": BY_PRODUCT, "target_table": "t"}, "TABLE_EXISTS", "target_table", "exists already"),
+        ({"partition": BY_PRODUCT, "target_table": "t"}, "TABLE_EXISTS", "target_table", "already exists"),
         (
             {"partition": BY_PRODUCT, "target_table": "new", "delete_source": True},
             "INVALID_REQUEST",

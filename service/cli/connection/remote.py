@@ -111,7 +111,7 @@ class Remote:
             sent = body() if callable(body) else body
             response: Any = json.loads((self.transport or self._send_to_url)(method, path, sent, headers))
         except OSError as e:
-            raise Unreachable(f"no service answers at {self.url}: {getattr(e, 'reason', None) or e}") from e
+            raise Unreachable(f"no service responds at {self.url}: {getattr(e, 'reason', None) or e}") from e
         except (ValueError, RecursionError) as e:
             raise Unreachable(f"the server at {self.url} is not Firn: its response is not JSON") from e
         if not _is_response(response):

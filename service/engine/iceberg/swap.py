@@ -202,7 +202,7 @@ def _try_to_delete(delete: Callable[[], object]) -> None:
     try:
         delete()
     except Exception as e:
-        log.warning("files of a commit that no snapshot has could not be deleted: %s", e)
+        log.warning("files of a failed commit could not be deleted: %s", e)
 
 
 def _delete_unused_manifests(update: Any, snapshot: Any, io: Any) -> None:

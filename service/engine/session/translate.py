@@ -115,7 +115,7 @@ def translated(error: Exception) -> Exception:
 
 
 def _bad_query(state: str, message: str) -> errors.InvalidQuery:
-    what = "a value of a row cannot be computed" if state.startswith(_DATA) else "the query cannot be answered"
+    what = "a value of a row cannot be computed" if state.startswith(_DATA) else "the query failed"
     return errors.InvalidQuery(f"{what}: {_first_line(message)}")
 
 

@@ -160,7 +160,9 @@ class Scheduler:
         if taken is None:
             return
         self._watched.pop(schedule.id, None)
-        log.warning("schedule %s of %s resumes here: its instance left it", schedule.name, schedule.tenant)
+        log.warning(
+            "schedule %s of %s continues on this instance: the previous one is gone", schedule.name, schedule.tenant
+        )
         if taken.fence > ATTEMPTS:
             error = f"{ATTEMPTS} instances in a row ended or stalled during this run; it is not tried again"
             self.notes.jobs.end_held(taken, self._ended(taken, "failed", error))

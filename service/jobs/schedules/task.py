@@ -68,7 +68,7 @@ def dumps(task: dict[str, Any]) -> str:
     try:
         return orjson.dumps(task, default=lambda number: orjson.Fragment(format(number, "f"))).decode()
     except TypeError as e:
-        raise InvalidRequest("task holds a number too long to keep; send it as a string", field="task") from e
+        raise InvalidRequest("task contains a number that is too long; send it as a string", field="task") from e
 
 
 def loads(text: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def check_timing(timing: ScheduleTiming, now: datetime) -> None:
             f"cron {timing.cron[:80]!r} cannot be read ({part}); its fields are {_FORM}", field="cron"
         ) from e
     if found is None:
-        raise InvalidRequest(f"cron {timing.cron[:80]!r} names no time in the next 50 years", field="cron")
+        raise InvalidRequest(f"cron {timing.cron[:80]!r} matches no time in the next 50 years", field="cron")
 
 
 def parse_delay(text: str) -> int:

@@ -77,7 +77,7 @@ class Expirer:
             except CommitConflict as e:
                 if attempt == TRIES:
                     raise
-                log.info("another commit was faster than the expiry of %s, trying again: %s", table.name, e.message)
+                log.info("another commit came before the expiry of %s, trying again: %s", table.name, e.message)
         if removed is None:
             return ExpiryResult(kept=decision.kept)
         snapshots, files = len(decision.snapshots), 0

@@ -86,8 +86,8 @@ class Orphans:
         _must_own_its_files(table)
         if not self.alone or self.ledger.owners.shared:
             raise _too_young(
-                "other instances and programs may be writing to the tables of this catalog, unknown to this one; send "
-                f"{SAFE_HOURS} or more"
+                "other instances and programs may be writing to the tables of this catalog without this instance "
+                f"knowing; send {SAFE_HOURS} or more"
             )
         with self.commits.locked(table):
             found = self._find(table, older_than_ms, no_writers=True)
@@ -126,7 +126,7 @@ class Orphans:
                 log.info("deleted %d files of %s that nothing referred to", removed, table.name)
                 return found.result(removed)
             found = self._compare(found, found.orphans)
-        raise CommitConflict("other programs committed to this table again and again; nothing was removed, try again")
+        raise CommitConflict("other programs committed to this table repeatedly; nothing was removed, try again")
 
     def _active_writers(self, table: Table) -> list[ActiveWriter]:
         """Changes and jobs with files of the table that no snapshot holds yet."""
@@ -181,7 +181,7 @@ def _must_own_its_files(table: Table) -> None:
     if not owns_its_files(table):
         raise InvalidRequest(
             "this table's property gc.enabled is false: others may need files that it does not refer to, so none is "
-            "removed; set it to true if that is not so",
+            "removed; if nothing else needs them, set it to true",
             field="table",
         )
 
@@ -196,8 +196,9 @@ def _must_be_the_only_table(table: Table, files: Sequence[StoredFile]) -> None:
             found = _UUID.search(_unpacked(read_start(table, file.path, _START_BYTES)))
             if found and found.group(1).decode().lower() != table.uuid.lower():
                 raise InvalidRequest(
-                    f"another table has its metadata in this table's folder ({file.path}), and what that one needs is "
-                    "not known here; nothing was removed. If that table no longer exists, delete that file first",
+                    f"another table has its metadata in this table's folder ({file.path}), and Firn does not know "
+                    "which files that one needs; nothing was removed. If that table no longer exists, delete that "
+                    "file first",
                     field="table",
                 )
 

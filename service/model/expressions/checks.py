@@ -222,11 +222,11 @@ def cast_hint(value: Node, needed: Family) -> str:
     """How to convert a value to what is needed, for the end of a message; empty if CAST cannot."""
     shown = value.column.name if isinstance(value, ColumnValue) else "…"
     if needed == "text" and is_plain(value.kind):
-        return f"; CAST({shown} AS string) makes text of it"
+        return f"; CAST({shown} AS string) converts it to text"
     if needed == "number" and family(value.kind) == "text":
-        return f"; CAST({shown} AS double) reads text as a number"
+        return f"; CAST({shown} AS double) converts text to a number"
     if needed == "time" and family(value.kind) == "text":
-        return f"; CAST({shown} AS date) or to_timestamp({shown}) read text as one"
+        return f"; CAST({shown} AS date) or to_timestamp({shown}) convert text to one"
     return ""
 
 

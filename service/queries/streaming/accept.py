@@ -22,7 +22,8 @@ def accepted_format(accept: str) -> Form:
     form = max(MEDIA_TYPES, key=lambda form: _weight(MEDIA_TYPES[form], ranges))
     if not _weight(MEDIA_TYPES[form], ranges)[0]:
         raise InvalidRequest(
-            f"Accept is {accept[:200]!r}, a QUERY responds in {', '.join(MEDIA_TYPES.values())}; accept one of them",
+            f"Accept is {accept[:200]!r}, but a QUERY responds with {', '.join(MEDIA_TYPES.values())}; accept one "
+            "of them",
             field="Accept",
         )
     return form

@@ -74,7 +74,7 @@ def _record(raw: bytes, line: int) -> Any:
             raise InvalidRecord(f"line {line}: {problem}", details=details) from e
         raise InvalidRecord(f"line {line}: {e.message}", field=e.field, details=details) from e
     if type(record) is not dict:
-        raise InvalidRecord(f"line {line}: it holds no JSON object; send one object per line", details={"line": line})
+        raise InvalidRecord(f"line {line}: this is not a JSON object; send one object per line", details={"line": line})
     return record
 
 

@@ -53,7 +53,7 @@ class Messages:
     def finish(self) -> None:
         """Refuse data after the end of the stream."""
         if self._body.read(1):
-            raise InvalidRequest("the body goes on after the end of the Arrow stream; send one stream")
+            raise InvalidRequest("the body continues after the end of the Arrow stream; send one stream")
 
     def _next(self) -> None:
         start = bytes(self._body.read(8))

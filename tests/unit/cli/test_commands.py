@@ -88,7 +88,7 @@ def test_a_command_about_a_url_imports_no_part_of_the_service_but_the_command() 
         "print(sorted({m for m in sys.modules if m.startswith('service.') and not m.startswith('service.cli')}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
-    assert "no service answers" in done.stderr
+    assert "no service responds" in done.stderr
     assert done.stdout == "[]\n"
 
 
@@ -432,7 +432,7 @@ def test_where_no_service_answers_it_exits_with_3(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("service.cli.call.SHORT_PAUSES_S", ())
     done = call(["table", "list"], {"FIRN_URL": "http://127.0.0.1:1"})
     assert (done.code, done.out) == (3, "")
-    assert done.err.startswith("firn: no service answers at http://127.0.0.1:1: ")
+    assert done.err.startswith("firn: no service responds at http://127.0.0.1:1: ")
 
 
 def test_an_address_that_is_none_is_a_wrong_call() -> None:
@@ -449,9 +449,9 @@ def test_a_bad_setting_is_told_in_one_line(tmp_path: Path) -> None:
 def test_a_service_that_goes_away_meanwhile_is_told() -> None:
     class Gone(Service):
         def send(self, request: Any, key: str | None = None, body: bytes | None = None) -> dict[str, Any]:
-            raise Unreachable("no service answers at x: gone")
+            raise Unreachable("no service responds at x: gone")
 
-    assert firn(["table", "list"], Gone()) == Called(3, "", "firn: no service answers at x: gone\n")
+    assert firn(["table", "list"], Gone()) == Called(3, "", "firn: no service responds at x: gone\n")
 
 
 class TestCompletion:

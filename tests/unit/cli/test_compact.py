@@ -344,7 +344,7 @@ def test_where_no_firn_answers_it_exits_with_3(service: Service, capsys: pytest.
     assert firn("--all-recommended") == 3, "nobody knows which tables"
     service.close()
     assert firn("--table", "t") == 3
-    assert f"no service answers at {service.url}" in capsys.readouterr().err
+    assert f"no service responds at {service.url}" in capsys.readouterr().err
 
 
 def test_an_address_may_end_with_a_slash(service: Service) -> None:

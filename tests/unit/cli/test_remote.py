@@ -139,7 +139,7 @@ def test_no_message_has_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.cli.call.SHORT_PAUSES_S", ())
     done = call(["table", "list"], {"FIRN_URL": "http://ann:secret@127.0.0.1:1"})
     assert done.code == 3
-    assert done.err.startswith("firn: no service answers at http://127.0.0.1:1: ")
+    assert done.err.startswith("firn: no service responds at http://127.0.0.1:1: ")
 
 
 @pytest.mark.parametrize(

@@ -401,8 +401,8 @@ def test_a_name_that_is_taken_is_refused(desk: Desk) -> None:
 def test_a_catalog_that_does_not_say_whether_a_table_was_made_leaves_it_open(desk: Desk) -> None:
     def make(batch: str) -> None:
         made_with(desk, batch)
-        desk.catalog.failures = [CatalogUnavailable("the catalog does not answer")] * 3
-        raise CatalogUnavailable("the catalog does not answer")
+        desk.catalog.failures = [CatalogUnavailable("the catalog does not respond")] * 3
+        raise CatalogUnavailable("the catalog does not respond")
 
     with pytest.raises(OutcomeUnknown):
         desk.commits.create_with_rows(NEW, ASK, make)
@@ -414,7 +414,7 @@ def test_a_catalog_that_does_not_say_whether_a_table_was_made_leaves_it_open(des
 def test_a_table_that_cannot_be_read_after_it_was_made_is_not_said_to_be_missing(desk: Desk) -> None:
     def make(batch: str) -> None:
         made_with(desk, batch)
-        desk.catalog.failures = [CatalogUnavailable("the catalog does not answer")] * 3
+        desk.catalog.failures = [CatalogUnavailable("the catalog does not respond")] * 3
 
     with pytest.raises(OutcomeUnknown):
         desk.commits.create_with_rows(NEW, ASK, make)

@@ -76,7 +76,7 @@ def test_after_another_java_or_jar_it_is_not_read_but_made_again(machine: Machin
 
 def test_a_java_that_writes_none_is_told_and_leaves_nothing(machine: Machine) -> None:
     assert not machine.prepare(lambda options: None)
-    assert machine.said[-1].startswith("Spark's classes were not prepared: this Java wrote no archive.")
+    assert machine.said[-1].startswith("Spark's classes were not prepared: Java wrote no archive.")
     assert (machine.read(), list(machine.cache.glob(".classes-*"))) == ([], [])
 
 

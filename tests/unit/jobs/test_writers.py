@@ -22,7 +22,7 @@ class BrokenLedger(MuteLedger):
 
     def _writing(self):  # type: ignore[no-untyped-def]  # the same as the one it stands for
         if self.broken:
-            raise LedgerUnavailable("the ledger does not answer")
+            raise LedgerUnavailable("the ledger does not respond")
         return super()._writing()
 
 

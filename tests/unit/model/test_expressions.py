@@ -269,7 +269,7 @@ def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: Any, words: 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a + name", "+ takes numbers, not text; CAST(name AS double) reads text as a number"),
+        ("a + name", "+ takes numbers, not text; CAST(name AS double) converts text to a number"),
         ("a + ok", "+ takes numbers, not true or false"),
         ("day + 1", "for days use date_add, date_sub, datediff or add_months"),
         ("ts - day", "for days use date_add"),
@@ -290,7 +290,7 @@ def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: Any, words: 
         ("NULL <> a", "use IS NULL"),
         ("a IN (1, 'x')", "IN: a number and text do not go together"),
         ("a BETWEEN 'a' AND 'b'", "BETWEEN: a number and text do not go together"),
-        ("a LIKE '1%'", "LIKE takes text, not a number; CAST(a AS string) makes text of it"),
+        ("a LIKE '1%'", "LIKE takes text, not a number; CAST(a AS string) converts it to text"),
         (r"name LIKE 'a\b'", "a backslash in a pattern escapes only"),
         ("CASE WHEN a THEN 1 END", "WHEN takes a condition, not a number"),
         ("CASE WHEN ok THEN 1 ELSE 'x' END", "the branches of CASE: a number and text do not go together"),
@@ -299,7 +299,7 @@ def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: Any, words: 
         ("CAST(tags AS string)", "an array cannot be cast to string"),
         ("CAST(a AS array)", "array cannot be used here; use a plain type"),
         ("a || bin", "argument 2 of concat must be a plain value other than binary, not binary"),
-        ("upper(a)", "the argument of upper must be text, not a number; CAST(a AS string) makes text of it"),
+        ("upper(a)", "the argument of upper must be text, not a number; CAST(a AS string) converts it to text"),
         ("substring(name, x)", "argument 2 of substring must be a whole number; round it or CAST(… AS integer)"),
         ("round(x, a)", "argument 2 of round must be a whole number in digits, not computed"),
         ("round(x, 1.5)", "argument 2 of round must be a whole number in digits"),

@@ -74,12 +74,12 @@ def test_a_tag_names_its_snapshot_and_a_branch_names_none(table: Table) -> None:
 
 
 def test_what_is_not_there_is_told_with_the_oldest_that_is(table: Table) -> None:
-    with pytest.raises(SnapshotNotFound, match="nothing was ever committed to it"):
+    with pytest.raises(SnapshotNotFound, match="it has no commits yet"):
         table.snapshot(5)
     first = append(table, None)
     append(table, None)
     for asked in (5, datetime(2001, 1, 1, tzinfo=UTC)):
-        with pytest.raises(SnapshotNotFound, match=f"its oldest one is {first}, of 20"):
+        with pytest.raises(SnapshotNotFound, match=f"its oldest snapshot is {first}, of 20"):
             table.snapshot_as_of(asked)
 
 

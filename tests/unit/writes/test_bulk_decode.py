@@ -158,7 +158,7 @@ def test_ndjson_skips_empty_lines_and_counts_them() -> None:
     [
         ('{"id": 5, "zip": 1}', "line 3: zip: there is no such field"),
         ("{}", "line 3: id: a value is required here"),
-        ("[1]", "line 3: it holds no JSON object"),
+        ("[1]", "line 3: this is not a JSON object"),
         ('{"id": 1', "line 3: it is not JSON: Expecting ',' delimiter at column 9"),
         ('{"id": 1} {"id": 2}', "line 3: it is not JSON: Extra data"),
         ('{"id": NaN}', "line 3: NaN is not a JSON number"),
@@ -418,7 +418,7 @@ def test_a_body_that_is_no_whole_arrow_stream_is_refused() -> None:
         (b"id\n1\n" * 10, "not an Arrow IPC stream"),
         (raw[:100], "not a whole Arrow IPC stream"),
         (raw[:-200], "not a whole Arrow IPC stream"),
-        (raw + b"x", "goes on after the end"),
+        (raw + b"x", "continues after the end"),
         (file.getvalue().to_pybytes(), "is an Arrow file"),
         (raw[:4] + b"\xff\xff\xff\x7f" + raw[8:], "invalid length"),
     ):
