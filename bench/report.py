@@ -1,11 +1,16 @@
 """Results on disk: latest.json, and latest.md made from it. A part that runs again replaces its own section only."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from bench.measures import FIRN
 
+# What a line is about, where its own text does not say it outside the part.
+ABOUT = {"2": "WRITE of 1 row: ", "3": "one client, ", "8": "COMPACT, "}
+RATE = re.compile(r"rows/s, ([\d,]+) clients?")
+TOOLS = ("PyIceberg", "Duck", "PySpark")
 HEAD = "| part | what | who | median | p95 | n | Firn's median / this | notes |"
 
 
@@ -47,6 +52,41 @@ def markdown(results: dict[str, Any]) -> str:
     for number, part in parts.items():
         text.append(f"- part {number}, {part['title']}: {part['at']}, {part['seconds']} s, commit {part['commit']}")
     return "\n".join(text) + "\n"
+
+
+def comparison(results: dict[str, Any]) -> str:
+    """For the README: everything that was measured of Firn and of another tool, the best figure of each row in bold."""
+    rows = []
+    for number, part in results["parts"].items():
+        for ours in part["lines"]:
+            peers = [line for line in part["lines"] if _comparable(ours, line)]
+            if ours["who"] == FIRN and ours["median"] and peers:
+                rows.append(_comparison_row(ABOUT.get(number, "") + ours["what"], ours, peers))
+    days = sorted(part["at"].split()[0] for part in results["parts"].values())
+    machine = results["machine"]
+    where = f"Medians, {days[0]} to {days[-1]}; cores: {machine['cores']}; {machine['versions']}."
+    head = ["| measured | Firn | PyIceberg | DuckDB, DuckLake | PySpark |", "|---|--:|--:|--:|--:|"]
+    return "\n".join([*head, *rows, "", where])
+
+
+def _comparison_row(what: str, ours: dict[str, Any], peers: list[dict[str, Any]]) -> str:
+    best = max if ours["unit"] == "rows/s" else min
+    of_tools = [[line["median"] for line in peers if line["who"].startswith(tool)] for tool in TOOLS]
+    figures = [ours["median"], *(best(medians, default=None) for medians in of_tools)]
+    winner = best(figure for figure in figures if figure)
+    cells = [_figure(figure, ours["unit"]) for figure in figures]
+    cells = [f"**{cell}**" if figure == winner else cell for figure, cell in zip(figures, cells, strict=True)]
+    return f"| {' | '.join([_cell(what), *cells])} |"
+
+
+def _comparable(ours: dict[str, Any], line: dict[str, Any]) -> bool:
+    """Whether another tool did the same work; a rate counts with fewer clients, too, if the tool does better so."""
+    if line["who"].startswith(FIRN) or not line["median"]:
+        return False
+    mine, other = RATE.fullmatch(ours["what"]), RATE.fullmatch(line["what"])
+    if mine and other:
+        return int(other[1].replace(",", "")) <= int(mine[1].replace(",", ""))
+    return bool(line["what"] == ours["what"])
 
 
 def _claim_row(claim: dict[str, Any]) -> str:

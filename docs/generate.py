@@ -1,13 +1,15 @@
 """Writes the parts of documents that come from the code: `python -m docs.generate`.
 
 In docs/operations.md they come from the handlers, in docs/metrics.md from the metrics' catalogue, in
-docs/expressions.md from the functions' table, in docs/cli.md from the commands' catalogue. Each lies between
+docs/expressions.md from the functions' table, in docs/cli.md from the commands' catalogue, and in the README from the
+latest measurements. Each lies between
 `<!-- WRITE -->` and `<!-- end -->`; what stands outside is written by hand and stays.
 """
 
 import re
 from pathlib import Path
 
+from bench import report
 from handlers import discover
 from service.api.docs_page import FieldRow, common_rows, pretty, request_rows, result_rows
 from service.cli.catalogue import COMMANDS
@@ -23,6 +25,8 @@ OPERATIONS = Path(__file__).with_name("operations.md")
 METRICS = Path(__file__).with_name("metrics.md")
 EXPRESSIONS = Path(__file__).with_name("expressions.md")
 CLI = Path(__file__).with_name("cli.md")
+README = Path(__file__).parent.parent / "README.md"
+RESULTS = README.parent / "bench" / "results"
 _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -53,6 +57,12 @@ def generated_cli(text: str) -> str:
         "options": _options(SHARED),
         "commands": "\n\n".join(map(_command, COMMANDS)),
     }
+    return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)
+
+
+def generated_readme(text: str) -> str:
+    """The README with its table of measurements made from bench/results/latest.json."""
+    parts = {"benchmarks": report.comparison(report.read(RESULTS))}
     return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)
 
 
@@ -127,3 +137,4 @@ if __name__ == "__main__":
     METRICS.write_text(generated_metrics(METRICS.read_text()))
     EXPRESSIONS.write_text(generated_expressions(EXPRESSIONS.read_text()))
     CLI.write_text(generated_cli(CLI.read_text()))
+    README.write_text(generated_readme(README.read_text()))

@@ -1,13 +1,13 @@
 """What the README and the documents show is what happens: every command and every example in them is run.
 
-An answer must be what stands there, but for what differs each time, or from one machine to the next: ids, durations,
-numbers of bytes and of Spark's jobs, of which only the type has to be the same. Documents beside the README may show an
-answer in part.
+A response must be what is shown, except for what differs each time or from one machine to the next: ids, durations,
+numbers of bytes and of Spark's jobs, of which only the type has to be the same. A response may be shown in part.
 """
 
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -21,26 +21,47 @@ from tests.harness import Firn
 
 URL = "http://localhost:8080"
 TENANT = "demo"
-VOLATILE = re.compile(r"request_id|X-Request-Id|.*snapshot_id|.*_ms|bytes_.*|.*_bytes|metadata_location|spark_jobs")
+VOLATILE = re.compile(
+    r"request_id|plan_token|X-Request-Id|.*snapshot_id|.*_ms|bytes_.*|.*_bytes|metadata_location|spark_jobs"
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILTER_ROW = re.compile(r"^\|.* `([\[{].*[\]}])` \| ([\d, ]+|none) \|$", re.MULTILINE)
 
 
-def test_every_command_of_the_readme_does_what_it_shows(firn: Firn, tenant: str) -> None:
+@pytest.mark.parametrize(("document", "least"), [("README.md", 5), ("docs/tutorial.md", 10)])
+def test_every_command_of_the_documents_does_what_it_shows(firn: Firn, tenant: str, document: str, least: int) -> None:
     commands = 0
-    for language, text, shown in _pairs((ROOT / "README.md").read_text()):
+    for language, text, shown in _pairs((ROOT / document).read_text()):
         if language != "bash":
             continue
-        commands += 1
-        if "make" in text:
+        if text.startswith("make"):
             _check_target(text.strip())
             continue
+        commands += 1
         assert shown is not None, f"no output stands below:\n{text}"
         script = text.replace(URL, firn.base_url).replace(f'"{TENANT}"', f'"{tenant}"')
         script = script.replace(f'\\"{TENANT}\\"', f'\\"{tenant}\\"')
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=True)
-        assert_same(_values(done.stdout), _values(shown), text)
-    assert commands > 10, "the README's commands were not found"
+        done = subprocess.run(
+            ["bash", "-c", script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,  # `tee /dev/stderr` shows what a pipe takes
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        found, expected = _values(done.stdout), _values(shown)
+        assert_same([_part(*pair) for pair in zip(found, expected, strict=True)], expected, text)
+    assert commands >= least, f"the commands of {document} were not found"
+
+
+def test_the_python_of_the_readme_prints_what_it_shows(firn: Firn, tenant: str) -> None:
+    [block] = [text for language, text, _ in _pairs((ROOT / "README.md").read_text()) if language == "python"]
+    script = block.replace(URL, firn.base_url).replace(f'"{TENANT}-py"', f'"{tenant}"')
+    assert script.count(tenant) == 1
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    shown = re.findall(r"print\(.*\)  # (.+)$", block, re.MULTILINE)
+    assert len(shown) >= 5
+    assert done.stdout.splitlines() == shown
 
 
 @pytest.mark.parametrize("document", ["expressions.md", "filters.md", "queries.md"])
@@ -95,9 +116,19 @@ def assert_same(found: Any, shown: Any, where: str, path: str = "") -> None:
         for i, value in enumerate(shown):
             assert_same(found[i], value, where, f"{path}[{i}]")
     elif key == "body" and isinstance(shown, str) and isinstance(found, str):
-        assert_same(wire.parse(found), wire.parse(shown), where, f"{path} (read)")
+        expected = wire.parse(shown)
+        assert_same(_part(wire.parse(found), expected), expected, where, f"{path} (read)")
     else:
         assert (type(found), found) == (type(shown), shown), f"{path} is {found!r}, not {shown!r}, after\n{where}"
+
+
+def _part(found: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a response that are shown, at the top and one level below (`metadata`); rows are kept in full."""
+    fields: dict[str, Any] = {name: found[name] for name in shown if name in found}
+    for name, value in fields.items():
+        if isinstance(value, dict) and isinstance(shown[name], dict):
+            fields[name] = {inner: value[inner] for inner in shown[name] if inner in value}
+    return fields
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str, str | None]]:

@@ -168,3 +168,23 @@ def test_a_run_ends_after_its_seconds() -> None:
     seen, came = loaded(lambda port: Plan(port, "t", "x", 2, seconds=0.2), lambda _: 200)
     assert 0 < seen.last_answer - seen.begun < 2
     assert len(came) == len(seen.latencies_ms) > 2
+
+
+def test_the_comparison_has_every_figure_beside_others_also_where_firn_loses() -> None:
+    lines = [
+        Line("rows/s, 1 client", FIRN, "rows/s", [10]),
+        Line("rows/s, 8 clients", FIRN, "rows/s", [90]),
+        Line("rows/s, 8 clients", f"{FIRN}, group commit off", "rows/s", [900]),
+        Line("rows/s, 1 client", "PyIceberg append", "rows/s", [20]),
+        Line("rows/s, 8 clients", "PyIceberg append", "rows/s", [5]),
+        Line("rows/s, 1 client", "DuckLake, rows in its catalog", "rows/s", [30]),
+        Line("rows/s, 1 client", "DuckLake, a file each", "rows/s", [40]),
+        Line("start", FIRN, "s", [1]),
+    ]
+    results = {"parts": {"2": section("many", *lines) | {"at": "2026-01-01 10:00 UTC"}}}
+    results |= {"machine": {"cores": "2 of 2", "versions": "x 1"}}
+    assert [row for row in report.comparison(results).splitlines() if row.startswith("| WRITE")] == [
+        "| WRITE of 1 row: rows/s, 1 client | 10.0 rows/s | 20.0 rows/s | **40.0 rows/s** | – |",
+        "| WRITE of 1 row: rows/s, 8 clients | **90.0 rows/s** | 20.0 rows/s | 40.0 rows/s | – |",
+    ]
+    assert "start" not in report.comparison(results)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from docs.generate import generated, generated_cli, generated_expressions, parts_of
+from docs.generate import generated, generated_cli, generated_expressions, generated_readme, parts_of
 from handlers import discover
 from service.api.docs_page import curl, error_classes, page, pretty, request_rows, result_rows
 from service.cli.catalogue import COMMANDS
@@ -45,19 +45,36 @@ def test_the_commands_are_up_to_date() -> None:
     assert set(re.findall(r"^### firn (.+)$", text, re.MULTILINE)) == {command.name for command in COMMANDS}
 
 
-def test_the_readme_shows_examples_of_commands_that_tests_run() -> None:
-    [block] = re.findall(r"^```console\n(.*?)^```", read("README.md"), re.MULTILINE | re.DOTALL)
+def test_the_readme_has_the_latest_measurements_and_at_most_200_lines() -> None:
+    text = read("README.md")
+    assert generated_readme(text) == text, "run `python -m docs.generate`"
+    assert parts_of(text) == ["benchmarks"]
+    assert len(text.splitlines()) <= 200
+    claims = [
+        claim for part in json.loads(read("bench/results/latest.json"))["parts"].values() for claim in part["claims"]
+    ]
+    [commits] = [c["measured"] for c in claims if c["claim"] == "commits per 1,000 WRITEs, 256 clients"]
+    assert f"about {commits:.0f} commits per 1,000 writes" in text
+
+
+def test_the_picture_fetches_nothing() -> None:
+    text = read("docs/images/firn.svg")
+    assert not re.search(r"href|@import|url\((?!#)|<script|<image|<foreignObject", text)
+
+
+def test_the_tutorial_shows_examples_of_commands_that_tests_run() -> None:
+    [block] = re.findall(r"^```console\n(.*?)^```", read("docs/tutorial.md"), re.MULTILINE | re.DOTALL)
     known = {f"$ {e.line}\n{e.output}" for command in COMMANDS for e in command.examples}
     shown = [f"$ {part}" for part in block.split("$ ")[1:]]
     assert len(shown) == 3
     assert set(shown) <= known
 
 
-def test_every_operation_has_a_section_and_a_row_in_the_readme() -> None:
+def test_every_operation_has_a_section_and_a_row_in_the_overview() -> None:
     text = read("docs/operations.md")
     assert sorted(parts_of(text)) == sorted([*OPERATIONS, "every_request"])
     assert set(re.findall(r"^## ([A-Z_]+)$", text, re.MULTILINE)) == set(OPERATIONS)
-    assert set(re.findall(r"^\| \[([A-Z_]+)\]", read("README.md"), re.MULTILINE)) == set(OPERATIONS)
+    assert set(re.findall(r"^\| \[([A-Z_]+)\]", read("docs/overview.md"), re.MULTILINE)) == set(OPERATIONS)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
