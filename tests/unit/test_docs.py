@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from docs.generate import generated, generated_cli, generated_expressions, parts_of
+from docs.generate import generated_cli, generated_expressions, operation_pages, parts_of
 from handlers import discover
 from service.api.docs_page import curl, error_classes, page, pretty, request_rows, result_rows
 from service.cli.catalogue import COMMANDS
 from service.model.expressions.functions import FUNCTIONS
 from service.model.filters.conditions import OPERATORS
+from service.operations.groups import GROUPS
 from service.operations.operation import Example, Operation, Request
 from service.settings import NOT_SETTINGS, ROOT, load, variables
 
@@ -28,19 +30,19 @@ def read(name: str) -> str:
 
 
 def test_the_generated_parts_are_up_to_date() -> None:
-    text = read("docs/operations.md")
-    assert generated(text, list(OPERATIONS.values())) == text, "run `python -m docs.generate`"
+    for path, text in operation_pages(list(OPERATIONS.values())).items():
+        assert path.read_text() == text, "run `python -m docs.generate`"
 
 
 def test_the_tables_of_functions_are_up_to_date() -> None:
-    text = read("docs/expressions.md")
+    text = read("docs/reference/expressions.md")
     assert generated_expressions(text) == text, "run `python -m docs.generate`"
     rows = re.findall(r"^\| `([a-z0-9_]+)\(", text, re.MULTILINE)
     assert rows == list(FUNCTIONS)
 
 
 def test_the_commands_are_up_to_date() -> None:
-    text = read("docs/cli.md")
+    text = read("docs/reference/cli.md")
     assert generated_cli(text) == text, "run `python -m docs.generate`"
     assert set(re.findall(r"^### firn (.+)$", text, re.MULTILINE)) == {command.name for command in COMMANDS}
 
@@ -53,10 +55,25 @@ def test_the_readme_shows_examples_of_commands_that_tests_run() -> None:
     assert set(shown) <= known
 
 
-def test_every_operation_has_a_section_and_a_row_in_the_readme() -> None:
-    text = read("docs/operations.md")
-    assert sorted(parts_of(text)) == sorted([*OPERATIONS, "every_request"])
-    assert set(re.findall(r"^## ([A-Z_]+)$", text, re.MULTILINE)) == set(OPERATIONS)
+def test_every_operation_is_in_one_group_and_in_the_navigation_of_the_site() -> None:
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(OPERATIONS)
+    nav = yaml.safe_load(read("mkdocs.yml"))["nav"]
+    [reference] = [pages for section in nav for title, pages in section.items() if title == "Reference"]
+    groups = {
+        title: [*map(next, map(iter, pages))]
+        for part in reference[0]["Operations"][1:]
+        for title, pages in part.items()
+    }
+    assert groups == {title: list(names) for title, names in GROUPS.items()}
+
+
+def test_every_operation_has_a_page_and_a_row_in_the_readme() -> None:
+    folder = ROOT / "docs/reference/operations"
+    assert parts_of(read("docs/reference/operations/index.md")) == ["groups", "every_request"]
+    assert {path.stem.upper() for path in folder.glob("*.md")} - {"INDEX"} == set(OPERATIONS)
+    for name in OPERATIONS:
+        text = (folder / f"{name.lower()}.md").read_text()
+        assert (text.partition("\n")[0], parts_of(text)) == (f"# {name}", [name])
     assert set(re.findall(r"^\| \[([A-Z_]+)\]", read("README.md"), re.MULTILINE)) == set(OPERATIONS)
 
 
@@ -76,7 +93,7 @@ def test_every_operation_has_an_example(operation: Operation) -> None:
 
 def test_every_error_is_documented_with_its_status_and_whether_it_is_retryable() -> None:
     documented = {}
-    for code, rest in ROW.findall(read("docs/errors.md")):
+    for code, rest in ROW.findall(read("docs/reference/errors.md")):
         status, retryable, words = (cell.strip() for cell in rest.split("|")[:3])
         assert words, f"{code} has no explanation"
         documented[code] = (int(status), retryable == "yes")
@@ -84,7 +101,7 @@ def test_every_error_is_documented_with_its_status_and_whether_it_is_retryable()
 
 
 def test_every_setting_is_documented_with_its_variable_and_its_default() -> None:
-    text = read("docs/configuration.md")
+    text = read("docs/reference/configuration.md")
     documented = {v: re.findall(r"`([^`]*)`", rest.split("|")[0]) for v, rest in ROW.findall(text)}
     defaults = load({"FIRN_HOME": "/firn-home"})
     expected = {}
@@ -103,14 +120,14 @@ def test_every_setting_is_documented_with_its_variable_and_its_default() -> None
 
 def test_the_environments_are_documented_as_the_file_has_them() -> None:
     config = json.loads(read("config/config.json"))
-    text = read("docs/configuration.md")
+    text = read("docs/reference/configuration.md")
     for setting in ("opportunistic_check_interval", "min_files_to_compact"):
         values = [str(config[e]["iceberg"]["compaction"][setting]) for e in ("development", "staging", "production")]
         assert f"| `{setting}` | {' | '.join(values)} |" in text
 
 
 def test_every_filter_operator_has_a_row() -> None:
-    rows = re.findall(r"^\| `([a-z_]+)` \|", read("docs/filters.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z_]+)` \|", read("docs/reference/filters.md"), re.MULTILINE)
     assert rows == list(OPERATORS)
 
 
