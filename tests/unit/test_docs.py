@@ -102,7 +102,9 @@ def test_every_error_is_documented_with_its_status_and_whether_it_is_retryable()
 
 def test_every_setting_is_documented_with_its_variable_and_its_default() -> None:
     text = read("docs/reference/configuration.md")
-    documented = {v: re.findall(r"`([^`]*)`", rest.split("|")[0]) for v, rest in ROW.findall(text)}
+    rows = ROW.findall(text)
+    documented = {v: re.findall(r"`([^`]*)`", rest.split("|")[0]) for v, rest in rows}
+    assert len(documented) == len(rows), "a setting is listed twice"
     defaults = load({"FIRN_HOME": "/firn-home"})
     expected = {}
     for variable, keys in variables().items():
