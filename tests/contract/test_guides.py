@@ -86,7 +86,7 @@ class Page:
             return {name: self.matched(found.get(name), value, name) for name, value in shown.items()}
         if isinstance(found, list) and isinstance(shown, list) and len(found) == len(shown) and key != "data":
             return [self.matched(*pair, key) for pair in zip(found, shown, strict=True)]
-        if DIFFERS.fullmatch(key) and type(found) is type(shown):
+        if DIFFERS.fullmatch(key) and isinstance(found, str | int) and isinstance(shown, str):
             self.actual[str(shown)] = str(found)
             return shown
         return found
