@@ -65,7 +65,7 @@ def test_the_picture_fetches_nothing() -> None:
 
 
 def test_the_first_session_shows_examples_of_commands_that_tests_run() -> None:
-    text = read("docs/start/first-session.md")
+    text = read("docs/first-session.md")
     [block] = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     known = {f"$ {e.line}\n{e.output}" for command in COMMANDS for e in command.examples}
     shown = [f"$ {part}" for part in block.split("$ ")[1:]]
