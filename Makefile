@@ -9,7 +9,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 RUN := $(BIN)/python -m tests.run
 
 .DEFAULT_GOAL := help
-.PHONY: help serve port test test-all check unit bench jars postman format lock clean moved
+.PHONY: help serve port test test-all check unit docs bench jars postman format lock clean moved
 .NOTPARALLEL:
 
 help:  ## Show this
@@ -30,11 +30,14 @@ test: $(SERVICE)  ## Install what is missing and run the checks and the tests; G
 test-all: $(SERVICE)  ## Every variant, more examples and large sizes too; LARGE=0 leaves out the sizes that take hours
 	@$(RUN) --all $(if $(filter 0,$(LARGE)),--without-large)
 
-check: .venv/dev  ## Format, lint, strict types, import arrows
+check: .venv/dev  ## Format, lint, strict types, import arrows, the documentation site
 	@$(RUN) checks
 
 unit: .venv/dev  ## The tests that need no JVM
 	@$(RUN) unit
+
+docs: .venv/dev  ## Serve the documentation on localhost:8000
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr localhost:8000
 
 bench: .venv/serve jars bench/.venv/installed  ## Measure beside other tools, into bench/results; PART=2 for one part
 	@$(BIN)/python -m bench.run $(PART)
@@ -92,5 +95,5 @@ postman/node_modules/.installed: postman/package-lock.json
 	fi
 
 clean:  ## Remove what make and the tests made, but no data
-	rm -rf .venv bench/.venv bench/.work postman/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv bench/.venv bench/.work postman/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build site
 	find service handlers tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -37,7 +37,7 @@ def write(folder: Path, results: dict[str, Any]) -> None:
 def markdown(results: dict[str, Any]) -> str:
     """What a person reads: the claims, the table, and what it ran on."""
     parts = results.get("parts", {})
-    text = ["# Measurements", "", "Made by `make bench`; how to read them: docs/benchmarks.md.", ""]
+    text = ["# Measurements", "", "Made by `make bench`; how to read them: docs/explanation/benchmarks.md.", ""]
     claims = [claim for part in parts.values() for claim in part.get("claims", [])]
     if claims:
         text += ["## What this must show", "", "| claim | target | measured | met |", "|---|---|---|---|"]

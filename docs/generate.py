@@ -1,9 +1,9 @@
 """Writes the parts of documents that come from the code: `python -m docs.generate`.
 
-In docs/operations.md they come from the handlers, in docs/metrics.md from the metrics' catalogue, in
-docs/expressions.md from the functions' table, in docs/cli.md from the commands' catalogue, and in the README from the
-latest measurements. Each lies between
-`<!-- WRITE -->` and `<!-- end -->`; what stands outside is written by hand and stays.
+In docs/reference they are the pages of operations (from the handlers), metrics.md (from the catalogue of metrics),
+expressions.md (from the table of functions) and cli.md (from the catalogue of commands). Each part is between a line
+such as `<!-- WRITE -->` and `<!-- end -->`; text outside is written by hand and kept. The README has the
+table of the latest measurements.
 """
 
 import re
@@ -19,21 +19,24 @@ from service.cli.example_files import FILES
 from service.cli.parser import SHARED
 from service.metrics.catalogue import GAUGES, PER_TABLE, PROCESS, RECORDED, MetricSpec
 from service.model.expressions.functions import TABLE, Function
+from service.operations.groups import GROUPS
 from service.operations.operation import Operation
 
-OPERATIONS = Path(__file__).with_name("operations.md")
-METRICS = Path(__file__).with_name("metrics.md")
-EXPRESSIONS = Path(__file__).with_name("expressions.md")
-CLI = Path(__file__).with_name("cli.md")
-README = Path(__file__).parent.parent / "README.md"
+REFERENCE = Path(__file__).parent / "reference"
+OPERATIONS = REFERENCE / "operations"
+METRICS = REFERENCE / "metrics.md"
+EXPRESSIONS = REFERENCE / "expressions.md"
+CLI = REFERENCE / "cli.md"
+README = REFERENCE.parent.parent / "README.md"
 RESULTS = README.parent / "bench" / "results"
 _PART = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def generated(text: str, operations: list[Operation]) -> str:
-    """The document with every such part made anew; KeyError for a part that no operation has."""
+    """The page of an operation, or of all, with its parts written again; KeyError for a part that no operation has."""
     parts = {operation.name: _operation(operation) for operation in operations}
     parts["every_request"] = _table(common_rows(), needed=True)
+    parts["groups"] = _groups({operation.name: operation for operation in operations})
     return _PART.sub(lambda found: f"<!-- {found[1]} -->\n{parts[found[1]]}\n<!-- end -->", text)
 
 
@@ -71,6 +74,24 @@ def parts_of(text: str) -> list[str]:
     return [found[1] for found in _PART.finditer(text)]
 
 
+def operation_pages(operations: list[Operation]) -> dict[Path, str]:
+    """The page of each operation and that of all, as they should be; an operation without a page gets one."""
+    pages = {OPERATIONS / "index.md": (OPERATIONS / "index.md").read_text()}
+    for operation in operations:
+        page = OPERATIONS / f"{operation.name.lower()}.md"
+        new = f"# {operation.name}\n\n<!-- {operation.name} -->\n<!-- end -->\n"
+        pages[page] = page.read_text() if page.exists() else new
+    return {page: generated(text, operations) for page, text in pages.items()}
+
+
+def _groups(operations: dict[str, Operation]) -> str:
+    return "\n\n".join(
+        f"### {group}\n\n| operation | |\n|---|---|\n"
+        + "\n".join(f"| [{name}]({name.lower()}.md) | {operations[name].summary} |" for name in names)
+        for group, names in GROUPS.items()
+    )
+
+
 def _operation(operation: Operation) -> str:
     examples = "\n".join(
         f"\n**{example.title}:**\n\n```json\n{pretty(example.request)}\n```\n\n"
@@ -79,7 +100,7 @@ def _operation(operation: Operation) -> str:
     )
     return (
         f"{operation.summary}\n\n{_table(request_rows(operation), needed=True)}\n\n"
-        f"The answer has:\n\n{_table(result_rows(operation), needed=False)}\n{examples}"
+        f"The response has:\n\n{_table(result_rows(operation), needed=False)}\n{examples}"
     )
 
 
@@ -133,7 +154,8 @@ def _row(row: FieldRow, needed: bool) -> str:
 
 
 if __name__ == "__main__":
-    OPERATIONS.write_text(generated(OPERATIONS.read_text(), discover()))
+    for page, text in operation_pages(discover()).items():
+        page.write_text(text)
     METRICS.write_text(generated_metrics(METRICS.read_text()))
     EXPRESSIONS.write_text(generated_expressions(EXPRESSIONS.read_text()))
     CLI.write_text(generated_cli(CLI.read_text()))

@@ -58,6 +58,7 @@ CHECKS = Group(
         (f"{BIN}/ruff", "check", "."),
         (f"{BIN}/mypy", "service", "handlers"),
         (f"{BIN}/lint-imports", "--no-logo"),
+        ("env", "NO_MKDOCS_2_WARNING=1", f"{BIN}/mkdocs", "build", "--quiet"),  # strict: a broken link or anchor fails
     ),
     counted=False,
 )

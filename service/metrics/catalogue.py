@@ -1,4 +1,4 @@
-"""Every metric of Firn: its name, what it counts, its labels. docs/metrics.md is generated from this."""
+"""Every metric of Firn: its name, what it counts, its labels. docs/reference/metrics.md is generated from this."""
 
 from dataclasses import dataclass
 from typing import Literal

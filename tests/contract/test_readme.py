@@ -28,7 +28,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILTER_ROW = re.compile(r"^\|.* `([\[{].*[\]}])` \| ([\d, ]+|none) \|$", re.MULTILINE)
 
 
-@pytest.mark.parametrize(("document", "least"), [("README.md", 5), ("docs/tutorial.md", 10)])
+@pytest.mark.parametrize(("document", "least"), [("README.md", 5), ("docs/first-session.md", 10)])
 def test_every_command_of_the_documents_does_what_it_shows(firn: Firn, tenant: str, document: str, least: int) -> None:
     commands = 0
     for language, text, shown in _pairs((ROOT / document).read_text()):
@@ -64,9 +64,9 @@ def test_the_python_of_the_readme_prints_what_it_shows(firn: Firn, tenant: str) 
     assert done.stdout.splitlines() == shown
 
 
-@pytest.mark.parametrize("document", ["expressions.md", "filters.md", "queries.md"])
+@pytest.mark.parametrize("document", ["expressions.md", "filters.md"])
 def test_every_request_of_the_documents_is_answered_as_shown(firn: Firn, tenant: str, document: str) -> None:
-    text = (ROOT / "docs" / document).read_text()
+    text = (ROOT / "docs/reference" / document).read_text()
     requests = 0
     for language, block, shown in _pairs(text):
         if language != "json" or '"operation"' not in block:
@@ -82,7 +82,7 @@ def test_every_request_of_the_documents_is_answered_as_shown(firn: Firn, tenant:
 
 
 def test_every_filter_of_the_documents_finds_the_rows_beside_it(firn: Firn, tenant: str) -> None:
-    text = (ROOT / "docs" / "filters.md").read_text()
+    text = (ROOT / "docs/reference/filters.md").read_text()
     for language, block, _ in _pairs(text):
         if language == "json" and ("CREATE_TABLE" in block or "WRITE" in block):
             answer = firn.post(block.replace(f'"{TENANT}"', f'"{tenant}"'))

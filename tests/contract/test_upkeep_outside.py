@@ -1,4 +1,4 @@
-"""What docs/maintenance.md shows works: the schedule, the line for cron, the script and EventBridge's events."""
+"""What docs/reference/maintenance.md shows works: the schedule, the cron line, the script and EventBridge's events."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from service.settings import ROOT
 from tests.contract.entry_points import status_and_body
 from tests.harness import Firn
 
-TEXT = (ROOT / "docs" / "maintenance.md").read_text()
+TEXT = (ROOT / "docs" / "reference" / "maintenance.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 URL = "http://localhost:8080"
 

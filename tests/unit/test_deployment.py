@@ -13,7 +13,7 @@ from service import settings
 from service.settings import ROOT
 
 
-@pytest.mark.parametrize("file", ["Dockerfile", "docker-compose.yml", "docs/deployment.md"])
+@pytest.mark.parametrize("file", ["Dockerfile", "docker-compose.yml", "docs/deploy/running.md"])
 def test_every_variable_that_deployment_names_is_one(file: str) -> None:
     named = set(re.findall(r"\bFIRN_[A-Z_]*[A-Z]\b", (ROOT / file).read_text()))
     assert named

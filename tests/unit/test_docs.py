@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from docs.generate import generated, generated_cli, generated_expressions, generated_readme, parts_of
+from docs.generate import generated_cli, generated_expressions, generated_readme, operation_pages, parts_of
 from handlers import discover
 from service.api.docs_page import curl, error_classes, page, pretty, request_rows, result_rows
 from service.cli.catalogue import COMMANDS
 from service.model.expressions.functions import FUNCTIONS
 from service.model.filters.conditions import OPERATORS
+from service.operations.groups import GROUPS
 from service.operations.operation import Example, Operation, Request
 from service.settings import NOT_SETTINGS, ROOT, load, variables
 
@@ -28,19 +30,19 @@ def read(name: str) -> str:
 
 
 def test_the_generated_parts_are_up_to_date() -> None:
-    text = read("docs/operations.md")
-    assert generated(text, list(OPERATIONS.values())) == text, "run `python -m docs.generate`"
+    for path, text in operation_pages(list(OPERATIONS.values())).items():
+        assert path.read_text() == text, "run `python -m docs.generate`"
 
 
 def test_the_tables_of_functions_are_up_to_date() -> None:
-    text = read("docs/expressions.md")
+    text = read("docs/reference/expressions.md")
     assert generated_expressions(text) == text, "run `python -m docs.generate`"
     rows = re.findall(r"^\| `([a-z0-9_]+)\(", text, re.MULTILINE)
     assert rows == list(FUNCTIONS)
 
 
 def test_the_commands_are_up_to_date() -> None:
-    text = read("docs/cli.md")
+    text = read("docs/reference/cli.md")
     assert generated_cli(text) == text, "run `python -m docs.generate`"
     assert set(re.findall(r"^### firn (.+)$", text, re.MULTILINE)) == {command.name for command in COMMANDS}
 
@@ -62,19 +64,36 @@ def test_the_picture_fetches_nothing() -> None:
     assert not re.search(r"href|@import|url\((?!#)|<script|<image|<foreignObject", text)
 
 
-def test_the_tutorial_shows_examples_of_commands_that_tests_run() -> None:
-    [block] = re.findall(r"^```console\n(.*?)^```", read("docs/tutorial.md"), re.MULTILINE | re.DOTALL)
+def test_the_first_session_shows_examples_of_commands_that_tests_run() -> None:
+    text = read("docs/first-session.md")
+    [block] = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     known = {f"$ {e.line}\n{e.output}" for command in COMMANDS for e in command.examples}
     shown = [f"$ {part}" for part in block.split("$ ")[1:]]
     assert len(shown) == 3
     assert set(shown) <= known
 
 
-def test_every_operation_has_a_section_and_a_row_in_the_overview() -> None:
-    text = read("docs/operations.md")
-    assert sorted(parts_of(text)) == sorted([*OPERATIONS, "every_request"])
-    assert set(re.findall(r"^## ([A-Z_]+)$", text, re.MULTILINE)) == set(OPERATIONS)
-    assert set(re.findall(r"^\| \[([A-Z_]+)\]", read("docs/overview.md"), re.MULTILINE)) == set(OPERATIONS)
+def test_every_operation_is_in_one_group_and_in_the_navigation_of_the_site() -> None:
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(OPERATIONS)
+    nav = yaml.safe_load(read("mkdocs.yml"))["nav"]
+    [reference] = [pages for section in nav for title, pages in section.items() if title == "Reference"]
+    groups = {
+        title: [*map(next, map(iter, pages))]
+        for part in reference[0]["Operations"][1:]
+        for title, pages in part.items()
+    }
+    assert groups == {title: list(names) for title, names in GROUPS.items()}
+
+
+def test_every_operation_has_a_page_and_a_row_among_all_operations() -> None:
+    folder = ROOT / "docs/reference/operations"
+    assert parts_of(read("docs/reference/operations/index.md")) == ["groups", "every_request"]
+    assert {path.stem.upper() for path in folder.glob("*.md")} - {"INDEX"} == set(OPERATIONS)
+    for name in OPERATIONS:
+        text = (folder / f"{name.lower()}.md").read_text()
+        assert (text.partition("\n")[0], parts_of(text)) == (f"# {name}", [name])
+    index = read("docs/reference/operations/index.md")
+    assert set(re.findall(r"^\| \[([A-Z_]+)\]", index, re.MULTILINE)) == set(OPERATIONS)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
@@ -93,7 +112,7 @@ def test_every_operation_has_an_example(operation: Operation) -> None:
 
 def test_every_error_is_documented_with_its_status_and_whether_it_is_retryable() -> None:
     documented = {}
-    for code, rest in ROW.findall(read("docs/errors.md")):
+    for code, rest in ROW.findall(read("docs/reference/errors.md")):
         status, retryable, words = (cell.strip() for cell in rest.split("|")[:3])
         assert words, f"{code} has no explanation"
         documented[code] = (int(status), retryable == "yes")
@@ -101,8 +120,10 @@ def test_every_error_is_documented_with_its_status_and_whether_it_is_retryable()
 
 
 def test_every_setting_is_documented_with_its_variable_and_its_default() -> None:
-    text = read("docs/configuration.md")
-    documented = {v: re.findall(r"`([^`]*)`", rest.split("|")[0]) for v, rest in ROW.findall(text)}
+    text = read("docs/reference/configuration.md")
+    rows = ROW.findall(text)
+    documented = {v: re.findall(r"`([^`]*)`", rest.split("|")[0]) for v, rest in rows}
+    assert len(documented) == len(rows), "a setting is listed twice"
     defaults = load({"FIRN_HOME": "/firn-home"})
     expected = {}
     for variable, keys in variables().items():
@@ -120,14 +141,14 @@ def test_every_setting_is_documented_with_its_variable_and_its_default() -> None
 
 def test_the_environments_are_documented_as_the_file_has_them() -> None:
     config = json.loads(read("config/config.json"))
-    text = read("docs/configuration.md")
+    text = read("docs/reference/configuration.md")
     for setting in ("opportunistic_check_interval", "min_files_to_compact"):
         values = [str(config[e]["iceberg"]["compaction"][setting]) for e in ("development", "staging", "production")]
         assert f"| `{setting}` | {' | '.join(values)} |" in text
 
 
 def test_every_filter_operator_has_a_row() -> None:
-    rows = re.findall(r"^\| `([a-z_]+)` \|", read("docs/filters.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z_]+)` \|", read("docs/reference/filters.md"), re.MULTILINE)
     assert rows == list(OPERATORS)
 
 

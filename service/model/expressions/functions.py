@@ -1,7 +1,7 @@
 """The functions of expressions. Each depends only on its arguments, not on a clock or randomness, and none can make a
 huge value from small ones.
 
-The table is complete: docs/expressions.md is generated from it, and the engine calls no other function.
+The table is complete: docs/reference/expressions.md is generated from it, and the engine calls no other function.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _SHOWN: dict[str, str] = {
 class Function:
     """A function with `least` to `most` arguments; if `most` is None, the last kind of `takes` repeats.
 
-    A test computes `example` on the table of docs/filters.md; the result, as text, must be `shows`.
+    A test computes `example` on the table of docs/reference/filters.md; the result, as text, must be `shows`.
     """
 
     name: str

@@ -207,7 +207,7 @@ class _Parser:
         if word in ("cast", "try_cast"):
             return self.cast(word == "try_cast", token.start)
         if word not in FUNCTIONS:
-            near, hint = did_you_mean(word, FUNCTIONS, "docs/expressions.md lists them all")
+            near, hint = did_you_mean(word, FUNCTIONS, "docs/reference/expressions.md lists them all")
             self.checks.refuse(token.start, f"{token.value[:80]!r} is not a function here; {hint}", near)
         return check_call(self.checks, FUNCTIONS[word], self.list_items(f"the arguments of {word}"), token.start)
 

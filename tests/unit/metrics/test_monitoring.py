@@ -168,7 +168,7 @@ def test_the_rows_of_the_dashboard_are_the_ones_promised() -> None:
 
 
 def test_every_metric_and_every_alert_is_documented() -> None:
-    text = (ROOT / "docs/metrics.md").read_text()
+    text = (ROOT / "docs/reference/metrics.md").read_text()
     assert generated_metrics(text) == text, "run `python -m docs.generate`"
     rows = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
     assert [row for row in rows if row.startswith("Firn")] == [rule["alert"] for rule in RULES]
