@@ -124,7 +124,7 @@ class Invocation:
 
 
 def check(connection: Connection, command: Command, request: Request) -> Response | None:
-    """The error that the request would have, as far as it can be known before: nobody is asked about such a request."""
+    """The response to a request that nobody need be asked about: it would fail, or do nothing. None for any other."""
     if any(each.name == "--dry-run" for each in command.arguments):
         response = connection.send({**request, "dry_run": True})
     elif "table" in request:
@@ -132,8 +132,11 @@ def check(connection: Connection, command: Command, request: Request) -> Respons
         response = connection.send({"operation": "DESCRIBE_TABLE", **address})
     else:
         return None
-    if response["success"] or (request.get("if_exists") and response["error"]["code"] == "TABLE_NOT_FOUND"):
+    if response["success"]:
         return None
+    if request.get("if_exists") and response["error"]["code"] == "TABLE_NOT_FOUND":
+        nothing = {"table_dropped": False, "table_existed": False, "purged": False}  # as DROP_TABLE responds
+        return {"success": True, **nothing, "metadata": response.get("metadata", {})}
     return response
 
 
@@ -143,9 +146,9 @@ def send_request(call: Invocation) -> int:
     question = command.question(request) if command.question and not request.get("dry_run") else None
     with call.connect() as connection:
         if question and not call.args.yes:
-            refusal = check(connection, command, request)
-            if refusal is not None:
-                return call.show(refusal)
+            early = check(connection, command, request)
+            if early is not None:
+                return call.show(early)
             if not call.confirms(question):
                 return UNCONFIRMED
         if command.job and not request.get("dry_run") and not request.get("estimate"):

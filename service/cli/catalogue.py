@@ -13,6 +13,7 @@ from service.cli.commands import (
     profiles,
     queries,
     schedules,
+    sql,
     system,
     tables,
 )
@@ -28,6 +29,7 @@ GROUPS = {
 COMMANDS: tuple[Command, ...] = (
     system.SERVE,
     *queries.COMMANDS,
+    sql.COMMAND,
     load.COMMAND,
     *edits.COMMANDS,
     *tables.COMMANDS,

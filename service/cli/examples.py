@@ -231,6 +231,12 @@ EXAMPLES = (
         "orders\n     2\n1 row\n",
     ),
     _example(
+        "Run the statements of a script",
+        "firn sql",
+        "orders\n     3\n1 row\n",
+        stdin="SELECT count(*) AS orders FROM shop.orders;",
+    ),
+    _example(
         "Write rows as CSV",
         "firn query shop.orders --columns id,customer --sort id -o csv",
         "id,customer\n1,Bo\n2,Cleo\n3,Ann\n",

@@ -119,9 +119,7 @@ class LoadFile:
             from pyarrow import json
 
             return json.read_json(pa.BufferReader(sample)).schema
-        from pyarrow import csv
-
-        return csv.read_csv(pa.BufferReader(sample), parse_options=csv.ParseOptions(newlines_in_values=True)).schema
+        return _csv_schema(sample)
 
 
 def read_file(path: str, format: str | None) -> LoadFile:
@@ -179,6 +177,22 @@ class _Pieces:
     def take(self) -> bytes:
         taken, self._pieces = b"".join(self._pieces), []
         return taken
+
+
+def _csv_schema(sample: bytes) -> "pa.Schema":
+    """The types that the columns of a CSV file look like. Digits that begin with a zero are a code: text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    parsing = csv.ParseOptions(newlines_in_values=True)
+    schema = csv.read_csv(pa.BufferReader(sample), parse_options=parsing).schema
+    as_text = csv.ConvertOptions(column_types={each.name: pa.string() for each in schema})
+    texts = csv.read_csv(pa.BufferReader(sample), parse_options=parsing, convert_options=as_text)
+    for i, column in enumerate(schema):
+        if pa.types.is_integer(column.type) and pc.any(pc.match_substring_regex(texts[i], "^0[0-9]")).as_py():
+            schema = schema.set(i, column.with_type(pa.string()))
+    return schema
 
 
 def _as_stream(

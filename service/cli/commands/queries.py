@@ -44,7 +44,7 @@ def _parse_params(pairs: list[str]) -> dict[str, Any]:
     return {name: parse_value(value, f"--param {name}") for name, value in values.items()}
 
 
-def _show_rows(response: Response, args: Args, printer: Printer) -> None:
+def show_rows(response: Response, args: Args, printer: Printer) -> None:
     if response.get("plan"):
         printer.text(response["plan"])
         return
@@ -132,7 +132,7 @@ COMMANDS = (
         ),
         operation="QUERY",
         complete=_complete_query,
-        show=_show_rows,
+        show=show_rows,
     ),
     Command(
         "call",

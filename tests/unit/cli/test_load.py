@@ -124,6 +124,11 @@ def test_a_new_table_has_the_columns_of_the_file(name: str, columns: dict[str, A
     }
 
 
+def test_digits_with_a_leading_zero_are_text(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("zip,n\n8000,0\n01234,5\n")
+    assert read_file(str(tmp_path / "t.csv"), None).fields() == {"zip": {"type": "string"}, "n": {"type": "long"}}
+
+
 @pytest.mark.parametrize("name", ["o.txt", "missing.csv", "o.parquet.gz"])
 def test_a_file_that_cannot_be_loaded_is_refused(name: str, tmp_path: Path) -> None:
     if "missing" not in name:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cli import Called
 from tests.unit.cli.test_commands import ANSWER, Service, Typing, firn
 
 DELETE = {"operation": "DROP_TABLE", "confirm": True, "purge": True, "tenant_id": "default"}
@@ -41,9 +42,11 @@ def test_nobody_is_asked_about_what_would_fail(line: list[str]) -> None:
     assert all(each["operation"] == "DESCRIBE_TABLE" or each["dry_run"] for each in service.asked)
 
 
-def test_what_does_nothing_without_a_table_is_asked_about_as_before() -> None:
+@pytest.mark.parametrize("verb", ["drop", "delete"])
+def test_nobody_is_asked_about_what_would_do_nothing(verb: str) -> None:
     service = Service(success=False, error={"code": "TABLE_NOT_FOUND", "message": "there is no table t"})
-    assert firn(["table", "drop", "t", "--if-exists"], service, Typing("no\n")).code == 4
+    assert firn(["table", verb, "t", "--if-exists"], service) == Called(0, "default.t does not exist\n", "")
+    assert [each["operation"] for each in service.asked] == ["DESCRIBE_TABLE"]
 
 
 def test_force_is_still_taken_where_yes_is() -> None:
