@@ -77,11 +77,6 @@ class Argument:
         return (self.short, self.name) if self.short else (self.name,)
 
     @property
-    def hidden(self) -> bool:
-        """Whether help and documents leave it out: an earlier spelling."""
-        return bool(self.options["help"] == argparse.SUPPRESS)
-
-    @property
     def positional(self) -> bool:
         return not self.name.startswith("-")
 

@@ -105,7 +105,7 @@ def _argument_words(command: Command, before: Sequence[str], last: str) -> list[
     ]
     if len(given) < len(positional) and not last.startswith("-"):
         return _values(positional[len(given)])
-    options = (each for each in known if not each.positional and not each.hidden)
+    options = (each for each in known if not each.positional)
     return [*(o.name for o in options if not {*o.names} & {*before} or o.options.get("action") == "append"), "--help"]
 
 

@@ -22,13 +22,11 @@ SHARED = (
     flag("--yes", "do not ask for confirmation", short="-y"),
 )
 """Options of every command that uses a service. They may stand before its name or after it."""
-_FORCE = Argument("--force", {"action": "store_true", "dest": "yes", "help": argparse.SUPPRESS}, None)
-"""What --yes was called before; commands may have a --force of their own."""
 
 
 def split_words(given: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     """Split a command line into the command's name, the shared options before the end of the name, and the rest."""
-    known = {name: each for each in (*SHARED, _FORCE) for name in each.names}
+    known = {name: each for each in SHARED for name in each.names}
     names = {tuple(command.words) for command in COMMANDS}
     words: list[str] = []
     options: list[str] = []
@@ -124,6 +122,4 @@ def _add(level: Any, command: Command, name: str) -> None:
     parser = level.add_parser(name, help=summary, description=summary, epilog=epilog, formatter_class=_Help)
     for each in arguments_of(command):
         parser.add_argument(*each.names, **each.options)
-    if not command.local and _FORCE.name not in {each.name for each in command.arguments}:
-        parser.add_argument(_FORCE.name, **_FORCE.options)
     parser.set_defaults(command=command, error=parser.error)

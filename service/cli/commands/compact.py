@@ -1,6 +1,5 @@
 """`firn compact` and `firn table compact`, which are one command: one table, or all that need it, also from cron."""
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +11,6 @@ from service.cli.command import (
     OK,
     UNREACHABLE,
     Args,
-    Argument,
     Command,
     Request,
     Response,
@@ -215,7 +213,6 @@ def _show_compacted(response: Response, args: Args, printer: Printer) -> None:
 
 _OPTIONS = (
     flag("--force", "merge even two small files, and even if compaction is disabled"),
-    Argument("--whole", {"action": "store_true", "help": argparse.SUPPRESS}, "force"),  # what --force was called
     number("--target-file-size-mb", "the size of merged files (default: the table's)"),
     number("--max-file-size-mb", "merge files below this size (default: the table's)"),
     number("--min-files", "how many small files in one partition are worth merging (default: the table's)"),

@@ -1,11 +1,10 @@
 """`firn serve`, `stop`, `doctor`, `jars`, `openapi` and `completion`: commands about this machine."""
 
-from argparse import SUPPRESS
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from service.cli.call import Invocation
-from service.cli.command import FAILED, OK, Argument, Command, argument, flag
+from service.cli.command import FAILED, OK, Command, argument, flag
 
 
 def _serve(call: Invocation) -> int:
@@ -93,7 +92,6 @@ SERVE = Command(
 STOP = Command(
     "stop",
     "Stop the service of FIRN_HOME, whichever command started it.",
-    (Argument("--force", {"action": "store_true", "help": SUPPRESS}, None),),  # once needed after `firn serve`
     run=_stop,
     local=True,
 )

@@ -1,6 +1,5 @@
 """`firn table …`: create, list, describe, rename, drop, restore and empty tables; and what other modules share."""
 
-import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,8 +27,6 @@ BACKUP = (
         {"action": "store_true", "dest": "create_backup", "help": "keep the current state as a backup"},
         "create_backup",
     ),
-    # What --backup was called.
-    Argument("--keep", {"action": "store_true", "dest": "create_backup", "help": argparse.SUPPRESS}, "create_backup"),
 )
 DRY_RUN = flag("--dry-run", "only show what would be done")
 

@@ -20,7 +20,7 @@ def sent(tmp_path: Path, changes: str, *options: str) -> dict[str, Any]:
 
 def asked(*options: str) -> dict[str, Any]:
     service = Service()
-    done = firn(["table", "alter", "t", *options, "--force"], service)
+    done = firn(["table", "alter", "t", *options, "--yes"], service)
     assert done.code == 0, done.err
     [request] = service.asked
     return {name: value for name, value in request.items() if ADDRESS.get(name) != value}
@@ -29,7 +29,7 @@ def asked(*options: str) -> dict[str, Any]:
 def refused(tmp_path: Path, changes: str, *options: str) -> str:
     (tmp_path / "c.yaml").write_text(changes)
     service = Service()
-    done = firn(["table", "alter", "t", "--changes", str(tmp_path / "c.yaml"), *options, "--force"], service)
+    done = firn(["table", "alter", "t", "--changes", str(tmp_path / "c.yaml"), *options, "--yes"], service)
     assert (done.code, service.asked) == (2, [])
     return done.err
 

@@ -185,14 +185,11 @@ def test_one_that_ends_as_soon_as_it_has_started_is_given_up(
         connect(environ)
 
 
-@pytest.mark.parametrize("force", [[], ["--force"]])
-def test_one_that_was_started_by_hand_is_stopped_too(
-    environ: dict[str, str], force: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_was_started_by_hand_is_stopped_too(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     first = answerer(connect(environ).send(LIST))
     by_hand = presence.RunningService(first, background=False)
     monkeypatch.setattr("service.cli.connection.background.presence.find", lambda home: by_hand)
-    assert call(["stop", *force], environ) == Called(0, "stopped\n", "")
+    assert call(["stop"], environ) == Called(0, "stopped\n", "")
 
 
 def test_a_large_log_is_put_aside(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,7 +144,7 @@ def test_a_wrong_call_exits_with_2_and_asks_nothing(line: list[str], capsys: pyt
             },
         ),
         (
-            ["table", "alter", "t", "--add", "a=string", "--drop", "b", "--set", "snapshots={keep_last: 3}", "--force"],
+            ["table", "alter", "t", "--add", "a=string", "--drop", "b", "--set", "snapshots={keep_last: 3}", "--yes"],
             {
                 "operation": "ALTER_TABLE",
                 "tenant_id": "acme",
@@ -186,7 +186,7 @@ def test_every_command_that_asks_a_service_takes_what_is_said_to_be_taken_by_all
         ["--tenant", "x", "--json", "table", "list", "--namespace", "n"],
         ["--tenant=x", "table", "--json", "list", "--namespace", "n"],
         ["table", "--namespace", "n", "list", "--tenant", "x", "--json"],
-        ["table", "list", "--force", "--no-background", "--tenant", "x", "--namespace", "n", "--json"],
+        ["table", "list", "--yes", "--no-background", "--tenant", "x", "--namespace", "n", "--json"],
     ],
 )
 def test_options_of_every_command_stand_before_it_or_after_it(line: list[str]) -> None:
@@ -336,7 +336,7 @@ def test_output_that_cannot_be_written_is_told_in_one_line() -> None:
     [
         ["table", "drop", "t", "--yes"],
         ["table", "alter", "t", "--add", "a=string"],
-        ["backup", "restore", "t", "b", "--keep"],
+        ["backup", "restore", "t", "b", "--backup"],
     ],
 )
 def test_what_loses_nothing_asks_nothing(line: list[str]) -> None:
@@ -511,5 +511,5 @@ class TestCompletion:
 )
 def test_digits_are_a_snapshots_id_unless_they_are_too_many(text: str, named: dict[str, Any]) -> None:
     service = Service(**ANSWER)
-    assert firn(["table", "rollback", "t", text, "--force"], service).code == 0
+    assert firn(["table", "rollback", "t", text, "--yes"], service).code == 0
     assert named.items() <= service.asked[0].items()

@@ -8,7 +8,7 @@ from tests.unit.cli.test_commands import ANSWER, Service, Typing, firn
 DELETE = {"operation": "DROP_TABLE", "confirm": True, "purge": True, "tenant_id": "default"}
 
 
-@pytest.mark.parametrize("option", ["--force", "--yes", "-y"])
+@pytest.mark.parametrize("option", ["--yes", "-y"])
 def test_a_table_is_deleted_for_good_without_a_question_if_told_so(option: str) -> None:
     service = Service(**ANSWER)
     assert firn(["table", "delete", "shop.orders", option], service).out == "deleted shop.orders\n"
@@ -50,4 +50,4 @@ def test_nobody_is_asked_about_what_would_do_nothing(verb: str) -> None:
 
 
 def test_force_is_still_taken_where_yes_is() -> None:
-    assert firn(["--force", "table", "drop", "t"], Service(**{**ANSWER, "purged": False})).code == 0
+    assert firn(["--yes", "table", "drop", "t"], Service(**{**ANSWER, "purged": False})).code == 0

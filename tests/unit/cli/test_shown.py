@@ -86,7 +86,7 @@ def test_a_state_is_a_snapshot_by_its_number_and_else_a_name_however_many_digits
         assert firn(["table", "diff", "t", said, said], service).code == 0
         assert (service.asked[0]["from_snapshot"], service.asked[0]["to_snapshot"]) == (sent, sent)
     service = Service(rolled_back=True, records_before=1, records_after=1)
-    assert firn(["table", "rollback", "t", "9" * 5000, "--force"], service).code == 0
+    assert firn(["table", "rollback", "t", "9" * 5000, "--yes"], service).code == 0
     assert service.asked[0]["tag"] == "9" * 5000
 
 
@@ -113,7 +113,7 @@ def test_dropped_tables_have_their_whole_ids_at_eighty_columns(monkeypatch: pyte
 
 def test_the_backup_that_a_command_made_has_its_whole_name(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = at_eighty(
-        ["table", "reinitialise", "t", "--keep"], monkeypatch, records_deleted=3, backup=BACKUP, split_points=None
+        ["table", "reinitialise", "t", "--backup"], monkeypatch, records_deleted=3, backup=BACKUP, split_points=None
     )
     assert lines[-2:] == ["the previous state is kept as", f"  {BACKUP}"]
 
@@ -184,9 +184,8 @@ def test_a_compaction_that_is_not_worth_it_names_the_option_that_makes_it_all_th
     service = Service(compacted=False, reason=reason, stats=stats)
     assert firn(["table", "compact", "t"], service).out.endswith("worth it; --force merges from 2\n")
     assert "force" not in service.asked[0]
-    for option in ("--force", "--whole"):
-        firn(["table", "compact", "t", option], service)
-        assert service.asked[-1]["force"] is True
+    firn(["table", "compact", "t", "--force"], service)
+    assert service.asked[-1]["force"] is True
 
 
 def test_every_option_of_repartition_is_one_of_the_command() -> None:
