@@ -334,16 +334,20 @@ TOO_LARGE = ("updates.mid_price.expression", "too large for its type")
     thorough_after(
         6,
         [
-            ({"spread": {"expression": "1 / (mid_price - 100)"}}, None, "Division by zero. Use `try_divide`"),
-            ({"spread": {"expression": "1e20"}}, None, "cannot be represented"),
-            ({"spread": {"expression": "CAST(kind AS double)"}}, None, "cannot be cast"),
-            ({"key": {"expression": "CAST(kind AS uuid)"}}, None, "a text is not a uuid"),
+            (
+                {"spread": {"expression": "1 / (mid_price - 100)"}},
+                "updates.spread.expression",
+                "Division by zero. Use `try_divide`",
+            ),
+            ({"spread": {"expression": "1e20"}}, "updates.spread.expression", "cannot be represented"),
+            ({"spread": {"expression": "CAST(kind AS double)"}}, "updates.spread.expression", "cannot be cast"),
+            ({"key": {"expression": "CAST(kind AS uuid)"}}, "updates.key.expression", "a text is not a uuid"),
             (
                 {"id": {"expression": "nullif(id, 2)"}},
                 "updates.id.expression",
                 "null for a row, but the column is required",
             ),
-            ({"id": {"expression": "coalesce(best_ask, 1) * 1e30"}}, None, "overflow"),
+            ({"id": {"expression": "coalesce(best_ask, 1) * 1e30"}}, "updates.id.expression", "overflow"),
             (
                 {"day": {"expression": "date_add(day, 3000000)"}},
                 "updates.day.expression",
@@ -370,6 +374,26 @@ def test_an_update_that_cannot_be_computed_changes_nothing(
     assert (response.status_code, error.get("field")) == (400, field), error
     assert words in error["message"]
     assert firn.rows(table["tenant_id"], "t", sort=["id"]) == before
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_expression_that_fails_names_its_column_and_a_row(firn: Firn, table: dict[str, Any], dry_run: bool) -> None:
+    updates = {
+        "mid_price": {"expression": "mid_price + 1"},
+        "spread": {"expression": "best_ask / (mid_price - 100)"},
+        "kind": {"expression": "upper(kind)"},
+    }
+    asked = {"operation": "UPDATE", **table, "updates": updates, "filter": {"id": {"gte": 1}}, "dry_run": dry_run}
+    error = firn.fail(asked, "INVALID_QUERY", 400)
+    assert error["field"] == "updates.spread.expression"
+    assert error["message"].startswith("updates.spread.expression: a value of a row cannot be computed: Division by")
+    assert (error["details"]["column"], error["details"]["row"]["mid_price"]) == ("spread", 100)
+    assert {"best_ask", "mid_price"} <= error["details"]["row"].keys()
+    assert ". It fails for the row {" in error["message"]
+    # What fails is the filter, not what is assigned.
+    broken = {**asked, "updates": {"spread": {"expression": "best_ask * 2"}}, "filter": {"expression": "id / 0 > 1"}}
+    error = firn.fail(broken, "INVALID_QUERY", 400)
+    assert "field" not in error
 
 
 def test_what_is_computed_of_an_infinite_number_may_be_infinite(firn: Firn, table: dict[str, Any]) -> None:

@@ -286,6 +286,15 @@ def test_rows_that_changed_on_their_way_are_not_published(
     assert table.description["partition"] == {"partitions": [{"field": "day", "transform": "identity", "name": "day"}]}
 
 
+def test_an_expression_that_fails_names_its_column_and_a_row(firn: Firn, tenant: str) -> None:
+    table = Table(firn, tenant)
+    table.fill(1)
+    transform = {"twice": {"expression": "price * 2"}, "share": {"expression": "10 / (id - 3)"}}
+    error = table.fail("INVALID_QUERY", status=400, transform=transform)
+    assert (error["field"], error["details"]["column"]) == ("transform.share.expression", "share")
+    assert error["details"]["row"]["id"] == 3
+
+
 @pytest.mark.parametrize("validate", [True, False])
 def test_rows_that_got_lost_on_their_way_are_missed(
     firn: Firn, tenant: str, monkeypatch: pytest.MonkeyPatch, validate: bool

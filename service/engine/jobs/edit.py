@@ -6,7 +6,7 @@ whether the edit may be made.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,9 +24,11 @@ from service.engine.session.scans import read, scans
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import edit_sql as sql
 from service.engine.sql.derived import fill
+from service.engine.sql.failing import ComputedColumn, naming_failures
 from service.engine.sql.sql import at_snapshot
 from service.errors import CommitConflict
 from service.model.edits import RECORD_NUMBER, ByFilter, ByKey, Duplicates, Edit
+from service.model.expressions import Expression
 from service.model.filters.predicates import EVERY_ROW
 from service.model.names import EDIT_PROPERTY, KEYS_PROPERTY
 
@@ -153,7 +155,8 @@ def find(
             rows = FoundRows(base.rows, sum(base.rows.values()), new=edit.added)
         else:
             counted = sql.hits_by_file(edit, which, source, want).on(session)
-            rows = _by_file(base, counted, counted, edit.added)
+            with _naming_failures(session, edit, source):
+                rows = _by_file(base, counted, counted, edit.added)
         if not base.id_shows_current_columns and base.snapshot_id is not None:
             # What was read is the table's newest state, so it must be the state that the edit is based on.
             head = current(session, base.name).currentSnapshot()
@@ -179,7 +182,8 @@ def publish(found: FoundEdit, batch: str, counts: Mapping[str, int], gate: Gate,
         if whole:
             reading = scan_tasks.tasks(iceberg, base.snapshot_id, rows.files.keys() - whole)
         old = scan_tasks.files_of(tasks)
-    staged, live = _staged(found, iceberg, reading)
+    with _naming_failures(session, edit, found.source):
+        staged, live = _staged(found, iceberg, reading)
     listed = base.rows_in(rows.files)
     held = listed if live is None else live + base.rows_in(whole)
     inserted = 0 if rows.new is None else rows.new.num_rows
@@ -196,6 +200,19 @@ def publish(found: FoundEdit, batch: str, counts: Mapping[str, int], gate: Gate,
         tag=tag,
     )
     return replace_files(target, iceberg, what, gate, staged.discard)
+
+
+def _naming_failures(session: SparkSession, edit: Edit, source: str) -> AbstractContextManager[None]:
+    """If an expression of an UPDATE fails in the block, its error names the column and a row."""
+    which = edit.which
+    if not isinstance(which, ByFilter):
+        return nullcontext()
+    computed = [
+        ComputedColumn(one.column, one.type, one.value)
+        for one in which.assignments or ()
+        if isinstance(one.value, Expression)
+    ]
+    return naming_failures(session, computed, edit.schema, lambda: nullcontext(source), which.predicate)
 
 
 def _by_file(base: EditBase, counted: DataFrame, reading: DataFrame, added: pa.Table | None) -> FoundRows:
