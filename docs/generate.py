@@ -118,15 +118,13 @@ def _metrics(kinds: tuple[MetricSpec, ...]) -> str:
 
 def _command(command: Command) -> str:
     shown = [f"### firn {command.name}", command.summary + (f" {command.details}" if command.details else "")]
-    if any(not each.hidden for each in command.arguments):
+    if command.arguments:
         shown.append(_options(command.arguments))
     return "\n\n".join([*shown, *map(_call, command.examples)])
 
 
 def _options(arguments: tuple[Argument, ...]) -> str:
-    return "| | |\n|---|---|\n" + "\n".join(
-        f"| `{_written(each)}` | {each.options['help']} |" for each in arguments if not each.hidden
-    )
+    return "| | |\n|---|---|\n" + "\n".join(f"| `{_written(each)}` | {each.options['help']} |" for each in arguments)
 
 
 def _written(argument: Argument) -> str:

@@ -490,7 +490,7 @@ class TestCompletion:
 
     def test_each_option_of_a_command_is_offered(self) -> None:
         for each in COMMANDS:
-            names = {a.name for a in arguments_of(each) if not a.positional and not a.hidden}
+            names = {a.name for a in arguments_of(each) if not a.positional}
             assert names <= set(complete([*each.words, "-"]))
 
     def test_a_shell_that_is_not_known_is_refused(self) -> None:
