@@ -88,7 +88,7 @@ def test_a_jvm_killed_under_load_neither_loses_nor_doubles(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", thorough_except([METADATA_WRITTEN, SWAPPED], PROCESS), ids=str)
+@pytest.mark.parametrize("point", PROCESS, ids=str)
 def test_a_service_killed_under_load_neither_loses_nor_doubles(
     victim: Victim, first_answers: list[bytes], point: Point
 ) -> None:

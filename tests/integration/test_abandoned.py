@@ -104,6 +104,7 @@ def test_tasks_of_an_endless_query_have_a_low_priority_beside_writes_until_it_en
     wait_until(lambda: not any(nice_of_tasks(firn)), 60)
 
 
+@pytest.mark.thorough  # the tests above cancel fewer queries, in the same ways
 def test_tasks_of_a_cancelled_query_leave_their_slots_to_others(firn: Firn, heavy: str, small: str) -> None:
     """More of them than there are slots for tasks, one after the other."""
     for _ in range(10):

@@ -95,6 +95,7 @@ def test_a_loop_over_files_starts_spark_once_and_a_kill_loses_nothing(shell: She
         shell.firn("stop")
 
 
+@pytest.mark.thorough  # it waits for two starts; how long a service is idle is tested without a JVM
 @pytest.mark.timeout(600)
 def test_a_service_in_the_background_ends_when_nobody_asks_and_says_so(shell: Shell) -> None:
     shell.firn("table", "create", "orders.yaml")
