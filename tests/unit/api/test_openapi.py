@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
+import openapi_spec_validator
 import pytest
 
 from handlers import discover
@@ -54,6 +55,10 @@ def test_every_reference_leads_somewhere() -> None:
     references = [*every(DOCUMENT, "$ref"), *REQUEST["schema"]["discriminator"]["mapping"].values()]
     assert references
     assert all(isinstance(resolve(ref, DOCUMENT), dict) for ref in references)
+
+
+def test_a_validator_of_the_specification_accepts_it() -> None:
+    openapi_spec_validator.validate(cast(Any, DOCUMENT))
 
 
 def test_the_document_is_json() -> None:
