@@ -57,7 +57,7 @@ class LoadFile:
 
     def chunks(self, on_bytes: OnBytes) -> Iterator[bytes]:
         """The body, in pieces."""
-        with self.path.open("rb") as file:
+        with _readable(self.path), self.path.open("rb") as file:
             if self.format in _MEDIA_TYPES:
                 text = self._unpacked(file)
                 while piece := text.read(_CHUNK):
@@ -147,7 +147,7 @@ class _readable:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         import pyarrow as pa
 
-        if isinstance(error, pa.ArrowException):
+        if isinstance(error, pa.ArrowException | OSError):
             reason = " ".join(str(error).split())[:300]
             raise UsageError(f"{self._path} cannot be read: {reason}") from error
 

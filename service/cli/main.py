@@ -74,7 +74,7 @@ def _open_null(mode: Literal["r", "w"]) -> TextIO:
 
 def _run(call: Invocation) -> int:
     try:
-        if getattr(call.args, "profile", None):
+        if getattr(call.args, "profile", None) is not None:
             from service.cli import profiles
 
             profiles.apply(call.args, call.environ)

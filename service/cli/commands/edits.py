@@ -5,7 +5,18 @@ from functools import partial
 from typing import Any
 
 from service.cli.call import Invocation
-from service.cli.command import Args, Command, Request, Response, UsageError, argument, flag, number, repeated
+from service.cli.command import (
+    UNCONFIRMED,
+    Args,
+    Command,
+    Request,
+    Response,
+    UsageError,
+    argument,
+    flag,
+    number,
+    repeated,
+)
 from service.cli.commands.tables import BACKUP, DRY_RUN, TABLE, show_backup
 from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text, table_address
 from service.cli.terminal.format import format_data, plural
@@ -44,7 +55,10 @@ def _read_records(call: Invocation) -> str:
     if text.lstrip().startswith("["):
         parse_json(text, where)
         return text
-    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    # JSON may have other line breaks inside its texts.
+    lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        raise UsageError(f"{where} has no records; write [] if there are none")
     for i, line in lines:
         if not isinstance(parse_json(line, f"{where}, line {i}"), dict):
             raise UsageError(f"{where}, line {i} is not a JSON object; write one on each line, or one JSON array")
@@ -52,7 +66,13 @@ def _read_records(call: Invocation) -> str:
 
 
 def _send_records(call: Invocation) -> int:
+    _check_guards(call.args)
     request, records = call.request(), _read_records(call)
+    guarded = {"dry_run", "plan_token", "create_backup"} & request.keys()
+    if request.get("mode") == "overwrite" and not guarded and not call.args.yes:
+        which = "The rows of --partition-filter in" if "partition_filter" in request else "All rows of"
+        if not call.confirms(f"{which} the table {full_name(request)} are replaced."):
+            return UNCONFIRMED
     body = f'{json.dumps(request)[:-1]}, "records": {records}}}'.encode()
     with call.connect() as connection:
         response = connection.send(request, body=body)
@@ -73,7 +93,15 @@ def _complete_update(request: Request, args: Args) -> Request:
     return _complete_rows({**request, "updates": updates}, args)
 
 
+def _check_guards(args: Args) -> None:
+    """Refuse an empty value where leaving the option out means more rows, or no check: a variable may be unset."""
+    for option in ("plan", "partition_filter"):
+        if getattr(args, option) == "":
+            raise UsageError(f"--{option.replace('_', '-')} is empty; give a value, or leave it out")
+
+
 def _complete_rows(request: Request, args: Args) -> Request:
+    _check_guards(args)
     if ("filter" in request) == ("all" in request):
         raise UsageError("say which rows: --where FILTER, or --all for every row")
     return request

@@ -1,6 +1,7 @@
 """`firn load`: append a file of any size to a table, in one commit."""
 
 from typing import Any
+from urllib.parse import quote
 
 from service.cli.call import Invocation
 from service.cli.command import Args, Command, Request, Response, argument, flag
@@ -39,7 +40,8 @@ def _send(connection: Connection, file: LoadFile, address: dict[str, str], on_pr
     def show(done: int) -> None:
         on_progress({"state": "running", "progress": {"phase": "sending", "bytes_done": done, "bytes_total": total}})
 
-    path = f"/tables/{address['tenant_id']}/{address['namespace']}/{address['table']}/records?async=true"
+    tenant, namespace, table = (quote(address[part], safe="") for part in ("tenant_id", "namespace", "table"))
+    path = f"/tables/{tenant}/{namespace}/{table}/records?async=true"
     started = connection.upload(path, file.media_type, lambda: file.chunks(show), new_key())
     if not started["success"] or "job_id" not in started:
         return started

@@ -37,7 +37,7 @@ def test_numbers_are_sent_as_they_are_written() -> None:
     assert b'"records": [{"a": 1.10, "b": 12345678901234567.89}]' in service.asked[0]
 
 
-@pytest.mark.parametrize("text", ['{"a": 1}\n5\n', '{"a": 1}\n{"a"\n', "[{]"])
+@pytest.mark.parametrize("text", ['{"a": 1}\n5\n', '{"a": 1}\n{"a"\n', "[{]", "", " \n"])
 def test_what_is_no_record_is_refused_before_it_is_sent(text: str) -> None:
     service = Service()
     assert firn(["write", "t", "-"], service, written(text)).code == 2
@@ -54,7 +54,7 @@ def test_each_option_of_an_edit_is_sent() -> None:
     }
     where = ["--where", "a = 1"]
     for line, stdin, own in (
-        (["write", "shop.t", "-", "--overwrite"], "[]", {"mode": "overwrite", "records": []}),
+        (["write", "shop.t", "-", "--overwrite", "--yes"], "[]", {"mode": "overwrite", "records": []}),
         (
             ["upsert", "shop.t", "-", "--key", "a,b", "--update-columns", "c", "--last-wins"],
             "[]",
@@ -105,6 +105,35 @@ def test_deleting_all_rows_is_asked_about() -> None:
     assert firn(["delete", "t", "--all"], service, Typing("no\n")).code == 4
     assert firn(["delete", "t", "--all"], service, Typing("yes\n")).out == "5 rows deleted\n"
     assert firn(["delete", "t", "--where", "a = 1"], service, io.StringIO()).code == 0
+
+
+def test_replacing_rows_is_asked_about_unless_it_can_be_taken_back() -> None:
+    overwrite = ["write", "t", "-", "--overwrite"]
+    service = Service(records_written=0)
+    assert firn(overwrite, service, written("[]")).code == 4
+    assert service.asked == []
+    for guard in ("--yes", "--dry-run", "--backup", "--plan=p"):
+        firn([*overwrite, guard], service, written("[]"))
+    assert len(service.asked) == 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["write", "t", "-", "--overwrite", "--yes", "--partition-filter", ""],
+        ["delete", "t", "--where", "a = 1", "--plan", ""],
+    ],
+)
+def test_a_guard_whose_value_is_empty_is_refused(line: list[str]) -> None:
+    service = Service()
+    assert firn(line, service, written("[]")).code == 2
+    assert service.asked == []
+
+
+def test_a_line_break_of_another_kind_may_be_inside_a_text() -> None:
+    service = Service(records_written=1)
+    firn(["write", "t", "-"], service, written('{"a": "x\u2028y"}\n'))
+    assert service.asked[0]["records"] == [{"a": "x\u2028y"}]
 
 
 def test_partitions_and_orphans_are_listed() -> None:
