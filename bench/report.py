@@ -64,7 +64,9 @@ def comparison(results: dict[str, Any]) -> str:
                 rows.append(_comparison_row(ABOUT.get(number, "") + ours["what"], ours, peers))
     days = sorted(part["at"].split()[0] for part in results["parts"].values())
     machine = results["machine"]
-    where = f"Medians, {days[0]} to {days[-1]}; cores: {machine['cores']}; {machine['versions']}."
+    # Parts are measured apart, and only the last one's machine is known here.
+    where = f"Medians, {days[0]} to {days[-1]}. Not all rows are from one machine, so compare within a row. "
+    where += f"The last part ran on {machine['cores']}; {machine['versions']}."
     head = ["| measured | Firn | PyIceberg | DuckDB, DuckLake | PySpark |", "|---|--:|--:|--:|--:|"]
     return "\n".join([*head, *rows, "", where])
 
