@@ -66,7 +66,7 @@ def comparison(results: dict[str, Any]) -> str:
     machine = results["machine"]
     # Parts are measured apart, and only the last one's machine is known here.
     where = f"Medians, {days[0]} to {days[-1]}. Not all rows are from one machine, so compare within a row. "
-    where += f"The last part ran on {machine['cores']}; {machine['versions']}."
+    where += f"Cores of the last part: {machine['cores']}; {machine['versions']}."
     head = ["| measured | Firn | PyIceberg | DuckDB, DuckLake | PySpark |", "|---|--:|--:|--:|--:|"]
     return "\n".join([*head, *rows, "", where])
 
