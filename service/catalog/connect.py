@@ -16,6 +16,7 @@ from pyiceberg.io import InputFile
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 
+from service.catalog.conversion import check_shared, convert
 from service.catalog.tables import Catalog
 from service.catalog.translate import translated
 from service.model import postgres
@@ -50,13 +51,19 @@ _MISSING = """
 
 
 def connect(settings: Settings) -> Catalog:
-    """Connect to the catalog, which Spark uses too; create the tables of a SQL catalog if they do not exist."""
+    """Connect to the catalog, which Spark uses too.
+
+    The tables of a SQL catalog are created if they do not exist. Names that an earlier version encoded are converted.
+
+    CatalogUnavailable if another version of Firn must be used.
+    """
     warehouse = settings.catalog.warehouse or ""
     properties: dict[str, Any] = {"type": settings.catalog.type, "warehouse": warehouse, **settings.catalog.properties}
     if settings.catalog.type == "sqlite":
         path = settings.home / "catalog.db"
-        with closing(sqlite3.connect(path)) as connection:
+        with translated(), closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
+            convert(connection)
         # Wait for another writer instead of failing at once.
         properties |= {"type": "sql", "uri": f"sqlite:///{path}?timeout=30"}
     elif settings.catalog.type == "postgresql":
@@ -67,7 +74,10 @@ def connect(settings: Settings) -> Catalog:
         properties["uri"] = settings.catalog.uri
     _cache_metadata()
     with translated():
-        return Catalog(load_catalog(CATALOG, **properties), warehouse)
+        catalog = Catalog(load_catalog(CATALOG, **properties), warehouse)
+    if settings.catalog.type != "sqlite":
+        check_shared(catalog)
+    return catalog
 
 
 def _make_tables(url: str) -> None:

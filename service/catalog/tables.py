@@ -1,6 +1,5 @@
 """Tables and their metadata, read in process: nothing here starts a Spark job."""
 
-import hashlib
 import random
 import threading
 import time
@@ -279,7 +278,7 @@ class Catalog:
     def new_location(self, name: TableName) -> str:
         """A folder that no table has or had."""
         namespace, table = name.identifier
-        return f"{self._warehouse}/{_folder(namespace)}/{table}-{uuid.uuid4().hex[:12]}"
+        return f"{self._warehouse}/{namespace}/{table}-{uuid.uuid4().hex[:12]}"
 
     def drop(self, table: Table, *, purge: bool) -> None:
         """Remove a table from the catalog, and with `purge` delete its files."""
@@ -372,13 +371,6 @@ class Catalog:
 
     def _not_found(self, name: TableName) -> TableNotFound:
         return table_not_found(name, self.list_tables(name.tenant, name.namespace))
-
-
-def _folder(namespace: str) -> str:
-    """A folder for a namespace: its name, shortened if a file system would refuse it."""
-    if len(namespace) <= 200:
-        return namespace
-    return f"{namespace[:180]}-{hashlib.sha256(namespace.encode()).hexdigest()[:16]}"
 
 
 def leaves_rows(summary: Mapping[str, str]) -> bool:

@@ -92,7 +92,7 @@ def files(firn: Firn, tenant: str) -> list[Path]:
 def staged(firn: Firn) -> list[str]:
     """What loads have under the warehouse, on disk and in the catalog."""
     kept = firn.app.parts[Catalog].list_tables("_firn", "bulk")
-    return [*kept, *(str(path) for path in firn.home.glob("warehouse/_5ffirn__bulk/**/*.parquet"))]
+    return [*kept, *(str(path) for path in firn.home.glob("warehouse/_firn__bulk/**/*.parquet"))]
 
 
 def ids(firn: Firn, tenant: str, table: str = "t") -> list[int]:

@@ -24,7 +24,7 @@ from tests.harness import Firn, free_port
 from tests.unit.iceberg_tables import append, make_table
 
 REGION = "eu-central-1"
-FOLDER = "warehouse/_41cme_2d1__shop/"
+FOLDER = "warehouse/acme_1__shop__446/"
 TABLE = {"tenant_id": "Acme-1", "namespace": "shop", "table": "Orders"}
 SCHEMA = {
     "fields": {

@@ -39,7 +39,7 @@ def catalog(home: Path) -> Catalog:
 def _leaves_nothing(home: Path, catalog: Catalog) -> Iterator[None]:
     yield
     assert catalog.list_tables("_firn", "bulk") == []
-    assert list(home.glob("warehouse/_5ffirn__bulk/*")) == []
+    assert list(home.glob("warehouse/_firn__bulk/*")) == []
 
 
 def read(catalog: Catalog) -> pa.Table:
@@ -130,7 +130,7 @@ def test_sweeping_goes_on_where_one_cannot_be_read(catalog: Catalog, home: Path)
         load_.write(rows(5))
         load_.finish()
     names = catalog.list_tables("_firn", "bulk")
-    metadata = [*home.glob(f"warehouse/_5ffirn__bulk/*{names[0].rpartition('-')[2][:12]}*/metadata/*.metadata.json")]
+    metadata = [*home.glob(f"warehouse/_firn__bulk/*{names[0].rpartition('-')[2][:12]}*/metadata/*.metadata.json")]
     texts = {path: path.read_bytes() for path in metadata}
     for path in metadata:
         path.write_bytes(b"not metadata")
