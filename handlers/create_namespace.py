@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from service.catalog.namespaces import check_can_create
 from service.catalog.namespaces import create_namespace as create
 from service.catalog.tables import Catalog
 from service.commits.commit import Commits
@@ -38,11 +39,15 @@ class CreateNamespaceResult(Result):
 @operation(CreateNamespace, CreateNamespaceResult, pool="tables", examples=EXAMPLES)
 def create_namespace(request: CreateNamespace, call: Call, commits: Commits, catalog: Catalog) -> CreateNamespaceResult:
     """Create a namespace; CREATE_TABLE does this automatically."""
-    with commits.attempt(call) as attempt:
-        created = create(catalog, request.tenant_id, request.namespace) or attempt.repeated
-        if not created and not request.if_not_exists:
-            raise NamespaceExists(
-                f"namespace {request.namespace!r} exists already; choose another name, or send if_not_exists: true",
-                field="namespace",
-            )
+    name = (request.tenant_id, request.namespace)
+    created = True
+    try:
+        if not commits.earlier_batch(call):
+            check_can_create(catalog, *name)
+            with commits.of_namespace(name, call, NamespaceExists):
+                create(catalog, *name)
+    except NamespaceExists:
+        if not request.if_not_exists:
+            raise
+        created = False
     return CreateNamespaceResult(namespace_created=created, namespace_existed=not created)

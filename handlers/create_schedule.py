@@ -91,25 +91,30 @@ def create_schedule(
     """Schedule an operation on tables by a cron expression in a time zone."""
     scope = _scope(request)
     delay_s = parse_delay(request.delay) if request.delay is not None else 0
-    plan = SchedulePlan(
-        request.tenant_id,
-        request.name,
-        ScheduleTiming(request.cron, request.timezone, delay_s, request.catch_up),
-        scope,
-        None if scope == "all" else request.namespace,
-        request.table,
-        request.task,
-        request.enabled,
+    schedule = schedules.planned(
+        SchedulePlan(
+            request.tenant_id,
+            request.name,
+            ScheduleTiming(request.cron, request.timezone, delay_s, request.catch_up),
+            scope,
+            None if scope == "all" else request.namespace,
+            request.table,
+            request.task,
+            request.enabled,
+        )
     )
-    with commits.attempt(call) as attempt:
-        schedule, replaced = schedules.create(plan, attempt.id, replace=request.replace)
-    return CreateScheduleResult(
-        schedule_created=not replaced,
-        schedule_replaced=replaced,
-        scope=scope,
-        tables=len(schedules.scheduler.tables_of(schedule)),
-        next_run=utc_or_none(schedule.next_ms),
-    )
+    tables = len(schedules.scheduler.tables_of(schedule))
+    with commits.in_ledger(call) as change:
+        stored, replaced = schedules.store(schedule, change.transaction, replace=request.replace)
+        result = CreateScheduleResult(
+            schedule_created=not replaced,
+            schedule_replaced=replaced,
+            scope=scope,
+            tables=tables,
+            next_run=utc_or_none(stored.next_ms),
+        )
+        change.respond(result)
+    return result
 
 
 def _scope(request: CreateSchedule) -> Scope:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from service.commits.commit import Commits
-from service.errors import CommitConflict
+from service.errors import CommitConflict, ScheduleNotFound
 from service.jobs.schedules.schedules import Schedules
 from service.ledger.jobs import JobRecord
 from service.model.call import Call
@@ -56,6 +56,10 @@ class RunSchedule(ScheduleRequest):
     wait: bool = Field(default=False, description="respond when the run has ended, not when it has started")
 
 
+class _InProgress(Exception):
+    """The schedule runs already."""
+
+
 class CoveredTable(BaseModel):
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name")
@@ -74,25 +78,41 @@ def run_schedule(
     """Run a schedule now, even if it is disabled; its next due time does not change."""
     schedule = schedules.find(request.tenant_id, request.name)
     tables = sorted(schedules.scheduler.tables_of(schedule), key=lambda name: (name.namespace, name.table))
-    with commits.attempt(call) as attempt:
-        if attempt.repeated and (started := schedules.find_run(attempt.id)):
-            return _result(started, tables, started=True)
-        live = schedules.run(schedule, call.id, attempt.id)
-    if live is None:
+    if earlier := commits.earlier_batch(call):
+        started = schedules.find_run(earlier.batch)
+        if started is None:
+            raise ScheduleNotFound(
+                f"the run that this idempotency_key started was deleted with its schedule {request.name!r}; choose "
+                "another key to run the schedule that has this name now",
+                field="name",
+            )
+        return _when_ended(started, tables, call, commits, schedules)
+    try:
+        with commits.in_ledger(call) as change:
+            run = schedules.claim(schedule, call.id, change.id, change.transaction)
+            if run is None:
+                raise _InProgress
+            if not request.wait:
+                change.respond(_result(run, tables, started=True))
+    except _InProgress:
         return _result(_in_progress(request, schedules), tables, started=False)
-    if not request.wait:
-        return _result(live.run, tables, started=True)
+    schedules.scheduler.go(schedule, run)
+    return _when_ended(run, tables, call, commits, schedules) if request.wait else _result(run, tables, started=True)
+
+
+def _when_ended(
+    run: JobRecord, tables: list[TableName], call: Call, commits: Commits, schedules: Schedules
+) -> "Future[bytes]":
     body: Future[bytes] = Future()
 
     def ended(over: "Future[JobRecord | None]") -> None:
         try:
-            run = over.result() or schedules.find_run(live.run.id) or replace(live.run, state="cancelled")
-            response = call.respond(_result(run, tables, started=True))
-            body.set_result(commits.store_response(call, response))
+            found = over.result() or replace(run, state="cancelled")
+            body.set_result(commits.store_response(call, call.respond(_result(found, tables, started=True))))
         except BaseException as e:
             body.set_exception(e)
 
-    live.over.add_done_callback(ended)
+    schedules.scheduler.when_ended(run.id).add_done_callback(ended)
     return body
 
 

@@ -1,12 +1,14 @@
 """Instances that look after schedules, with clocks that are moved by hand and fixed responses."""
 
 import json
+import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from service.jobs.schedules.runner import ClaimedRun
 from service.jobs.schedules.scheduler import Scheduler, to_ms
 from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
 from service.ledger.jobs import JobRecord
@@ -100,6 +102,12 @@ class Instance:
         )
         self.scheduler.open(self.pipeline)
         self.schedules = Schedules(self.notes, world.catalog.as_catalog, self.scheduler)
+
+    def run_now(self, schedule: Schedule, request_id: str = "r") -> ClaimedRun | None:
+        """Run a schedule as RUN_SCHEDULE does."""
+        with self.ledger.transaction() as transaction:
+            run = self.schedules.claim(schedule, request_id, uuid.uuid4().hex, transaction)
+        return None if run is None else self.scheduler.go(schedule, run)
 
     def tick(self, seconds: float = 0) -> None:
         self.seconds += seconds

@@ -6,6 +6,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 
 from service.errors import (
+    NamespaceExists,
     NamespaceNotEmpty,
     NamespaceNotFound,
     SnapshotNotFound,
@@ -48,6 +49,12 @@ def namespace_not_found(tenant: str, namespace: str, known: Sequence[str]) -> Na
     near, hint = did_you_mean(namespace, known, _it_has(known, "it has none yet"))
     return NamespaceNotFound(
         f"tenant {tenant!r} has no namespace {namespace!r}; {hint}", field="namespace", suggestion=near
+    )
+
+
+def namespace_exists_already(namespace: str) -> NamespaceExists:
+    return NamespaceExists(
+        f"namespace {namespace!r} exists already; choose another name, or send if_not_exists: true", field="namespace"
     )
 
 

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import uuid
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -148,7 +147,7 @@ def test_one_that_is_disabled_does_not_run_by_itself_and_does_when_told_to(world
     world.at(TWO + DAY)
     one.tick()
     assert one.pipeline.asked == []
-    live = one.schedules.run(one.found(), "r-1", uuid.uuid4().hex)
+    live = one.run_now(one.found(), "r-1")
     assert live is not None
     ended = live.over.result(0)
     assert ended is not None
@@ -159,8 +158,8 @@ def test_one_that_is_disabled_does_not_run_by_itself_and_does_when_told_to(world
 def test_who_asks_for_a_run_moves_no_due_time_and_begins_no_second_run(world: Here) -> None:
     one, two = world.instance(waiting=True), world.instance("two")
     one.notes.put(schedule(), replacing=False)
-    assert one.schedules.run(one.found(), "r-1", uuid.uuid4().hex) is not None
-    assert two.schedules.run(two.found(), "r-2", uuid.uuid4().hex) is None
+    assert one.run_now(one.found(), "r-1") is not None
+    assert two.run_now(two.found(), "r-2") is None
     world.at(TWO)
     two.tick()
     assert two.pipeline.asked == [], "the due one waits for the one under way"
@@ -335,7 +334,7 @@ def test_a_run_that_a_stop_interrupted_is_resumed_once_at_the_next_start(world: 
 def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothing(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(**ALL), replacing=False)
-    live = one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+    live = one.run_now(one.found())
     assert live is not None
     one.pipeline.before = lambda table: one.schedules.delete("acme", "nightly")
     one.do_begun_work()
@@ -351,10 +350,10 @@ def test_one_that_is_deleted_while_it_runs_commits_nothing_more_and_leaves_nothi
 def test_a_new_schedule_of_the_same_name_is_another_one(world: Here) -> None:
     one = world.instance(waiting=True)
     one.notes.put(schedule(), replacing=False)
-    one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+    one.run_now(one.found())
     one.schedules.delete("acme", "nightly")
     one.notes.put(schedule(id="id-2"), replacing=False)
-    one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+    one.run_now(one.found())
     assert one.found().run.fence == 1
     one.work.pop(0)()
     assert (one.pipeline.asked, one.states()) == ([], ["running"])
@@ -544,7 +543,7 @@ class TestWindows:
 
     def test_who_asks_for_a_run_now_gets_it_now(self, world: Here) -> None:
         one = self.windowed(world, "01:00-02:00 Europe/Zurich")
-        assert one.schedules.run(one.found(), "r", uuid.uuid4().hex) is not None
+        assert one.run_now(one.found()) is not None
         assert one.pipeline.tables == ["orders", "people", "carts"]
 
     def test_a_window_of_no_known_place_fails_its_table_alone(self, world: Here) -> None:
@@ -565,7 +564,7 @@ def test_an_offline_table_is_left_out_whoever_asks_for_the_run(world: Here, due:
         world.at(TWO)
         one.tick()
     else:
-        one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+        one.run_now(one.found())
     assert one.pipeline.tables == ["people", "carts"]
     outcome = json.loads(one.runs()[0].progress)["outcomes"][0]
     assert (outcome["table"], outcome["state"], outcome["reason"]) == ("orders", "skipped", "the table is offline")
@@ -594,7 +593,7 @@ class TestSilence:
     ) -> None:
         one, two = world.instance(waiting=True), world.instance("two")
         one.notes.put(schedule(), replacing=False)
-        live = one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+        live = one.run_now(one.found())
         assert live is not None
 
         def silent(*_: Any) -> bool:
@@ -621,7 +620,7 @@ class TestSilence:
     ) -> None:
         one = world.instance(waiting=True)
         one.notes.put(schedule(), replacing=False)
-        live = one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+        live = one.run_now(one.found())
         assert live is not None
 
         def broken(*_: Any) -> bool:
@@ -638,7 +637,7 @@ class TestSilence:
     ) -> None:
         one = world.instance(waiting=True)
         one.notes.put(schedule(), replacing=False)
-        one.schedules.run(one.found(), "r", uuid.uuid4().hex)
+        one.run_now(one.found())
         said: list[type[Exception]] = []
 
         def silent(*_: Any) -> bool:
