@@ -126,7 +126,9 @@ def test_instances_may_open_an_empty_catalog_and_make_the_same_table_at_the_same
         assert all(isinstance(error, TableExists) for error in refused), refused
         assert len({catalog.load(name).uuid for catalog in catalogs}) == 1
         assert catalogs[0].list_tables("tenant", f"namespace-{table}") == [table]
-        assert len(list((tmp_path / "warehouse").glob(f"tenant__namespace_{table}*/*"))) == 1, "who lost leaves no folder"
+        assert len(list((tmp_path / "warehouse").glob(f"tenant__namespace_{table}*/*"))) == 1, (
+            "who lost leaves no folder"
+        )
 
 
 def test_a_name_may_be_as_long_as_in_any_other_catalog(environ: dict[str, str], tmp_path: Path) -> None:
