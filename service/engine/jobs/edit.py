@@ -64,7 +64,8 @@ class EditBase:
         return sum(self.rows.get(path, 0) for path in paths)
 
     def bytes_of(self, paths: Iterable[str]) -> int:
-        return sum(self.bytes[path] for path in paths)
+        """How large some files are, by the metadata."""
+        return sum(self.bytes.get(path, 0) for path in paths)
 
     def whole(self, hits: Mapping[str, int]) -> set[str]:
         """The files of which all rows are deleted, so that they need not be read."""

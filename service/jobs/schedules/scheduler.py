@@ -266,10 +266,16 @@ class Scheduler:
                 self._lock.notify_all()
 
     def _record_ends(self) -> None:
+        """Record the ends that could not be recorded before; one that fails again keeps no other from it."""
         with self._lock:
             unrecorded = dict(self._unrecorded)
         for run, (live, record) in unrecorded.items():
-            record()
+            try:
+                record()
+            except LedgerUnavailable:
+                continue
+            except Exception:  # it would fail again with every tick; the run is resumed as one that was left
+                log.exception("the end of a run of schedule %s could not be recorded", live.schedule.name)
             with self._lock:
                 del self._unrecorded[run]
             self._forget(live)

@@ -20,6 +20,7 @@ from service.errors import (
     ScheduleNotFound,
 )
 from service.jobs.schedules.scheduler import AT_ONCE, ATTEMPTS, GONE_S, STALL_S, to_ms
+from service.ledger.jobs import JobRecord
 from service.model.names import TableName
 from tests.fakes import FakeOwners, MuteLedger
 from tests.schedulers import (
@@ -605,8 +606,8 @@ class TestSilence:
             ended = live.over.result(0)
             assert ended is not None
             assert (ended.state, one.states()) == ("done", ["running"])
-            with pytest.raises(LedgerUnavailable):
-                one.tick(1)
+            one.tick(1)
+            assert one.states() == ["running"]
         for _ in range(5):
             two.tick(STALL_S / 4)
             one.scheduler._beat()
@@ -614,6 +615,35 @@ class TestSilence:
         assert two.pipeline.asked == []
         one.tick(1)
         assert (one.states(), one.found().run) == (["done"], None)
+
+    @pytest.mark.parametrize("failure", [LedgerUnavailable("not this one"), KeyError("a defect")])
+    def test_an_end_that_cannot_be_recorded_keeps_neither_another_end_nor_a_due_run_from_it(
+        self, world: Here, monkeypatch: pytest.MonkeyPatch, failure: Exception
+    ) -> None:
+        one = world.instance(waiting=True)
+        one.notes.put(schedule(), replacing=False)
+        one.notes.put(schedule(id="id-2", name="second", enabled=False, next_ms=None), replacing=False)
+        one.notes.put(schedule(id="id-3", name="due"), replacing=False)
+        for name in ("nightly", "second"):
+            assert one.run_now(one.schedules.find("acme", name)) is not None
+        failing: Exception = LedgerUnavailable("no answer")
+        end_held, tried = one.notes.jobs.end_held, []
+
+        def fail(held: JobRecord, ended: JobRecord) -> bool:
+            tried.append(held.claim)
+            if failing is not failure or held.claim == "id-1":
+                raise failing
+            return end_held(held, ended)
+
+        monkeypatch.setattr(one.notes.jobs, "end_held", fail)
+        one.do_begun_work()
+        assert tried == ["id-1", "id-2"]
+        failing = failure
+        world.at(TWO)
+        one.tick(1)
+        assert tried == ["id-1", "id-2"] * 2
+        assert one.schedules.find("acme", "second").run is None
+        assert one.schedules.find("acme", "due").run is not None
 
     def test_an_end_that_cannot_be_noted_at_all_is_told_and_keeps_nothing_from_its_turn(
         self, world: Here, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
