@@ -128,6 +128,7 @@ def in_child(work: Callable[[], None]) -> int:
     """The exit code of a process that does the work."""
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # should it hang
         try:
             work()
             os._exit(0)
