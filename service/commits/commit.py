@@ -207,8 +207,8 @@ class Commits:
 
     @contextmanager
     def of_namespace(self, name: tuple[str, str], call: Call, *refusals: type[FirnError]) -> Iterator[None]:
-        """Make a change of a namespace in the block, which a retry finds in the catalog: the namespace must be there
-        before if the change drops it, and only then. A refusal frees the key."""
+        """Create or drop a namespace in the block. A retry looks in the catalog whether that happened, so the caller
+        must have checked that it had not happened before. After one of the refusals the key is free."""
         self.batches.settle_namespace(*name)
         if call.key is None:
             yield
