@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import logging
 import re
 from functools import partial
 from typing import Annotated, Any
@@ -27,6 +28,7 @@ from service.writes.bulk.body import ClientGone
 from service.writes.bulk.decode import DECODERS, Decoder, decoder
 from service.writes.bulk.load import Bulk, Load, LoadResult
 
+log = logging.getLogger("firn.bulk")
 RECORDS = "/tables/{tenant}/{namespace}/{table}/records"
 router = APIRouter()
 _PARAMETERS = ("async", "mode", "timeout_ms")
@@ -169,6 +171,8 @@ async def _received(request: Request, bulk: Bulk, name: TableName, decode: Decod
         await asyncio.gather(feeding, return_exceptions=True)
         if isinstance(e, FirnError):
             await _drain(request)
+        elif isinstance(e, ClientGone | asyncio.CancelledError):
+            log.info("the upload to %s was aborted after %d bytes; nothing of it was written", name, load.body.size)
         await asyncio.to_thread(load.close)
         raise
     await feeding

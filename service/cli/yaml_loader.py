@@ -2,6 +2,7 @@
 
 import math
 import re
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,12 @@ class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
 
 
 def value_of(text: str) -> Any:
-    """The value of an option: a plain value, a list, an object or a quoted text; anything else is text as it is."""
+    """The value of an option: a plain value, a list, an object or a quoted text; anything else is text as it is.
+
+    An empty text is a text, not null. A number with more digits than a float holds is a `Decimal`.
+    """
+    if not text:
+        return text
     if not text.lstrip().startswith(_FLOW):
         return _plain(text)
     try:
@@ -73,10 +79,12 @@ def _sequence(loader: Loader, node: yaml.SequenceNode) -> list[Any]:
     return [loader.construct_object(each, deep=True) for each in node.value]
 
 
-def _float(loader: Loader, node: yaml.ScalarNode) -> float | str:
+def _float(loader: Loader, node: yaml.ScalarNode) -> float | Decimal | str:
     text: str = loader.construct_scalar(node)
     value = float(text)
-    return value if math.isfinite(value) else text  # JSON has no infinity
+    if not math.isfinite(value):
+        return text  # JSON has no infinity
+    return value if Decimal(repr(value)) == Decimal(text) else Decimal(text)
 
 
 Loader.yaml_constructors = {

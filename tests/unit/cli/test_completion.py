@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.complete import SCRIPTS
+from service.cli.completion.scripts import SCRIPTS
 from service.settings import ROOT
 
 TYPED = [

@@ -294,7 +294,7 @@ def test_progress_is_one_line_that_is_written_over_and_leaves_nothing_behind(wat
         on_progress({"state": "running", "progress": FIGURES})
         wait_until(lambda: "rewriting" in watched.seen[0], 20, every=0.01)
         [line] = watched.seen
-        assert re.fullmatch(r"compact shop.orders rewriting \S+ ?\S* 25% 0:00:0\d \S+ 3/12 files", line), line
+        assert re.fullmatch(r"compact shop.orders rewriting \S+ ?\S* 25% 0:00:0\d 3/12 files", line), line
         assert not watched.screen.cursor
     assert watched.seen == []
     assert watched.screen.row == 0

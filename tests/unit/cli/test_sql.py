@@ -1,6 +1,5 @@
 """`firn sql`: statements of a script and of somebody at a prompt, and what Tab completes."""
 
-import io
 import os
 import pty
 import subprocess
@@ -10,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from service.cli.commands.sql import Names, split_statements
+from service.cli.commands.sql import completions, split_statements
+from service.cli.connection.names import Names
 from service.settings import ROOT
-from tests.unit.cli.test_commands import Service, Typing, firn
+from tests.unit.cli.test_commands import Service, Typing, firn, written
 
 ROWS = {"data": [{"n": 1}], "metadata": {"has_more": False}}
 SHOWN = "n\n1\n1 row\n"
@@ -29,6 +29,12 @@ def sqls(service: Service) -> list[str]:
         ("SELECT 1; SELECT 2", ["SELECT 1"], "SELECT 2"),
         ("SELECT ';' AS a, `b;`, \";\"; x", ["SELECT ';' AS a, `b;`, \";\""], "x"),
         ("SELECT 1 -- no; end\n; SELECT /* ; */ 2;", ["SELECT 1 -- no; end", "SELECT /* ; */ 2"], ""),
+        ("SELECT 1; -- the end;", ["SELECT 1"], ""),
+        ("SELECT 1; /* ; */\n-- ;\n", ["SELECT 1"], ""),
+        ("-- first;\nSELECT 1;", ["-- first;\nSELECT 1"], ""),
+        ("-- nothing\n;SELECT 1;", ["SELECT 1"], ""),
+        ("SELECT 1; /* not; over", ["SELECT 1"], "/* not; over"),
+        ("SELECT 'it\\'s; one'; SELECT \"\\\";\";", ["SELECT 'it\\'s; one'", 'SELECT "\\";"'], ""),
         ("SELECT 'it''s;", [], "SELECT 'it''s;"),
         (";;", [], ""),
     ],
@@ -39,7 +45,7 @@ def test_a_semicolon_ends_a_statement_unless_it_is_quoted(text: str, statements:
 
 def test_a_script_runs_each_statement_in_order() -> None:
     service = Service(**ROWS)
-    done = firn(["sql", "-n", "shop", "--limit", "5"], service, io.StringIO("SELECT 1;\nSELECT\n 2"))
+    done = firn(["sql", "-n", "shop", "--limit", "5"], service, written("SELECT 1;\nSELECT\n 2"))
     assert (done.code, done.out, done.err) == (0, SHOWN * 2, "")
     common = {"operation": "QUERY", "tenant_id": "default", "namespace": "shop", "limit": 5}
     assert service.asked == [{**common, "sql": "SELECT 1"}, {**common, "sql": "SELECT\n 2"}]
@@ -47,7 +53,7 @@ def test_a_script_runs_each_statement_in_order() -> None:
 
 def test_a_script_ends_at_a_failure() -> None:
     service = Service(success=False, error={"code": "INVALID_QUERY", "message": "no"})
-    done = firn(["sql"], service, io.StringIO("SELECT 1; SELECT 2;"))
+    done = firn(["sql"], service, written("SELECT 1; SELECT 2;"))
     assert (done.code, done.err, len(service.asked)) == (1, "firn: INVALID_QUERY: no\n", 1)
 
 
@@ -99,9 +105,9 @@ class Catalog(Service):
 )
 def test_tables_columns_and_keywords_are_completed(word: str, statement: str, found: list[str]) -> None:
     names = Names(Catalog(), "acme", "shop")
-    assert names.completions(word, statement) == found
+    assert completions(names, word, statement) == found
     asked = len(names.connection.asked)  # type: ignore[attr-defined]
-    assert names.completions(word, statement) == found
+    assert completions(names, word, statement) == found
     assert len(names.connection.asked) == asked, "names are read once"  # type: ignore[attr-defined]
 
 
