@@ -115,8 +115,9 @@ class LoadFile:
         text, sample = self._unpacked(file), b""
         while piece := bytes(text.read(_SAMPLE)):
             sample += piece
-            if len(sample) >= _SAMPLE and (end := _end_of_records(sample, quotes=self.format == "csv")):
-                sample = sample[:end]  # whole records; one may be longer than a sample
+            end = _end_of_records(sample, quotes=self.format == "csv")
+            if len(sample) >= _SAMPLE and end > sample.find(b"\n") + 1:  # not the heading alone
+                sample = sample[:end]
                 break
         if self.format == "ndjson":
             from pyarrow import json

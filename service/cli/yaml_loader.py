@@ -45,12 +45,12 @@ def _plain(text: str) -> Any:
         return text
 
 
-def _refuse_split_type(first: yaml.Node, key: yaml.Node, value: yaml.Node) -> None:
+def _refuse_split_type(first: yaml.Node, then: yaml.Node) -> None:
     """Refuse what follows an entry if both together are a type such as decimal(10,2), whose comma ended the entry."""
-    if not all(isinstance(each, yaml.ScalarNode) and each.style is None for each in (first, key)):
+    if not all(isinstance(each, yaml.ScalarNode) and each.style is None for each in (first, then)):
         return
-    start, end = _TYPE_START.search(first.value), _TYPE_END.match(key.value)
-    if start and end and isinstance(value, yaml.ScalarNode) and not value.value:
+    start, end = _TYPE_START.search(first.value), _TYPE_END.match(then.value)
+    if start and end:
         whole = f"{start[0]},{end[0]}"
         raise yaml.constructor.ConstructorError(
             None, None, f'the comma ends the value {start[0]}; put the type in quotes: "{whole}"', first.start_mark
@@ -60,7 +60,8 @@ def _refuse_split_type(first: yaml.Node, key: yaml.Node, value: yaml.Node) -> No
 def _mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for (_, first), (key_node, value) in pairwise(node.value):
-        _refuse_split_type(first, key_node, value)
+        if isinstance(value, yaml.ScalarNode) and not value.value:
+            _refuse_split_type(first, key_node)
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str):
@@ -76,6 +77,8 @@ def _mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 def _sequence(loader: Loader, node: yaml.SequenceNode) -> list[Any]:
+    for first, then in pairwise(node.value):
+        _refuse_split_type(first, then)
     return [loader.construct_object(each, deep=True) for each in node.value]
 
 

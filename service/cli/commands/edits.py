@@ -12,7 +12,6 @@ from service.cli.command import (
     UsageError,
     argument,
     flag,
-    number,
     repeated,
 )
 from service.cli.commands.tables import BACKUP, DRY_RUN, TABLE, show_backup
@@ -39,7 +38,6 @@ _OPTIONS = (
         parse=partial(parse_filter, where="--partition-filter"),
     ),
     *BACKUP,
-    number("--backup-retention-hours", "keep the backup for this long (default: the table's setting)"),
     DRY_RUN,
     argument("--plan", "TOKEN", "commit exactly what a dry run showed, or nothing", "plan_token"),
 )

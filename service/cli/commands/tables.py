@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from service.cli.call import Invocation
-from service.cli.command import Args, Argument, Command, Request, Response, UsageError, argument, flag, repeated
+from service.cli.command import Args, Argument, Command, Request, Response, UsageError, argument, flag, number, repeated
 from service.cli.connection.remote import Connection
 from service.cli.files import read_object, read_schema, read_text, table_address, table_argument
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
@@ -27,6 +27,7 @@ BACKUP = (
         {"action": "store_true", "dest": "create_backup", "help": "keep the current state as a backup"},
         "create_backup",
     ),
+    number("--backup-retention-hours", "keep the backup for this long (default: the table's setting)"),
 )
 DRY_RUN = flag("--dry-run", "only show what would be done")
 

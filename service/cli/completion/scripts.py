@@ -4,7 +4,7 @@
 SCRIPTS = {
     "bash": """\
 _firn() {
-    local found word last glued= words=()
+    local found word last glued= words=() files=
     # Bash splits words at : and =, as in an address.
     for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
         if [ ${#words[@]} -gt 0 ] && [ -n "$word" ] && [ -z "${word//[:=]/}" ]; then
@@ -19,23 +19,29 @@ _firn() {
     done
     found=$("${COMP_WORDS[0]/#\\~/$HOME}" __complete "${words[@]}" 2>/dev/null)
     COMPREPLY=()
-    if [ "$found" = ":files" ]; then
-        compopt -o default 2>/dev/null
-        return
-    fi
     # What Bash replaces is only the part after the last : or =.
     last=${COMP_WORDS[COMP_CWORD]}
     case $last in [:=]) last= ;; esac
     glued=${words[${#words[@]}-1]%"$last"}
     while IFS= read -r word; do
-        word=${word#"$glued"}
-        # A name may contain anything.
-        case $word in *[!A-Za-z0-9_.,:=/@%+-]*) printf -v word %q "$word" ;; esac
-        if [ -n "$word" ]; then
+        if [ "$word" = ":files" ]; then
+            files=yes
+        elif [ -n "$word" ]; then
+            word=${word#"$glued"}
+            # A name may contain anything.
+            case $word in *[!A-Za-z0-9_.,:=/@%+-]*) printf -v word %q "$word" ;; esac
             COMPREPLY+=("$word")
         fi
     done <<< "$found"
     case $word in *[=.,]) compopt -o nospace 2>/dev/null ;; esac
+    if [ -n "$files" ] && [ ${#COMPREPLY[@]} -eq 0 ]; then
+        compopt -o default 2>/dev/null
+    elif [ -n "$files" ]; then
+        compopt -o filenames 2>/dev/null
+        while IFS= read -r word; do
+            COMPREPLY+=("$word")
+        done < <(compgen -f -- "$last")
+    fi
 }
 complete -F _firn firn
 """,
@@ -44,13 +50,13 @@ complete -F _firn firn
 _firn() {
     local -a found
     found=("${(@f)$(${~words[1]} __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-    if [[ "$found" == ":files" ]]; then
+    if (( ${found[(I):files]} )); then
+        found=("${(@)found:#:files}")
         _files
-    else
-        # What a value or another name follows ends with no space.
-        compadd -S '' -- ${(M)found:#*[=.,]}
-        compadd -- ${found:#*[=.,]}
     fi
+    # What a value or another name follows ends with no space.
+    compadd -S '' -- ${(M)found:#*[=.,]}
+    compadd -- ${found:#*[=.,]}
 }
 # In a file of $fpath, this is the body of the function at its first call.
 if [[ "$funcstack[1]" == "_firn" ]]; then
@@ -64,11 +70,10 @@ function __firn_complete
     set -l words (commandline -opc) (commandline -ct)
     set -l firn (string replace -r '^~' $HOME -- $words[1])
     set -l found ($firn __complete $words[2..-1] 2>/dev/null)
-    if test "$found" = ":files"
+    if contains -- ":files" $found
         __fish_complete_path (commandline -ct)
-    else
-        string join \\n -- $found
     end
+    string match -v -- ":files" $found
 end
 complete -c firn -f -a '(__firn_complete)'
 """,

@@ -13,7 +13,7 @@ from service.cli.files import is_file, read_table
 from service.cli.parser import SHARED, arguments_of, split_words
 
 FILES = ":files"
-"""Stands alone for the names of all files."""
+"""Stands for the names of all files."""
 _NAMED = {
     "--namespace": "NAMESPACE",
     "--add": "",
@@ -33,19 +33,20 @@ def complete(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> l
         line = _Line(None, SHARED, [*options, *rest], environ)
     option, equals, value = last.partition("=")
     if equals and option.startswith("--"):
-        return [f"{option}={word}" for word in _starting(line.values_of(option, value) or [], value)]
+        values = _starting(line.values_of(option, value) or [], value)
+        return [word if word == FILES else f"{option}={word}" for word in values]
     if command is not None:
         found = line.words(last)
     elif rest:
         found = line.values_of(rest[-1], last) or []
     else:
         found = _command_words(name, options, last)
-    return found if found == [FILES] else _starting(found, last)
+    return _starting(found, last)
 
 
 def _starting(found: Iterable[str], start: str) -> list[str]:
-    """The words that begin like this. One that cannot stand on a line is left out."""
-    return sorted({word for word in found if word.startswith(start) and word.isprintable()})
+    """The words that begin like this, and `FILES`. One that cannot stand on a line is left out."""
+    return sorted({word for word in found if (word.startswith(start) and word.isprintable()) or word == FILES})
 
 
 def _command_words(name: list[str], options: Sequence[str], last: str) -> list[str]:
@@ -110,8 +111,7 @@ class _Line:
             from service.cli import profiles
 
             return sorted(profiles.read(self.environ))
-        found = list(self._names(kind, last))
-        return [FILES] if not _starting(found, last) and ("FILE" in kind or kind == "LOG") else found
+        return [*self._names(kind, last), *([FILES] if "FILE" in kind or kind == "LOG" else [])]
 
     def _names(self, kind: str, last: str) -> Iterator[str]:
         """The names of a kind of thing that the service has. What cannot be read in time is not offered."""

@@ -89,8 +89,10 @@ def _find_owner(settings: Settings, notify: Notify) -> presence.RunningService |
     if not is_settled():
         notify(f"waiting for another process that uses FIRN_HOME {settings.home} and is starting or stopping")
         if not _wait_until(is_settled, _STOP_TIMEOUT_S):
+            owner = process_locks.owner(settings.home)
+            process = f"process {owner}" if owner else "another process"
             raise SettingsError(
-                f"another process uses FIRN_HOME {settings.home} and does not listen; see which one holds its lock"
+                f"FIRN_HOME {settings.home} is in use by {process}, which does not listen; end it, then try again"
             )
     return presence.find(settings.home)
 

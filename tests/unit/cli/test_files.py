@@ -251,7 +251,13 @@ def test_a_yaml_error_keeps_its_line_and_caret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{type: decimal(10,2)}", "{required: true, type: decimal(10, 2)}", "{a: decimal(10,2), b: long}"]
+    "text",
+    [
+        "{type: decimal(10,2)}",
+        "{required: true, type: decimal(10, 2)}",
+        "{a: decimal(10,2), b: long}",
+        "[string, decimal(10,2)]",
+    ],
 )
 def test_a_type_with_a_comma_says_to_quote_it(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(f"amount: {text}\n")
