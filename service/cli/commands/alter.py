@@ -84,8 +84,10 @@ def _combine(in_file: dict[str, Any], in_options: dict[str, Any], path: str, pre
 def _question(request: Request) -> str | None:
     if not request.get("drop_columns"):
         return None
-    names = ", ".join(map(str, request["drop_columns"]))
-    return f"The columns {names} of the table {full_name(request)} are dropped, with their data."
+    names, table = request["drop_columns"], full_name(request)
+    if len(names) == 1:
+        return f"The column {names[0]} of the table {table} is dropped, with its data."
+    return f"The columns {', '.join(map(str, names))} of the table {table} are dropped, with their data."
 
 
 def _check(request: Request, connection: Connection) -> Response | None:

@@ -6,7 +6,7 @@ from typing import Any
 from service.cli.command import Args, Request, Response, UsageError, argument, flag, number, repeated
 from service.cli.commands.tables import DRY_RUN, PARTITION_BY, table_command
 from service.cli.files import parse_filter, table_address
-from service.cli.terminal.format import format_number, format_size, plural
+from service.cli.terminal.format import format_data, format_number, format_size, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name, name_beside, parse_assignments
 
@@ -20,7 +20,7 @@ _PARTITION_COLUMNS = (
 
 
 def _format_partition(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items()) or "-"
+    return ", ".join(f"{name}={format_data(value)}" for name, value in values.items()) or "-"
 
 
 def _show_partitions(response: Response, args: Args, printer: Printer) -> None:
