@@ -146,10 +146,11 @@ def test_values_that_no_request_can_hold_are_refused(text: str, tmp_path: Path) 
 
 
 def test_properties_are_lines_whose_dots_lead_into_objects(tmp_path: Path) -> None:
-    text = "# how\n\ncompression = zstd\ncompaction.enabled=false\ncompaction.sort_by = [a, b]\n"
+    text = "# how\n\ncompression = zstd\ncompaction.enabled=false\ncompaction.sort_by = [a, b]\ndescription =\n"
     assert read_object(written(tmp_path, "t.properties", text)) == {
         "compression": "zstd",
         "compaction": {"enabled": False, "sort_by": ["a", "b"]},
+        "description": None,
     }
 
 
