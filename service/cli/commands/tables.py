@@ -233,6 +233,13 @@ def _complete_reinitialise(request: Request, args: Args) -> Request:
     return request
 
 
+def _check_reinitialise(request: Request, connection: Connection) -> Response | None:
+    """The response to a request that would fail: unconfirmed, it is refused for any other reason first."""
+    response = connection.send({**request, "confirm": False})
+    is_fine = not response["success"] and response["error"]["code"] == "CONFIRMATION_REQUIRED"
+    return None if is_fine else response
+
+
 def _show_reinitialised(response: Response, args: Args, printer: Printer) -> None:
     printer.line(f"{table_name(args)} is empty: {plural(response['records_deleted'], 'row')} deleted")
     if response.get("split_points"):
@@ -344,6 +351,7 @@ COMMANDS = (
         constants={"confirm": True},
         address=lambda args: table_address(args, "split_points"),
         complete=_complete_reinitialise,
+        check=_check_reinitialise,
         question=lambda request: (
             f"All rows of the table {full_name(request)} are deleted; `firn table rollback` can bring them back until "
             "their snapshots expire."

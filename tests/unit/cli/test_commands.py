@@ -44,6 +44,8 @@ class Service:
 
     def send(self, request: Any, key: str | None = None, body: bytes | None = None) -> dict[str, Any]:
         self.asked.append(body or request)
+        if request.get("confirm") is False and self.answer["success"]:
+            return {"success": False, "error": {"code": "CONFIRMATION_REQUIRED", "message": "send confirm: true"}}
         return self.answer
 
     def job(self, job_id: str) -> dict[str, Any]:
@@ -277,7 +279,8 @@ LOOKS = ("DESCRIBE_", "LIST_")
 
 def changes(service: Service) -> list[Any]:
     """The requests that change something."""
-    return [each for each in sent(service) if not (each["operation"].startswith(LOOKS) or each.get("dry_run"))]
+    changing = (each for each in sent(service) if not each["operation"].startswith(LOOKS))
+    return [each for each in changing if not each.get("dry_run") and each.get("confirm") is not False]
 
 
 def sent(service: Service) -> list[Any]:

@@ -34,6 +34,7 @@ def test_reinitialising_says_that_the_rows_can_come_back() -> None:
         ["table", "delete", "t"],
         ["table", "rollback", "t", "5"],
         ["table", "undo", "t", "r"],
+        ["table", "reinitialise", "t"],
         ["backup", "restore", "t", "b"],
         ["backup", "delete", "t", "b"],
     ],
