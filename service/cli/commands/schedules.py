@@ -6,6 +6,7 @@ from service.cli.call import Invocation, failure
 from service.cli.command import FAILED, OK, Args, Command, Request, Response, argument, flag
 from service.cli.commands.tables import namespace_filter, show_items
 from service.cli.connection.jobs import WaitInterrupted, poll
+from service.cli.connection.names import OF_TENANT
 from service.cli.connection.remote import Connection
 from service.cli.files import read_object
 from service.cli.terminal.format import format_time, plural
@@ -96,7 +97,8 @@ def _show_run(response: Response, args: Args, printer: Printer) -> None:
 
 def _check_delete(request: Request, connection: Connection) -> Response | None:
     """The response to deleting a schedule that does not exist."""
-    listing = {"operation": "LIST_SCHEDULES", "tenant_id": request["tenant_id"], "name": request["name"]}
+    name = {"tenant_id": request["tenant_id"], "name": request["name"]}
+    listing = {"operation": "LIST_SCHEDULES", **name, **OF_TENANT}
     response = connection.send(listing)
     if not response["success"]:
         return response

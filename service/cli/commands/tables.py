@@ -353,8 +353,8 @@ COMMANDS = (
         complete=_complete_reinitialise,
         check=_check_reinitialise,
         question=lambda request: (
-            f"All rows of the table {full_name(request)} are deleted; `firn table rollback` can bring them back until "
-            "their snapshots expire."
+            f"All rows of the table {full_name(request)} are deleted. `firn table rollback` can bring them back until "
+            "their snapshots expire; --backup keeps them longer."
             if "create_backup" not in request
             else None
         ),

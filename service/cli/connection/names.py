@@ -12,6 +12,10 @@ class NamesUnknown(Exception):
     """The service did not say the names; the message says why."""
 
 
+OF_TENANT: dict[str, Any] = {}
+"""The fields of a request for a list of all of a tenant's jobs or schedules."""
+
+
 @dataclass
 class Names:
     """Reads names from a service. Each list is read once, when it is first needed."""
@@ -46,10 +50,10 @@ class Names:
         return self._list("LIST_BACKUPS", "backups", "name", **self._address(table))
 
     def jobs(self) -> list[str]:
-        return self._list("LIST_JOBS", "jobs", "id")
+        return self._list("LIST_JOBS", "jobs", "id", **OF_TENANT)
 
     def schedules(self) -> list[str]:
-        return self._list("LIST_SCHEDULES", "schedules", "name")
+        return self._list("LIST_SCHEDULES", "schedules", "name", **OF_TENANT)
 
     def forget(self) -> None:
         """Read every list again when it is needed next."""

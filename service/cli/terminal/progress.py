@@ -76,8 +76,8 @@ class Pace:
     """When the phase was first seen, and what was done by then: the rows, and the part of the total."""
 
     def extend(self, figures: Figures) -> Figures:
-        """The figures with `records_per_second` and `remaining_ms`."""
-        now, rows = self.clock(), figures.get("records") or 0
+        """The figures with `records_per_s` and `remaining_ms`."""
+        now, rows = self.clock(), figures.get("records_done", figures.get("records")) or 0
         done, total = _share(figures)
         started, rows_before, done_before = self._since
         if figures.get("phase") != self._phase or done < done_before or rows < rows_before:
@@ -85,7 +85,7 @@ class Pace:
             return figures
         computed: dict[str, Any] = {}
         if now > started and rows > rows_before:
-            computed["records_per_second"] = round((rows - rows_before) / (now - started))
+            computed["records_per_s"] = round((rows - rows_before) / (now - started))
         if now > started and total and done > done_before:
             computed["remaining_ms"] = round((total - done) / (done - done_before) * (now - started) * 1000)
         return {**computed, **figures}
@@ -93,7 +93,7 @@ class Pace:
 
 def _share(figures: Figures) -> tuple[float, float | None]:
     """How much of how much is done, in the unit whose total is known; it is None if none is."""
-    for unit in ("bytes", "records", "files"):
+    for unit in ("records", "bytes", "files"):
         if figures.get(f"{unit}_total"):
             return figures.get(f"{unit}_done") or 0, figures[f"{unit}_total"]
     return 0, None
@@ -114,7 +114,7 @@ def _bytes(figures: Figures) -> str | None:
 def _rate(figures: Figures) -> str | None:
     """The rate, in the unit in which it is known."""
     for unit, written in (("records", "{:,.0f} rows"), ("files", "{:,.1f} files")):
-        if rate := figures.get(f"{unit}_per_second"):
+        if rate := figures.get(f"{unit}_per_s"):
             return f"{written.format(rate)}/s"
-    rate = figures.get("bytes_per_second")
+    rate = figures.get("bytes_per_s")
     return f"{format_size(rate)}/s" if rate else None

@@ -341,9 +341,9 @@ def test_without_a_terminal_or_with_json_no_progress_is_shown(
         ({"records": 12_000}, "12,000 rows"),
         ({"files_done": 3, "files_total": 12, "bytes_done": 5, "bytes_total": 9}, "3/12 files"),
         ({"records": 5, "bytes_done": 1024, "bytes_total": 4096}, "5 rows, 1.0 KiB of 4.0 KiB"),
-        ({"records_done": 5, "records_total": 10, "remaining_ms": 61_000}, "5/10 rows, 1:01 left"),
-        ({"records": 5, "records_per_second": 1234.5, "remaining_ms": 3_661_000}, "5 rows, 1,234 rows/s, 1:01:01 left"),
-        ({"files_done": 1, "files_total": 2, "bytes_per_second": 2048}, "1/2 files, 2.0 KiB/s"),
+        ({"records": 9, "records_done": 5, "records_total": 10, "remaining_ms": 61_000}, "5/10 rows, 1:01 left"),
+        ({"records": 5, "records_per_s": 1234.5, "remaining_ms": 3_661_000}, "5 rows, 1,234 rows/s, 1:01:01 left"),
+        ({"files_done": 1, "files_total": 2, "bytes_per_s": 2048}, "1/2 files, 2.0 KiB/s"),
     ],
 )
 def test_what_is_known_of_progress_is_shown(figures: dict[str, Any], shown: str) -> None:
@@ -357,9 +357,9 @@ def test_rate_and_time_left_are_computed_within_a_phase_unless_the_service_says_
     assert pace.extend(first) == first
     now = 102.0
     half = {"phase": "sending", "records": 50, "bytes_done": 100, "bytes_total": 400}
-    assert pace.extend(half) == {**half, "records_per_second": 25, "remaining_ms": 6000}
+    assert pace.extend(half) == {**half, "records_per_s": 25, "remaining_ms": 6000}
     assert pace.extend({**half, "remaining_ms": 1})["remaining_ms"] == 1
     writing = {"phase": "writing", "records": 80}
     assert pace.extend(writing) == writing, "another phase has another rate"
     now = 103.0
-    assert pace.extend({"phase": "writing", "records": 90})["records_per_second"] == 10
+    assert pace.extend({"phase": "writing", "records": 90})["records_per_s"] == 10
