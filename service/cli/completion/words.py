@@ -1,6 +1,7 @@
 """Completion with the Tab key: which words can stand where."""
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from service.cli.parser import SHARED, arguments_of, split_words
 
 FILES = ":files"
 """Stands for the names of all files."""
+_PATIENCE_S = 1.0
 _NAMED = {
     "--namespace": "NAMESPACE",
     "--add": "",
@@ -129,10 +131,10 @@ def _tables(names: Names, given: Mapping[str, str], last: str) -> Iterator[str]:
         return
     with suppress(Exception):  # a namespace that does not exist has no tables; others may
         yield from names.tables_in(names.namespace)
-    if "--namespace" not in given:
-        for each in names.namespaces():
-            if each.startswith(last) and each != names.namespace:
-                yield from (f"{each}.{name}" for name in names.tables_in(each))
+    until = time.monotonic() + _PATIENCE_S
+    for each in names.namespaces() if "--namespace" not in given else ():
+        if each.startswith(last) and each != names.namespace and time.monotonic() < until:
+            yield from (f"{each}.{name}" for name in names.tables_in(each))
 
 
 def _table(given: Mapping[str, str]) -> str:
