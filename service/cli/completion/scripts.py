@@ -49,14 +49,16 @@ complete -F _firn firn
 #compdef firn
 _firn() {
     local -a found
+    local none=1
     found=("${(@f)$(${~words[1]} __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
     if (( ${found[(I):files]} )); then
         found=("${(@)found:#:files}")
-        _files
+        _files && none=0
     fi
     # What a value or another name follows ends with no space.
-    compadd -S '' -- ${(M)found:#*[=.,]}
-    compadd -- ${found:#*[=.,]}
+    compadd -S '' -- ${(M)found:#*[=.,]} && none=0
+    compadd -- ${found:#*[=.,]} && none=0
+    return none
 }
 # In a file of $fpath, this is the body of the function at its first call.
 if [[ "$funcstack[1]" == "_firn" ]]; then
