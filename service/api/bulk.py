@@ -94,6 +94,7 @@ async def bulk(
         try:
             load = await _received(request, staging, name, decode)
         except ClientGone:
+            log.info("%s: a bulk load of %s was aborted: its client disconnected during the upload", call.id, name)
             return NoResponse()
         try:
             keyed = None if key is None else IdempotencyKey("WRITE", name, key, _fingerprint(request, load))
@@ -171,8 +172,6 @@ async def _received(request: Request, bulk: Bulk, name: TableName, decode: Decod
         await asyncio.gather(feeding, return_exceptions=True)
         if isinstance(e, FirnError):
             await _drain(request)
-        elif isinstance(e, ClientGone | asyncio.CancelledError):
-            log.info("the upload to %s was aborted after %d bytes; nothing of it was written", name, load.body.size)
         await asyncio.to_thread(load.close)
         raise
     await feeding

@@ -118,7 +118,7 @@ def logs_an_upload_that_its_client_aborts(process: Process) -> None:
     )
     with socket.create_connection(("127.0.0.1", process.port)) as client:
         client.sendall(f"{head}\r\nid,payload\n1,".encode())
-    wait_until(lambda: "the upload to life.default.kept was aborted after" in process.log, 30)
+    wait_until(lambda: "a bulk load of life.default.kept was aborted" in process.log, 30)
 
 
 def finishes_what_is_under_way_on_sigterm(process: Process) -> Responses:

@@ -53,6 +53,14 @@ def _complete_repartition(request: Request, args: Args) -> Request:
     return name_beside(request, "target_table")
 
 
+def _question_before_repartition(request: Request) -> str | None:
+    if not request.get("delete_source") or request.get("estimate"):
+        return None
+    if "target_table" in request:
+        return f"The table {full_name(request)} is deleted once {request['target_table']} has its rows."
+    return f"The old layout of the table {full_name(request)} is deleted: its files and all older snapshots."
+
+
 def _show_repartitioned(response: Response, args: Args, printer: Printer) -> None:
     estimate, plan, stats = response.get("estimate"), response.get("plan"), response.get("stats")
     if estimate is not None:
@@ -118,6 +126,7 @@ COMMANDS = (
         operation="REPARTITION",
         address=lambda args: table_address(args, "partition"),
         complete=_complete_repartition,
+        question=_question_before_repartition,
         job=True,
         show=_show_repartitioned,
     ),

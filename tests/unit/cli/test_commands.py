@@ -252,6 +252,7 @@ DESTRUCTIVE = [
     ["backup", "delete", "t", "b"],
     ["schedule", "delete", "s"],
     ["write", "t", EMPTY, "--overwrite"],
+    ["table", "repartition", "t", "--unpartitioned", "--delete-source"],
 ]
 ANSWER = {
     "table_dropped": True,
@@ -273,6 +274,7 @@ ANSWER = {
     "backups": [{"name": "b"}],
     "schedules": [{"name": "s"}],
     "records_written": 0,
+    "reason": None,
 }
 LOOKS = ("DESCRIBE_", "LIST_")
 
@@ -280,7 +282,8 @@ LOOKS = ("DESCRIBE_", "LIST_")
 def changes(service: Service) -> list[Any]:
     """The requests that change something."""
     changing = (each for each in sent(service) if not each["operation"].startswith(LOOKS))
-    return [each for each in changing if not each.get("dry_run") and each.get("confirm") is not False]
+    confirmed = (each for each in changing if not each.get("dry_run") and each.get("confirm") is not False)
+    return [{name: value for name, value in each.items() if name != "idempotency_key"} for each in confirmed]
 
 
 def sent(service: Service) -> list[Any]:
