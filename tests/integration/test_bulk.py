@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import logging
 import socket
 import subprocess
 import sys
@@ -397,7 +398,10 @@ def test_writes_do_not_wait_for_a_body(firn: Firn, tenant: str) -> None:
     assert ids(firn, tenant) == [1, 2, 3]
 
 
-def test_a_client_that_vanishes_has_written_nothing(firn: Firn, tenant: str) -> None:
+def test_a_client_that_vanishes_has_written_nothing_and_is_logged(
+    firn: Firn, tenant: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "firn.bulk")
     create(firn, tenant)
     address = httpx.URL(firn.base_url)
     for declared in ("Content-Length: 5000000", "Transfer-Encoding: chunked"):
@@ -411,6 +415,7 @@ def test_a_client_that_vanishes_has_written_nothing(firn: Firn, tenant: str) -> 
             wait_until(lambda: staged(firn) != [], 60)
         wait_until(lambda: staged(firn) == [], 60)
     assert history(firn, tenant) == []
+    wait_until(lambda: caplog.text.count("aborted: its client disconnected during the upload") == 2, 60)
     wait_until(lambda: load(firn, tenant, b'{"id": 1}\n').status_code == 200, 60)
 
 

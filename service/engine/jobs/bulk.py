@@ -1,11 +1,13 @@
 """The job that writes staged rows into a table's own files, without committing them."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from service.engine.iceberg.staging import StagedFiles
 from service.engine.jobs.append import stage
 from service.engine.session.spark_types import SparkSession
 from service.engine.sql.derived import fill
+from service.engine.sql.failing import computed_columns, identifying, naming_failures
 from service.engine.sql.transforms import hashes_uuid
 from service.model.schema.derived import DerivedColumn
 from service.model.schema.partition import PartitionField
@@ -33,7 +35,8 @@ def move(
     cores = session.sparkContext.defaultParallelism
     split = -(-size // cores) + _GROUP_BYTES
     rows = session.read.option("split-size", str(split)).option("file-open-cost", "1").table(source)
-    return stage(session, target, fill(rows, derived), _options(schema, partition))
+    with naming_failures(session, computed_columns(derived), identifying(schema), lambda: nullcontext(source)):
+        return stage(session, target, fill(rows, derived), _options(schema, partition))
 
 
 def _options(schema: TableSchema, partition: Sequence[PartitionField]) -> dict[str, str]:
