@@ -535,3 +535,31 @@ def test_gigabytes_pass_through_bounded_memory(tmp_path: Path) -> None:
         ]
         assert list(counted.values()) == [answer["records_written"]]
         assert peak - idle < 600, f"{peak} MiB at most, {idle} MiB idle"
+
+
+def test_the_job_of_a_load_shows_the_rows_that_are_written_of_all(firn: Firn, tenant: str) -> None:
+    create(firn, tenant)
+    url = firn.parsed(load(firn, tenant, stream(numbers(50_000)), ARROW, query="?async=true"))["status_url"]
+
+    def job() -> dict[str, Any]:
+        found: dict[str, Any] = firn.parsed(firn.client.get(url))["job"]
+        return found
+
+    wait_until(lambda: job()["state"] == "done", 60)
+    progress = job()["progress"]
+    assert (progress["records_done"], progress["records_total"], progress["remaining_ms"]) == (50_000, 50_000, 0)
+    assert progress["records_per_s"] > 0
+    # Spark itself counts them, too, so that the figures move while it writes.
+    tags = [t for t in seen_tags() if t.startswith("bulk-")]
+    assert max(map(firn.app.engine.rows_written, tags)) == 50_000
+
+
+def seen_tags() -> set[str]:
+    """The tags of the Spark jobs of this process."""
+    from pyspark import SparkContext
+
+    assert SparkContext._active_spark_context
+    store = SparkContext._active_spark_context._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    listed = (jobs.apply(i).jobTags().mkString("\n") for i in range(jobs.size()))
+    return {tag for text in listed for tag in str(text).split("\n")}

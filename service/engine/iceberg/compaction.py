@@ -11,7 +11,7 @@ from service.engine.iceberg.replace import FileReplacement, replace_files
 from service.engine.iceberg.scan_tasks import file_of_task, of_file
 from service.engine.iceberg.swap import CommitTarget, Gate
 from service.engine.iceberg.tables import current, load_table
-from service.engine.session.java import ICEBERG, each, function, iceberg_class, is_a, java_class, method, then
+from service.engine.session.java import ICEBERG, each, function, iceberg_class, is_a, java_class, method, then, total
 from service.engine.session.spark_types import SparkSession
 from service.engine.session.tags import tagged
 from service.errors import InternalError
@@ -52,6 +52,8 @@ class FileGroup:
     """Iceberg's own group."""
     beside: int = 1
     """How many groups are rewritten at the same time, this one included."""
+    rows: int = 0
+    """As far as they were counted."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,12 @@ def first_files_of(_: SparkSession, group: FileGroup, files: int, how: RewriteOp
         expected_files=int(part.expectedOutputFiles()),
         handle=part,
     )
+
+
+def with_rows(_: SparkSession, groups: Sequence[FileGroup]) -> list[FileGroup]:
+    """The groups with their numbers of rows, by the metadata."""
+    count = file_of_task(), of_file("recordCount")
+    return [replace(group, rows=total(group.handle.fileScanTasks(), *count)) for group in groups]
 
 
 def commit(
@@ -176,7 +184,8 @@ def in_written_order(group: FileGroup) -> FileGroup:
 
 def _newest(files: Any) -> int:
     """The greatest sequence number of a Java set of files."""
-    return int(files.stream().mapToLong(function(of_file("dataSequenceNumber"), "ToLongFunction")).max().getAsLong())
+    numbers = java_class("java.util.ArrayList")(files).stream()
+    return int(numbers.mapToLong(function(of_file("dataSequenceNumber"), "ToLongFunction")).max().getAsLong())
 
 
 def rewrite_manifests(session: SparkSession, table: str, batch: str, tag: str) -> int:
