@@ -56,13 +56,6 @@ EXAMPLES = (
         given=GIVEN,
         taken={"request_id": (3, "metadata.request_id")},
     ),
-    Example(
-        "Undo in the background",
-        {"operation": "UNDO", **ADDRESS, "request_id": REQUEST_ID, "async": True},
-        response(snapshot=False, job_id="<any>"),
-        given=GIVEN,
-        taken={"request_id": (3, "metadata.request_id")},
-    ),
 )
 
 

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from service.catalog.files.data_files import list_files
 from service.catalog.files.staging import Staging, remove_leftovers
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
+from service.engine.session.java import java_class
 from service.engine.session.rows import to_arrow
 from service.model.names import TableName
 from service.model.records import read_records
@@ -34,6 +36,7 @@ from service.writes.bulk.target import target_schema
 from tests.faults.process import Process
 from tests.harness import Firn, wait_until
 from tests.strategies import json_text, partitions, records, same, schemas
+from tests.support.clients import active_stages
 
 PEOPLE = {"fields": {"id": {"type": "long", "required": True}, "name": {"type": "string"}, "at": {"type": "timestamp"}}}
 _tables = itertools.count(1)
@@ -563,3 +566,46 @@ def seen_tags() -> set[str]:
     jobs = store.jobsList(None)
     listed = (jobs.apply(i).jobTags().mkString("\n") for i in range(jobs.size()))
     return {tag for text in listed for tag in str(text).split("\n")}
+
+
+@contextmanager
+def jvm_log() -> Iterator[Callable[[], str]]:
+    """Reads what the JVM logs during the block."""
+    writer = java_class("java.io.StringWriter")()
+    root = java_class("org.apache.logging.log4j.LogManager").getContext(False).getConfiguration().getRootLogger()
+    appender = java_class("org.apache.logging.log4j.core.appender.WriterAppender")
+    added = appender.createAppender(None, None, writer, "of-a-test", False, True)
+    added.start()
+    root.addAppender(added, None, None)
+    try:
+        yield lambda: str(writer.toString())
+    finally:
+        root.removeAppender("of-a-test")
+
+
+def test_cancelling_a_load_while_spark_writes_it_logs_no_stack_trace(
+    firn: Firn, tenant: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = {"tenant_id": tenant, "table": "t"}
+    create(firn, tenant)
+    text = "concat(CAST(id AS string), 'a')"
+    for _ in range(3):  # to 125,000 letters, so that each row takes a while
+        text = f"replace({text}, 'a', '{'a' * 50}')"
+    firn.ok({"operation": "REPARTITION", **table, "transform": {"slow": {"expression": f"length(reverse({text}))"}}})
+    with jvm_log() as logged:
+        before = active_stages()
+        url = firn.parsed(load(firn, tenant, stream(numbers(40_000)), ARROW, query="?async=true"))["status_url"]
+
+        def job() -> dict[str, Any]:
+            found: dict[str, Any] = firn.parsed(firn.client.get(url))["job"]
+            return found
+
+        wait_until(lambda: bool(active_stages() - before), 60)
+        assert job()["progress"]["phase"] == "writing"
+        firn.client.delete(url)
+        wait_until(lambda: job()["state"] != "running", 60)
+        assert job()["state"] == "cancelled"
+        wait_until(lambda: not active_stages() - before, 60)
+        wait_until(lambda: staged(firn) == [], 60)
+        assert "\tat " not in logged()
+    assert not [record for record in caplog.records if record.exc_info]
