@@ -224,10 +224,9 @@ def repartition(
 
     def run(job: Call) -> RepartitionResult:
         if request.has_effect:
-            result = _result(request, repartitions.repartition(table, layout, job, _target(request)))
-            if request.delete_source and result.repartitioned:
-                return result.model_copy(update=_released(request, table, result, job, expirer, life))
-            return result
+            outcome = repartitions.repartition(table, layout, job, _target(request))
+            released = _released(request, table, outcome, job, expirer, life) if request.delete_source else {}
+            return _result(request, outcome).model_copy(update=released)
         return _preview(request, job, estimates, table, layout(table))
 
     if not request.async_:
@@ -240,12 +239,14 @@ def repartition(
 
 
 def _released(
-    request: Repartition, table: Table, result: RepartitionResult, call: Call, expirer: Expirer, life: TableLifecycle
+    request: Repartition, table: Table, done: RepartitionOutcome, call: Call, expirer: Expirer, life: TableLifecycle
 ) -> dict[str, Any]:
     """Delete the old files. The new layout is committed, so a failure is only a warning."""
+    if not done.repartitioned:
+        return {}
 
     def check(current: Table) -> None:
-        if current.current_snapshot_id != result.source_snapshot_id:
+        if current.current_snapshot_id != done.source_snapshot_id:
             raise CommitConflict(f"table {table.name.table!r} was changed in the meantime")
 
     try:

@@ -588,13 +588,12 @@ def test_cancelling_a_load_while_spark_writes_it_logs_no_stack_trace(
 ) -> None:
     table = {"tenant_id": tenant, "table": "t"}
     create(firn, tenant)
-    text = "concat(CAST(id AS string), 'a')"
-    for _ in range(3):  # to 125,000 letters, so that each row takes a while
-        text = f"replace({text}, 'a', '{'a' * 50}')"
-    firn.ok({"operation": "REPARTITION", **table, "transform": {"slow": {"expression": f"length(reverse({text}))"}}})
+    text = f"replace(concat(CAST(id AS string), 'a'), 'a', '{'b' * 2000}')"  # so that each row takes a while
+    slow = {"slow": {"expression": f"sha2(reverse({text}), 512)"}}
+    firn.ok({"operation": "REPARTITION", **table, "transform": slow})
     with jvm_log() as logged:
         before = active_stages()
-        url = firn.parsed(load(firn, tenant, stream(numbers(40_000)), ARROW, query="?async=true"))["status_url"]
+        url = firn.parsed(load(firn, tenant, stream(numbers(500_000)), ARROW, query="?async=true"))["status_url"]
 
         def job() -> dict[str, Any]:
             found: dict[str, Any] = firn.parsed(firn.client.get(url))["job"]

@@ -393,7 +393,7 @@ def test_an_expression_that_fails_names_its_column_and_a_row(firn: Firn, table: 
     # What fails is the filter, not what is assigned.
     broken = {**asked, "updates": {"spread": {"expression": "best_ask * 2"}}, "filter": {"expression": "id / 0 > 1"}}
     error = firn.fail(broken, "INVALID_QUERY", 400)
-    assert (error["field"], error["details"]) == ("filter.expression", {"row": {"id": 1}})
+    assert (error["field"], error["details"]["row"].keys()) == ("filter.expression", {"id"})
 
 
 def test_what_is_computed_of_an_infinite_number_may_be_infinite(firn: Firn, table: dict[str, Any]) -> None:

@@ -243,7 +243,7 @@ def _naming_failures(session: SparkSession, edit: Edit, source: str) -> Iterator
             assigned = [ComputedColumn(name, kind, v) for name, kind, v in given if isinstance(v, Expression)]
             stack.enter_context(naming_failures(session, assigned, shown, old, which.predicate))
         if edit.derived and not isinstance(which, Duplicates):
-            again = computed_columns(sql.recomputed_columns(edit, which), is_stored=False)
+            again = computed_columns(sql.recomputed_columns(edit, which), only_null=False)
             stack.enter_context(naming_failures(session, again, shown, changed))
             new = which.records if isinstance(which, ByKey) else edit.added
             if new is not None:

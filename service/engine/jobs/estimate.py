@@ -43,7 +43,7 @@ def count_partitions(
         f"(SELECT {', '.join([*names, 'count(*) AS rows'])} FROM (SELECT {values or '1'} FROM ({rows})){group}) "
         f"ORDER BY {', '.join(['rows DESC', *names])} LIMIT {int(max(most, 1))}"
     )
-    derived = computed_columns(recipe.derived, is_stored=False)
+    derived = computed_columns(recipe.derived, is_stored=False, only_null=False)
     naming = naming_failures(session, derived, identifying(recipe.source), lambda: nullcontext(source))
     with tagged(session, tag), naming:
         found = json_rows(collect(run(session, text, parameters.values)))

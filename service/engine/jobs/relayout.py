@@ -86,7 +86,7 @@ def _write(session: SparkSession, goal: RepartitionTarget, rows: DataFrame, size
     if recipe.compression is not None:
         options["compression-codec"] = recipe.compression
     arranged = _arranged(session, rows, size, recipe, goal)
-    derived = computed_columns(recipe.derived, is_stored=False)
+    derived = computed_columns(recipe.derived, is_stored=False, only_null=False)
     with (
         spark_setting(session, _SKEW, str(_SKEW_BYTES)),
         naming_failures(session, derived, identifying(recipe.source), lambda: named(rows)),

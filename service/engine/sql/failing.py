@@ -35,12 +35,16 @@ class ComputedColumn:
     type: ColumnType
     expression: Expression
     is_stored: bool = False
-    """Whether the table has the expression, and not the request. Then it is computed only where the column is null."""
+    """Whether the table has the expression, and not the request."""
+    only_null: bool = False
+    """Whether it is computed only where the column is null."""
 
 
-def computed_columns(derived: Iterable[DerivedColumn], *, is_stored: bool = True) -> list[ComputedColumn]:
+def computed_columns(
+    derived: Iterable[DerivedColumn], *, is_stored: bool = True, only_null: bool = True
+) -> list[ComputedColumn]:
     """The derived columns, of a table or of a request, whose types are known."""
-    return [ComputedColumn(d.column, d.type, d.expression, is_stored) for d in derived if d.type is not None]
+    return [ComputedColumn(d.column, d.type, d.expression, is_stored, only_null) for d in derived if d.type is not None]
 
 
 def conditions(predicate: Predicate) -> list[ComputedColumn]:
@@ -143,7 +147,7 @@ def _first_failing(
     computed = f"try_to_binary(CASE WHEN {hashed([(column.type, value)])} = 0 THEN '00' ELSE '01' END)"
     row = f"struct({', '.join(identifier(name) for name in read)})"
     fails = f"element_at(transform(array({row}), {_ROW} -> {computed}), 1) IS NULL"
-    if column.is_stored:
+    if column.only_null:
         fails = f"{identifier(column.name)} IS NULL AND {fails}"
     listed = ", ".join(identifier(name) for name in dict.fromkeys([*shown, *read]))
     text = f"SELECT {listed} FROM {source} WHERE {where(within, parameters)} AND {fails} LIMIT 1"
