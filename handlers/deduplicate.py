@@ -50,8 +50,8 @@ class Deduplicate(EditRequest):
     )
     order_by: Sorts = Field(
         default_factory=list,
-        description="the order of duplicates: columns (dots reach into structs), or objects as in QUERY's `sort`; "
-        "default: undefined",
+        description="the order of duplicates: columns (dots reach into structs), or objects as in QUERY's `sort`; rows "
+        "that sort equally, and all rows by default, go by when they were written",
     )
     keep: Literal["first", "last"] = Field(default="first", description="which row to keep")
 

@@ -6,8 +6,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog, Table
-from service.errors import InvalidRequest, TableExists
+from service.errors import CommitConflict, FirnError, InvalidRequest, TableExists
 from service.jobs.background import Background
+from service.maintenance.expire.expirer import Expirer
 from service.maintenance.repartition.estimate import LayoutEstimates
 from service.maintenance.repartition.layout import parse_layout, refuse_partition_names
 from service.maintenance.repartition.repartition import Repartitions
@@ -37,6 +38,7 @@ from service.operations.operation import (
     operation,
 )
 from service.settings import Codec, KeptHours
+from service.tables.life import TableLifecycle
 
 _LISTED = 1000
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "sightings"}
@@ -160,7 +162,9 @@ class Repartition(BackgroundRequest):
     compression: Codec | None = Field(default=None, description="the table's new codec")
     delete_source: bool | None = Field(
         default=None,
-        description="false keeps the old layout as a backup; default: true. With `target_table` the table always stays",
+        description="true deletes the old files at once, and all older snapshots with them; with `target_table`, this "
+        "table for good, unless it was changed in the meantime. false keeps the old layout as a backup; with "
+        "`target_table`, this table. Default: old files stay until their snapshots expire, and this table stays",
     )
     backup_retention_hours: KeptHours | None = Field(
         default=None, description="how long to keep the backup; default: the table's"
@@ -188,6 +192,13 @@ class RepartitionResult(Result):
     source_snapshot_id: ReturnedId | None = omit_when_null("the snapshot of this table that the new one was made from")
     estimate: RepartitionEstimate | None = omit_when_null("the resulting partitions")
     plan: RepartitionPlan | None = omit_when_null("in a dry run: what would be rewritten")
+    source_deleted: bool | None = omit_when_null(
+        "with `target_table` and `delete_source: true`: whether this table was deleted"
+    )
+    expired_files_deleted: int | None = omit_when_null(
+        "with `delete_source: true`: files of older snapshots that were deleted"
+    )
+    warnings: list[str] | None = omit_when_null("what failed after the new layout was committed")
     job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
 
 
@@ -203,6 +214,8 @@ def repartition(
     background: Background,
     estimates: LayoutEstimates,
     repartitions: Repartitions,
+    expirer: Expirer,
+    life: TableLifecycle,
 ) -> RepartitionResult:
     """Change a table's partitioning, and derive columns, in one commit that blocks no readers or writers."""
     _check_together(request)
@@ -211,7 +224,9 @@ def repartition(
 
     def run(job: Call) -> RepartitionResult:
         if request.has_effect:
-            return _result(request, repartitions.repartition(table, layout, job, _target(request)))
+            outcome = repartitions.repartition(table, layout, job, _target(request))
+            released = _released(request, table, outcome, job, expirer, life) if request.delete_source else {}
+            return _result(request, outcome).model_copy(update=released)
         return _preview(request, job, estimates, table, layout(table))
 
     if not request.async_:
@@ -221,6 +236,27 @@ def repartition(
     # With an idempotency key, a repeated request gets the same job.
     job_id = background.start("REPARTITION", table, RepartitionProgress(), call, lambda job: job.respond(run(job)))
     return RepartitionResult(partition=partition, job_id=job_id)
+
+
+def _released(
+    request: Repartition, table: Table, done: RepartitionOutcome, call: Call, expirer: Expirer, life: TableLifecycle
+) -> dict[str, Any]:
+    """Delete the old files. The new layout is committed, so a failure is only a warning."""
+    if not done.repartitioned:
+        return {}
+
+    def check(current: Table) -> None:
+        if current.current_snapshot_id != done.source_snapshot_id:
+            raise CommitConflict(f"table {table.name.table!r} was changed in the meantime")
+
+    try:
+        if request.target_table is None:
+            return {"expired_files_deleted": expirer.by_age(table, 0, call.commit_gate).files}
+        life.drop(table.name, call.without_key(), purge=True, check=check)
+        return {"source_deleted": True}
+    except FirnError as e:
+        kept = {} if request.target_table is None else {"source_deleted": False}
+        return {**kept, "warnings": [f"the old files were not deleted: {e.code}: {e.message}"]}
 
 
 def _preview(
@@ -241,12 +277,6 @@ def _check_together(request: Repartition) -> None:
         raise InvalidRequest("there is nothing to do; send partition, transform or compression", field="partition")
     if request.estimate and request.dry_run:
         raise InvalidRequest("send either estimate or dry_run", field="dry_run")
-    if request.target_table is not None and request.delete_source:
-        raise InvalidRequest(
-            "delete_source: true contradicts target_table, which leaves this table unchanged; leave it out, and drop "
-            "the table when you no longer need it",
-            field="delete_source",
-        )
     if request.backup_retention_hours is not None and not _keeps_backup(request):
         hint = "leave it out" if request.target_table else "send delete_source: false"
         raise InvalidRequest(

@@ -45,7 +45,6 @@ EXAMPLES = (
             records_after=3,
             files_removed=1,
             files_added=1,
-            estimated=["files_added"],
         ),
         given=GIVEN,
         taken={"name": (3, "backup")},

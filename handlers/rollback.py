@@ -50,7 +50,7 @@ EXAMPLES = (
             "expected_snapshot_id": "1886043621045928221",
             "dry_run": True,
         },
-        {**_ANSWER, "rolled_back": False, "reason": "this was a dry run", "estimated": ["files_added"]},
+        {**_ANSWER, "rolled_back": False, "reason": "this was a dry run"},
         given=GIVEN,
         taken={"snapshot_id": (2, "metadata.snapshot_id"), "expected_snapshot_id": (4, "metadata.snapshot_id")},
     ),

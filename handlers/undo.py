@@ -7,11 +7,20 @@ from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
-from service.edits.undo import Undos
+from service.edits.undo import UndoOutcome, UndoProgress, Undos
+from service.jobs.background import Background
 from service.model.call import Call
 from service.operations.edit_requests import BackedUpRequest, PreviewableResult, previewed_fields
 from service.operations.examples import response, write
-from service.operations.operation import Confirmable, Example, Metadata, PreviewableRequest, SentId, operation
+from service.operations.operation import (
+    BackgroundRequest,
+    Confirmable,
+    Example,
+    Metadata,
+    SentId,
+    omit_when_null,
+    operation,
+)
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "coffees"}
 FIELDS = {"fields": {"name": {"type": "string"}, "price": {"type": "integer"}}}
@@ -50,7 +59,7 @@ EXAMPLES = (
 )
 
 
-class Undo(Confirmable, BackedUpRequest, PreviewableRequest):
+class Undo(Confirmable, BackedUpRequest, BackgroundRequest):
     operation: Literal["UNDO"]
     request_id: str = Field(
         min_length=1, max_length=200, description="the change to undo: `metadata.request_id` of its response"
@@ -61,28 +70,41 @@ class Undo(Confirmable, BackedUpRequest, PreviewableRequest):
 
 
 class Undone(BaseModel):
-    undone_operation: str = Field(description="the operation of the change")
-    records_removed: int = Field(description="removed rows: those that the change inserted or updated")
-    records_restored: int = Field(description="restored rows: those that the change deleted or updated")
-    files_affected: int = Field(description="data files with removed rows; they are rewritten or removed")
+    undone_operation: str | None = omit_when_null("the operation of the change")
+    records_removed: int | None = omit_when_null("removed rows: those that the change inserted or updated")
+    records_restored: int | None = omit_when_null("restored rows: those that the change deleted or updated")
+    files_affected: int | None = omit_when_null("data files with removed rows; they are rewritten or removed")
 
 
 class UndoResult(PreviewableResult, Undone):
     """The response to an UNDO."""
 
+    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
+
 
 @operation(Undo, UndoResult, pool="edits", examples=EXAMPLES)
-def undo(request: Undo, call: Call, catalog: Catalog, backups: Backups, undos: Undos) -> UndoResult:
+def undo(
+    request: Undo, call: Call, catalog: Catalog, backups: Backups, background: Background, undos: Undos
+) -> UndoResult:
     """Undo the changes that one earlier request made to rows, and keep later changes.
 
     If later changes touched the same rows, it is refused with their request ids.
     """
     table = catalog.load(request.table_name)
     request.backup(backups, table)  # refuse a contradiction about backups first, in a dry run too
-    if request.dry_run:
-        outcome = undos.preview(table, request.request_id, request.snapshot_id, call)
-    else:
-        outcome = undos.run(table, request.request_id, request.snapshot_id, partial(request.backup, backups), call)
+
+    def run(job: Call) -> UndoResult:
+        if request.dry_run:
+            return _result(undos.preview(table, request.request_id, request.snapshot_id, job))
+        return _result(undos.run(table, request.request_id, request.snapshot_id, partial(request.backup, backups), job))
+
+    if not request.async_:
+        return run(call)
+    # With an idempotency key, a repeated request gets the same job.
+    return UndoResult(job_id=background.start("UNDO", table, UndoProgress(), call, lambda job: job.respond(run(job))))
+
+
+def _result(outcome: UndoOutcome) -> UndoResult:
     counts = outcome.counts
     return UndoResult(
         undone_operation=counts.operation,

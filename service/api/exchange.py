@@ -178,7 +178,9 @@ class ErrorFields(BaseModel):
     code: str = Field(description="the kind of error, for programs")
     message: str = Field(description="what is wrong, where, and how to fix it, for people")
     field: str | SkipJsonSchema[None] = Field(default=None, description="the field of the request that is wrong")
-    suggestion: str | SkipJsonSchema[None] = Field(default=None, description="the known name closest to a wrong one")
+    suggestion: str | SkipJsonSchema[None] = Field(
+        default=None, description="the known name closest to a wrong one, or what to write instead"
+    )
     retryable: bool = Field(description="whether the same request may succeed later")
     details: dict[str, Any] | SkipJsonSchema[None] = None
 

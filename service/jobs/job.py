@@ -9,6 +9,7 @@ from service.commits.commit import Commits
 from service.errors import CommitConflict
 from service.ledger.jobs import LIVE, JobRecord, JobRecords
 from service.model.call import Call
+from service.model.progress import RowProgress
 from service.model.times import utc
 
 State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
@@ -18,11 +19,12 @@ NOTHING = ("failed", "cancelled", "interrupted")
 
 
 @dataclass
-class BulkProgress:
-    """The progress of a bulk load. The worker writes it, anybody may read it. Other kinds have their own."""
+class BulkProgress(RowProgress):
+    """The progress of a bulk load. Other kinds have their own."""
 
     phase: str = "receiving"
     records: int = 0
+    """Received so far."""
     bytes: int = 0
 
 
@@ -79,7 +81,8 @@ class Job:
 
     @property
     def progress_json(self) -> str:
-        return json.dumps(asdict(self.progress))
+        progress = self.progress
+        return json.dumps(progress.figures() if isinstance(progress, RowProgress) else asdict(progress))
 
 
 def described(record: JobRecord, *, cancelling: bool | None = None) -> dict[str, Any]:

@@ -134,10 +134,12 @@ class RestoreResult(Result):
     records_after: int = Field(description="rows in the restored state, and in the table afterwards")
     files_removed: int = Field(description="data files removed, with rows that the restored state lacks")
     files_added: int = Field(
-        description="new data files with rows that the table lacked; in a dry run an estimate: the number of files "
-        "that held these rows"
+        description="new data files with rows that the table lacked; if `estimated` names it, the number of files that "
+        "have these rows now"
     )
-    estimated: list[str] | None = omit_when_null("in a dry run: the figures that are only estimates")
+    estimated: list[str] | None = omit_when_null(
+        "in a dry run: the figures that are only estimates, as for more than 64 MB, or rows that change partitions"
+    )
     backup: str | None = omit_when_null("the name of the backup of the previous state, if one was made")
 
 
@@ -149,7 +151,7 @@ def restore_fields(outcome: RestoreOutcome) -> dict[str, Any]:
         "records_after": outcome.records_after,
         "files_removed": outcome.files_removed,
         "files_added": outcome.files_added,
-        "estimated": ["files_added"] if outcome.files_added and not outcome.restored else None,
+        "estimated": ["files_added"] if outcome.is_estimate else None,
         "backup": outcome.backup,
         "metadata": Metadata(snapshot_id=outcome.snapshot_id),
     }

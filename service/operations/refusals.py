@@ -34,7 +34,9 @@ _OTHER_WORDS = {
     "records": ("rows", "values", "data"),
     "updates": ("set", "values", "changes"),
     "key_cols": ("on", "keys", "key", "merge_keys"),
-    "limit": ("top", "max_rows"),
+    "limit": ("top", "max_rows", "page_size", "take"),
+    "offset": ("skip",),
+    "as_of": ("version", "snapshot", "timestamp", "time_travel"),
 }
 _FORMS = {
     "filter": '{"filter": {"age": {"gt": 22}}}',

@@ -65,14 +65,20 @@ class TableLifecycle:
         self._take(TableStep(RENAME, new_name), table, TableRecord(table.uuid, name), to, call)
         self._metrics.dropped(name)
 
-    def drop(self, name: TableName, call: Call, *, purge: bool) -> DroppedTable:
-        """Drop a table once the changes before it are done; with `purge` its files are deleted at once."""
+    def drop(
+        self, name: TableName, call: Call, *, purge: bool, check: Callable[[Table], None] = lambda table: None
+    ) -> DroppedTable:
+        """Drop a table once the changes before it are done; with `purge` its files are deleted at once.
+
+        `check` gets the table while its lock is held, and raises if it must not be dropped.
+        """
         if earlier := self._commits.earlier_batch(call):
             return self._dropped_before(earlier.table_uuid, purge)
         table = self._catalog.load(name)
         until = self._now_ms() + (0 if purge else self._settings.retention_hours * HOUR_MS)
         step = TableStep(DROP, keep_until_ms=until, folder=table.location if owns_its_files(table) else None)
-        self._take(step, table, TableRecord(table.uuid, name), dropped_table_name(table.uuid), call)
+        record, to = TableRecord(table.uuid, name), dropped_table_name(table.uuid)
+        self._take(step, table, record, to, call, check)
         self._metrics.dropped(name)
         if not purge:
             return DroppedTable(table.uuid, until, purged=False)
@@ -144,13 +150,22 @@ class TableLifecycle:
                 log.warning("the dropped table %s could not be removed; it is tried again: %s", record.name, e)
         return removed
 
-    def _take(self, step: TableStep, table: Table, record: TableRecord, to: TableName, call: Call) -> None:
+    def _take(
+        self,
+        step: TableStep,
+        table: Table,
+        record: TableRecord,
+        to: TableName,
+        call: Call,
+        check: Callable[[Table], None] = lambda table: None,
+    ) -> None:
         """Take a step, once the changes before it are done. What the catalog raises is raised unless it happened."""
         with self._commits.locked(table):
             left = self._records.find(table.uuid)
             if left and left.step and left.step.kind in STEPS:  # its request has ended, as we hold the table's lock
                 self._locator.settle(left)
             current = self._commits.current(table)
+            check(current)
             batch = uuid.uuid4().hex
             keys = {call.key.id: call.key.fingerprint} if call.key else None
             change = NewBatch(batch, record.name, table.uuid, step.kind, [call.id[:200]], keys=keys)

@@ -207,11 +207,34 @@ class TestRollback:
         would = shop.ok("ROLLBACK", snapshot_id=first, dry_run=True)
         assert (would["rolled_back"], would["reason"]) == (False, "this was a dry run")
         assert shop.loaded.metadata_location == before
-        assert would["estimated"] == ["files_added"]
+        assert "estimated" not in would
         did = shop.ok("ROLLBACK", snapshot_id=first)
-        assert "estimated" not in did
-        for name in ("from_snapshot", "to_snapshot", "changes_undone", "records_before", "records_after"):
+        figures = ("from_snapshot", "to_snapshot", "changes_undone", "records_before", "records_after")
+        for name in (*figures, "files_removed", "files_added"):
             assert would[name] == did[name]
+
+    @pytest.mark.parametrize("partition", [None, {"partitions": [{"field": "kind"}]}])
+    def test_a_dry_run_announces_as_many_files_as_then_come(
+        self, firn: Firn, tenant: str, partition: dict[str, Any] | None
+    ) -> None:
+        shop = Shop(firn, tenant, partition=partition)
+        for n in range(9):
+            shop.ok("WRITE", records=[{"id": n, "kind": f"k{n % 3}"}, {"id": n + 100, "kind": f"k{n % 2}"}])
+        shop.ok("DELETE", all=True, create_backup=True)
+        shop.write(1)
+        [backup] = shop.ok("LIST_BACKUPS")["backups"]
+        would = shop.ok("RESTORE_BACKUP", name=backup["name"], dry_run=True)
+        did = shop.ok("RESTORE_BACKUP", name=backup["name"])
+        assert "estimated" not in would
+        assert (would["files_removed"], would["files_added"]) == (did["files_removed"], did["files_added"])
+        assert did["files_added"] < 9
+
+    def test_what_only_writing_shows_is_called_an_estimate(self, firn: Firn, tenant: str) -> None:
+        shop = Shop(firn, tenant)
+        before = shop.write(1, 2)
+        shop.ok("REPARTITION", partition={"partitions": [{"field": "kind"}]})
+        shop.ok("DELETE", all=True)
+        assert shop.ok("ROLLBACK", snapshot_id=before, dry_run=True)["estimated"] == ["files_added"]
 
     def test_it_is_left_where_rows_changed_since_the_snapshot_that_was_expected(self, shop: Shop) -> None:
         first = shop.write(1)

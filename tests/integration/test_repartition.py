@@ -340,6 +340,19 @@ def test_a_plan_says_what_would_be_rewritten_and_changes_nothing(firn: Firn, ten
     assert not table.repartition(partition=BY_PRODUCT, dry_run=True)["plan"]["files"]
 
 
+def test_with_delete_source_the_old_files_are_deleted_at_once(firn: Firn, tenant: str) -> None:
+    table = Table(firn, tenant)
+    table.fill(2)
+    rows, files = table.rows(), table.on_disk()
+    answer = table.repartition(partition=BY_PRODUCT, delete_source=True)
+    assert answer["expired_files_deleted"] > 0
+    assert not files & table.on_disk()
+    assert table.description["snapshot_count"] == 1
+    assert table.rows() == rows
+    again = table.repartition(partition=BY_PRODUCT, delete_source=True)
+    assert (again["repartitioned"], "expired_files_deleted" in again) == (False, False)
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "field", "said"),
     [
@@ -354,12 +367,6 @@ def test_a_plan_says_what_would_be_rewritten_and_changes_nothing(firn: Firn, ten
         ({"partition": BY_PRODUCT, "batch_size": 0}, "INVALID_REQUEST", "batch_size", "at least 1"),
         ({"partition": BY_PRODUCT, "target_table": "a b"}, "INVALID_REQUEST", "target_table", "is not a name"),
         ({"partition": BY_PRODUCT, "target_table": "t"}, "TABLE_EXISTS", "target_table", "already exists"),
-        (
-            {"partition": BY_PRODUCT, "target_table": "new", "delete_source": True},
-            "INVALID_REQUEST",
-            "delete_source",
-            "leaves this table unchanged",
-        ),
         (
             {
                 "partition": BY_PRODUCT,

@@ -618,3 +618,24 @@ def test_while_others_write_an_undo_takes_back_its_change_and_nothing_else(shop:
 def _plain(shop: Shop) -> str:
     namespace, table = shop.loaded.name.identifier
     return f"{namespace}.{table}"
+
+
+def test_an_undo_runs_as_a_job_that_shows_its_rows(shop: Shop) -> None:
+    shop.write(*((i, "a", i) for i in range(50)))
+    changed = shop.update(-1, id={"lt": 20})
+    answer = shop.firn.post({"operation": "UNDO", **shop.address, "request_id": changed, "async": True})
+    assert answer["success"], answer
+    assert "undone_operation" not in answer
+
+    def job() -> dict[str, Any]:
+        found: dict[str, Any] = shop.firn.client.get(f"/jobs/{answer['job_id']}").json()["job"]
+        return found
+
+    wait_until(lambda: job()["state"] == "done", 60)
+    ended = job()
+    assert (ended["kind"], ended["result"]["records_restored"], ended["result"]["records_removed"]) == ("UNDO", 20, 20)
+    progress = ended["progress"]
+    assert (progress["phase"], progress["files_total"]) == ("done", 1)
+    assert progress["records_done"] == progress["records_total"] == 50
+    assert {"records_per_s", "remaining_ms"} <= progress.keys()
+    assert sorted(shop.rows()) == [(i, "a", i) for i in range(50)]

@@ -91,7 +91,7 @@ class Maintaining(Machine):
         by=st.none() | st.sampled_from(PARTITIONS + _BY_DERIVED),
         derive=st.sets(st.sampled_from(sorted(DERIVED)), max_size=2),
         how=st.fixed_dictionaries(
-            {}, optional={"validate": st.booleans(), "batch_size": st.integers(1, 3), "delete_source": st.booleans()}
+            {}, optional={"validate": st.booleans(), "batch_size": st.integers(1, 3), "delete_source": st.just(False)}
         ),
         look=st.sampled_from((None, None, "estimate", "dry_run")),
     )

@@ -34,6 +34,8 @@ class DataFile:
     group: tuple[Any, ...]
     deleted: int = 0
     """How many of its rows are deleted by delete files for this file alone."""
+    sequence_number: int = 0
+    """Grows with every commit, so a file with a greater number has newer rows. A rewrite may keep an older number."""
 
 
 @dataclass(frozen=True)
@@ -178,9 +180,10 @@ def _read(manifest: ManifestFile, io: FileIO) -> tuple[DataFile, ...]:
     spec_id = manifest.partition_spec_id
     groups: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     files: list[DataFile] = []
-    for path, size, rows, partition in live_files(io.new_input(manifest.manifest_path)):
-        group = (spec_id, *map(_hashable, partition))
-        files.append(DataFile(path, size, rows, groups.setdefault(group, group)))
+    for path, size, rows, partition, number in live_files(io.new_input(manifest.manifest_path)):
+        group = groups.setdefault(key := (spec_id, *map(_hashable, partition)), key)
+        number = (manifest.sequence_number or 0) if number is None else number
+        files.append(DataFile(path, size, rows, group, sequence_number=number))
     return tuple(files)
 
 

@@ -115,7 +115,10 @@ COMMANDS = (
         PARTITION_BY,
         repeated("--derive", "COLUMN=EXPRESSION", "a column computed from others", "transform", _parse_derived),
         flag("--keep-old", "keep the old layout as a backup", "delete_source", False),
-        flag("--delete-source", "do not keep the old layout (the default)"),
+        flag(
+            "--delete-source",
+            "delete the old files and all older snapshots at once; with --target-table, the old table",
+        ),
         number("--backup-retention-hours", "keep the backup for this long (default: the table's setting)"),
         argument("--target-table", "NAME", "write a new table, and keep this one"),
         argument("--compression", "CODEC", "the table's new codec: zstd, snappy, gzip or uncompressed"),

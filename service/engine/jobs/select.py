@@ -1,6 +1,7 @@
 """Runs a query as Spark SQL: its rows, whether there are more, and what was read for them."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from service.engine.session.rows import collect, json_rows
 from service.engine.session.scans import Scan, read, scans
 from service.engine.session.spark_types import DataFrame, SparkSession
 from service.engine.sql import sql
+from service.engine.sql.failing import conditions, identifying, naming_failures
 from service.engine.sql.sql import Parameters, identifier, reference
 from service.model.filters.predicates import And, Compare, In, Predicate
 from service.model.query.model import (
@@ -46,7 +48,23 @@ def select(session: SparkSession, query: Query, explain: bool, measured: bool = 
     with pinned_reads(session, [(source.spark_name, source.snapshot_id) for source in query.sources]) as pinned:
         df = framed(session, query, pinned)
         names = [output.name for output in query.outputs]
-        return explained(df) if explain else selected(df, names, query.limit, measured)
+        if explain:
+            return explained(df)
+        with _naming_failures(session, query, pinned):
+            return selected(df, names, query.limit, measured)
+
+
+def _naming_failures(
+    session: SparkSession, query: Query, pinned: Mapping[Place, PinnedTable]
+) -> AbstractContextManager[None]:
+    """If a condition that is an expression fails in the block, its error says which one, and for which row if the query
+    reads one table."""
+    found = conditions(query.where)
+    grouped = conditions(query.grouping.having) if query.grouping else []
+    if query.joins or grouped:
+        return naming_failures(session, [*found, *grouped], (), None)
+    source = _source(query.source, pinned)
+    return naming_failures(session, found, identifying(query.source.schema), lambda: nullcontext(source))
 
 
 def framed(

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from service.catalog.tables import Table
 from service.commits.backups import BackupFigures, Backups, backups_of, figures, find, named
 from service.edits.restore import NOT_DONE, Restores, of_backup
+from service.engine.jobs.restore import count_writers
 from service.errors import BackupNotFound, CommitConflict, TableNotFound
 from service.model.call import Call, IdempotencyKey
 from service.model.times import HOUR_MS
@@ -96,8 +98,12 @@ def test_a_table_and_a_backup_differ_in_the_files_that_only_one_has(house: House
     found = house.restores.differing(house.table, find(house.table, name).snapshot_id, Call("r"))
     assert (found.rows_before, found.rows_after) == (3, 2)
     assert (len(found.back), len(found.gone), found.back & found.gone) == (1, 1, frozenset())
-    told = house.restores.preview(house.table, of_backup(name), Call("r"))
-    assert (told.restored, told.reason, told.files_removed, told.files_added) == (False, "this was a dry run", 1, 1)
+    planned: list[Any] = []
+    engine = SimpleNamespace(run_for=lambda call, job, *args: planned.append(job) or 7)
+    restores = replace(house.restores, engine=cast(Any, engine))
+    told = restores.preview(house.table, of_backup(name), Call("r"))
+    assert (told.files_added, told.is_estimate, planned) == (7, False, [count_writers]), "Spark's plan says how many"
+    assert (told.restored, told.reason, told.files_removed) == (False, "this was a dry run", 1)
     name = house.keep(1)
     same = house.restores.preview(house.table, of_backup(name), Call("r"))
     assert (same.restored, same.reason, same.files_removed, same.files_added) == (False, NOT_DONE, 0, 0)

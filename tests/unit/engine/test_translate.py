@@ -206,8 +206,10 @@ def test_a_value_that_cannot_be_computed_is_said_to_be_the_row_s() -> None:
     for error in (Refused("22012", text), java(SPARK, message=text)):
         told = translated(error)
         assert isinstance(told, errors.InvalidQuery)
-        assert told.message.startswith("a value of a row cannot be computed: Division by zero. Use `try_divide`")
-        assert "SQL" not in told.message
+        assert told.message == (
+            "a value of a row cannot be computed: Division by zero; divide by nullif(divisor, 0) to get null instead"
+        )
+        assert told.suggestion == "nullif(divisor, 0)"
 
 
 @pytest.mark.parametrize(

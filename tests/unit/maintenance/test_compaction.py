@@ -23,6 +23,7 @@ from service.engine.iceberg.compaction import (
     plan,
     rewrite_manifests,
     sweep,
+    with_rows,
 )
 from service.engine.iceberg.expire import remove, unneeded_files
 from service.engine.iceberg.swap import FilesChanged
@@ -83,6 +84,7 @@ class FakeSpark:
         does: dict[Any, Callable[..., Any]] = {
             plan: self.plan,
             first_files_of: lambda group, files, how: replace(group, files=files, handle=group.handle[:files]),
+            with_rows: lambda groups: [replace(group, rows=10 * group.files) for group in groups],
             rewrite: self.rewrite,
             commit: self.commit,
             sweep: lambda table, folder, kept: self.written.intersection_update(kept),
@@ -96,6 +98,9 @@ class FakeSpark:
 
     def cancel(self, tag: str) -> None:
         self.cancelled.append(tag)
+
+    def rows_written(self, tag: str) -> int:
+        return 0
 
     def sort_manifests(self) -> int:
         if self.beside:
@@ -608,6 +613,7 @@ def test_progress_tells_files_and_bytes_done_of_all(house: House) -> None:
     house.compactions.compact(house.table, CompactionOptions(), Call("r1", current_progress=progress))
     assert seen[0] == (0, 6)
     assert (progress.phase, progress.files_done, progress.bytes_done, progress.bytes_total) == ("done", 6, 6000, 6000)
+    assert (progress.records_done, progress.records_total) == (60, 60)
 
 
 def test_the_record_has_the_options_and_the_counts(house: House) -> None:

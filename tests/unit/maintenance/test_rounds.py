@@ -97,6 +97,9 @@ class World:
 
     def cancel(self, tag: str) -> None: ...
 
+    def rows_written(self, tag: str) -> int:
+        return 0
+
     def _write(self, source: RepartitionSource, paths: list[str], validate: bool) -> WrittenFiles:
         with self.lock:
             number = len(self.batches)
