@@ -47,7 +47,7 @@ def test_every_operation_is_described() -> None:
 
 
 def test_every_route_is_described() -> None:
-    assert set(DOCUMENT["paths"]) == set(ROUTES) - {"/docs", "/openapi.json"}
+    assert set(DOCUMENT["paths"]) == {path for path in ROUTES if not path.startswith("/docs")} - {"/openapi.json"}
     assert events.INVOCATIONS in DOCUMENT["paths"]
 
 
