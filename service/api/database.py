@@ -70,7 +70,7 @@ def _models(operations: list[Operation]) -> dict[str, Any]:
     requests = {o.name: _ref(o.request) for o in operations}
     mapping = {name: ref["$ref"] for name, ref in requests.items()}
     request = {"oneOf": list(requests.values()), "discriminator": {"propertyName": "operation", "mapping": mapping}}
-    result = {"oneOf": [_ref(o.result) for o in operations]}
+    result = {"oneOf": [_ref(o.result) for o in _most_specific_first(operations)]}
     return {
         "parameters": [
             {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
@@ -79,6 +79,21 @@ def _models(operations: list[Operation]) -> dict[str, Any]:
         "requestBody": {"required": True, "content": {"application/json": {"schema": request}}},
         "responses": {"200": {"content": {"application/json": {"schema": result}}}},
     }
+
+
+def _most_specific_first(operations: list[Operation]) -> list[Operation]:
+    """The order in which the first result whose required fields a response has is the right one.
+
+    Responses do not name their operation, so this is how generated clients find the class.
+    """
+    schemas = {o.name: o.result.model_json_schema(mode="serialization") for o in operations}
+
+    def fitting(operation: Operation) -> int:
+        """How many results a response of this operation might be taken for."""
+        own = schemas[operation.name]["properties"].keys()
+        return sum(own >= set(schema["required"]) for schema in schemas.values())
+
+    return sorted(operations, key=fitting, reverse=True)
 
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:

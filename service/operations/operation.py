@@ -147,10 +147,15 @@ def omit_when_null(description: str) -> Any:
     return Field(default=None, description=description, json_schema_extra={"omit_when_null": True})
 
 
+def _require_present(schema: dict[str, Any]) -> None:
+    """Declare as required what every response has. Generated clients tell responses apart by it."""
+    schema["required"] = [name for name, field in schema["properties"].items() if not field.get("omit_when_null")]
+
+
 class Metadata(BaseModel):
     """The metadata of every success; the envelope fills in the first two fields."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_require_present)
 
     request_id: str = ""
     execution_time_ms: int = 0
@@ -159,7 +164,7 @@ class Metadata(BaseModel):
 
 def _add_success(schema: dict[str, Any]) -> None:
     schema["properties"] = {"success": {"const": True}, **schema["properties"]}
-    schema["required"] = ["success", *schema.get("required", [])]
+    _require_present(schema)
 
 
 class Result(BaseModel):
