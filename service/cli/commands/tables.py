@@ -344,7 +344,8 @@ COMMANDS = (
         address=lambda args: table_address(args, "split_points"),
         complete=_complete_reinitialise,
         question=lambda request: (
-            f"All rows of the table {full_name(request)} are deleted for good."
+            f"All rows of the table {full_name(request)} are deleted. `firn table rollback` can bring them back until "
+            "their snapshots expire; --backup keeps them longer."
             if "create_backup" not in request
             else None
         ),

@@ -22,6 +22,14 @@ def test_deleting_and_dropping_a_table_ask_what_they_do() -> None:
     assert "The table default.t is dropped; `firn table restore` can bring it back for some time." in dropped.err
 
 
+def test_emptying_a_table_says_how_long_its_rows_can_come_back() -> None:
+    emptied = firn(["table", "reinitialise", "t"], Service(**ANSWER), Typing("no\n"))
+    assert (
+        "All rows of the table default.t are deleted. `firn table rollback` can bring them back until their snapshots "
+        "expire; --backup keeps them longer." in emptied.err
+    )
+
+
 @pytest.mark.parametrize(
     "line",
     [
