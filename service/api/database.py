@@ -66,11 +66,12 @@ async def database(request: Request) -> Response:
 
 
 def _models(operations: list[Operation]) -> dict[str, Any]:
-    """The union of all requests, told apart by `operation`, and that of all results."""
+    """The union of all requests, told apart by `operation`, and that of all results, the most specific first."""
     requests = {o.name: _ref(o.request) for o in operations}
     mapping = {name: ref["$ref"] for name, ref in requests.items()}
     request = {"oneOf": list(requests.values()), "discriminator": {"propertyName": "operation", "mapping": mapping}}
-    result = {"oneOf": [_ref(o.result) for o in _most_specific_first(operations)]}
+    # Not `oneOf`: a generated client that checks it would refuse what fits two results in its loose reading.
+    result = {"anyOf": [_ref(o.result) for o in _most_specific_first(operations)]}
     return {
         "parameters": [
             {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
