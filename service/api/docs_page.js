@@ -140,6 +140,7 @@ search.addEventListener("input", () => {
     if (link) link.hidden = !fits;
   }
   for (const group of document.querySelectorAll(".group, .group + .guides, nav h2")) group.hidden = words.length > 0;
+  scrollTo(0, 0);
   document.getElementById("found").textContent = words.length ? `${found} of ${sections.length} sections` : "";
 });
 document.addEventListener("keydown", (event) => {
