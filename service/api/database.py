@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.exchange import api_of, call_of, closing, disconnected, failures, read_body, response_of
 from service.model.call import Call
-from service.operations.operation import Operation
+from service.operations.operation import Operation, Result
 from service.pipeline.waiting import watching
 from service.queries.streaming.accept import MEDIA_TYPES
 from service.queries.streaming.streams import Stream
@@ -71,7 +71,7 @@ def _models(operations: list[Operation]) -> dict[str, Any]:
     mapping = {name: ref["$ref"] for name, ref in requests.items()}
     request = {"oneOf": list(requests.values()), "discriminator": {"propertyName": "operation", "mapping": mapping}}
     # Not `oneOf`: a generated client that checks it would refuse what fits two results in its loose reading.
-    result = {"anyOf": [_ref(o.result) for o in _most_specific_first(operations)]}
+    result = {"anyOf": [_ref(result) for result in _most_specific_first([o.result for o in operations])]}
     return {
         "parameters": [
             {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
@@ -82,19 +82,19 @@ def _models(operations: list[Operation]) -> dict[str, Any]:
     }
 
 
-def _most_specific_first(operations: list[Operation]) -> list[Operation]:
+def _most_specific_first(results: list[type[Result]]) -> list[type[Result]]:
     """The order in which the first result whose required fields a response has is the right one.
 
     Responses do not name their operation, so this is how generated clients find the class.
     """
-    schemas = {o.name: o.result.model_json_schema(mode="serialization") for o in operations}
+    schemas = {result: result.model_json_schema(mode="serialization") for result in results}
 
-    def fitting(operation: Operation) -> int:
-        """How many results a response of this operation might be taken for."""
-        own = schemas[operation.name]["properties"].keys()
+    def fitting(result: type[Result]) -> int:
+        """How many results a response might be taken for."""
+        own = schemas[result]["properties"].keys()
         return sum(own >= set(schema["required"]) for schema in schemas.values())
 
-    return sorted(operations, key=fitting, reverse=True)
+    return sorted(results, key=fitting, reverse=True)
 
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:
