@@ -147,9 +147,10 @@ def omit_when_null(description: str) -> Any:
     return Field(default=None, description=description, json_schema_extra={"omit_when_null": True})
 
 
-def _require_present(schema: dict[str, Any]) -> None:
+def _require_present(schema: dict[str, Any], model: type[BaseModel]) -> None:
     """Declare as required what every response has. Generated clients tell responses apart by it."""
-    schema["required"] = [name for name, field in schema["properties"].items() if not field.get("omit_when_null")]
+    fields = model.model_fields.items()
+    schema["required"] = [info.serialization_alias or name for name, info in fields if info.default is not None]
 
 
 class Metadata(BaseModel):
@@ -162,9 +163,10 @@ class Metadata(BaseModel):
     snapshot_id: ReturnedId | None = omit_when_null("the snapshot that the change made, or that was read")
 
 
-def _add_success(schema: dict[str, Any]) -> None:
+def _add_success(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    _require_present(schema, model)
     schema["properties"] = {"success": {"const": True}, **schema["properties"]}
-    _require_present(schema)
+    schema["required"] = ["success", *schema["required"]]
 
 
 class Result(BaseModel):
