@@ -36,7 +36,11 @@ def _read_id(value: Any) -> Any:
     )
 
 
-SentId = Annotated[int, BeforeValidator(_read_id), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}]})]
+SentId = Annotated[
+    int,
+    BeforeValidator(_read_id),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": "^[0-9]{1,19}$"}, {"type": "integer"}]}),
+]
 """A 64-bit id in a request: text or a number."""
 # Results are only rendered, so the model holds the text itself.
 ReturnedId = Annotated[int, AfterValidator(str), WithJsonSchema({"type": "string"})]
