@@ -5,6 +5,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -117,6 +118,7 @@ def guides() -> dict[str, Path]:
     }
 
 
+@cache
 def _part(kind: str) -> str:
     return Path(__file__).with_suffix(f".{kind}").read_text(encoding="utf-8")
 
