@@ -11,7 +11,8 @@ from pathlib import Path
 
 from bench import report
 from handlers import discover
-from service.api.docs_page import FieldRow, common_rows, pretty, request_rows, result_rows
+from service.api.docs_page import FieldRow, common_rows, request_rows, result_rows
+from service.api.docs_requests import pretty
 from service.cli.catalogue import COMMANDS
 from service.cli.command import EXIT_CODES, Argument, Command
 from service.cli.command import CommandExample as Call

@@ -62,7 +62,9 @@ EXAMPLES = (
 class Undo(Confirmable, BackedUpRequest, BackgroundRequest):
     operation: Literal["UNDO"]
     request_id: str = Field(
-        min_length=1, max_length=200, description="the change to undo: `metadata.request_id` of its response"
+        min_length=1,
+        max_length=200,
+        description="the change to undo: `metadata.request_id` of its response, or one of `request_ids` in HISTORY",
     )
     snapshot_id: SentId | None = Field(
         default=None, description="`metadata.snapshot_id` of its response, if several changes have the request id"

@@ -1,6 +1,7 @@
 """Writes the Postman collection and its environments: `python -m postman.generate`, or `make postman`.
 
-A session from health to compaction, then every operation's examples, each answer compared with the approved one.
+A session from health to compaction, then a folder for each group of operations with their examples. Each response is
+compared with the approved one.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 from handlers import discover
 from postman.session import TABLE, session
 from service.api.events import HEALTHY
+from service.operations.groups import GROUPS
 from service.operations.operation import Example, Operation
 
 HERE = Path(__file__).parent
@@ -43,14 +45,14 @@ def collection() -> Json:
     return {
         "info": {
             "_postman_id": _id("collection"),
-            "name": "S3 ACID Database",
-            "description": "Firn: JSON requests over Apache Iceberg tables. Choose an environment and run it from the "
-            "top: the first request names the tables of the run, so it can be run again and again.",
+            "name": "Firn",
+            "description": "JSON requests over Apache Iceberg tables. Choose an environment and run the collection "
+            "from the top: the first request names the tables of the run, so it can be run again and again.",
             "schema": SCHEMA,
         },
         "item": [
             {"name": "A session", "item": steps},
-            {"name": "Every operation", "item": [_folder(operation) for operation in discover()]},
+            *(_group(title, names) for title, names in GROUPS.items()),
         ],
         "event": [_script("prerequest", _NAME_THE_RUN.format(new="if (!pm.collectionVariables.get('run')) "))],
         "variable": [
@@ -97,6 +99,11 @@ def _health() -> Json:
         },
         "response": [],
     }
+
+
+def _group(title: str, names: Sequence[str]) -> Json:
+    operations = {operation.name: operation for operation in discover()}
+    return {"name": title, "item": [_folder(operations[name]) for name in names]}
 
 
 def _folder(operation: Operation) -> Json:

@@ -35,10 +35,11 @@ _PARAMETERS = ("async", "mode", "timeout_ms")
 _LONGEST_KEY = 200
 # How long the rest of a refused body is read and thrown away, so that its client then reads the refusal.
 _DRAIN_S = 2.0
+_BINARY = {"type": "string", "format": "binary"}
 _BODIES: dict[str, Any] = {
-    "application/vnd.apache.arrow.stream": {"schema": {"type": "string", "format": "binary"}},
-    "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"name": "Ann", "age": 31}\n{"name": "Bo"}\n'},
-    "text/csv": {"schema": {"type": "string"}, "example": "name,age\nAnn,31\nBo,\n"},
+    "application/vnd.apache.arrow.stream": {"schema": _BINARY},
+    "application/x-ndjson": {"schema": _BINARY, "example": '{"name": "Ann", "age": 31}\n{"name": "Bo"}\n'},
+    "text/csv": {"schema": _BINARY, "example": "name,age\nAnn,31\nBo,\n"},
 }
 # Text to FastAPI, so that our own errors say what is wrong with it.
 _ASYNC = Query(

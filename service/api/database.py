@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.exchange import api_of, call_of, closing, disconnected, failures, read_body, response_of
 from service.model.call import Call
-from service.operations.operation import Operation
+from service.operations.operation import Operation, Result
 from service.pipeline.waiting import watching
 from service.queries.streaming.accept import MEDIA_TYPES
 from service.queries.streaming.streams import Stream
@@ -66,11 +66,12 @@ async def database(request: Request) -> Response:
 
 
 def _models(operations: list[Operation]) -> dict[str, Any]:
-    """The union of all requests, told apart by `operation`, and that of all results."""
+    """The union of all requests, told apart by `operation`, and that of all results, the most specific first."""
     requests = {o.name: _ref(o.request) for o in operations}
     mapping = {name: ref["$ref"] for name, ref in requests.items()}
     request = {"oneOf": list(requests.values()), "discriminator": {"propertyName": "operation", "mapping": mapping}}
-    result = {"oneOf": [_ref(o.result) for o in operations]}
+    # Not `oneOf`: a generated client that checks it would refuse what fits two results in its loose reading.
+    result = {"anyOf": [_ref(result) for result in _most_specific_first([o.result for o in operations])]}
     return {
         "parameters": [
             {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
@@ -79,6 +80,21 @@ def _models(operations: list[Operation]) -> dict[str, Any]:
         "requestBody": {"required": True, "content": {"application/json": {"schema": request}}},
         "responses": {"200": {"content": {"application/json": {"schema": result}}}},
     }
+
+
+def _most_specific_first(results: list[type[Result]]) -> list[type[Result]]:
+    """The order in which the first result whose required fields a response has is the right one.
+
+    Responses do not name their operation, so this is how generated clients find the class.
+    """
+    schemas = {result: result.model_json_schema(mode="serialization") for result in results}
+
+    def fitting(result: type[Result]) -> int:
+        """How many results a response might be taken for."""
+        own = schemas[result]["properties"].keys()
+        return sum(own >= set(schema["required"]) for schema in schemas.values())
+
+    return sorted(results, key=fitting, reverse=True)
 
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from starlette.types import ASGIApp
 from service import VERSION
 from service.api import bulk, database, invocations, jobs, monitoring
 from service.api.database import REF
-from service.api.docs_page import page
+from service.api.docs_page import content_security_policy, guides, page
 from service.api.events import INVOCATIONS
 from service.api.exchange import ApiState, HttpService, NoResponse, api_of, call_of, response_of
 from service.api.server import IdleStop, Server
@@ -40,6 +41,7 @@ ROUTES = {
     "/ready": "GET",
     "/metrics": "GET",
     "/docs": "GET",
+    "/docs/{folder}/{guide}": "GET",
     "/openapi.json": "GET",
 }
 
@@ -62,7 +64,8 @@ def declare(operations: list[Operation]) -> FastAPI:
     )
     for router in (database.router(operations), invocations.router, bulk.router, jobs.router, monitoring.router):
         app.include_router(router)
-    app.add_api_route("/docs", _docs, include_in_schema=False)
+    app.add_api_route("/docs", partial(_docs, cache(partial(page, operations))), include_in_schema=False)
+    app.add_api_route("/docs/{folder}/{guide}", _guide, include_in_schema=False)
     # FastAPI's hook for the document at /openapi.json.
     app.openapi = cache(partial(document, app, operations))  # type: ignore[method-assign]
     app.add_exception_handler(ClientDisconnect, _hung_up)
@@ -71,8 +74,16 @@ def declare(operations: list[Operation]) -> FastAPI:
     return app
 
 
-async def _docs(request: Request) -> HTMLResponse:
-    return HTMLResponse(page(api_of(request).pipeline.operations))
+def _docs(rendered: Callable[[], str]) -> HTMLResponse:
+    return HTMLResponse(rendered(), headers={"Content-Security-Policy": content_security_policy()})
+
+
+def _guide(folder: str, guide: str) -> Response:
+    """A page of the documentation as text."""
+    path = guides().get(f"{folder}/{guide}")
+    if path is None:
+        raise NotFound(f"there is no guide {folder[:80]}/{guide[:80]}; GET /docs lists them", suggestion="/docs")
+    return Response(path.read_text(encoding="utf-8"), media_type="text/plain; charset=utf-8")
 
 
 async def _hung_up(request: Request, error: Exception) -> Response:

@@ -36,7 +36,11 @@ def _read_id(value: Any) -> Any:
     )
 
 
-SentId = Annotated[int, BeforeValidator(_read_id), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}]})]
+SentId = Annotated[
+    int,
+    BeforeValidator(_read_id),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": "^[0-9]{1,19}$"}, {"type": "integer"}]}),
+]
 """A 64-bit id in a request: text or a number."""
 # Results are only rendered, so the model holds the text itself.
 ReturnedId = Annotated[int, AfterValidator(str), WithJsonSchema({"type": "string"})]
@@ -147,19 +151,26 @@ def omit_when_null(description: str) -> Any:
     return Field(default=None, description=description, json_schema_extra={"omit_when_null": True})
 
 
+def _require_present(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Declare as required what every response has. Generated clients tell responses apart by it."""
+    fields = model.model_fields.items()
+    schema["required"] = [info.serialization_alias or name for name, info in fields if info.default is not None]
+
+
 class Metadata(BaseModel):
     """The metadata of every success; the envelope fills in the first two fields."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_require_present)
 
     request_id: str = ""
     execution_time_ms: int = 0
     snapshot_id: ReturnedId | None = omit_when_null("the snapshot that the change made, or that was read")
 
 
-def _add_success(schema: dict[str, Any]) -> None:
+def _add_success(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    _require_present(schema, model)
     schema["properties"] = {"success": {"const": True}, **schema["properties"]}
-    schema["required"] = ["success", *schema.get("required", [])]
+    schema["required"] = ["success", *schema["required"]]
 
 
 class Result(BaseModel):

@@ -28,7 +28,10 @@ REQUEST = re.compile(r'\s*\{\s*"operation":')
 DIFFERS = re.compile(r"request_ids?|.*snapshot_id|plan_token|backup|job_id|status_url|timestamp|.*_at|.*_ms")
 BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 PAGES = sorted(
-    str(path.relative_to(ROOT)) for folder in ("start", "how-to") for path in (ROOT / "docs" / folder).glob("*.md")
+    str(path.relative_to(ROOT))
+    for folder in ("start", "how-to")
+    for path in (ROOT / "docs" / folder).glob("*.md")
+    if path.stem != "index"  # it only links the others
 )
 REQUESTS_ONLY = "docs/reference/queries.md"
 

@@ -235,7 +235,9 @@ def test_a_caller_who_hangs_up_leaves_nothing_behind(service: Service, caplog: p
 @pytest.mark.parametrize(("path", "methods"), http.ROUTES.items())
 def test_a_wrong_method_is_405_and_names_the_right_ones(door: Any, path: str, methods: str) -> None:
     async def talk(client: httpx.AsyncClient) -> httpx.Response:
-        return await client.put(path.format(id="x", tenant="a", namespace="b", table="t"))
+        return await client.put(
+            path.format(id="x", tenant="a", namespace="b", table="t", folder="how-to", guide="upsert.md")
+        )
 
     answer = asked(door, talk)
     assert code(answer) == (405, "METHOD_NOT_ALLOWED")
