@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import VERSION
 from service.api import bulk, database, invocations, jobs, monitoring
@@ -44,6 +44,25 @@ ROUTES = {
 }
 
 
+class _App(FastAPI):
+    """FastAPI, except that requests for operations bypass its layers, which would take as long as all else that Python
+    does for one of many WRITEs (docs/decisions/0019-the-cost-of-one-write.md).
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != database.DATABASE or scope["method"] != "POST":
+            return await super().__call__(scope, receive, send)
+        scope["app"] = self
+        request = Request(scope, receive, send)
+        try:
+            response = await database.database(request)
+        except ClientDisconnect as e:
+            response = await _hung_up(request, e)
+        except Exception as e:
+            response = await _refused(request, e)
+        await response(scope, receive, send)
+
+
 def create(service: HttpService) -> FastAPI:
     """The ASGI application of a service."""
     app = declare(service.pipeline.operations)
@@ -53,7 +72,7 @@ def create(service: HttpService) -> FastAPI:
 
 def declare(operations: list[Operation]) -> FastAPI:
     """The application with its routes for these operations, and no service behind it yet."""
-    app = FastAPI(
+    app = _App(
         title="Firn",
         version=VERSION,
         description="JSON requests over Apache Iceberg tables",
