@@ -170,6 +170,38 @@ def test_when_the_memory_is_taken_the_next_is_told_to_come_back_at_once_and_othe
     assert (small.status_code, health.status_code, again.status_code) == (200, 200, 200)
 
 
+def test_an_operation_bypasses_the_layers_of_the_other_routes(door: Any) -> None:
+    """FastAPI makes them for the first request that passes through them."""
+
+    async def post(client: httpx.AsyncClient) -> list[httpx.Response]:
+        return [await client.post("/database", content=content) for content in (body("ADD"), b"{", body("NONE"))]
+
+    async def get(client: httpx.AsyncClient) -> list[httpx.Response]:
+        return [await client.get("/database"), await client.post("/database/", content=body("ADD"))]
+
+    assert [response.status_code for response in asked(door, post)] == [200, 400, 400]
+    assert door.middleware_stack is None
+    assert [response.status_code for response in asked(door, get)] == [405, 307]
+    assert door.middleware_stack is not None
+
+
+def test_an_unforeseen_error_outside_the_pipeline_is_answered_too(
+    door: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise KeyError("secret of the inside")
+
+    monkeypatch.setattr("service.api.database.read_body", broken)
+
+    async def talk(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post("/database", content=body("ADD"))
+
+    answer = asked(door, talk)
+    assert code(answer) == (500, "INTERNAL_ERROR")
+    assert "secret" not in answer.text
+    assert "secret of the inside" in caplog.text
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_body_beyond_the_limit_is_refused_declared_or_not(door: Any, declared: bool) -> None:
     async def chunks() -> AsyncIterator[bytes]:
