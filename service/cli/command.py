@@ -158,6 +158,9 @@ class Command:
     question: Callable[[Request], str | None] | None = None
     """What to ask before the request is sent, if it may lose data. A dry run never asks."""
     show: Callable[[Response, Args, "Printer"], None] = lambda response, args, printer: None
+    lists: tuple[str, ...] = ()
+    """The fields of the response that hold one page of a list: the command follows the pages to the end, or to its
+    --limit. The first of them counts."""
     job: bool = False
     """Whether the operation can run as a job: then the command polls it and shows its progress."""
     run: Callable[["Invocation"], int] | None = None
