@@ -75,7 +75,7 @@ EXAMPLES = (
     ),
     _example(
         "Show the state of all tables",
-        "firn table status",
+        "firn table status --all-namespaces",
         "NAMESPACE  TABLE   FILES  SMALL     SIZE  COMPACTION\n"
         "shop       orders      1      1  … KiB  not needed\n"
         "1 table, 1 file, 1 small, … KiB; 0 to compact\n",
@@ -166,11 +166,11 @@ EXAMPLES = (
         _TWO_SNAPSHOTS,
     ),
     _example(
-        "Leave out the last change",
-        "firn table history orders.yaml --offset 1",
+        "Show the last change",
+        "firn table history orders.yaml --limit 1",
         "           SNAPSHOT  TIME               OPERATION  ROWS  FILES  REQUEST\n"
-        "…  …Z  WRITE        +3     +1  …\n"
-        "1 of 2 snapshots\n",
+        "…\n"
+        "1 of 2 snapshots; there are older ones, use --limit to see more\n",
         _TWO_SNAPSHOTS,
     ),
     _example(
@@ -295,7 +295,7 @@ EXAMPLES = (
     ),
     _example(
         "Show what is due when",
-        "firn schedule list",
+        "firn schedule list --all-namespaces",
         "SCHEDULE  CRON       ZONE  TABLES       NEXT                  LAST RUN\n"
         "nightly   0 2 * * *  UTC   shop.orders  …  -\n"
         "1 schedule\n",
@@ -310,7 +310,7 @@ EXAMPLES = (
     _example("Delete a schedule", "firn schedule delete nightly --yes", "deleted\n", _SCHEDULED),
     _example(
         "List jobs, running or ended",
-        "firn job list",
+        "firn job list -A",
         "JOB                               STATE  KIND     TABLE        STARTED            ENDED\n"
         "…  done   COMPACT  shop.orders  …Z  …Z\n"
         "1 job\n",

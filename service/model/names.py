@@ -8,6 +8,8 @@ from service.errors import InvalidRequest
 _VALID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 RESERVED_COLUMN_PREFIX = "_firn_"
+# A row's data file and its position there, where a query reads them; together they tell all rows of a table apart.
+PLACE_COLUMNS = (f"{RESERVED_COLUMN_PREFIX}file", f"{RESERVED_COLUMN_PREFIX}pos")
 CATALOG = "firn"  # the catalog's name in PyIceberg and in Spark; SQL catalogs store it with every table
 DROPPED_NAMESPACE = ("_firn", "dropped")  # the tenant and namespace of dropped tables; no request can name this tenant
 CHANGES_PROPERTY = "firn.changes"  # a table property: the batches that last changed the table's metadata

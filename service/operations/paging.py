@@ -21,7 +21,7 @@ def cursor_field() -> Any:
     return Field(
         default=None,
         min_length=1,
-        max_length=200_000,
+        max_length=1_000_000,
         description="`next_cursor` of a response to this request: return what follows; only `limit` may change",
     )
 

@@ -112,9 +112,12 @@ def _show_created(response: Response, args: Args, printer: Printer) -> None:
 
 
 def _show_list(response: Response, args: Args, printer: Printer) -> None:
-    offline = set(response.get("offline") or ())
-    for table in response["tables"]:
-        printer.line(f"{table}  offline" if table in offline else table)
+    if args.details:
+        printer.items(_DETAILS_COLUMNS, response["details"])
+    else:
+        offline = set(response.get("offline") or ())
+        for table in response["tables"]:
+            printer.line(f"{table}  offline" if table in offline else table)
     for dropped in response.get("dropped") or ():
         until = format_time(dropped["restorable_until"])
         printer.line(f"{dropped['table']}  dropped, restorable until {until} as {dropped['table_id']}")
@@ -126,6 +129,15 @@ def _show_list(response: Response, args: Args, printer: Printer) -> None:
             printer.line(f"there are tables in {', '.join(others)}; name one with --namespace")
 
 
+_DETAILS_COLUMNS = (
+    PageColumn("TABLE", name=True, value=lambda table: table["table"]),
+    PageColumn("ROWS", right=True, value=lambda table: format_number(table["record_count"])),
+    PageColumn("FILES", right=True, value=lambda table: format_number(table["file_count"])),
+    PageColumn("SMALL", right=True, value=lambda table: format_number(table["small_files_count"])),
+    PageColumn("SIZE", right=True, value=lambda table: format_size(table["total_bytes"])),
+    PageColumn("CHANGED", whole=True, value=lambda table: format_time(table["changed_at"])),
+    PageColumn("ONLINE", value=lambda table: table["online"]),
+)
 _STATUS_COLUMNS = (
     PageColumn("NAMESPACE", name=True, value=lambda table: table["namespace"]),
     PageColumn("TABLE", name=True, value=lambda table: table["table"]),
@@ -268,7 +280,10 @@ COMMANDS = (
     Command(
         "table list",
         "List the tables of a namespace.",
-        (flag("--dropped", "include dropped tables that can be restored", "include_dropped"),),
+        (
+            flag("--details", "with the rows, files, size and last change of each"),
+            flag("--dropped", "include dropped tables that can be restored", "include_dropped"),
+        ),
         operation="LIST_TABLES",
         complete=lambda request, args: {**request, "namespace": args.namespace or "default"},
         lists=("tables", "offline", "details", "dropped"),

@@ -252,3 +252,12 @@ def test_every_option_of_repartition_is_one_of_the_command() -> None:
 def test_an_empty_default_namespace_is_shown_with_those_that_have_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = at_eighty(["table", "list"], monkeypatch, tables=[], offline=[], namespaces_with_tables=["lab", "shop"])
     assert lines[-1] == "there are tables in lab, shop; name one with --namespace"
+
+
+def test_tables_are_listed_with_details() -> None:
+    details = {"table": "orders", "record_count": 12000, "file_count": 3, "small_files_count": 1, "total_bytes": 2048}
+    service = Service(tables=["orders"], offline=[], details=[{**details, "online": True, "changed_at": None}])
+    lines = firn(["table", "list", "--details"], service).out.splitlines()
+    assert service.asked[0]["details"] is True
+    assert lines[0].split() == ["TABLE", "ROWS", "FILES", "SMALL", "SIZE", "CHANGED", "ONLINE"]
+    assert lines[1].split() == ["orders", "12,000", "3", "1", "2.0", "KiB", "-", "yes"]
