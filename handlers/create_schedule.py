@@ -15,6 +15,7 @@ from service.model.names import check_name
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
 from service.operations.operation import Example, Result, ScheduleRequest, operation
+from service.operations.paging import check_scope
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 CREATED = response(
@@ -39,6 +40,7 @@ EXAMPLES = (
         {
             "operation": "CREATE_SCHEDULE",
             "tenant_id": "acme",
+            "scope": "tenant",
             "name": "after-work",
             "cron": "0 18 * * MON-FRI",
             "timezone": "America/New_York",
@@ -46,7 +48,7 @@ EXAMPLES = (
             "task": {"operation": "COMPACT", "max_files": 500},
             "catch_up": False,
         },
-        {**CREATED, "scope": "all", "tables": 0},
+        {**CREATED, "scope": "tenant", "tables": 0},
     ),
 )
 
@@ -65,8 +67,8 @@ class CreateSchedule(ScheduleRequest):
     table: str | None = Field(default=None, description="the table, if the schedule covers only one")
     scope: Scope | None = Field(
         default=None,
-        description="`table`, `namespace` (all of its tables) or `all` (all of the tenant's); default: the narrowest "
-        "that the request names",
+        description="`table`, `namespace` (all of its tables) or `tenant` (all tables of the tenant); default: "
+        "`table` if the request names one, or else `namespace`",
     )
     task: dict[str, Any] = Field(
         description='what to run: `{"operation": "COMPACT"}` and other fields of that operation, but not the address'
@@ -97,7 +99,7 @@ def create_schedule(
             request.name,
             ScheduleTiming(request.cron, request.timezone, delay_s, request.catch_up),
             scope,
-            None if scope == "all" else request.namespace,
+            None if scope == "tenant" else request.namespace,
             request.table,
             request.task,
             request.enabled,
@@ -118,13 +120,10 @@ def create_schedule(
 
 
 def _scope(request: CreateSchedule) -> Scope:
-    """The scope that the request names, or else the narrowest that its address allows."""
-    named = "namespace" in request.model_fields_set
-    scope = request.scope or ("table" if request.table is not None else "namespace" if named else "all")
+    scope = request.scope or ("table" if request.table is not None else "namespace")
     if scope == "table" and request.table is None:
         raise InvalidRequest('table is missing; scope "table" requires it', field="table")
     if scope != "table" and request.table is not None:
         raise InvalidRequest(f'table contradicts scope "{scope}"; send only one of them', field="table")
-    if scope == "all" and named:
-        raise InvalidRequest('namespace contradicts scope "all"; send only one of them', field="namespace")
+    check_scope(request, scope)
     return scope

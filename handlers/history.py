@@ -5,12 +5,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.catalog.tables import Catalog
+from service.catalog.tables import Catalog, Snapshot
 from service.ledger.ledger import Ledger
 from service.model.times import utc
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
-from service.queries.history import HistoryEntry, history_entries
+from service.operations.paging import Page, Paged
+from service.queries.history import HistoryEntry, history_entries, newest_first
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -46,21 +47,19 @@ _WRITE = {
 }
 
 
-def _example(title: str, request: dict[str, Any], snapshots: list[dict[str, Any]], has_more: bool) -> Example:
-    body = response(snapshots=snapshots, total=2, has_more=has_more)
+def _example(title: str, request: dict[str, Any], snapshots: list[dict[str, Any]], **more: Any) -> Example:
+    body = response(snapshots=snapshots, total=2, **more)
     return Example(title, {"operation": "HISTORY", **ADDRESS, **request}, body, given=GIVEN)
 
 
 EXAMPLES = (
-    _example("List a table's commits, newest first", {}, [_UPDATE, _WRITE], has_more=False),
-    _example("Show the latest commit", {"limit": 1}, [_UPDATE], has_more=True),
+    _example("List a table's commits, newest first", {}, [_UPDATE, _WRITE]),
+    _example("Show the latest commit", {"limit": 1}, [_UPDATE], next_cursor="<any>"),
 )
 
 
-class History(Confirmable, TableRequest):
+class History(Paged, Confirmable, TableRequest):
     operation: Literal["HISTORY"]
-    limit: int = Field(default=100, ge=1, le=1000, description="the maximum number of snapshots")
-    offset: int = Field(default=0, ge=0, le=2_000_000_000, description="how many to skip first")
 
 
 class ListedCommit(BaseModel):
@@ -93,23 +92,28 @@ class ListedCommit(BaseModel):
     )
 
 
-class HistoryResult(Result):
+class HistoryResult(Page, Result):
     snapshots: list[ListedCommit] = Field(description="newest first")
     total: int = Field(description="snapshots of the table; older ones have expired")
-    has_more: bool = Field(description="whether there are older ones")
 
 
 @operation(History, HistoryResult, pool="metadata", examples=EXAMPLES)
 def history(request: History, catalog: Catalog, ledger: Ledger) -> HistoryResult:
     """List the commits of a table: their times, operations, requests, and the rows and files that they changed."""
     table = catalog.load(request.table_name)
-    page = history_entries(table, ledger, request.limit, request.offset)
+    after = request.place(int, int, int)
+    found = newest_first(table.snapshots())
+    page, next_cursor = request.page((s for s in found if after is None or _place(s) < after), _place)
     return HistoryResult(
-        snapshots=[_listed(entry) for entry in page],
+        snapshots=[_listed(entry) for entry in history_entries(table, ledger, page)],
         total=table.snapshot_count,
-        has_more=request.offset + len(page) < table.snapshot_count,
+        next_cursor=next_cursor,
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
+
+
+def _place(snapshot: Snapshot) -> tuple[int, int, int]:
+    return snapshot.sequence_number, snapshot.timestamp_ms, snapshot.snapshot_id
 
 
 def _listed(entry: HistoryEntry) -> ListedCommit:

@@ -10,6 +10,7 @@ from service.catalog.tables import Catalog, Table
 from service.commits.backups import Backup, backups_of, figures
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
+from service.operations.paging import Page, Paged, limit_field
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
 LISTED = {
@@ -36,8 +37,9 @@ EXAMPLES = (
 )
 
 
-class ListBackups(Confirmable, TableRequest):
+class ListBackups(Paged, Confirmable, TableRequest):
     operation: Literal["LIST_BACKUPS"]
+    limit: int = limit_field(1000, 10_000)
 
 
 class KeptBackup(BaseModel):
@@ -51,7 +53,7 @@ class KeptBackup(BaseModel):
     bytes: int = Field(description="the size of these files")
 
 
-class ListBackupsResult(Result):
+class ListBackupsResult(Page, Result):
     backups: list[KeptBackup] = Field(description="newest first")
 
 
@@ -59,10 +61,18 @@ class ListBackupsResult(Result):
 def list_backups(request: ListBackups, catalog: Catalog) -> ListBackupsResult:
     """List the backups of a table: what each holds, which operation it was made for, and when it expires."""
     table = catalog.load(request.table_name)
+    after = request.place(str, str)
+    found = (b for b in backups_of(table) if after is None or _place(b) < after)
+    page, next_cursor = request.page(found, _place)
     return ListBackupsResult(
-        backups=[_kept(table, backup) for backup in backups_of(table)],
+        backups=[_kept(table, backup) for backup in page],
+        next_cursor=next_cursor,
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
+
+
+def _place(backup: Backup) -> tuple[str, str]:
+    return backup.made_at.isoformat(timespec="milliseconds"), backup.name
 
 
 def _kept(table: Table, backup: Backup) -> KeptBackup:

@@ -165,4 +165,4 @@ def schedule(**said: Any) -> Schedule:
     return replace(plain, **said)
 
 
-ALL = {"scope": "all", "namespace": None, "table": None}
+ALL = {"scope": "tenant", "namespace": None, "table": None}

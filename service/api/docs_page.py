@@ -66,7 +66,7 @@ def common_rows() -> list[FieldRow]:
 def result_rows(operation: Operation) -> list[FieldRow]:
     """The fields of a response, without `success` and the metadata that every response has."""
     schema = operation.result.model_json_schema(mode="serialization")
-    rows = sorted(_rows(schema, set()), key=lambda row: row.name.startswith("metadata"))
+    rows = sorted(_rows(schema, set()), key=lambda row: (row.name.startswith("metadata"), row.name == "next_cursor"))
     shared = {"success", "metadata", *(f"metadata.{name}" for name in Metadata.model_fields)}
     return [row for row in rows if row.name not in shared]
 

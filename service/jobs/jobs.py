@@ -14,7 +14,7 @@ from service.catalog.tables import Table
 from service.commits.commit import Commits
 from service.errors import Cancelled, FirnError, KeyBusy, LedgerUnavailable, NotFound
 from service.jobs.job import NOTHING, Job, State, described, interrupted, taken_over
-from service.ledger.jobs import LIVE, JobRecord, JobRecords
+from service.ledger.jobs import LIVE, JobRecord, JobRecords, Place
 from service.metrics.metrics import Metrics
 from service.model.call import Call
 from service.model.failures import error_fields, internal_error
@@ -154,9 +154,11 @@ class Jobs:
         except NotFound:
             return False
 
-    def latest(self, tenant: str, namespace: str | None, limit: int) -> list[dict[str, Any]]:
-        """A tenant's listed jobs, the latest first, without the outcomes that `describe` shows."""
-        records = self.records.listed(tenant, namespace, limit, now_ms() - _KEPT_MS)
+    def latest(
+        self, tenant: str, namespace: str | None, limit: int, after: Place | None = None
+    ) -> list[dict[str, Any]]:
+        """A tenant's listed jobs, the latest first, without the outcomes that `describe` shows; those after a place."""
+        records = self.records.listed(tenant, namespace, limit, now_ms() - _KEPT_MS, after)
         shown = [self.describe(record.id) if record.state in LIVE else described(record) for record in records]
         return [{name: value for name, value in job.items() if name not in ("result", "error")} for job in shown]
 

@@ -42,6 +42,15 @@ class Schedule:
     """The run in progress, or left by an instance that is gone."""
 
 
+@dataclass(frozen=True)
+class ScheduleFilter:
+    """Which schedules: those for exactly this namespace or table, and of this name; None for any."""
+
+    namespace: str | None = None
+    table: str | None = None
+    name: str | None = None
+
+
 class ScheduleRecords:
     """The table `schedules` of a ledger, and the jobs that are runs."""
 
@@ -68,8 +77,17 @@ class ScheduleRecords:
             connection.execute(update(schedules).where(*_named(made.tenant, made.name)).values(**changed))
             return True
 
-    def of_tenant(self, tenant: str) -> list[Schedule]:
-        return self._found(schedules.c.tenant == tenant, order=schedules.c.name)
+    def of_tenant(
+        self, tenant: str, which: ScheduleFilter | None = None, after: str | None = None, limit: int | None = None
+    ) -> list[Schedule]:
+        """A tenant's schedules by name, or some of them: at most `limit` of those after a name."""
+        where = [schedules.c.tenant == tenant]
+        if which is not None:
+            named = {"namespace": which.namespace, "table_name": which.table, "name": which.name}
+            where += [schedules.c[column] == value for column, value in named.items() if value is not None]
+        if after is not None:
+            where.append(schedules.c.name > after)
+        return self._found(*where, order=schedules.c.name, limit=limit)
 
     def find(self, tenant: str, name: str, within: Transaction | None = None) -> Schedule | None:
         return next(iter(self._found(*_named(tenant, name), within=within)), None)
@@ -153,11 +171,16 @@ class ScheduleRecords:
         )
 
     def _found(
-        self, *where: ColumnElement[bool], order: Any = None, within: Transaction | None = None
+        self,
+        *where: ColumnElement[bool],
+        order: Any = None,
+        limit: int | None = None,
+        within: Transaction | None = None,
     ) -> list[Schedule]:
         run = [column.label(f"run_{column.name}") for column in jobs.c]
         asked = select(schedules, *run).outerjoin(jobs, and_(jobs.c.claim == schedules.c.id, UNFINISHED))
-        return [_schedule(row) for row in self._ledger.rows(asked.where(*where).order_by(order), within=within)]
+        asked = asked.where(*where).order_by(order).limit(limit)
+        return [_schedule(row) for row in self._ledger.rows(asked, within=within)]
 
 
 def _next_of(made: Schedule) -> Any:
@@ -188,4 +211,6 @@ def _add(connection: Connection, run: JobRecord) -> bool:
 def _schedule(row: Row[Any]) -> Schedule:
     values = {column.name: row._mapping[column.name] for column in schedules.c}
     run = None if row.run_id is None else as_record(row, "run_")
+    if values["scope"] == "all":  # as it was called before
+        values["scope"] = "tenant"
     return Schedule(table=values.pop("table_name"), run=run, **values)

@@ -14,5 +14,9 @@ def utc(ms: int) -> datetime:
     return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
 
 
+def as_ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
 def utc_or_none(ms: int | None) -> datetime | None:
     return None if ms is None else utc(ms)

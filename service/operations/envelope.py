@@ -11,6 +11,8 @@ def success(result: Result, request_id: str, execution_time_ms: int) -> bytes:
     result.metadata.execution_time_ms = execution_time_ms
     fields = wire.fields_of(result)
     metadata = fields.pop("metadata")
+    if "next_cursor" in fields:  # people find it after the list
+        fields["next_cursor"] = fields.pop("next_cursor")
     return wire.render({"success": True, **fields, "metadata": metadata})
 
 

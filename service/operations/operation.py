@@ -70,13 +70,6 @@ class Request(BaseModel):
         return check_name(value, str(info.field_name))
 
 
-class TenantRequest(Request):
-    """A request about all namespaces of a tenant, unless it names one."""
-
-    # A frozen model may widen a field's type: nobody can assign to it.
-    namespace: str | None = Field(default=None, description="only this namespace; default: all")  # type: ignore[assignment]
-
-
 class TableRequest(Request):
     table: str = Field(description="the table's name")
 

@@ -3,7 +3,7 @@
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -99,11 +99,11 @@ class TableLifecycle:
             self._take(TableStep(RESTORE, to.table), table, dropped, to, call)
         return to
 
-    def dropped(self, tenant: str, namespace: str) -> list[TableRecord]:
-        """A namespace's dropped tables that can be restored, the last one first."""
-        now_ms = self._now_ms()
-        dropped = self._records.dropped(tenant, namespace)
-        return [record for record in dropped if record.step is None and (record.keep_until_ms or 0) > now_ms]
+    def dropped(
+        self, tenant: str, namespace: str, after: tuple[int, str] | None = None, limit: int | None = None
+    ) -> list[TableRecord]:
+        """A namespace's dropped tables that can be restored, the last one first; those after a time and a UUID."""
+        return self._records.restorable(tenant, namespace, self._now_ms(), after, limit)
 
     def set_online(self, table: Table, online: bool, call: Call) -> None:
         """Allow or stop the automatic maintenance of a table."""
@@ -129,10 +129,12 @@ class TableLifecycle:
         """Record that a table is offline by its properties."""
         self._records.set_offline(table.uuid, table.name, True)
 
-    def offline(self, tenant: str, namespace: str) -> list[str]:
-        """A namespace's tables that are offline, by name."""
+    def offline(self, tenant: str, namespace: str, among: Collection[str] | None = None) -> list[str]:
+        """A namespace's tables that are offline, or those of them `among` some names, by name."""
         found = []
         for record in self._records.offline(tenant, namespace):
+            if among is not None and record.name.table not in among:
+                continue
             with suppress(TableNotFound):
                 table = self._catalog.load(record.name)
                 if table.uuid == record.uuid and not is_online(table.properties):

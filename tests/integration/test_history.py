@@ -80,15 +80,15 @@ class TestHistory:
 
     def test_it_comes_in_pages(self, shop: Shop) -> None:
         made = [shop.write(i) for i in range(5)]
-        answer = shop.ok("HISTORY", limit=2, offset=1)
-        assert [entry["snapshot_id"] for entry in answer["snapshots"]] == [str(made[3]), str(made[2])]
-        assert (answer["total"], answer["has_more"]) == (5, True)
-        answer = shop.ok("HISTORY", limit=2, offset=3)
-        assert ([entry["snapshot_id"] for entry in answer["snapshots"]], answer["has_more"]) == (
-            [str(made[1]), str(made[0])],
-            False,
-        )
-        assert history(shop, offset=5) == []
+        answer = shop.ok("HISTORY", limit=2)
+        assert [entry["snapshot_id"] for entry in answer["snapshots"]] == [str(made[4]), str(made[3])]
+        assert answer["total"] == 5
+        shop.write(6)
+        answer = shop.ok("HISTORY", limit=2, cursor=answer["next_cursor"])
+        assert [entry["snapshot_id"] for entry in answer["snapshots"]] == [str(made[2]), str(made[1])]
+        answer = shop.ok("HISTORY", limit=2, cursor=answer["next_cursor"])
+        assert [entry["snapshot_id"] for entry in answer["snapshots"]] == [str(made[0])]
+        assert "next_cursor" not in answer
 
     def test_tags_and_backups_are_named_on_what_they_keep(self, shop: Shop) -> None:
         shop.write(1)
@@ -116,7 +116,7 @@ class TestHistory:
 
     def test_a_table_that_holds_nothing_has_no_history_and_one_that_is_not_there_is_told(self, shop: Shop) -> None:
         answer = shop.ok("HISTORY")
-        assert (answer["snapshots"], answer["total"], answer["has_more"]) == ([], 0, False)
+        assert (answer["snapshots"], answer["total"], "next_cursor" in answer) == ([], 0, False)
         shop.firn.fail({"operation": "HISTORY", **shop.address, "table": "tt"}, "TABLE_NOT_FOUND", 404)
 
     def test_no_spark_job_is_started(self, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,10 +266,14 @@ def check(life: Life, pairs: int) -> None:
             kind: counts[kind] for kind in ("inserted", "deleted", "updated")
         }
         seen += counts
-        offset, limit = luck.randrange(len(expected) + 1), luck.randrange(1, 6)
-        page = life.shop.ok("DIFF", **asked, offset=offset, limit=limit)
-        assert page["changes"] == expected[offset : offset + limit]
-        assert page["has_more"] == (offset + limit < len(expected))
+        first, then = luck.randrange(1, 6), luck.randrange(1, 6)
+        page = life.shop.ok("DIFF", **asked, limit=first)
+        assert page["changes"] == expected[:first]
+        assert ("next_cursor" in page) == (first < len(expected))
+        if "next_cursor" in page:
+            page = life.shop.ok("DIFF", **asked, limit=then, cursor=page["next_cursor"])
+            assert page["changes"] == expected[first : first + then]
+            assert ("next_cursor" in page) == (first + then < len(expected))
     assert len(seen) == 3, "a kind of difference was never met"
 
 

@@ -62,7 +62,7 @@ class Shop:
         return int(self.firn.ok(described)["description"]["file_count"])
 
     def listed(self, name: str, **said: Any) -> dict[str, Any]:
-        request = {"operation": "LIST_SCHEDULES", "tenant_id": self.tenant, "name": name, **said}
+        request = {"operation": "LIST_SCHEDULES", "tenant_id": self.tenant, "scope": "tenant", "name": name, **said}
         [found] = self.firn.ok(request)["schedules"]
         assert isinstance(found, dict)
         return found
@@ -81,8 +81,8 @@ def tomorrow(firn: Firn) -> Tomorrow:
 def test_a_scheduled_compaction_compacts_once_when_it_is_due(shop: Shop, tomorrow: Tomorrow) -> None:
     shop.make("orders", "people")
     shop.make("carts", namespace="yard")
-    made = shop.schedule("nightly", delay="15m")
-    assert (made["scope"], made["tables"]) == ("all", 3)
+    made = shop.schedule("nightly", delay="15m", scope="tenant")
+    assert (made["scope"], made["tables"]) == ("tenant", 3)
     due = datetime.fromisoformat(made["next_run"])
     assert (due.hour, due.minute) == (2, 15)
     tomorrow.now = due - timedelta(seconds=1)
@@ -229,11 +229,12 @@ def test_a_schedule_is_made_once_and_replaced_when_that_is_asked_for(shop: Shop)
 
 def test_the_list_is_narrowed_down_by_namespace_and_table(shop: Shop) -> None:
     shop.make("orders")
-    shop.schedule("all")
+    shop.schedule("all", scope="tenant")
     shop.schedule("in-shop", namespace="shop")
     shop.schedule("of-orders", namespace="shop", table="orders")
     for where, names in (
-        ({}, ["all", "in-shop", "of-orders"]),
+        ({"scope": "tenant"}, ["all", "in-shop", "of-orders"]),
+        ({}, []),
         ({"namespace": "shop"}, ["in-shop", "of-orders"]),
         ({"namespace": "shop", "table": "orders"}, ["of-orders"]),
         ({"table": "orders"}, []),
@@ -241,5 +242,5 @@ def test_the_list_is_narrowed_down_by_namespace_and_table(shop: Shop) -> None:
     ):
         request = {"operation": "LIST_SCHEDULES", "tenant_id": shop.tenant, **where}
         assert [s["name"] for s in shop.firn.ok(request)["schedules"]] == names
-    other = {"operation": "LIST_SCHEDULES", "tenant_id": f"{shop.tenant}-x"}
+    other = {"operation": "LIST_SCHEDULES", "tenant_id": f"{shop.tenant}-x", "scope": "tenant"}
     assert shop.firn.ok(other)["schedules"] == []

@@ -85,13 +85,14 @@ def list_files(table: Table, snapshot_id: int | None = None) -> TableFiles:
         return TableFiles(tuple(_with_deletes(files, deleting, io) if deleting else files))
 
 
-def matching_files(table: Table, filter_json: str | None) -> tuple[DataFile, ...]:
-    """The current data files in partitions that a filter, an Iceberg expression in JSON, may match."""
+def matching_files(table: Table, filter_json: str | None, snapshot_id: int | None = None) -> tuple[DataFile, ...]:
+    """The data files of the current (or the given) snapshot in partitions that a filter, an Iceberg expression in JSON,
+    may match."""
     if filter_json is None:
-        return list_files(table).data
+        return list_files(table, snapshot_id).data
     with translated():
         matches = _PartitionFilter(table, BooleanExpression.model_validate_json(filter_json))
-        return tuple(file for file in list_files(table).data if matches(file.group))
+        return tuple(file for file in list_files(table, snapshot_id).data if matches(file.group))
 
 
 class _PartitionFilter:

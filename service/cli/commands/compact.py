@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from service.cli.call import Invocation, send_request
+from service.cli.call import Invocation, send_request, whole_list
 from service.cli.command import (
     FAILED,
     OK,
@@ -25,8 +25,6 @@ from service.cli.files import is_file, parse_filter, read_table, table_address
 from service.cli.terminal.format import format_number, format_size, plural
 from service.cli.terminal.printer import Printer
 from service.cli.values import full_name, named_table, split_list
-
-_LIMIT = 10_000
 
 
 def _compact(call: Invocation) -> int:
@@ -95,14 +93,8 @@ class _Compaction:
             yield {"tenant_id": tenant, "namespace": "default", **table}, {}
             return
         namespace = table.get("namespace") or args.namespace
-        response = self._send(
-            {
-                "operation": "RECOMMEND",
-                "tenant_id": tenant,
-                "limit": _LIMIT,
-                **({"namespace": namespace} if namespace else {}),
-            }
-        )
+        which = {"namespace": namespace} if namespace else {"scope": "tenant"}
+        response = self._send({"operation": "RECOMMEND", "tenant_id": tenant, **which})
         if not response["success"]:
             self.failures += 1
             if response["error"]["code"] != "UNREACHABLE":
@@ -155,7 +147,7 @@ class _Compaction:
         """Send a request, as a `job` of this name if it has one. A service that does not respond is an error, too."""
         try:
             if job is None:
-                response = self.connection.send(request)
+                response = whole_list(self.connection, request, ("recommendations",))
             else:
                 with self.call.progress(job) as on_progress:
                     response = run_as_job(self.connection, request, on_progress)

@@ -54,14 +54,15 @@ def _show_history(response: Response, args: Args, printer: Printer) -> None:
         for i, snapshot in reversed(list(enumerate(response["snapshots"], end - len(response["snapshots"])))):
             printer.lines[i + 1 : i + 1] = [f"  request {each}" for each in map(escape, snapshot["request_ids"])]
     shown, total = len(response["snapshots"]), plural(response["total"], "snapshot")
-    more = "; there are older ones, use --limit or --offset to see more" if response["has_more"] else ""
+    more = "; there are older ones, use --limit to see more" if response.get("next_cursor") else ""
     printer.line(total if shown == response["total"] else f"{format_number(shown)} of {total}{more}")
 
 
 def _show_diff(response: Response, args: Args, printer: Printer) -> None:
     show_rows([(change["before"], change["after"]) for change in response["changes"]], printer)
-    total = ", ".join(f"{format_number(response[f'records_{kind}'])} {kind}" for kind in _KINDS)
-    more = "; there are more, use --limit to see them" if response["has_more"] and args.limit else ""
+    counts = [response[f"records_{kind}"] for kind in _KINDS]
+    total = ", ".join(f"{format_number(count)} {kind}" for count, kind in zip(counts, _KINDS, strict=True))
+    more = "; there are more, use --limit to see them" if len(response["changes"]) < sum(counts) and args.limit else ""
     printer.line(f"{total}{more}")
 
 
@@ -112,9 +113,9 @@ COMMANDS = (
     table_command(
         "table history",
         "Show a table's snapshots: what each changed, and when.",
-        number("--limit", "show at most this many (default: 100)"),
-        number("--offset", "skip this many of the latest"),
+        number("--limit", "show at most this many (default: all)"),
         operation="HISTORY",
+        lists=("snapshots",),
         show=_show_history,
         details="Rows marked + were added, - removed and ~ changed.",
     ),
@@ -125,6 +126,7 @@ COMMANDS = (
         argument("to_snapshot", "TO", "the state after (default: the current state)", parse=_snapshot, nargs="?"),
         number("--limit", "show at most this many changes (default: 100)", default=100),
         operation="DIFF",
+        lists=("changes",),
         show=_show_diff,
     ),
     table_command(
@@ -155,6 +157,7 @@ COMMANDS = (
         "backup list",
         "List the backups of a table.",
         operation="LIST_BACKUPS",
+        lists=("backups",),
         show=show_items("backup", _BACKUP_COLUMNS),
     ),
     table_command(

@@ -4,7 +4,7 @@ from typing import Any
 
 from service.cli.call import Invocation
 from service.cli.command import Args, Command, Response, argument, number
-from service.cli.commands.tables import namespace_filter, show_items
+from service.cli.commands.tables import scope_options, show_items
 from service.cli.connection.jobs import wait_for_job
 from service.cli.terminal.format import format_time
 from service.cli.terminal.printer import PageColumn, Printer
@@ -68,7 +68,8 @@ COMMANDS = (
     Command(
         "job list",
         "List jobs, the latest first.",
-        (number("--limit", "show at most this many (default: 100)"), namespace_filter("the jobs")),
+        (number("--limit", "show at most this many (default: all)"), *scope_options("the jobs")),
+        lists=("jobs",),
         operation="LIST_JOBS",
         show=show_items("job", _COLUMNS, "; there are older ones, use --limit to see more"),
     ),

@@ -25,7 +25,7 @@ def _format_partition(values: dict[str, Any]) -> str:
 
 def _show_partitions(response: Response, args: Args, printer: Printer) -> None:
     printer.items(_PARTITION_COLUMNS, response["partitions"])
-    more = f" of {response['total']:,}; use --limit to see more" if response["truncated"] else ""
+    more = f" of {response['total']:,}; use --limit to see more" if response.get("next_cursor") else ""
     printer.line(f"{plural(len(response['partitions']), 'partition')}{more}")
 
 
@@ -95,8 +95,9 @@ COMMANDS = (
             "only these partitions: an expression such as 'day = 5', or JSON",
             parse=partial(parse_filter, where="--partition-filter"),
         ),
-        number("--limit", "show at most this many (default: 1000)"),
+        number("--limit", "show at most this many (default: all)"),
         operation="LIST_PARTITIONS",
+        lists=("partitions",),
         show=_show_partitions,
     ),
     table_command(

@@ -106,6 +106,7 @@ COMMANDS = (
             flag("--distinct", "leave out duplicate rows"),
             number("--limit", "show at most this many rows (default: 100)", default=100),
             number("--offset", "skip this many rows first"),
+            argument("--cursor", "CURSOR", "the rows after an earlier page: its next_cursor, as --json shows it"),
             argument("--as-of", "TIME", "the rows as they were at this time"),
             argument("--sql", "SELECT", "one SELECT over the tenant's tables"),
             repeated("--param", "NAME=VALUE", "a value for :name in --sql", "params", _parse_params),

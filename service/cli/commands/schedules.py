@@ -4,7 +4,7 @@ from typing import Any
 
 from service.cli.call import Invocation, failure
 from service.cli.command import FAILED, OK, Args, Command, Request, Response, argument, flag
-from service.cli.commands.tables import namespace_filter, show_items
+from service.cli.commands.tables import scope_options, show_items
 from service.cli.connection.jobs import WaitInterrupted, poll
 from service.cli.connection.names import OF_TENANT
 from service.cli.connection.remote import Connection
@@ -35,7 +35,7 @@ def _show_created(response: Response, args: Args, printer: Printer) -> None:
 
 
 def _tables(schedule: dict[str, Any]) -> str:
-    return "all" if schedule["scope"] == "all" else f"{schedule['namespace']}.{schedule['table'] or '*'}"
+    return "all" if schedule["scope"] == "tenant" else f"{schedule['namespace']}.{schedule['table'] or '*'}"
 
 
 def _last_run(schedule: dict[str, Any]) -> str:
@@ -62,7 +62,13 @@ def _run(call: Invocation) -> int:
 def _wait_for_run(connection: Connection, request: Request, started: Response, on_progress: OnProgress) -> Response:
     """The response to RUN_SCHEDULE with the run as it ended. No connection stays open for that."""
     run_id, name = started["run"]["run_id"], request["name"]
-    listing = {"operation": "LIST_SCHEDULES", "tenant_id": request["tenant_id"], "name": name, "runs": _RUNS}
+    listing = {
+        "operation": "LIST_SCHEDULES",
+        "tenant_id": request["tenant_id"],
+        "scope": "tenant",
+        "name": name,
+        "runs": _RUNS,
+    }
 
     def look() -> Response | None:
         response = connection.send(listing)
@@ -118,8 +124,8 @@ COMMANDS = (
             argument("--cron", "EXPRESSION", "when, such as '0 2 * * *'", required=True),
             argument("--timezone", "ZONE", "an IANA time zone (default: UTC)"),
             argument("--delay", "TIME", "start this much later, such as 15m"),
-            argument("--table", "TABLE", "only this table; without it, all tables"),
-            namespace_filter("tables"),
+            argument("--table", "TABLE", "only this table; without it, all tables of the namespace"),
+            *scope_options("tables"),
             argument(
                 "--task", "FILE", "a YAML or JSON file with the task (default: a plain COMPACT)", parse=read_object
             ),
@@ -135,8 +141,9 @@ COMMANDS = (
     Command(
         "schedule list",
         "List schedules.",
-        (namespace_filter("schedules for tables"),),
+        scope_options("the schedules for tables"),
         operation="LIST_SCHEDULES",
+        lists=("schedules",),
         show=show_items("schedule", _COLUMNS),
     ),
     Command(

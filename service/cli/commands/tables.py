@@ -32,9 +32,12 @@ BACKUP = (
 DRY_RUN = flag("--dry-run", "only show what would be done")
 
 
-def namespace_filter(items: str) -> Argument:
-    """The option for the items of one namespace; without it, a command concerns the whole tenant."""
-    return argument("--namespace", "NAME", f"only {items} of this namespace", short="-n")
+def scope_options(items: str) -> tuple[Argument, ...]:
+    """The options for the items of one namespace, or of all."""
+    return (
+        argument("--namespace", "NAME", f"{items} of this namespace (default: default)", short="-n"),
+        flag("--all-namespaces", f"{items} of all namespaces", "scope", "tenant", short="-A"),
+    )
 
 
 def table_command(name: str, summary: str, *arguments: Argument, **more: Any) -> Command:
@@ -48,7 +51,7 @@ def show_items(noun: str, columns: Sequence[PageColumn], advice: str = "") -> Ca
     def show(response: Response, args: Args, printer: Printer) -> None:
         items = response[f"{noun}s"]
         printer.items(columns, items)
-        printer.line(f"{plural(len(items), noun)}{advice if response.get('has_more') else ''}")
+        printer.line(f"{plural(len(items), noun)}{advice if response.get('next_cursor') else ''}")
 
     return show
 
@@ -110,9 +113,12 @@ def _show_created(response: Response, args: Args, printer: Printer) -> None:
 
 
 def _show_list(response: Response, args: Args, printer: Printer) -> None:
-    offline = set(response.get("offline") or ())
-    for table in response["tables"]:
-        printer.line(f"{table}  offline" if table in offline else table)
+    if args.details:
+        printer.items(_DETAILS_COLUMNS, response["details"])
+    else:
+        offline = set(response.get("offline") or ())
+        for table in response["tables"]:
+            printer.line(f"{table}  offline" if table in offline else table)
     for dropped in response.get("dropped") or ():
         until = format_time(dropped["restorable_until"])
         printer.line(f"{dropped['table']}  dropped, restorable until {until} as {dropped['table_id']}")
@@ -124,6 +130,15 @@ def _show_list(response: Response, args: Args, printer: Printer) -> None:
             printer.line(f"there are tables in {', '.join(others)}; name one with --namespace")
 
 
+_DETAILS_COLUMNS = (
+    PageColumn("TABLE", name=True, value=lambda table: table["table"]),
+    PageColumn("ROWS", right=True, value=lambda table: format_number(table["record_count"])),
+    PageColumn("FILES", right=True, value=lambda table: format_number(table["file_count"])),
+    PageColumn("SMALL", right=True, value=lambda table: format_number(table["small_files_count"])),
+    PageColumn("SIZE", right=True, value=lambda table: format_size(table["total_bytes"])),
+    PageColumn("CHANGED", whole=True, value=lambda table: format_time(table["changed_at"])),
+    PageColumn("ONLINE", value=lambda table: table["online"]),
+)
 _STATUS_COLUMNS = (
     PageColumn("NAMESPACE", name=True, value=lambda table: table["namespace"]),
     PageColumn("TABLE", name=True, value=lambda table: table["table"]),
@@ -140,8 +155,7 @@ def _show_status(response: Response, args: Args, printer: Printer) -> None:
     files, small, recommended = (sum(t[key] for t in tables) for key in ("files", "small_files", "recommended"))
     counts = f"{plural(len(tables), 'table')}, {plural(files, 'file')}, {format_number(small)} small"
     size = format_size(sum(t["bytes"] for t in tables))
-    more = "; there are more tables, use --namespace to see fewer at a time" if response["truncated"] else ""
-    printer.line(f"{counts}, {size}; {recommended} to compact{more}")
+    printer.line(f"{counts}, {size}; {recommended} to compact")
 
 
 def _compaction(table: dict[str, Any]) -> str:
@@ -274,17 +288,21 @@ COMMANDS = (
     Command(
         "table list",
         "List the tables of a namespace.",
-        (flag("--dropped", "include dropped tables that can be restored", "include_dropped"),),
+        (
+            flag("--details", "with the rows, files, size and last change of each"),
+            flag("--dropped", "include dropped tables that can be restored", "include_dropped"),
+        ),
         operation="LIST_TABLES",
         complete=lambda request, args: {**request, "namespace": args.namespace or "default"},
+        lists=("tables", "offline", "details", "dropped"),
         show=_show_list,
     ),
     Command(
         "table status",
-        "Show the size and the small files of every table.",
-        (namespace_filter("the tables"),),
+        "Show the size and the small files of the tables of a namespace.",
+        scope_options("the tables"),
         operation="RECOMMEND",
-        constants={"limit": 10_000},
+        lists=("recommendations",),
         show=_show_status,
     ),
     table_command(

@@ -14,14 +14,14 @@ from service.jobs.schedules.task import RequestRouter, check_task, dumps
 from service.jobs.schedules.times import ScheduleTiming, check_timing
 from service.ledger.jobs import JobRecord
 from service.ledger.ledger import Transaction
-from service.ledger.schedules import Schedule, ScheduleRecords
+from service.ledger.schedules import Schedule, ScheduleFilter, ScheduleRecords
 from service.model.names import TableName
 from service.model.properties import compaction_policy, is_online
 from service.model.times import utc
 from service.model.window import in_window
 from service.settings import CompactionSettings
 
-Scope = Literal["table", "namespace", "all"]
+Scope = Literal["table", "namespace", "tenant"]
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,11 @@ class Schedules:
         replaced = self._notes.put(schedule, replacing=replace, within=within)
         return self._notes.find(schedule.tenant, schedule.name, within) or schedule, replaced
 
-    def of_tenant(self, tenant: str) -> list[Schedule]:
-        """A tenant's schedules, by name."""
-        return self._notes.of_tenant(tenant)
+    def of_tenant(
+        self, tenant: str, which: ScheduleFilter | None = None, after: str | None = None, limit: int | None = None
+    ) -> list[Schedule]:
+        """Some of a tenant's schedules, by name: at most `limit` of those after a name."""
+        return self._notes.of_tenant(tenant, which, after, limit)
 
     def runs(self, schedules: list[Schedule], each: int) -> dict[str, list[JobRecord]]:
         """The latest runs of schedules, newest first, by schedule id."""

@@ -32,7 +32,7 @@ def advised(**tables: bool) -> dict[str, Any]:
         {"namespace": "shop", "table": t, "recommended": r, "small_files": 7, "reason": "7 small files"}
         for t, r in tables.items()
     ]
-    return {"success": True, "recommendations": known, "truncated": False}
+    return {"success": True, "recommendations": known}
 
 
 class Service:
@@ -137,7 +137,7 @@ def test_every_recommended_table_is_compacted_in_the_order_of_the_advice(
 def test_the_advice_is_asked_for_of_one_namespace_and_taken_for_one_table(service: Service) -> None:
     service.answers = {"RECOMMEND": [advised(orders=True, carts=True)]}
     assert firn("--all-recommended", "--namespace", "shop", "--table", "carts", "--tenant", "other") == 0
-    assert service.asked[0] == {"operation": "RECOMMEND", "tenant_id": "other", "namespace": "shop", "limit": 10_000}
+    assert service.asked[0] == {"operation": "RECOMMEND", "tenant_id": "other", "namespace": "shop"}
     assert service.compacted == [("other", "shop", "carts")]
 
 

@@ -87,7 +87,7 @@ def test_commits_are_told_with_the_requests_that_share_them(table: Table, ledger
     made = [append(table, None, batch=batch, rows=3) for batch in ("one", "two", "unknown")]
     ledger.begin(NewBatch("one", ORDERS, table.uuid, "WRITE", ["a", "b", "c"]))
     ledger.begin(NewBatch("two", ORDERS, table.uuid, "UPSERT", ["d"]))
-    found = history_entries(table, ledger, 10, 0)
+    found = history_entries(table, ledger, newest_first(table.snapshots()))
     assert [entry.snapshot.snapshot_id for entry in found] == made[::-1]
     assert [entry.requests and (entry.requests.operation, entry.requests.request_ids) for entry in found] == [
         None,
@@ -95,13 +95,14 @@ def test_commits_are_told_with_the_requests_that_share_them(table: Table, ledger
         ("WRITE", ("a", "b", "c")),
     ]
     assert [entry.rows for entry in found] == [CommitRows(3)] * 3
-    assert [entry.snapshot.snapshot_id for entry in history_entries(table, ledger, 1, 1)] == [made[1]]
+    [second] = history_entries(table, ledger, [table.snapshot(made[1])])
+    assert second.snapshot.snapshot_id == made[1]
 
 
 def test_a_snapshot_that_the_table_was_taken_back_behind_is_no_ancestor(table: Table, ledger: Ledger) -> None:
     first, second = append(table, None), append(table, None)
     table.iceberg.manage_snapshots().rollback_to_snapshot(first).commit()
-    found = history_entries(table, ledger, 10, 0)
+    found = history_entries(table, ledger, newest_first(table.snapshots()))
     assert [(entry.snapshot.snapshot_id, entry.is_current, entry.is_ancestor) for entry in found] == [
         (second, False, False),
         (first, True, True),
@@ -122,7 +123,7 @@ class TestWhereSnapshotsHaveExpired:
         return made
 
     def test_what_is_older_is_an_ancestor_still(self, table: Table, ledger: Ledger, made: list[int]) -> None:
-        found = history_entries(table, ledger, 10, 0)
+        found = history_entries(table, ledger, newest_first(table.snapshots()))
         assert [entry.snapshot.snapshot_id for entry in found if entry.is_ancestor] == made[::-1]
 
     def test_how_many_changes_there_were_is_known_up_to_them(self, table: Table, made: list[int]) -> None:
