@@ -9,7 +9,7 @@ from service.maintenance.orphans.orphans import SAFE_HOURS, Orphans, iso_time
 from service.model.call import Call
 from service.model.times import HOUR_MS, now_ms
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Example, PreviewableRequest, Result, operation
+from service.operations.operation import Example, PreviewableRequest, Result, omit_when_null, operation
 
 _LISTED = 100
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
@@ -20,7 +20,6 @@ FOUND: dict[str, Any] = {
     "bytes": 0,
     "files": [],
     "older_than": "<any>",
-    "held_back_by": None,
 }
 EXAMPLES = (
     Example(
@@ -55,9 +54,7 @@ class CleanOrphansResult(Result):
     bytes: int = Field(description="the size of the files found")
     files: list[str] = Field(description="the first 100 of them, as paths in the table's folder")
     older_than: str = Field(description="only files from before this time were considered")
-    held_back_by: str | None = Field(
-        description="the work in progress for which `older_than` is earlier than requested"
-    )
+    held_back_by: str | None = omit_when_null("the work in progress for which `older_than` is earlier than requested")
 
 
 @operation(CleanOrphans, CleanOrphansResult, pool="maintenance", examples=EXAMPLES, schedulable=True)

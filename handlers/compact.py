@@ -22,8 +22,9 @@ from service.maintenance.compact.sorting import check_order
 from service.model.call import Call
 from service.model.filters.pruning import partition_expression
 from service.model.properties import target_file_size_mb
-from service.operations.examples import create_table, response, write
+from service.operations.examples import accepted, create_table, response, write
 from service.operations.operation import (
+    AcceptedResult,
     BackgroundRequest,
     Example,
     Metadata,
@@ -43,7 +44,6 @@ EXAMPLES = (
         {"operation": "COMPACT", **ADDRESS},
         response(
             compacted=True,
-            reason=None,
             stats={
                 "files_before": 3,
                 "files_after": 1,
@@ -91,7 +91,7 @@ EXAMPLES = (
     Example(
         "Compact in the background",
         {"operation": "COMPACT", **ADDRESS, "async": True},
-        response(snapshot=False, reason=None, job_id="<any>"),
+        accepted(),
         given=GIVEN,
     ),
 )
@@ -150,16 +150,15 @@ class KeptSnapshot(BaseModel):
 
 
 class CompactResult(Result):
-    compacted: bool | None = omit_when_null("whether any files were merged")
-    reason: str | None = Field(default=None, description="why not, if none were merged")
-    stats: CompactionStats | None = omit_when_null("counts before and after")
-    snapshots_kept: list[KeptSnapshot] | None = omit_when_null("old snapshots that were kept, oldest first; up to 100")
+    compacted: bool = Field(description="whether any files were merged")
+    reason: str | None = omit_when_null("why not, if none were merged")
+    stats: CompactionStats = Field(description="counts before and after")
+    snapshots_kept: list[KeptSnapshot] = Field(description="old snapshots that were kept, oldest first; up to 100")
     warnings: list[str] | None = omit_when_null("what failed after files were merged; the next compaction retries it")
     plan: CompactionPlan | None = omit_when_null("in a dry run: what would be merged")
-    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
 
 
-@operation(Compact, CompactResult, pool="maintenance", examples=EXAMPLES, schedulable=True)
+@operation(Compact, CompactResult, pool="maintenance", examples=EXAMPLES, schedulable=True, also=(AcceptedResult,))
 def compact(
     request: Compact,
     call: Call,
@@ -167,7 +166,7 @@ def compact(
     background: Background,
     compactions: Compactions,
     small_files: SmallFileChecks,
-) -> CompactResult:
+) -> CompactResult | AcceptedResult:
     """Merge a table's small files and expire its old snapshots."""
     table = catalog.load(request.table_name)
     options = _options(request, small_files, table)
@@ -178,7 +177,7 @@ def compact(
         return job.respond(_result(compactions.compact(table, options, job)))
 
     # With an idempotency key, a repeated request gets the same job.
-    return CompactResult(job_id=background.start("COMPACT", table, CompactionProgress(), call, work))
+    return AcceptedResult.of(background.start("COMPACT", table, CompactionProgress(), call, work))
 
 
 def _options(request: Compact, small_files: SmallFileChecks, table: Table) -> CompactionOptions:

@@ -14,7 +14,7 @@ from service.model.call import Call
 from service.model.names import check_name
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
-from service.operations.operation import Example, Result, ScheduleRequest, operation
+from service.operations.operation import Example, Result, ScheduleRequest, omit_when_null, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 CREATED = response(
@@ -81,7 +81,7 @@ class CreateScheduleResult(Result):
     schedule_replaced: bool = Field(description="whether it replaced another schedule")
     scope: Scope = Field(description="which tables it covers")
     tables: int = Field(description="how many these are now; tables created later are covered too")
-    next_run: datetime | None = Field(description="when it is next due; null if it is disabled")
+    next_run: datetime | None = omit_when_null("when it is next due; absent if it is disabled")
 
 
 @operation(CreateSchedule, CreateScheduleResult, pool="tables", examples=EXAMPLES)

@@ -37,7 +37,7 @@ EXAMPLES = (
     Example(
         "See which rows would be removed",
         {**REQUEST, "dry_run": True},
-        edit_response(records_removed=1, sample=[{"before": {"user": "a", "day": "2024-01-01"}, "after": None}]),
+        edit_response(records_removed=1, sample=[{"before": {"user": "a", "day": "2024-01-01"}}]),
         given=GIVEN,
     ),
 )

@@ -36,7 +36,7 @@ EXAMPLES = (
     Example(
         "See what a delete would do",
         {"operation": "DELETE", **ADDRESS, "filter": {"id": 3}, "dry_run": True},
-        edit_response(records_deleted=1, sample=[{"before": {"id": 3, "seen": None}, "after": None}]),
+        edit_response(records_deleted=1, sample=[{"before": {"id": 3, "seen": None}}]),
         given=GIVEN,
     ),
 )

@@ -8,7 +8,16 @@ from service.catalog.tables import Catalog, Snapshot, Table
 from service.model.as_of import moment
 from service.model.call import Call
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
+from service.operations.operation import (
+    Confirmable,
+    Example,
+    Metadata,
+    Result,
+    ReturnedId,
+    TableRequest,
+    omit_when_null,
+    operation,
+)
 from service.queries.diff import Differences, DiffPage
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "menu"}
@@ -24,8 +33,8 @@ GIVEN: tuple[dict[str, Any], ...] = (
 )
 _FIRST, _LAST = "4358829213746520102", "1886043621045928221"
 _SOUP = {"change": "updated", "before": {"dish": "soup", "price": "7.00"}, "after": {"dish": "soup", "price": "7.50"}}
-_STEW = {"change": "deleted", "before": {"dish": "stew", "price": "14.00"}, "after": None}
-_TART = {"change": "inserted", "before": None, "after": {"dish": "tart", "price": "5.00"}}
+_STEW = {"change": "deleted", "before": {"dish": "stew", "price": "14.00"}}
+_TART = {"change": "inserted", "after": {"dish": "tart", "price": "5.00"}}
 _COUNTS: dict[str, Any] = {"records_inserted": 1, "records_deleted": 1, "records_updated": 1}
 _ANSWER: dict[str, Any] = response(
     from_snapshot="<any>",
@@ -55,7 +64,7 @@ EXAMPLES = (
     Example(
         "One page of the changes in reverse",
         {"operation": "DIFF", **ADDRESS, "from_snapshot": _LAST, "to_snapshot": _FIRST, "limit": 1, "offset": 1},
-        {**_ANSWER, "changes": [{"change": "inserted", "before": None, "after": _STEW["before"]}], "has_more": True},
+        {**_ANSWER, "changes": [{"change": "inserted", "after": _STEW["before"]}], "has_more": True},
         given=GIVEN,
         taken={"from_snapshot": (4, "metadata.snapshot_id"), "to_snapshot": (2, "metadata.snapshot_id")},
     ),
@@ -77,8 +86,8 @@ class Diff(Confirmable, TableRequest):
 
 class Change(BaseModel):
     change: Literal["inserted", "deleted", "updated"] = Field(description="how the row changed")
-    before: dict[str, Any] | None = Field(description="the row before; null if it was inserted")
-    after: dict[str, Any] | None = Field(description="the row after; null if it was deleted")
+    before: dict[str, Any] | None = omit_when_null("the row before; absent if it was inserted")
+    after: dict[str, Any] | None = omit_when_null("the row after; absent if it was deleted")
 
 
 class DiffResult(Result):

@@ -9,7 +9,16 @@ from service.catalog.tables import Catalog
 from service.ledger.ledger import Ledger
 from service.model.times import utc
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
+from service.operations.operation import (
+    Confirmable,
+    Example,
+    Metadata,
+    Result,
+    ReturnedId,
+    TableRequest,
+    omit_when_null,
+    operation,
+)
 from service.queries.history import HistoryEntry, history_entries
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "stock"}
@@ -34,8 +43,7 @@ _UPDATE = {
     "is_ancestor": True,
 }
 _WRITE = {
-    **_UPDATE,
-    "parent_id": None,
+    **{name: value for name, value in _UPDATE.items() if name != "parent_id"},
     "operation": "WRITE",
     "iceberg_operation": "append",
     "rows_added": 2,
@@ -65,9 +73,7 @@ class History(Confirmable, TableRequest):
 
 class ListedCommit(BaseModel):
     snapshot_id: ReturnedId = Field(description="its id, for `as_of`, DIFF and ROLLBACK")
-    parent_id: ReturnedId | None = Field(
-        description="the previous snapshot, which may have expired; null for the first"
-    )
+    parent_id: ReturnedId | None = omit_when_null("the previous snapshot, which may have expired; absent for the first")
     timestamp: datetime = Field(description="when it was committed")
     operation: str = Field(
         description="the operation that made it, such as WRITE or COMPACT; `iceberg_operation` if it is no longer "

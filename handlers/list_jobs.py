@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from service.jobs.job import State
 from service.jobs.jobs import Jobs
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Example, Result, TenantRequest, operation
+from service.operations.operation import Example, Result, TenantRequest, omit_when_null, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "letters"}
 LISTED = {
@@ -50,7 +50,7 @@ class ListedJob(BaseModel):
     cancelling: bool = Field(default=False, description="whether it was cancelled but has not ended yet")
     progress: dict[str, Any] = Field(description="its current or last progress")
     created_at: datetime = Field(description="when it was created")
-    ended_at: datetime | None = Field(default=None, description="when it ended; null if it has not")
+    ended_at: datetime | None = omit_when_null("when it ended; absent if it has not")
 
 
 class ListJobsResult(Result):

@@ -74,8 +74,8 @@ class ListPartitions(TableRequest):
 class KeyRange(BaseModel):
     """A range of the first key."""
 
-    from_: Any = Field(serialization_alias="from", description="the lowest key; null if the range has no lower bound")
-    before: Any = Field(description="the first key above the range; null if it has no upper bound")
+    from_: Any = omit_when_null("the lowest key; absent if the range has no lower bound", "from")
+    before: Any = omit_when_null("the first key above the range; absent if it has no upper bound")
 
 
 class Partition(BaseModel):

@@ -16,7 +16,6 @@ LISTED = {
     "name": "hourly",
     "cron": "30 * * * *",
     "timezone": "UTC",
-    "delay": None,
     "scope": "table",
     "namespace": "shop",
     "table": "parcels",
@@ -25,8 +24,6 @@ LISTED = {
     "catch_up": True,
     "created_at": "<any>",
     "next_run": "<any>",
-    "running": None,
-    "last_run": None,
     "runs": [],
 }
 EXAMPLES = (

@@ -46,8 +46,8 @@ class DroppedTable(BaseModel):
 
     table: str = Field(description="the name it had")
     table_id: str = Field(description="its id, which distinguishes tables of the same name")
-    dropped_at: datetime | None = Field(description="when it was dropped")
-    restorable_until: datetime | None = Field(description="when its files are deleted")
+    dropped_at: datetime | None = omit_when_null("when it was dropped")
+    restorable_until: datetime | None = omit_when_null("when its files are deleted")
 
 
 class ListTablesResult(Result):

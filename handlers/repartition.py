@@ -25,8 +25,9 @@ from service.model.names import TableName
 from service.model.properties import codec_of
 from service.model.schema.derived import add_derived, parse_transform
 from service.model.schema.partition import describe_partition
-from service.operations.examples import create_table, response, write
+from service.operations.examples import accepted, create_table, response, write
 from service.operations.operation import (
+    AcceptedResult,
     BackgroundRequest,
     Example,
     Metadata,
@@ -75,7 +76,7 @@ STATS = {
     "checksum": "<any>",
     "duration_ms": "<any>",
 }
-DONE: dict[str, Any] = {"repartitioned": True, "reason": None}
+DONE: dict[str, Any] = {"repartitioned": True}
 EXAMPLES = (
     Example(
         "Change the partitioning, and keep the old layout as a backup",
@@ -132,7 +133,7 @@ EXAMPLES = (
     Example(
         "Repartition in the background",
         {"operation": "REPARTITION", **ADDRESS, "partition": NEW, "async": True},
-        response(snapshot=False, reason=None, partition=NAMED, job_id="<any>"),
+        accepted(),
         given=GIVEN,
     ),
 )
@@ -179,8 +180,8 @@ class RepartitionEstimate(BaseModel):
 
 
 class RepartitionResult(Result):
-    repartitioned: bool | None = omit_when_null("whether the table was repartitioned, or the new table created")
-    reason: str | None = Field(default=None, description="why not, if it was not")
+    repartitioned: bool = Field(description="whether the table was repartitioned, or the new table created")
+    reason: str | None = omit_when_null("why not, if it was not")
     partition: dict[str, Any] = Field(description="the partitioning, with the names of its fields")
     stats: RepartitionStats | None = omit_when_null("counts before and after")
     backup: str | None = omit_when_null("the name of the backup of the old layout, if it is kept")
@@ -188,14 +189,13 @@ class RepartitionResult(Result):
     source_snapshot_id: ReturnedId | None = omit_when_null("the snapshot of this table that the new one was made from")
     estimate: RepartitionEstimate | None = omit_when_null("the resulting partitions")
     plan: RepartitionPlan | None = omit_when_null("in a dry run: what would be rewritten")
-    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
 
 
 def _pool(request: Repartition) -> Pool:
     return "maintenance" if request.has_effect or request.async_ else "queries"
 
 
-@operation(Repartition, RepartitionResult, pool=_pool, examples=EXAMPLES)
+@operation(Repartition, RepartitionResult, pool=_pool, examples=EXAMPLES, also=(AcceptedResult,))
 def repartition(
     request: Repartition,
     call: Call,
@@ -203,7 +203,7 @@ def repartition(
     background: Background,
     estimates: LayoutEstimates,
     repartitions: Repartitions,
-) -> RepartitionResult:
+) -> RepartitionResult | AcceptedResult:
     """Change a table's partitioning, and derive columns, in one commit that blocks no readers or writers."""
     _check_together(request)
     table = catalog.load(request.table_name)
@@ -217,10 +217,10 @@ def repartition(
     if not request.async_:
         return run(call)
     # An impossible partitioning is refused now, not by the job.
-    partition = describe_partition(layout(table).partition)
+    layout(table)
     # With an idempotency key, a repeated request gets the same job.
     job_id = background.start("REPARTITION", table, RepartitionProgress(), call, lambda job: job.respond(run(job)))
-    return RepartitionResult(partition=partition, job_id=job_id)
+    return AcceptedResult.of(job_id)
 
 
 def _preview(

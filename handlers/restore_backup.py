@@ -10,7 +10,7 @@ from service.edits.restore import Restores, of_backup
 from service.model.call import Call
 from service.operations.edit_requests import BackedUpRequest, RestoreResult, restore_fields
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, PreviewableRequest, operation
+from service.operations.operation import Confirmable, Example, PreviewableRequest, omit_when_null, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "wines"}
 NAME = "backup-20240501T101112045Z-delete-1f0c9a7e"
@@ -25,7 +25,6 @@ EXAMPLES = (
         {"operation": "RESTORE_BACKUP", **ADDRESS, "name": NAME, "create_backup": True, "backup_retention_hours": 24},
         response(
             restored=True,
-            reason=None,
             records_before=1,
             records_after=3,
             files_removed=1,
@@ -60,7 +59,7 @@ class RestoreBackup(Confirmable, BackedUpRequest, PreviewableRequest):
 
 class BackupRestored(BaseModel):
     restored: bool = Field(description="whether the table was changed")
-    reason: str | None = Field(description="why not, if it was not changed")
+    reason: str | None = omit_when_null("why not, if it was not changed")
 
 
 class RestoreBackupResult(RestoreResult, BackupRestored):

@@ -12,7 +12,15 @@ from service.model.as_of import moment
 from service.model.call import Call
 from service.operations.edit_requests import BackedUpRequest, RestoreResult, restore_fields
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, PreviewableRequest, ReturnedId, SentId, operation
+from service.operations.operation import (
+    Confirmable,
+    Example,
+    PreviewableRequest,
+    ReturnedId,
+    SentId,
+    omit_when_null,
+    operation,
+)
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "cellar"}
 GIVEN: tuple[dict[str, Any], ...] = (
@@ -23,7 +31,6 @@ GIVEN: tuple[dict[str, Any], ...] = (
 )
 _ANSWER: dict[str, Any] = response(
     rolled_back=True,
-    reason=None,
     from_snapshot="<any>",
     to_snapshot="<any>",
     changes_undone=2,
@@ -70,13 +77,11 @@ class Rollback(Confirmable, BackedUpRequest, PreviewableRequest):
 
 class RolledBack(BaseModel):
     rolled_back: bool = Field(description="whether the table was changed")
-    reason: str | None = Field(description="why not, if it was not changed")
-    from_snapshot: ReturnedId | None = Field(
-        description="the snapshot before the rollback, which `as_of` can still read"
-    )
+    reason: str | None = omit_when_null("why not, if it was not changed")
+    from_snapshot: ReturnedId | None = omit_when_null("the snapshot before the rollback, which `as_of` can still read")
     to_snapshot: ReturnedId = Field(description="the snapshot that was restored")
-    changes_undone: int | None = Field(
-        description="commits between the two that changed rows, not counting compactions; null if unknown: snapshots "
+    changes_undone: int | None = omit_when_null(
+        "commits between the two that changed rows, not counting compactions; absent if unknown: snapshots "
         "between them have expired, or another engine rolled back past the restored one"
     )
 

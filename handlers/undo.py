@@ -40,8 +40,8 @@ EXAMPLES = (
             files_affected=1,
             dry_run=True,
             sample=[
-                {"before": {"name": "Kenya", "price": 120}, "after": None},
-                {"before": None, "after": {"name": "Kenya", "price": 12}},
+                {"before": {"name": "Kenya", "price": 120}},
+                {"after": {"name": "Kenya", "price": 12}},
             ],
         ),
         given=GIVEN,

@@ -50,7 +50,7 @@ EXAMPLES = (
                     "before": {"sku": "a", "price": "9.50", "note": "old"},
                     "after": {"sku": "a", "price": "9.50", "note": "new"},
                 },
-                {"before": None, "after": {"sku": "b", "price": "12.00", "note": None}},
+                {"after": {"sku": "b", "price": "12.00", "note": None}},
             ],
         ),
         given=GIVEN,

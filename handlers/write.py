@@ -35,7 +35,7 @@ BATCH = {"requests": "<any>", "records": "<any>"}
 
 def _response(body: dict[str, Any], **more: Any) -> dict[str, Any]:
     metadata = {**body.pop("metadata"), **more}
-    return {**body, "compaction_recommended": False, "small_files_count": None, "metadata": metadata}
+    return {**body, "compaction_recommended": False, "metadata": metadata}
 
 
 EXAMPLES = (
@@ -57,8 +57,8 @@ EXAMPLES = (
                 records_inserted=1,
                 records_deleted=1,
                 sample=[
-                    {"before": {"name": "Ann", "age": 31}, "after": None},
-                    {"before": None, "after": {"name": "Di", "age": 44}},
+                    {"before": {"name": "Ann", "age": 31}},
+                    {"after": {"name": "Di", "age": 44}},
                 ],
             )
         ),
@@ -101,7 +101,7 @@ class WriteResult(Result):
     sample: list[SampledRow] | None = omit_when_null("in a dry run: up to 20 of the rows, before and after")
     plan_token: str | None = omit_when_null("in a dry run: send it with the same request to commit exactly this")
     compaction_recommended: bool = Field(description="whether COMPACT would find enough small files to merge")
-    small_files_count: int | None = Field(description="small files in the table; null if this write did not check")
+    small_files_count: int | None = omit_when_null("small files in the table; absent if this write did not check")
     metadata: WriteMetadata = Field(default_factory=WriteMetadata)
 
 

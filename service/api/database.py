@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.exchange import api_of, call_of, closing, disconnected, failures, read_body, response_of
 from service.model.call import Call
-from service.operations.operation import Operation
+from service.operations.operation import AcceptedResult, Operation
 from service.pipeline.waiting import watching
 from service.queries.streaming.accept import MEDIA_TYPES
 from service.queries.streaming.streams import Stream
@@ -46,6 +46,7 @@ def router(operations: list[Operation]) -> APIRouter:
         response_description="success: the operation's own fields, flat",
         responses={
             200: {"content": {media: _STREAM for form, media in MEDIA_TYPES.items() if form != "json"}},
+            202: {"description": "the work goes on as a job"},
             **failures(400, 404, 409, 413, 422, 429, 500, 503, 504),
         },
         openapi_extra=_models(operations),
@@ -70,14 +71,20 @@ def _models(operations: list[Operation]) -> dict[str, Any]:
     requests = {o.name: _ref(o.request) for o in operations}
     mapping = {name: ref["$ref"] for name, ref in requests.items()}
     request = {"oneOf": list(requests.values()), "discriminator": {"propertyName": "operation", "mapping": mapping}}
-    result = {"oneOf": [_ref(o.result) for o in operations]}
+    others = [model for o in operations for model in o.also]
+    accepted = list(dict.fromkeys(model for model in others if issubclass(model, AcceptedResult)))
+    results = dict.fromkeys([*(o.result for o in operations), *others])
+    result = {"oneOf": [_ref(model) for model in results if model not in accepted]}
     return {
         "parameters": [
             {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
             for name, text in _HEADERS.items()
         ],
         "requestBody": {"required": True, "content": {"application/json": {"schema": request}}},
-        "responses": {"200": {"content": {"application/json": {"schema": result}}}},
+        "responses": {
+            "200": {"content": {"application/json": {"schema": result}}},
+            "202": {"content": {"application/json": {"schema": {"anyOf": [_ref(model) for model in accepted]}}}},
+        },
     }
 
 

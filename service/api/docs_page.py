@@ -38,12 +38,16 @@ def common_rows() -> list[FieldRow]:
     return list(_rows(Request.model_json_schema(), set()))
 
 
-def result_rows(operation: Operation) -> list[FieldRow]:
-    """The fields of a response, without `success` and the metadata that every response has."""
-    schema = operation.result.model_json_schema(mode="serialization")
-    rows = sorted(_rows(schema, set()), key=lambda row: row.name.startswith("metadata"))
+def result_rows(operation: Operation) -> list[tuple[str, list[FieldRow]]]:
+    """For each response that the operation can give, when it is given, and its fields without `success` and the
+    metadata that every response has."""
     shared = {"success", "metadata", *(f"metadata.{name}" for name in Metadata.model_fields)}
-    return [row for row in rows if row.name not in shared]
+    found = []
+    for model in (operation.result, *operation.also):
+        schema = model.model_json_schema(mode="serialization")
+        rows = sorted(_rows(schema, set()), key=lambda row: row.name.startswith("metadata"))
+        found.append((model.when, [row for row in rows if row.name not in shared]))
+    return found
 
 
 def curl(example: Example, url: str = _URL) -> str:
@@ -86,10 +90,11 @@ def page(operations: list[Operation]) -> str:
 
 def _section(operation: Operation) -> str:
     examples = "".join(_example(e, operation.name, i) for i, e in enumerate(operation.examples, 1))
+    responses = "".join(f"<p>{_text(when)}:</p>{_table(rows, needed=False)}" for when, rows in result_rows(operation))
     return (
         f'<section id="{operation.name}"><h2>{operation.name}</h2><p>{_text(operation.summary)}</p>'
         f"<h3>Fields</h3>{_table(request_rows(operation), needed=True)}"
-        f"<h3>Response</h3>{_table(result_rows(operation), needed=False)}{examples}</section>"
+        f"<h3>Response</h3>{responses}{examples}</section>"
     )
 
 

@@ -11,7 +11,7 @@ from service.ledger.jobs import LIVE, JobRecord, JobRecords
 from service.model.call import Call
 from service.model.times import utc
 
-State = Literal["queued", "running", "done", "failed", "cancelled", "interrupted"]
+State = Literal["queued", "running", "done", "partly", "failed", "cancelled", "interrupted", "missed"]
 BULK = "BULK"
 # The states of a job that ended without success.
 NOTHING = ("failed", "cancelled", "interrupted")
@@ -90,16 +90,20 @@ def described(record: JobRecord, *, cancelling: bool | None = None) -> dict[str,
     shown = {
         "id": record.id,
         "kind": record.kind,
-        "table": {"tenant_id": name.tenant, "namespace": name.namespace, "table": name.table},
+        "table": {
+            key: value
+            for key, value in (("tenant_id", name.tenant), ("namespace", name.namespace), ("table", name.table))
+            if value  # a schedule covers a namespace or a tenant
+        },
         "state": record.state,
-        "progress": json.loads(record.progress),
+        "progress": {key: value for key, value in json.loads(record.progress).items() if value is not None},
         "created_at": utc(record.created_ms),
     }
     if cancelling and live:
         shown["cancelling"] = True
     if record.ended_ms is not None:
         shown["ended_at"] = utc(record.ended_ms)
-    if not live:
+    if record.ended_ms is not None:
         shown["result" if record.state == "done" else "error"] = json.loads(record.outcome)
     return shown
 

@@ -94,8 +94,8 @@ class RowsRequest(EditRequest):
 class SampledRow(BaseModel):
     """A row that an edit changes."""
 
-    before: dict[str, Any] | None = Field(description="the current row; null if it would be inserted")
-    after: dict[str, Any] | None = Field(description="the row after the edit; null if it would be deleted")
+    before: dict[str, Any] | None = omit_when_null("the current row; absent if it would be inserted")
+    after: dict[str, Any] | None = omit_when_null("the row after the edit; absent if it would be deleted")
 
     @classmethod
     def of(cls, sample: RowSample) -> "SampledRow":

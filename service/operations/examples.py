@@ -14,7 +14,6 @@ DEFAULT_COMPACTION = {
     "snapshot_retention_hours": 168,
     "strategy": "binpack",
     "sort_by": [],
-    "window": None,
     "snapshots": {"keep_last": 100, "hourly_for_hours": 168, "keep_at_most": 300},
     "overridden": [],
 }
@@ -24,6 +23,11 @@ def response(*, snapshot: bool = True, **fields: Any) -> dict[str, Any]:
     """A successful response with these fields, and its metadata with or without a snapshot id."""
     names = ("request_id", "execution_time_ms", "snapshot_id") if snapshot else ("request_id", "execution_time_ms")
     return {"success": True, **fields, "metadata": dict.fromkeys(names, "<any>")}
+
+
+def accepted(**fields: Any) -> dict[str, Any]:
+    """The response to work that goes on as a job."""
+    return response(snapshot=False, job_id="<any>", status_url="<any>", **fields)
 
 
 def edit_response(

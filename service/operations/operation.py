@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +20,7 @@ from pydantic import (
 
 from service.model.call import Call
 from service.model.names import TableName, check_name
+from service.model.wire import omit_when_null as omit_when_null
 from service.queries.streaming.streams import Stream
 
 # The threads that a request runs on. "inline" requests neither read nor wait: they run on the thread that received
@@ -27,7 +28,6 @@ from service.queries.streaming.streams import Stream
 Pool = Literal["inline", "metadata", "tables", "queries", "edits", "bulk", "maintenance"]
 T = TypeVar("T")
 Q = TypeVar("Q", bound="Request")
-R = TypeVar("R", bound="Result")
 
 
 def _read_id(value: Any) -> Any:
@@ -142,11 +142,6 @@ class Confirmable(BaseModel):
     confirm: bool = Field(default=False, description="accepted, but not needed")
 
 
-def omit_when_null(description: str) -> Any:
-    """A field of a response that is left out if it is null."""
-    return Field(default=None, description=description, json_schema_extra={"omit_when_null": True})
-
-
 class Metadata(BaseModel):
     """The metadata of every success; the envelope fills in the first two fields."""
 
@@ -167,7 +162,23 @@ class Result(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_add_success)
 
+    when: ClassVar[str] = "The response has"
+    """The documentation's words for when this is the response."""
+
     metadata: Metadata = Field(default_factory=Metadata)
+
+
+class AcceptedResult(Result):
+    """The response to long work that goes on as a job; its HTTP status is 202."""
+
+    when: ClassVar[str] = "With `async: true`, the HTTP status is 202, and the response has"
+
+    job_id: str = Field(description="the job's id")
+    status_url: str = Field(description="its path: GET shows its progress and result, DELETE cancels it")
+
+    @classmethod
+    def of(cls, job_id: str, **fields: Any) -> Self:
+        return cls(job_id=job_id, status_url=f"/jobs/{job_id}", **fields)
 
 
 @dataclass(frozen=True)
@@ -185,6 +196,11 @@ class Example:
     taken: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """Fields of the request whose real value comes from a response to a request in `given`: its number (1-based) and
     the path of the value, such as `metadata.request_id`. The request itself shows a typical value."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of the response."""
+        return 202 if "status_url" in self.answer else 200
 
     def after(self, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The request with the values that it takes from the responses to `given`."""
@@ -212,6 +228,13 @@ class Operation:
     examples: tuple[Example, ...] = field(default=())
     schedulable: bool = False
     """Whether a schedule may run it on each of its tables."""
+    also: tuple[type[Result], ...] = ()
+    """The other responses that it can give: to a dry run, or with `async`."""
+
+    @property
+    def accepted(self) -> "type[AcceptedResult] | None":
+        """The response if the work goes on as a job."""
+        return next((result for result in self.also if issubclass(result, AcceptedResult)), None)
 
     def pool_of(self, request: Request) -> Pool:
         return self.pool(request) if callable(self.pool) else self.pool
@@ -248,21 +271,22 @@ class Parts:
 
 def operation(
     request: type[Q],
-    result: type[R],
+    result: type[Result],
     *,
     pool: Pool | Callable[[Q], Pool],
     examples: tuple[Example, ...] = (),
     schedulable: bool = False,
-) -> Callable[[Callable[..., "R | Future[bytes] | Stream"]], Operation]:
+    also: tuple[type[Result], ...] = (),
+) -> Callable[[Callable[..., "Result | Future[bytes] | Stream"]], Operation]:
     """Declare a handler as an Operation, named by the literal `operation` of its request model."""
     names = get_args(request.model_fields["operation"].annotation)
     if len(names) != 1 or names[0] != names[0].upper():
         raise TypeError(f"{request.__name__}.operation must be a Literal of one upper-case name")
 
-    def declare(handler: Callable[..., "R | Future[bytes] | Stream"]) -> Operation:
+    def declare(handler: Callable[..., "Result | Future[bytes] | Stream"]) -> Operation:
         summary = (handler.__doc__ or "").strip().partition("\n")[0]
         if not summary:
             raise TypeError(f"{handler.__name__} needs a docstring: it is the operation's summary in the documentation")
-        return Operation(names[0], request, result, handler, cast(Any, pool), summary, examples, schedulable)
+        return Operation(names[0], request, result, handler, cast(Any, pool), summary, examples, schedulable, also)
 
     return declare

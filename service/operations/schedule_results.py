@@ -12,6 +12,7 @@ from service.jobs.schedules.times import show_delay
 from service.ledger.jobs import JobRecord
 from service.ledger.schedules import Schedule
 from service.model.times import utc, utc_or_none
+from service.model.wire import omit_when_null
 
 RunState = Literal["running", "done", "partly", "failed", "interrupted", "missed", "cancelled"]
 
@@ -24,8 +25,8 @@ class TableOutcomeResult(BaseModel):
     state: Literal["done", "failed", "skipped"] = Field(
         description="`skipped`: not started, outside the table's window"
     )
-    reason: str | None = Field(description="why it was skipped, or why there was nothing to do")
-    error: dict[str, Any] | None = Field(description="`code` and `message` if it failed")
+    reason: str | None = omit_when_null("why it was skipped, or why there was nothing to do")
+    error: dict[str, Any] | None = omit_when_null("`code` and `message` if it failed")
     time_ms: int = Field(description="how long it took")
 
 
@@ -38,16 +39,16 @@ class RunResult(BaseModel):
         "next start continues it; `missed`: skipped, with `catch_up: false`; `cancelled`: the schedule was deleted"
     )
     asked_by: str = Field(description="`schedule`, or the request that started it")
-    due_at: datetime | None = Field(description="when it was due; null if a request started it")
+    due_at: datetime | None = omit_when_null("when it was due; absent if a request started it")
     begun_at: datetime = Field(description="when it started")
-    ended_at: datetime | None = Field(description="when it ended")
+    ended_at: datetime | None = omit_when_null("when it ended")
     attempts: int = Field(description="how many times an instance has started or continued it")
     tables: int = Field(description="how many tables it covers")
     done: int = Field(description="for how many tables the operation succeeded")
     failed: int = Field(description="for how many it failed")
     skipped: int = Field(description="for how many it was not started")
     outcomes: list[TableOutcomeResult] = Field(description="the outcome for each table; at most 100, failures first")
-    error: str | None = Field(description="why the whole run failed")
+    error: str | None = omit_when_null("why the whole run failed")
 
 
 class ScheduleResult(BaseModel):
@@ -56,17 +57,17 @@ class ScheduleResult(BaseModel):
     name: str = Field(description="the schedule's name")
     cron: str = Field(description="its cron expression")
     timezone: str = Field(description="its IANA time zone")
-    delay: str | None = Field(description="how much later than the cron expression says it runs")
+    delay: str | None = omit_when_null("how much later than the cron expression says it runs")
     scope: Literal["table", "namespace", "all"] = Field(description="which tables it covers")
-    namespace: str | None = Field(description="their namespace; null for all")
-    table: str | None = Field(description="the table; null if it covers several")
+    namespace: str | None = omit_when_null("their namespace; absent for all")
+    table: str | None = omit_when_null("the table; absent if it covers several")
     task: dict[str, Any] = Field(description="the operation that it runs")
     enabled: bool = Field(description="whether it runs automatically")
     catch_up: bool = Field(description="whether missed runs are caught up")
     created_at: datetime = Field(description="when it was created")
-    next_run: datetime | None = Field(description="when it is next due; null while it is disabled")
-    running: RunResult | None = Field(description="the run in progress")
-    last_run: RunResult | None = Field(description="the last run that ended")
+    next_run: datetime | None = omit_when_null("when it is next due; absent while it is disabled")
+    running: RunResult | None = omit_when_null("the run in progress")
+    last_run: RunResult | None = omit_when_null("the last run that ended")
     runs: list[RunResult] = Field(description="the latest runs, newest first; `runs` in the request says how many")
 
 
@@ -87,6 +88,14 @@ def run_result(run: JobRecord) -> RunResult:
         outcomes=[_outcome(outcome) for outcome in sorted(tally.outcomes, key=_failures_first)],
         error=json.loads(run.outcome),
     )
+
+
+def shown_run(run: JobRecord) -> dict[str, Any]:
+    """A run as a job: its progress, and its result once it has ended."""
+    tally = RunTally.loads(run.progress)
+    counts = {"tables": tally.tables, "done": tally.done, "failed": tally.failed, "skipped": tally.skipped}
+    ended = {} if run.ended_ms is None else {"result": {"success": True, "started": True, "run": run_result(run)}}
+    return {"progress": counts, **ended}
 
 
 def schedule_result(schedule: Schedule, latest: list[JobRecord], shown: int) -> ScheduleResult:

@@ -80,7 +80,6 @@ def test_a_restored_table_holds_the_backups_rows_and_all_of_its_history(shop: Sh
     assert answer == {
         "success": True,
         "restored": True,
-        "reason": None,
         "records_before": 3,
         "records_after": 3,
         "files_removed": 2,

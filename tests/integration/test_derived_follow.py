@@ -152,7 +152,7 @@ def test_a_dry_run_shows_what_the_commit_then_does(table: Table) -> None:
         assert [made[n] for n in made if n.startswith("records_")] == [
             planned[n] for n in planned if n.startswith("records_")
         ]
-        shown = {s["after"]["id"]: (s["before"], s["after"]) for s in planned["sample"]}
+        shown = {s["after"]["id"]: (s.get("before"), s["after"]) for s in planned["sample"]}
         assert shown == {i: (before.get(i), r) for i, r in after.items() if before.get(i) != r}
 
 

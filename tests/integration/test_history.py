@@ -60,7 +60,7 @@ class TestHistory:
         assert times == sorted(times, reverse=True)
         assert before < times[-1]
         assert times[0] < datetime.now(UTC) + timedelta(seconds=1)
-        assert [entry["parent_id"] for entry in found] == [*(entry["snapshot_id"] for entry in found[1:]), None]
+        assert [entry.get("parent_id") for entry in found] == [*(entry["snapshot_id"] for entry in found[1:]), None]
         assert [entry["is_current"] for entry in found] == [True] + [False] * 8
         assert all(entry["is_ancestor"] for entry in found)
         assert (found[1]["request_ids"], found[1]["iceberg_operation"]) == ([], "append")
@@ -103,7 +103,7 @@ class TestHistory:
         shop.write(3)
         found = history(shop)
         assert [(e["is_current"], e["is_ancestor"]) for e in found] == [(True, True), (False, False), (False, True)]
-        assert found[0]["parent_id"] == str(first)
+        assert found[0].get("parent_id") == str(first)
 
     def test_rows_that_delete_files_take_out_are_removed(self, shop: Shop) -> None:
         shop.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
@@ -165,7 +165,6 @@ class TestRollback:
         assert answer == {
             "success": True,
             "rolled_back": True,
-            "reason": None,
             "from_snapshot": str(last),
             "to_snapshot": str(first),
             "changes_undone": 3,
@@ -249,7 +248,7 @@ class TestRollback:
         away = shop.write(2)
         shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(shop.loaded.name.identifier)}', {first})")
         answer = shop.ok("ROLLBACK", snapshot_id=away)
-        assert (answer["rolled_back"], answer["changes_undone"]) == (True, None)
+        assert (answer["rolled_back"], "changes_undone" in answer) == (True, False)
         assert shop.rows() == [(1, "a"), (2, "a")]
 
     def test_a_key_makes_it_happen_once_and_a_lost_answer_is_made_again(self, shop: Shop) -> None:

@@ -200,7 +200,7 @@ class TestSlowWriters:
             shop.commit(staged)
         assert shop.ids() == [1, 7, 8]
         answer = shop.clean(older_than_hours=0)
-        assert (answer["files_found"], answer["held_back_by"]) == (0, None)
+        assert (answer["files_found"], "held_back_by" in answer) == (0, False)
         assert shop.ids() == [1, 7, 8]
 
     def test_the_files_of_a_change_without_an_end_stay(self, firn: Firn, tenant: str) -> None:

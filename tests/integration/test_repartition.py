@@ -19,7 +19,7 @@ def test_the_same_rows_lie_in_the_partitions_that_were_asked_for(firn: Firn, ten
     table.fill()
     before = table.rows()
     answer = table.repartition(partition=BY_PRODUCT)
-    assert (answer["repartitioned"], answer["reason"]) == (True, None)
+    assert (answer["repartitioned"], "reason" in answer) == (True, False)
     assert table.rows() == before
     assert table.by_pyiceberg() == [r["id"] for r in before]
     stats = answer["stats"]
@@ -310,7 +310,7 @@ def test_rows_that_got_lost_on_their_way_are_missed(
     assert table.on_disk() == table.in_snapshots()
     answer = table.repartition(partition=BY_PRODUCT, validate=validate)
     assert answer["stats"]["validated"] is validate
-    assert (answer["stats"]["checksum"] is None) is not validate
+    assert ("checksum" in answer["stats"]) is validate
 
 
 @pytest.mark.thorough

@@ -416,8 +416,8 @@ def test_a_dry_run_shows_what_the_undo_then_does(shop: Shop) -> None:
     dry = shop.undo(wrong, dry_run=True)
     assert shop.rows() == [(1, "a", 10), (2, "a", 2)]
     assert dry["sample"] == [
-        {"before": {"id": 1, "kind": "a", "n": 10}, "after": None},
-        {"before": None, "after": {"id": 1, "kind": "a", "n": 1}},
+        {"before": {"id": 1, "kind": "a", "n": 10}},
+        {"after": {"id": 1, "kind": "a", "n": 1}},
     ]
     done = shop.undo(wrong, create_backup=True)
     figures = ("records_removed", "records_restored", "files_affected", "undone_operation")

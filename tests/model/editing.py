@@ -136,6 +136,6 @@ class Editing(Machine):
 
 def shows(sample: list[dict[str, Any]], pairs: list[Pair]) -> None:
     """A dry run shows rows as they are and as they would be: all of them, or as many as it may."""
-    shown = Counter(repr([row and row_of(row) for row in (one["before"], one["after"])]) for one in sample)
+    shown = Counter(repr([row and row_of(row) for row in (one.get("before"), one.get("after"))]) for one in sample)
     assert len(sample) == min(_SHOWN, len(pairs))
     assert shown <= Counter(repr([*pair]) for pair in pairs)

@@ -101,8 +101,9 @@ def test_every_field_of_an_operation_is_documented(operation: Operation) -> None
     shown = {row.name.partition(".")[0].partition("[")[0] for row in request_rows(operation)}
     aliases = {info.alias or name for name, info in operation.request.model_fields.items()}
     assert shown == aliases - set(Request.model_fields)
-    results = {row.name.partition(".")[0].partition("[")[0] for row in result_rows(operation)} - {"metadata"}
-    assert results == {i.serialization_alias or n for n, i in operation.result.model_fields.items()} - {"metadata"}
+    for model, (_, rows) in zip((operation.result, *operation.also), result_rows(operation), strict=True):
+        results = {row.name.partition(".")[0].partition("[")[0] for row in rows} - {"metadata"}
+        assert results == {i.serialization_alias or n for n, i in model.model_fields.items()} - {"metadata"}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
@@ -213,7 +214,7 @@ def test_the_page_fetches_nothing_and_is_well_formed(docs_page: Reader) -> None:
 
 def test_the_page_shows_every_field_every_example_and_every_error(docs_page: Reader) -> None:
     for operation in OPERATIONS.values():
-        for row in [*request_rows(operation), *result_rows(operation)]:
+        for row in [*request_rows(operation), *(row for _, rows in result_rows(operation) for row in rows)]:
             assert row.name in docs_page.text
         for example in operation.examples:
             assert curl(example) in docs_page.text

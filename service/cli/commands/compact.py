@@ -205,7 +205,7 @@ def _show_compacted(response: Response, args: Args, printer: Printer) -> None:
     elif not plan and response["compacted"]:
         files = f"{format_number(stats['files_before'])} files became {format_number(stats['files_after'])}"
         printer.line(f"{files} in {stats['compaction_time_ms']} ms")
-    elif response["reason"]:
+    elif response.get("reason"):
         printer.line(f"nothing to merge: {_as_option(response['reason'])}")
     else:
         printer.line("nothing to merge")

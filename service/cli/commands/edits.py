@@ -115,7 +115,7 @@ def _show(response: Response, args: Args, printer: Printer) -> None:
     (first, word), *more = [each for each in shown if each[0]] or shown[:1]
     would = "would be " if response.get("dry_run") else ""
     rest = "".join(f", {count:,} {word}" for count, word in more)
-    show_rows([(each["before"], each["after"]) for each in response.get("sample") or ()], printer)
+    show_rows([(each.get("before"), each.get("after")) for each in response.get("sample") or ()], printer)
     printer.line(f"{plural(first, 'row')} {would}{word}{rest}")
     show_backup(response, printer)
     if response.get("plan_token"):

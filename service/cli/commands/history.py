@@ -24,7 +24,7 @@ _HISTORY_COLUMNS = (
 _REQUEST = PageColumn("REQUEST", whole=True)
 _BACKUP_COLUMNS = (
     PageColumn("BACKUP", whole=True, value=lambda backup: backup["name"]),
-    PageColumn("KEPT UNTIL", whole=True, value=lambda backup: format_time(backup["expires_at"])),
+    PageColumn("KEPT UNTIL", whole=True, value=lambda backup: format_time(backup.get("expires_at"))),
     PageColumn("ROWS", right=True, value=lambda backup: format_number(backup["records"])),
     PageColumn("SIZE", right=True, value=lambda backup: format_size(backup["bytes"])),
     PageColumn("BEFORE", value=lambda backup: backup["operation"]),
@@ -57,7 +57,7 @@ def _show_history(response: Response, args: Args, printer: Printer) -> None:
 
 
 def _show_diff(response: Response, args: Args, printer: Printer) -> None:
-    show_rows([(change["before"], change["after"]) for change in response["changes"]], printer)
+    show_rows([(change.get("before"), change.get("after")) for change in response["changes"]], printer)
     total = ", ".join(f"{format_number(response[f'records_{kind}'])} {kind}" for kind in _KINDS)
     more = "; there are more, use --limit to see them" if response["has_more"] and args.limit else ""
     printer.line(f"{total}{more}")

@@ -17,7 +17,7 @@ _COLUMNS = (
     PageColumn("KIND", value=lambda job: job["kind"]),
     PageColumn("TABLE", name=True, value=lambda job: full_name(job["table"])),
     PageColumn("STARTED", whole=True, value=lambda job: format_time(job["created_at"])),
-    PageColumn("ENDED", whole=True, value=lambda job: format_time(job["ended_at"])),
+    PageColumn("ENDED", whole=True, value=lambda job: format_time(job.get("ended_at"))),
 )
 
 

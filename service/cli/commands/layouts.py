@@ -74,7 +74,7 @@ def _show_repartitioned(response: Response, args: Args, printer: Printer) -> Non
         if response.get("backup"):
             printer.line(f"the old layout is kept as {response['backup']}")
     else:
-        printer.line(f"nothing to do: {response['reason']}" if response["reason"] else "nothing to do")
+        printer.line(f"nothing to do: {response['reason']}" if response.get("reason") else "nothing to do")
 
 
 COMMANDS = (

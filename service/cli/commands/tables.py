@@ -113,7 +113,7 @@ def _show_list(response: Response, args: Args, printer: Printer) -> None:
     for table in response["tables"]:
         printer.line(f"{table}  offline" if table in offline else table)
     for dropped in response.get("dropped") or ():
-        until = format_time(dropped["restorable_until"])
+        until = format_time(dropped.get("restorable_until"))
         printer.line(f"{dropped['table']}  dropped, restorable until {until} as {dropped['table_id']}")
     if printer.width is not None:
         printer.line(
@@ -163,7 +163,7 @@ def _show_description(response: Response, args: Args, printer: Printer) -> None:
             "rows": format_number(table["row_count"]),
             "files": f"{format_number(table['file_count'])}, {format_number(table['small_files_count'])} small",
             "size": format_size(table["total_bytes"]),
-            "snapshots": f"{format_number(table['snapshot_count'])}, the last {table['current_snapshot_id'] or '-'}",
+            "snapshots": f"{format_number(table['snapshot_count'])}, the last {table.get('current_snapshot_id', '-')}",
             "primary key": ", ".join(schema.get("primary_key", [])) or None,
             "partitioned by": ", ".join(map(_partition_field, partitions)) or None,
             "split at": _split_points(table["split_points"]) if table.get("split_points") else None,

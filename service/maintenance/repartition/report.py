@@ -11,6 +11,7 @@ from service.catalog.tables import Table
 from service.maintenance.rewriter import RewriteProgress
 from service.model.schema.derived import DerivedColumn
 from service.model.schema.partition import PartitionField
+from service.model.wire import omit_when_null
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,7 @@ class RepartitionStats(BaseModel):
     batches: int = Field(description="batches of files that were rewritten")
     spark_jobs: int = Field(description="Spark jobs that it ran")
     validated: bool = Field(description="whether rows and checksum were compared")
-    checksum: str | None = Field(
-        description="a checksum of all rows over the previous columns; null without `validate`"
-    )
+    checksum: str | None = omit_when_null("a checksum of all rows over the previous columns; absent without `validate`")
     duration_ms: int = Field(description="how long it took, up to the commit")
 
     @classmethod

@@ -64,7 +64,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def test_an_entry_says_when_who_and_what_came_of_it(place: Place) -> None:
     job = place.note("c1", predicted={"compaction_ms": 900})
     (running,) = place.ask()["compactions"]
-    assert (running["state"], running["ended_at"], running["stats"], running["error"]) == ("running", None, None, None)
+    assert (running["state"], running.keys() & {"ended_at", "stats", "error"}) == ("running", set())
     place.end(job, "done", T0 + 1500, stats={"files_before": 3, "files_after": 1})
     assert place.ask()["compactions"] == [
         {
@@ -78,7 +78,6 @@ def test_an_entry_says_when_who_and_what_came_of_it(place: Place) -> None:
             "request": {"force": False},
             "stats": {"files_before": 3, "files_after": 1},
             "predicted": {"compaction_ms": 900},
-            "error": None,
         }
     ]
 
