@@ -1,13 +1,14 @@
 """CLEAN_ORPHANS: find and remove files in a table's folder that nothing refers to."""
 
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field
 
 from service.catalog.tables import Catalog
-from service.maintenance.orphans.orphans import SAFE_HOURS, Orphans, iso_time
+from service.maintenance.orphans.orphans import SAFE_HOURS, Orphans
 from service.model.call import Call
-from service.model.times import HOUR_MS, now_ms
+from service.model.times import HOUR_MS, now_ms, utc
 from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, PreviewableRequest, Result, omit_when_null, operation
 
@@ -19,7 +20,7 @@ FOUND: dict[str, Any] = {
     "files_removed": 0,
     "bytes": 0,
     "files": [],
-    "older_than": "<any>",
+    "cutoff_at": "<any>",
 }
 EXAMPLES = (
     Example(
@@ -53,8 +54,8 @@ class CleanOrphansResult(Result):
     files_removed: int = Field(description="how many of them were removed")
     bytes: int = Field(description="the size of the files found")
     files: list[str] = Field(description="the first 100 of them, as paths in the table's folder")
-    older_than: str = Field(description="only files from before this time were considered")
-    held_back_by: str | None = omit_when_null("the work in progress for which `older_than` is earlier than requested")
+    cutoff_at: datetime = Field(description="only files from before this time were considered")
+    held_back_by: str | None = omit_when_null("the work in progress for which `cutoff_at` is earlier than requested")
 
 
 @operation(CleanOrphans, CleanOrphansResult, pool="maintenance", examples=EXAMPLES, schedulable=True)
@@ -71,6 +72,6 @@ def clean_orphans(request: CleanOrphans, call: Call, catalog: Catalog, orphans: 
         files_removed=cleaned.removed,
         bytes=cleaned.bytes,
         files=sorted(file.path for file in cleaned.files)[:_LISTED],
-        older_than=iso_time(cleaned.older_than_ms),
+        cutoff_at=utc(cleaned.older_than_ms),
         held_back_by=str(cleaned.held_back_by) if cleaned.held_back_by else None,
     )

@@ -39,7 +39,7 @@ class LoggedCompaction(BaseModel):
     id: str = Field(description="the compaction's id")
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name at that time")
-    asked_by: str = Field(description="`request <id>`, `schedule <name>` or `auto`")
+    requested_by: str = Field(description="`request <id>`, `schedule <name>` or `auto`")
     state: str = Field(description="running, done, failed, cancelled or interrupted")
     started_at: datetime = Field(description="when it started")
     ended_at: datetime | None = omit_when_null("absent while it runs")
@@ -84,7 +84,7 @@ def _logged(job: JobRecord) -> LoggedCompaction:
         id=job.id,
         namespace=job.table.namespace,
         table=job.table.table,
-        asked_by=job.requested_by,
+        requested_by=job.requested_by,
         state=job.state,
         started_at=utc(job.started_ms or 0),
         ended_at=utc_or_none(job.ended_ms),

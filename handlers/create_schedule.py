@@ -18,7 +18,7 @@ from service.operations.operation import Example, Result, ScheduleRequest, omit_
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 CREATED = response(
-    snapshot=False, schedule_created=True, schedule_replaced=False, scope="table", tables=1, next_run="<any>"
+    snapshot=False, schedule_created=True, schedule_replaced=False, scope="table", tables=1, next_run_at="<any>"
 )
 EXAMPLES = (
     Example(
@@ -81,7 +81,7 @@ class CreateScheduleResult(Result):
     schedule_replaced: bool = Field(description="whether it replaced another schedule")
     scope: Scope = Field(description="which tables it covers")
     tables: int = Field(description="how many these are now; tables created later are covered too")
-    next_run: datetime | None = omit_when_null("when it is next due; absent if it is disabled")
+    next_run_at: datetime | None = omit_when_null("when it is next due; absent if it is disabled")
 
 
 @operation(CreateSchedule, CreateScheduleResult, pool="tables", examples=EXAMPLES)
@@ -108,7 +108,7 @@ def create_schedule(
         schedule_replaced=replaced,
         scope=scope,
         tables=len(schedules.scheduler.tables_of(schedule)),
-        next_run=utc_or_none(schedule.next_ms),
+        next_run_at=utc_or_none(schedule.next_ms),
     )
 
 

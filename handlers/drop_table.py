@@ -24,7 +24,7 @@ EXAMPLES = (
             table_existed=True,
             purged=False,
             table_id="<any>",
-            restorable_until="<any>",
+            expires_at="<any>",
         ),
         GIVEN,
     ),
@@ -54,7 +54,7 @@ class DropTableResult(Result):
     table_existed: bool = Field(description="whether it existed before")
     purged: bool = Field(description="whether its files were deleted; with `purge`, maintenance soon deletes the rest")
     table_id: str | None = omit_when_null("its id, which distinguishes tables of the same name")
-    restorable_until: datetime | None = omit_when_null("until when RESTORE_TABLE can restore it")
+    expires_at: datetime | None = omit_when_null("until when RESTORE_TABLE can restore it")
 
 
 @operation(DropTable, DropTableResult, pool="tables", examples=EXAMPLES)
@@ -77,5 +77,5 @@ def drop_table(request: DropTable, call: Call, life: TableLifecycle) -> DropTabl
         table_existed=True,
         purged=dropped.purged,
         table_id=dropped.table_id,
-        restorable_until=utc_or_none(dropped.restorable_until_ms),
+        expires_at=utc_or_none(dropped.restorable_until_ms),
     )

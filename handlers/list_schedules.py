@@ -23,7 +23,7 @@ LISTED = {
     "enabled": True,
     "catch_up": True,
     "created_at": "<any>",
-    "next_run": "<any>",
+    "next_run_at": "<any>",
     "runs": [],
 }
 EXAMPLES = (

@@ -15,7 +15,7 @@ from service.tables.life import TableLifecycle
 ADDRESS = {"tenant_id": "acme", "namespace": "listed"}
 PEOPLE = {**ADDRESS, "table": "people"}
 GIVEN = (create_table(PEOPLE, {"id": "long"}), create_table({**ADDRESS, "table": "events"}, {"id": "long"}))
-DROPPED = {"table": "people", "table_id": "<any>", "dropped_at": "<any>", "restorable_until": "<any>"}
+DROPPED = {"table": "people", "table_id": "<any>", "dropped_at": "<any>", "expires_at": "<any>"}
 EXAMPLES = (
     Example(
         "List a namespace's tables",
@@ -47,7 +47,7 @@ class DroppedTable(BaseModel):
     table: str = Field(description="the name it had")
     table_id: str = Field(description="its id, which distinguishes tables of the same name")
     dropped_at: datetime | None = omit_when_null("when it was dropped")
-    restorable_until: datetime | None = omit_when_null("when its files are deleted")
+    expires_at: datetime | None = omit_when_null("when its files are deleted")
 
 
 class ListTablesResult(Result):
@@ -89,7 +89,7 @@ def _dropped(request: ListTables, life: TableLifecycle) -> list[DroppedTable]:
             table=dropped.name.table,
             table_id=dropped.uuid,
             dropped_at=utc_or_none(dropped.dropped_ms),
-            restorable_until=utc_or_none(dropped.keep_until_ms),
+            expires_at=utc_or_none(dropped.keep_until_ms),
         )
         for dropped in life.dropped(request.tenant_id, request.namespace)
         if request.table in (None, dropped.name.table)

@@ -93,12 +93,12 @@ EXAMPLES = (
             partition=NAMED,
             estimate={
                 "partitions": [
-                    {"partition": {"product_id": "a", "at_month": "2024-05"}, "rows": 2, "bytes": "<any>"},
-                    {"partition": {"product_id": "b", "at_month": "2024-05"}, "rows": 1, "bytes": "<any>"},
+                    {"partition": {"product_id": "a", "at_month": "2024-05"}, "records": 2, "bytes": "<any>"},
+                    {"partition": {"product_id": "b", "at_month": "2024-05"}, "records": 1, "bytes": "<any>"},
                 ],
                 "partition_count": 2,
                 "truncated": False,
-                "rows": 3,
+                "records": 3,
                 "bytes": "<any>",
             },
         ),
@@ -111,7 +111,7 @@ EXAMPLES = (
             repartitioned=False,
             reason="this was a dry run",
             partition=NAMED,
-            plan={"files": 2, "bytes": "<any>", "rows": 3, "batches": 2, "partitions": 2},
+            plan={"files": 2, "bytes": "<any>", "records": 3, "batches": 2, "partitions": 2},
         ),
         given=GIVEN,
     ),
@@ -175,7 +175,7 @@ class RepartitionEstimate(BaseModel):
     partitions: list[EstimatedPartition] = Field(description="most rows first, then by value; at most 1,000")
     partition_count: int = Field(description="all partitions")
     truncated: bool = Field(description="whether there are more than listed")
-    rows: int = Field(description="all rows")
+    records: int = Field(description="all rows")
     bytes: int = Field(description="the size of the current data files")
 
 
@@ -311,6 +311,6 @@ def _estimate(found: LayoutEstimate) -> RepartitionEstimate:
         partitions=list(found.shares),
         partition_count=found.partitions,
         truncated=found.partitions > len(found.shares),
-        rows=found.rows,
+        records=found.rows,
         bytes=found.bytes,
     )

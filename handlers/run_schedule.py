@@ -22,17 +22,17 @@ BASKETS = {**SHOP, "table": "baskets"}
 NIGHTLY = {"name": "shop-nightly", "cron": "15 3 * * *", "task": {"operation": "COMPACT", "force": True}}
 TABLE = {"namespace": "shop", "table": "baskets"}
 RUN = {
-    "run_id": "<any>",
+    "job_id": "<any>",
     "state": "done",
-    "asked_by": "<any>",
-    "begun_at": "<any>",
+    "requested_by": "<any>",
+    "started_at": "<any>",
     "ended_at": "<any>",
     "attempts": 1,
     "tables": 1,
     "done": 1,
     "failed": 0,
     "skipped": 0,
-    "outcomes": [{**TABLE, "state": "done", "time_ms": "<any>"}],
+    "outcomes": [{**TABLE, "state": "done", "duration_ms": "<any>"}],
 }
 EXAMPLES = (
     Example(

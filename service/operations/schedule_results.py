@@ -27,20 +27,20 @@ class TableOutcomeResult(BaseModel):
     )
     reason: str | None = omit_when_null("why it was skipped, or why there was nothing to do")
     error: dict[str, Any] | None = omit_when_null("`code` and `message` if it failed")
-    time_ms: int = Field(description="how long it took")
+    duration_ms: int = Field(description="how long it took")
 
 
 class RunResult(BaseModel):
     """One run of a schedule."""
 
-    run_id: str = Field(description="the run's id")
+    job_id: str = Field(description="the id of its job, for /jobs/{id}")
     state: RunState = Field(
         description="`partly`: some tables failed; `interrupted`: its instance stopped, and another instance or the "
         "next start continues it; `missed`: skipped, with `catch_up: false`; `cancelled`: the schedule was deleted"
     )
-    asked_by: str = Field(description="`schedule`, or the request that started it")
+    requested_by: str = Field(description="`schedule`, or the request that started it")
     due_at: datetime | None = omit_when_null("when it was due; absent if a request started it")
-    begun_at: datetime = Field(description="when it started")
+    started_at: datetime = Field(description="when it started")
     ended_at: datetime | None = omit_when_null("when it ended")
     attempts: int = Field(description="how many times an instance has started or continued it")
     tables: int = Field(description="how many tables it covers")
@@ -65,7 +65,7 @@ class ScheduleResult(BaseModel):
     enabled: bool = Field(description="whether it runs automatically")
     catch_up: bool = Field(description="whether missed runs are caught up")
     created_at: datetime = Field(description="when it was created")
-    next_run: datetime | None = omit_when_null("when it is next due; absent while it is disabled")
+    next_run_at: datetime | None = omit_when_null("when it is next due; absent while it is disabled")
     running: RunResult | None = omit_when_null("the run in progress")
     last_run: RunResult | None = omit_when_null("the last run that ended")
     runs: list[RunResult] = Field(description="the latest runs, newest first; `runs` in the request says how many")
@@ -74,11 +74,11 @@ class ScheduleResult(BaseModel):
 def run_result(run: JobRecord) -> RunResult:
     tally = RunTally.loads(run.progress)
     return RunResult(
-        run_id=run.id,
+        job_id=run.id,
         state=run.state,  # type: ignore[arg-type]  # the ledger holds text
-        asked_by=run.requested_by,
+        requested_by=run.requested_by,
         due_at=utc_or_none(run.details.get("due_ms")),
-        begun_at=utc(run.created_ms),
+        started_at=utc(run.created_ms),
         ended_at=utc_or_none(run.ended_ms),
         attempts=run.fence,
         tables=tally.tables,
@@ -115,7 +115,7 @@ def schedule_result(schedule: Schedule, latest: list[JobRecord], shown: int) -> 
         enabled=schedule.enabled,
         catch_up=schedule.catch_up,
         created_at=utc(schedule.created_ms),
-        next_run=utc_or_none(schedule.next_ms),
+        next_run_at=utc_or_none(schedule.next_ms),
         running=None if running is None else run_result(running),
         last_run=None if last is None else run_result(last),
         runs=[run_result(run) for run in latest[:shown]],
@@ -133,5 +133,5 @@ def _outcome(outcome: TableOutcome) -> TableOutcomeResult:
         state=outcome.state,
         reason=outcome.reason,
         error=outcome.error,
-        time_ms=outcome.ms,
+        duration_ms=outcome.ms,
     )

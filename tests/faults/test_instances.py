@@ -276,12 +276,12 @@ def test_the_scheduled_run_of_an_instance_that_is_killed_is_gone_on_with_by_the_
     with stopped(jvm):
         begun = pair.one.firn.ok({"operation": "RUN_SCHEDULE", **PLACE, "name": table})
         [found] = pair.two.firn.ok(look)["schedules"]
-        assert found["running"]["run_id"] == begun["job_id"]
+        assert found["running"]["job_id"] == begun["job_id"]
         pair.one.kill()
         os.kill(jvm, signal.SIGCONT)
     wait_until(lambda: "running" not in pair.two.firn.ok(look)["schedules"][0], 60)
     [run] = pair.two.firn.ok(look)["schedules"][0]["runs"]
-    assert (run["run_id"], run["state"], run["attempts"]) == (begun["job_id"], "done", 2)
+    assert (run["job_id"], run["state"], run["attempts"]) == (begun["job_id"], "done", 2)
     assert set(ids(pair.two, table)) == {100, 101, 102, 103}
     pair.one.wait_until_no_jvm(20)
     pair.start_one_again()

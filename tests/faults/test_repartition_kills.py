@@ -219,7 +219,7 @@ def test_a_large_table_killed_half_way_is_whole_and_the_second_try_completes(
         estimate = victim.firn.ok({**request, "estimate": True})["estimate"]
         plan = victim.firn.ok({**request, "dry_run": True})["plan"]
         counted = figures(victim)
-        assert (estimate["rows"], plan["rows"], counted[0]["n"]) == (rows, rows, rows)
+        assert (estimate["records"], plan["records"], counted[0]["n"]) == (rows, rows, rows)
 
         job = victim.firn.ok({**request, "async": True})["job_id"]
         wait_until(lambda: halfway(victim, job), 600, every=0.05)
@@ -238,8 +238,8 @@ def test_a_large_table_killed_half_way_is_whole_and_the_second_try_completes(
         assert (stats["partitions_after"], stats["batches"]) == (estimate["partition_count"], plan["batches"])
         assert figures(victim) == counted
         listed = victim.firn.ok({"operation": "LIST_PARTITIONS", **TICKS, "limit": 100_000})["partitions"]
-        found = {str(p["partition"]): p["rows"] for p in listed}
-        assert found == {str(p["partition"]): p["rows"] for p in estimate["partitions"]}
+        found = {str(p["partition"]): p["records"] for p in listed}
+        assert found == {str(p["partition"]): p["records"] for p in estimate["partitions"]}
         changes_leave_the_counts_they_announced(victim, rows)
     finally:
         service.close()

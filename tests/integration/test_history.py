@@ -28,7 +28,7 @@ def history(shop: Shop, **parts: Any) -> list[dict[str, Any]]:
 
 def told(entry: dict[str, Any]) -> tuple[Any, ...]:
     """Operation, rows added, removed and updated, files added and removed."""
-    figures = ("rows_added", "rows_removed", "rows_updated", "files_added", "files_removed")
+    figures = ("records_added", "records_removed", "records_updated", "files_added", "files_removed")
     return (entry["operation"], *(entry[name] for name in figures))
 
 
@@ -56,7 +56,7 @@ class TestHistory:
             ("append", 2, 0, 0, 1, 0),
             ("ROLLBACK", 3, 4, 0, 1, 2),
         ]
-        times = [datetime.fromisoformat(entry["timestamp"]) for entry in found]
+        times = [datetime.fromisoformat(entry["committed_at"]) for entry in found]
         assert times == sorted(times, reverse=True)
         assert before < times[-1]
         assert times[0] < datetime.now(UTC) + timedelta(seconds=1)
@@ -76,7 +76,7 @@ class TestHistory:
         assert len(found) < 48, "no commit was shared: nothing to test"
         named = {(request, entry["snapshot_id"]) for entry in found for request in entry["request_ids"]}
         assert named == set(written)
-        assert sum(entry["rows_added"] for entry in found) == 48
+        assert sum(entry["records_added"] for entry in found) == 48
 
     def test_it_comes_in_pages(self, shop: Shop) -> None:
         made = [shop.write(i) for i in range(5)]
@@ -112,7 +112,7 @@ class TestHistory:
         assert shop.sql("SELECT * FROM {t}.delete_files"), "nothing to test"
         assert told(history(shop)[0]) == ("delete", 0, 1, 0, 0, 0)
         shop.ok("DELETE", all=True)
-        assert history(shop)[0]["rows_removed"] == 2
+        assert history(shop)[0]["records_removed"] == 2
 
     def test_a_table_that_holds_nothing_has_no_history_and_one_that_is_not_there_is_told(self, shop: Shop) -> None:
         answer = shop.ok("HISTORY")

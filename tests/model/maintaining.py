@@ -127,9 +127,9 @@ class Maintaining(Machine):
         assert not answer["repartitioned"]
         if "estimate" in answer:
             estimate = answer["estimate"]
-            assert estimate["rows"] == sum(one["rows"] for one in estimate["partitions"]) == len(self.rows)
+            assert estimate["records"] == sum(one["records"] for one in estimate["partitions"]) == len(self.rows)
         else:
-            assert answer["plan"]["rows"] <= len(self.rows)
+            assert answer["plan"]["records"] <= len(self.rows)
 
 
 def difference(before: list[Row], after: list[Row]) -> list[Pair]:

@@ -14,10 +14,12 @@ _NAME = argument("backup", "BACKUP", "the backup's name, as `firn backup list` s
 _KINDS = ("inserted", "deleted", "updated")
 _HISTORY_COLUMNS = (
     PageColumn("SNAPSHOT", right=True, value=lambda snapshot: snapshot["snapshot_id"]),
-    PageColumn("TIME", whole=True, value=lambda snapshot: format_time(snapshot["timestamp"])),
+    PageColumn("TIME", whole=True, value=lambda snapshot: format_time(snapshot["committed_at"])),
     PageColumn("OPERATION", value=lambda snapshot: snapshot["operation"]),
     PageColumn(
-        "ROWS", right=True, value=lambda s: _counts(s, {"+": "rows_added", "-": "rows_removed", "~": "rows_updated"})
+        "ROWS",
+        right=True,
+        value=lambda s: _counts(s, {"+": "records_added", "-": "records_removed", "~": "records_updated"}),
     ),
     PageColumn("FILES", right=True, value=lambda s: _counts(s, {"+": "files_added", "-": "files_removed"})),
 )

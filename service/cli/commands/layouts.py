@@ -12,7 +12,7 @@ from service.cli.values import full_name, name_beside, parse_assignments
 
 _PARTITION_COLUMNS = (
     PageColumn("PARTITION", name=True, value=lambda p: _format_partition(p["partition"])),
-    PageColumn("ROWS", right=True, value=lambda p: format_number(p["rows"])),
+    PageColumn("ROWS", right=True, value=lambda p: format_number(p["records"])),
     PageColumn("FILES", right=True, value=lambda p: format_number(p["files"])),
     PageColumn("SMALL", right=True, value=lambda p: format_number(p["small_files"])),
     PageColumn("SIZE", right=True, value=lambda p: format_size(p["bytes"])),
@@ -58,14 +58,14 @@ def _show_repartitioned(response: Response, args: Args, printer: Printer) -> Non
     if estimate is not None:
         columns = (
             PageColumn("PARTITION", name=True, value=lambda p: _format_partition(p["partition"])),
-            PageColumn("ROWS", right=True, value=lambda p: format_number(p["rows"])),
+            PageColumn("ROWS", right=True, value=lambda p: format_number(p["records"])),
             PageColumn("ABOUT", right=True, value=lambda p: format_size(p["bytes"])),
         )
         printer.items(columns, estimate["partitions"])
         more = ", of which the largest are shown" if estimate["truncated"] else ""
         printer.line(f"{plural(estimate['partition_count'], 'partition')}{more}")
     elif plan is not None:
-        files = f"{plural(plan['files'], 'file')} of {format_size(plan['bytes'])} with {plural(plan['rows'], 'row')}"
+        files = f"{plural(plan['files'], 'file')} of {format_size(plan['bytes'])} with {plural(plan['records'], 'row')}"
         printer.line(f"{files} would be rewritten into {plural(plan['partitions'], 'partition')}")
     elif response.get("repartitioned") and stats is not None:
         partitions = plural(stats["partitions_after"], "partition")

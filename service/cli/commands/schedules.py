@@ -19,14 +19,14 @@ _COLUMNS = (
     PageColumn("CRON", value=lambda schedule: schedule["cron"]),
     PageColumn("ZONE", value=lambda schedule: schedule["timezone"]),
     PageColumn("TABLES", name=True, value=lambda schedule: _tables(schedule)),
-    PageColumn("NEXT", whole=True, value=lambda schedule: format_time(schedule.get("next_run"))),
+    PageColumn("NEXT", whole=True, value=lambda schedule: format_time(schedule.get("next_run_at"))),
     PageColumn("LAST RUN", value=lambda schedule: _last_run(schedule)),
 )
 
 
 def _show_created(response: Response, args: Args, printer: Printer) -> None:
     word = "replaced" if response["schedule_replaced"] else "created"
-    next_run = response.get("next_run")
+    next_run = response.get("next_run_at")
     due = f"it is due at {format_time(next_run)}, if a service runs then" if next_run else "it is not enabled"
     printer.line(f"{word} {args.name} for {plural(response['tables'], 'table')}; {due}")
 

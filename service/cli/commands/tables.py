@@ -113,7 +113,7 @@ def _show_list(response: Response, args: Args, printer: Printer) -> None:
     for table in response["tables"]:
         printer.line(f"{table}  offline" if table in offline else table)
     for dropped in response.get("dropped") or ():
-        until = format_time(dropped.get("restorable_until"))
+        until = format_time(dropped.get("expires_at"))
         printer.line(f"{dropped['table']}  dropped, restorable until {until} as {dropped['table_id']}")
     if printer.width is not None:
         printer.line(
@@ -219,8 +219,8 @@ def _show_dropped(response: Response, args: Args, printer: Printer) -> None:
         printer.line(f"{name} does not exist")
     elif response["purged"]:
         printer.line(f"dropped {name} and deleted its files")
-    elif response.get("restorable_until"):
-        until = format_time(response["restorable_until"])
+    elif response.get("expires_at"):
+        until = format_time(response["expires_at"])
         printer.line(f"dropped {name}; `firn table restore` can bring it back until {until}")
     else:
         printer.line(f"dropped {name}")

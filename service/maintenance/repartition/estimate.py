@@ -32,7 +32,7 @@ class LayoutEstimates:
         shares = tuple(
             EstimatedPartition(
                 partition={f.name: format_value(f, value) for f, value in zip(layout.partition, values, strict=True)},
-                rows=rows,
+                records=rows,
                 bytes=size * rows // max(counted.rows, 1),
             )
             for values, rows in counted.largest
@@ -47,7 +47,7 @@ class LayoutEstimates:
         return RepartitionPlan(
             files=len(files),
             bytes=sum(file.bytes for file in files),
-            rows=sum(file.rows for file in files),
+            records=sum(file.rows for file in files),
             batches=sum(1 for _ in bundles(files, layout.batch_rows, limit)),
             partitions=counted.partitions,
         )

@@ -96,14 +96,14 @@ class RepartitionStats(BaseModel):
 
 class EstimatedPartition(BaseModel):
     partition: dict[str, Any] = Field(description="the value of each partition field, as in LIST_PARTITIONS")
-    rows: int = Field(description="its rows, counted")
+    records: int = Field(description="its rows, counted")
     bytes: int = Field(description="its estimated size, if its rows have the table's average size")
 
 
 class RepartitionPlan(BaseModel):
     files: int = Field(description="data files that would be rewritten")
     bytes: int = Field(description="their size")
-    rows: int = Field(description="their rows; includes deleted rows if another engine left delete files")
+    records: int = Field(description="their rows; includes deleted rows if another engine left delete files")
     batches: int = Field(description="the number of batches")
     partitions: int = Field(description="the number of partitions afterwards")
 

@@ -137,7 +137,7 @@ def test_a_line_break_of_another_kind_may_be_inside_a_text() -> None:
 
 
 def test_partitions_and_orphans_are_listed() -> None:
-    partition = {"partition": {"day": "2026-03-01"}, "rows": 5, "files": 2, "small_files": 1, "bytes": 2048}
+    partition = {"partition": {"day": "2026-03-01"}, "records": 5, "files": 2, "small_files": 1, "bytes": 2048}
     service = Service(partitions=[partition], total=7, truncated=True)
     assert firn(["table", "partitions", "t", "--limit", "1"], service).out == (
         "PARTITION       ROWS  FILES  SMALL     SIZE\n"

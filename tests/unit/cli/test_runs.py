@@ -14,7 +14,7 @@ FAILURE = {"namespace": "shop", "table": "b", "state": "failed", "error": {"mess
 def run(state: str = "running", **more: Any) -> dict[str, Any]:
     figures = {"tables": 2, "done": 0, "failed": 0, "skipped": 0, "outcomes": []}
     ended = {} if state in ("running", "interrupted") else {"ended_at": "2026-03-01T10:00:00Z"}
-    return {"run_id": "r1", "state": state, **ended, **figures, **more}
+    return {"job_id": "r1", "state": state, **ended, **figures, **more}
 
 
 class Service:

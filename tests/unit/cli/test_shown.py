@@ -30,8 +30,8 @@ def at_eighty(line: list[str], monkeypatch: pytest.MonkeyPatch, **answer: Any) -
 
 
 def snapshot(**more: Any) -> dict[str, Any]:
-    figures = dict.fromkeys(("rows_added", "rows_removed", "rows_updated", "files_added", "files_removed"), 0)
-    said = {"snapshot_id": "4113542698571253187", "timestamp": "2026-03-01T10:00:00Z", "operation": "UPDATE"}
+    figures = dict.fromkeys(("records_added", "records_removed", "records_updated", "files_added", "files_removed"), 0)
+    said = {"snapshot_id": "4113542698571253187", "committed_at": "2026-03-01T10:00:00Z", "operation": "UPDATE"}
     return {**said, "request_ids": [REQUEST], **figures, **more}
 
 
@@ -42,8 +42,8 @@ def history(shown_: int, total: int, *options: str) -> str:
 
 
 def test_history_tells_rows_that_were_changed() -> None:
-    update = snapshot(rows_updated=5, files_added=1, files_removed=1)
-    upsert = snapshot(operation="UPSERT", rows_added=1200, rows_updated=3, request_ids=["a", "b"])
+    update = snapshot(records_updated=5, files_added=1, files_removed=1)
+    upsert = snapshot(operation="UPSERT", records_added=1200, records_updated=3, request_ids=["a", "b"])
     compact = snapshot(operation="COMPACT", files_added=1, files_removed=9, request_ids=[])
     lines = shown(["table", "history", "t"], snapshots=[update, upsert, compact], total=3, has_more=False)
     assert [line.split()[3:] for line in lines[1:]] == [
@@ -57,7 +57,7 @@ def test_history_tells_rows_that_were_changed() -> None:
 
 
 def test_history_has_every_request_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = snapshot(operation="WRITE", rows_added=2, request_ids=["a" * 32, "b" * 32])
+    shared = snapshot(operation="WRITE", records_added=2, request_ids=["a" * 32, "b" * 32])
     lines = at_eighty(
         ["table", "history", "t"], monkeypatch, snapshots=[shared, snapshot(request_ids=[])], total=2, has_more=False
     )
@@ -103,7 +103,7 @@ def test_backups_have_their_whole_names_at_eighty_columns(monkeypatch: pytest.Mo
 
 
 def test_dropped_tables_have_their_whole_ids_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    dropped = [{"table": "orders", "table_id": UUID, "restorable_until": "2026-03-01T10:00:00Z"}] * 200
+    dropped = [{"table": "orders", "table_id": UUID, "expires_at": "2026-03-01T10:00:00Z"}] * 200
     lines = at_eighty(["table", "list", "--dropped"], monkeypatch, tables=[], dropped=dropped)
     assert lines == [
         *["orders  dropped, restorable until 2026-03-01 10:00Z as", f"  {UUID}"] * 200,

@@ -71,7 +71,7 @@ def test_an_entry_says_when_who_and_what_came_of_it(place: Place) -> None:
             "id": "c1",
             "namespace": "shop",
             "table": "orders",
-            "asked_by": "request c1",
+            "requested_by": "request c1",
             "state": "done",
             "started_at": "2024-05-01T10:00:00Z",
             "ended_at": "2024-05-01T10:00:01.500000Z",

@@ -87,7 +87,7 @@ def test_a_run_of_a_schedule_is_a_job(firn: Firn, tenant: str) -> None:
     assert (ended["kind"], ended["state"], ended["table"]) == ("RUN_SCHEDULE", "done", {"tenant_id": tenant})
     assert ended["progress"] == {"tables": 0, "done": 0, "failed": 0, "skipped": 0}
     [schedule] = firn.ok({"operation": "LIST_SCHEDULES", "tenant_id": tenant, "runs": 1})["schedules"]
-    assert (ended["result"]["run"], body["job_id"]) == (schedule["runs"][0], schedule["runs"][0]["run_id"])
+    assert (ended["result"]["run"], body["job_id"]) == (schedule["runs"][0], schedule["runs"][0]["job_id"])
     waited = firn.send({"operation": "RUN_SCHEDULE", "tenant_id": tenant, "name": "nightly", "wait": True})
     assert (waited.status_code, firn.parsed(waited)["run"]["state"]) == (200, "done")
 
