@@ -4,8 +4,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from service.catalog.as_of import snapshot_as_of
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.model.as_of import moment
+from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.operations.examples import create_table, response, write
 from service.operations.operation import (
@@ -73,8 +74,10 @@ EXAMPLES = (
 
 class Diff(Confirmable, TableRequest):
     operation: Literal["DIFF"]
-    from_snapshot: int | str = Field(description="the earlier state: a snapshot id, a tag or backup, or a time")
-    to_snapshot: int | str | None = Field(default=None, description="the later state; default: the current one")
+    from_snapshot: AsOf = Field(description=f"the earlier state: {AS_OF}")
+    to_snapshot: AsOf | None = Field(
+        default=None, description="the later state, named in the same way; default: the current one"
+    )
     key_cols: list[str] | None = Field(
         default=None,
         description="a removed and an added row with equal values in these columns count as one update; default: the "
@@ -107,7 +110,7 @@ class DiffResult(Result):
 def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) -> DiffResult:
     """List the rows that were inserted, deleted and updated between any two states of a table."""
     table = catalog.load(request.table_name)
-    before = table.snapshot_as_of(moment(request.from_snapshot), "from_snapshot")
+    before = snapshot_as_of(table, request.from_snapshot, "from_snapshot")
     after = _after(request, table) or before
     found = differences.between(call, table, before, after, request.key_cols, DiffPage(request.limit, request.offset))
     counts = found.compared
@@ -129,5 +132,5 @@ def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) 
 
 def _after(request: Diff, table: Table) -> Snapshot | None:
     if request.to_snapshot is not None:
-        return table.snapshot_as_of(moment(request.to_snapshot), "to_snapshot")
+        return snapshot_as_of(table, request.to_snapshot, "to_snapshot")
     return None if table.current_snapshot_id is None else table.snapshot(table.current_snapshot_id, "to_snapshot")

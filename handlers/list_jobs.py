@@ -11,21 +11,11 @@ from service.operations.examples import create_table, response, write
 from service.operations.operation import Example, Result, TenantRequest, omit_when_null, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "letters"}
-LISTED = {
-    "id": "<any>",
-    "kind": "COMPACT",
-    "table": {**ADDRESS, "tenant_id": "<any>"},
-    "state": "<any>",
-    "cancelling": False,
-    "progress": "<any>",
-    "created_at": "<any>",
-    "ended_at": "<any>",
-}
 EXAMPLES = (
     Example(
         "List current and past jobs",
         {"operation": "LIST_JOBS", "tenant_id": "acme", "limit": 10},
-        response(snapshot=False, jobs=[LISTED], has_more=False),
+        response(snapshot=False, jobs="<any>", has_more=False),
         given=(
             create_table(ADDRESS, {"text": "string"}),
             write(ADDRESS, {"text": "hello"}),

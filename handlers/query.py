@@ -18,7 +18,7 @@ from service.engine.sql.window import Window
 from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound
 from service.maintenance.advise.query_log import QueryLog
 from service.metrics.metrics import Metrics
-from service.model.as_of import moment
+from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.model.query.items import Aggregations, Joins, Projection, Sorts
 from service.model.query.plan import QueryParts
@@ -110,8 +110,9 @@ class Query(Request):
         description="the maximum number of rows: up to 100,000 in JSON; any number, by default all, as CSV or Arrow",
     )
     offset: int = Field(default=0, ge=0, le=2_000_000_000, description="how many rows to skip first")
-    as_of: str | int | None = Field(
-        default=None, description="a time, for all tables; or a snapshot id, a tag or a backup, for the one in `table`"
+    as_of: AsOf | None = Field(
+        default=None,
+        description=f"the state to read: {AS_OF}; a time applies to all tables, the others to the one in `table`",
     )
     explain: bool = Field(default=False, description="return Spark's plan instead of data; nothing is run")
     sql: str | None = Field(default=None, description="one SELECT, which names tables as `table` or `namespace.table`")
@@ -276,9 +277,8 @@ def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catal
 
 
 def _options(request: Query) -> ReadOptions:
-    as_of = None if request.as_of is None else moment(request.as_of)
     # A stream has all rows unless the request has a limit.
     window = Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
     return ReadOptions(
-        request.tenant_id, request.namespace, as_of, request.limit, request.offset, request.explain, window
+        request.tenant_id, request.namespace, request.as_of, request.limit, request.offset, request.explain, window
     )

@@ -6,7 +6,10 @@ from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
-from service.edits.restore import Restores, of_backup
+from service.commits.holds import SnapshotHolds
+from service.edits.restore import Restores, RestoreTarget, of_backup, of_state
+from service.errors import InvalidRequest
+from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.operations.edit_requests import BackedUpRequest, RestoreResult, restore_fields
 from service.operations.examples import create_table, response, write
@@ -54,7 +57,10 @@ EXAMPLES = (
 
 class RestoreBackup(Confirmable, BackedUpRequest, PreviewableRequest):
     operation: Literal["RESTORE_BACKUP"]
-    name: str = Field(description="the backup's name, as in LIST_BACKUPS")
+    name: str | None = Field(
+        default=None, description="the backup's name, as in LIST_BACKUPS; required unless `as_of` is sent"
+    )
+    as_of: AsOf | None = Field(default=None, description=f"instead of `name`, the state to restore: {AS_OF}")
 
 
 class BackupRestored(BaseModel):
@@ -68,13 +74,25 @@ class RestoreBackupResult(RestoreResult, BackupRestored):
 
 @operation(RestoreBackup, RestoreBackupResult, pool="edits", examples=EXAMPLES)
 def restore_backup(
-    request: RestoreBackup, call: Call, catalog: Catalog, backups: Backups, restores: Restores
+    request: RestoreBackup, call: Call, catalog: Catalog, backups: Backups, restores: Restores, holds: SnapshotHolds
 ) -> RestoreBackupResult:
     """Replace a table's rows with those of a backup, in a new commit."""
+    target = _target(request)
     table = catalog.load(request.table_name)
     tag = request.backup(backups, table)
-    if request.dry_run:
-        outcome = restores.preview(table, of_backup(request.name), call)
-    else:
-        outcome = restores.run(table, of_backup(request.name), tag, call)
+    # After an earlier attempt with the same key, the snapshot may have expired.
+    with holds.reading(table.uuid, None if call.earlier else target.state(table)):
+        if request.dry_run:
+            outcome = restores.preview(table, target, call)
+        else:
+            outcome = restores.run(table, target, tag, call)
     return RestoreBackupResult(restored=outcome.restored, **restore_fields(outcome))
+
+
+def _target(request: RestoreBackup) -> RestoreTarget:
+    if request.name is not None and request.as_of is None:
+        return of_backup(request.name)
+    if request.as_of is not None and request.name is None:
+        return of_state(request.as_of)
+    sent = "neither" if request.name is None else "both"
+    raise InvalidRequest(f"send either name or as_of; the request has {sent}", field="name")

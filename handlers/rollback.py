@@ -7,8 +7,7 @@ from pydantic import BaseModel, Field
 from service.commits.backups import Backups
 from service.commits.commit import Commits
 from service.edits.rollback import Rollbacks, RollbackTarget
-from service.errors import InvalidRequest
-from service.model.as_of import moment
+from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.operations.edit_requests import BackedUpRequest, RestoreResult, restore_fields
 from service.operations.examples import create_table, response, write
@@ -43,31 +42,30 @@ _THEN = "4358829213746520102"
 EXAMPLES = (
     Example(
         "Go back to the state after a commit",
-        {"operation": "ROLLBACK", **ADDRESS, "snapshot_id": _THEN},
+        {"operation": "ROLLBACK", **ADDRESS, "as_of": _THEN},
         _ANSWER,
         given=GIVEN,
-        taken={"snapshot_id": (2, "metadata.snapshot_id")},
+        taken={"as_of": (2, "metadata.snapshot_id")},
     ),
     Example(
         "See what a rollback would do, unless rows have changed",
         {
             "operation": "ROLLBACK",
             **ADDRESS,
-            "snapshot_id": _THEN,
+            "as_of": _THEN,
             "expected_snapshot_id": "1886043621045928221",
             "dry_run": True,
         },
         {**_ANSWER, "rolled_back": False, "reason": "this was a dry run", "estimated": ["files_added"]},
         given=GIVEN,
-        taken={"snapshot_id": (2, "metadata.snapshot_id"), "expected_snapshot_id": (4, "metadata.snapshot_id")},
+        taken={"as_of": (2, "metadata.snapshot_id"), "expected_snapshot_id": (4, "metadata.snapshot_id")},
     ),
 )
 
 
 class Rollback(Confirmable, BackedUpRequest, PreviewableRequest):
     operation: Literal["ROLLBACK"]
-    snapshot_id: int | str | None = Field(default=None, description="the snapshot to return to; or send `tag`")
-    tag: str | None = Field(default=None, min_length=1, description="the tag or backup to return to")
+    as_of: AsOf = Field(description=f"the state to return to: {AS_OF}")
     expected_snapshot_id: SentId | None = Field(
         default=None,
         description="the snapshot that you expect to be current: if rows have changed since, the request fails with "
@@ -93,7 +91,7 @@ class RollbackResult(RestoreResult, RolledBack):
 @operation(Rollback, RollbackResult, pool="edits", examples=EXAMPLES)
 def rollback(request: Rollback, call: Call, commits: Commits, backups: Backups, rollbacks: Rollbacks) -> RollbackResult:
     """Replace a table's rows with those of an earlier snapshot, in a new commit."""
-    target = _target(request)
+    target = RollbackTarget(request.as_of, request.expected_snapshot_id)
     table = commits.table(request.table_name, call)
     tag = request.backup(backups, table)
     outcome = rollbacks.run(table, target, tag, call, dry_run=request.dry_run)
@@ -104,20 +102,3 @@ def rollback(request: Rollback, call: Call, commits: Commits, backups: Backups, 
         changes_undone=outcome.changes,
         **restore_fields(outcome.restored),
     )
-
-
-def _target(request: Rollback) -> RollbackTarget:
-    if (request.snapshot_id is None) == (request.tag is None):
-        sent = "both" if request.tag is not None else "neither"
-        raise InvalidRequest(f"send either snapshot_id or tag; the request has {sent}", field="snapshot_id")
-    if request.tag is not None:
-        return RollbackTarget(request.tag, "tag", request.expected_snapshot_id)
-    assert request.snapshot_id is not None
-    state = moment(request.snapshot_id)
-    if not isinstance(state, int):
-        raise InvalidRequest(
-            f"snapshot_id: {str(request.snapshot_id)[:80]!r} is not a snapshot id; HISTORY lists them; send the name "
-            "of a tag or backup as tag",
-            field="snapshot_id",
-        )
-    return RollbackTarget(state, "snapshot_id", request.expected_snapshot_id)

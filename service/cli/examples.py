@@ -183,7 +183,7 @@ EXAMPLES = (
     ),
     _example(
         "Return a table to a snapshot",
-        f"firn table rollback orders.yaml {_FIRST} --yes",
+        f"firn table rollback orders.yaml --as-of {_FIRST} --yes",
         "rolled back: 4 rows before, 3 after\n",
         _TWO_SNAPSHOTS,
     ),

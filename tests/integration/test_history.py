@@ -43,7 +43,7 @@ class TestHistory:
         shop.write(10)
         shop.ok("COMPACT", force=True)
         shop.sql("INSERT INTO {t} VALUES (20, 'z'), (21, 'z')")
-        shop.ok("ROLLBACK", snapshot_id=first)
+        shop.ok("ROLLBACK", as_of=first)
         found = history(shop)
         assert [told(entry) for entry in reversed(found)] == [
             ("WRITE", 3, 0, 0, 1, 0),
@@ -141,7 +141,7 @@ class TestAsOf:
     def test_a_name_that_is_none_is_refused_with_the_nearest(self, shop: Shop) -> None:
         shop.write(1)
         shop.sql("ALTER TABLE {t} CREATE TAG `release-7`")
-        refused = shop.refused("QUERY", "INVALID_QUERY", as_of="release-8")
+        refused = shop.refused("QUERY", "SNAPSHOT_NOT_FOUND", 404, as_of="release-8")
         assert (refused["field"], refused["suggestion"]) == ("as_of", "release-7")
 
     def test_a_tag_is_one_tables_own(self, shop: Shop) -> None:
@@ -161,7 +161,7 @@ class TestRollback:
         shop.ok("UPDATE", filter={"id": 1}, updates={"kind": "b"})
         shop.ok("DELETE", filter={"id": 2})
         last = shop.write(4)
-        answer = shop.ok("ROLLBACK", snapshot_id=first, confirm=True)
+        answer = shop.ok("ROLLBACK", as_of=first, confirm=True)
         assert answer == {
             "success": True,
             "rolled_back": True,
@@ -176,17 +176,17 @@ class TestRollback:
         }
         assert shop.rows() == [(1, "a"), (2, "a"), (3, "a")]
         assert shop.rows(as_of=last) == [(1, "b"), (3, "a"), (4, "a")]
-        assert shop.ok("ROLLBACK", snapshot_id=str(last))["changes_undone"] == 1
+        assert shop.ok("ROLLBACK", as_of=str(last))["changes_undone"] == 1
         assert shop.rows() == [(1, "b"), (3, "a"), (4, "a")]
 
     def test_a_tag_or_a_backup_names_the_state_and_a_backup_can_be_made(self, shop: Shop) -> None:
         shop.write(1)
         shop.sql("ALTER TABLE {t} CREATE TAG `2024`")
         shop.write(2)
-        made = shop.ok("ROLLBACK", tag="2024", create_backup=True)["backup"]
+        made = shop.ok("ROLLBACK", as_of="2024", create_backup=True)["backup"]
         assert "-rollback-" in made
         assert shop.rows() == [(1, "a")]
-        assert shop.ok("ROLLBACK", tag=made)["records_after"] == 2
+        assert shop.ok("ROLLBACK", as_of=made)["records_after"] == 2
         assert shop.ok("LIST_BACKUPS")["backups"][0]["operation"] == "ROLLBACK"
 
     def test_where_the_rows_are_the_same_nothing_is_done(self, shop: Shop) -> None:
@@ -194,7 +194,7 @@ class TestRollback:
         first = shop.write(2)
         shop.ok("COMPACT", force=True)
         before = shop.loaded.metadata_location
-        answer = shop.ok("ROLLBACK", snapshot_id=first, create_backup=True)
+        answer = shop.ok("ROLLBACK", as_of=first, create_backup=True)
         assert (answer["rolled_back"], answer["changes_undone"]) == (False, 0)
         assert answer["reason"] == "the table holds what it held then already"
         assert shop.loaded.metadata_location == before
@@ -203,11 +203,11 @@ class TestRollback:
         first = shop.write(1, 2)
         shop.ok("DELETE", filter={"id": 1})
         before = shop.loaded.metadata_location
-        would = shop.ok("ROLLBACK", snapshot_id=first, dry_run=True)
+        would = shop.ok("ROLLBACK", as_of=first, dry_run=True)
         assert (would["rolled_back"], would["reason"]) == (False, "this was a dry run")
         assert shop.loaded.metadata_location == before
         assert would["estimated"] == ["files_added"]
-        did = shop.ok("ROLLBACK", snapshot_id=first)
+        did = shop.ok("ROLLBACK", as_of=first)
         assert "estimated" not in did
         for name in ("from_snapshot", "to_snapshot", "changes_undone", "records_before", "records_after"):
             assert would[name] == did[name]
@@ -216,13 +216,13 @@ class TestRollback:
         first = shop.write(1)
         seen = shop.write(2)
         shop.ok("COMPACT", force=True)
-        assert shop.ok("ROLLBACK", snapshot_id=first, expected_snapshot_id=seen, dry_run=True)["changes_undone"] == 1
+        assert shop.ok("ROLLBACK", as_of=first, expected_snapshot_id=seen, dry_run=True)["changes_undone"] == 1
         shop.write(3)
         for parts in ({}, {"dry_run": True}):
-            refused = shop.refused("ROLLBACK", "PLAN_STALE", 409, snapshot_id=first, expected_snapshot_id=seen, **parts)
+            refused = shop.refused("ROLLBACK", "PLAN_STALE", 409, as_of=first, expected_snapshot_id=seen, **parts)
             assert refused["field"] == "expected_snapshot_id"
         assert len(shop.rows()) == 3
-        shop.refused("ROLLBACK", "PLAN_STALE", 409, snapshot_id=first, expected_snapshot_id=77)
+        shop.refused("ROLLBACK", "PLAN_STALE", 409, as_of=first, expected_snapshot_id=77)
 
     def test_what_came_until_its_turn_is_rolled_back_and_said(
         self, shop: Shop, monkeypatch: pytest.MonkeyPatch
@@ -238,7 +238,7 @@ class TestRollback:
             beaten.append(batch)
 
         monkeypatch.setattr(commits, "must_be_ours", beat)
-        answer = shop.ok("ROLLBACK", snapshot_id=first)
+        answer = shop.ok("ROLLBACK", as_of=first)
         assert (answer["changes_undone"], answer["records_before"]) == (2, 3)
         assert shop.rows() == [(1, "a")]
         assert shop.rows(as_of=answer["from_snapshot"]) == [(1, "a"), (2, "a"), (3, "b")]
@@ -247,16 +247,16 @@ class TestRollback:
         first = shop.write(1)
         away = shop.write(2)
         shop.sql(f"CALL firn.system.rollback_to_snapshot('{'.'.join(shop.loaded.name.identifier)}', {first})")
-        answer = shop.ok("ROLLBACK", snapshot_id=away)
+        answer = shop.ok("ROLLBACK", as_of=away)
         assert (answer["rolled_back"], "changes_undone" in answer) == (True, False)
         assert shop.rows() == [(1, "a"), (2, "a")]
 
     def test_a_key_makes_it_happen_once_and_a_lost_answer_is_made_again(self, shop: Shop) -> None:
         first = shop.write(1)
         shop.write(2)
-        one = shop.ok("ROLLBACK", snapshot_id=first, idempotency_key="k", create_backup=True)
+        one = shop.ok("ROLLBACK", as_of=first, idempotency_key="k", create_backup=True)
         shop.write(3)
-        assert shop.ok("ROLLBACK", snapshot_id=first, idempotency_key="k", create_backup=True) == one
+        assert shop.ok("ROLLBACK", as_of=first, idempotency_key="k", create_backup=True) == one
         assert [i for i, _ in shop.rows()] == [1, 3]
         rollbacks, ledger = shop.firn.app.parts[Rollbacks], shop.firn.app.parts[Ledger]
         key = IdempotencyKey("ROLLBACK", shop.loaded.name, "l", "print")
@@ -278,12 +278,13 @@ class TestRollback:
         shop.write(2)
         shop.write(3)
         oldest = shop.ok("COMPACT", force=True, snapshot_retention_hours=0)["metadata"]["snapshot_id"]
-        refused = shop.refused("ROLLBACK", "SNAPSHOT_NOT_FOUND", 404, snapshot_id=first)
-        assert refused["field"] == "snapshot_id"
+        refused = shop.refused("ROLLBACK", "SNAPSHOT_NOT_FOUND", 404, as_of=first)
+        assert refused["field"] == "as_of"
         assert f"its oldest snapshot is {oldest}, of 20" in refused["message"]
-        assert shop.refused("ROLLBACK", "SNAPSHOT_NOT_FOUND", 404, tag="x")["field"] == "tag"
+        assert shop.refused("ROLLBACK", "SNAPSHOT_NOT_FOUND", 404, as_of="x")["field"] == "as_of"
 
-    def test_one_of_id_and_tag_is_sent(self, shop: Shop) -> None:
+    def test_a_state_is_named_in_one_way(self, shop: Shop) -> None:
         shop.write(1)
-        for parts in ({}, {"snapshot_id": 1, "tag": "x"}, {"snapshot_id": "yesterday"}, {"snapshot_id": "2024-01-01"}):
-            assert shop.refused("ROLLBACK", "INVALID_REQUEST", **parts)["field"] == "snapshot_id"
+        assert shop.refused("ROLLBACK", "INVALID_REQUEST")["field"] == "as_of"
+        for name in ("snapshot_id", "tag"):
+            assert shop.refused("ROLLBACK", "UNKNOWN_FIELD", **{name: 1})["suggestion"] == "as_of"

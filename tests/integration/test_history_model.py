@@ -183,7 +183,7 @@ class Life:
 
     def roll_back(self) -> None:
         snapshot_id = self.luck.choice(list(self.states))
-        self.shop.ok("ROLLBACK", snapshot_id=snapshot_id)
+        self.shop.ok("ROLLBACK", as_of=snapshot_id)
         self.rows = self.as_now(self.states[snapshot_id].rows)
 
     def set_back(self) -> None:

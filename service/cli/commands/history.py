@@ -4,11 +4,11 @@ from typing import Any
 
 from service.cli.command import Args, Request, Response, argument, number
 from service.cli.commands.edits import show_rows
-from service.cli.commands.tables import BACKUP, DRY_RUN, show_backup, show_items, table_command
+from service.cli.commands.tables import BACKUP, DRY_RUN, STATE, show_backup, show_items, table_command
 from service.cli.terminal.cells import escape
 from service.cli.terminal.format import format_number, format_size, format_time, plural
 from service.cli.terminal.printer import PageColumn, Printer
-from service.cli.values import full_name, parse_number
+from service.cli.values import full_name
 
 _NAME = argument("backup", "BACKUP", "the backup's name, as `firn backup list` shows it", "name")
 _KINDS = ("inserted", "deleted", "updated")
@@ -65,20 +65,8 @@ def _show_diff(response: Response, args: Args, printer: Printer) -> None:
     printer.line(f"{total}{more}")
 
 
-def _snapshot(text: str) -> int | str:
-    """A snapshot's id, or a tag or a time."""
-    number = parse_number(text)
-    return text if number is None else number
-
-
-def _complete_rollback(request: Request, args: Args) -> Request:
-    snapshot = _snapshot(args.to)
-    return {**request, "snapshot_id" if isinstance(snapshot, int) else "tag": snapshot}
-
-
 def _question_before_rollback(request: Request) -> str:
-    snapshot = request.get("snapshot_id") or request.get("tag")
-    return f"The table {full_name(request)} returns to the rows of {snapshot}; later changes no longer apply."
+    return f"The table {full_name(request)} returns to the rows of {request['as_of']}; later changes no longer apply."
 
 
 def _show_undone(response: Response, args: Args, printer: Printer) -> None:
@@ -108,8 +96,8 @@ COMMANDS = (
     table_command(
         "table diff",
         "Show which rows differ between two snapshots.",
-        argument("from_snapshot", "FROM", "the state before: a snapshot's id, a tag or a time", parse=_snapshot),
-        argument("to_snapshot", "TO", "the state after (default: the current state)", parse=_snapshot, nargs="?"),
+        argument("from_snapshot", "FROM", f"the state before: {STATE}"),
+        argument("to_snapshot", "TO", "the state after (default: the current state)", nargs="?"),
         number("--limit", "show at most this many changes (default: 100)", default=100),
         operation="DIFF",
         show=_show_diff,
@@ -117,11 +105,10 @@ COMMANDS = (
     table_command(
         "table rollback",
         "Return a table to the rows of one of its snapshots.",
-        argument("to", "SNAPSHOT|TAG", "the snapshot's id, or a tag", None),
+        argument("--as-of", "STATE", f"the state to return to: {STATE}", required=True),
         *BACKUP,
         DRY_RUN,
         operation="ROLLBACK",
-        complete=_complete_rollback,
         question=_question_before_rollback,
         show=lambda response, args, printer: _show_replaced(response["rolled_back"], "rolled back", response, printer),
     ),
@@ -145,8 +132,9 @@ COMMANDS = (
     ),
     table_command(
         "backup restore",
-        "Replace the rows of a table by those of a backup.",
-        _NAME,
+        "Replace the rows of a table by those of a backup, or of another earlier state.",
+        argument("backup", "BACKUP", "the backup's name, as `firn backup list` shows it", "name", nargs="?"),
+        argument("--as-of", "STATE", f"instead of a backup's name: {STATE}"),
         *BACKUP,
         DRY_RUN,
         operation="RESTORE_BACKUP",

@@ -28,6 +28,7 @@ BACKUP = (
         "create_backup",
     ),
 )
+STATE = "a snapshot id, a time, or the name of a tag or backup"
 DRY_RUN = flag("--dry-run", "only show what would be done")
 
 

@@ -27,7 +27,7 @@ def test_deleting_and_dropping_a_table_ask_what_they_do() -> None:
     [
         ["table", "drop", "t"],
         ["table", "delete", "t"],
-        ["table", "rollback", "t", "5"],
+        ["table", "rollback", "t", "--as-of", "5"],
         ["table", "undo", "t", "r"],
         ["backup", "restore", "t", "b"],
         ["backup", "delete", "t", "b"],

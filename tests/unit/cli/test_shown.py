@@ -80,14 +80,11 @@ def test_history_asks_for_the_page_that_is_wanted() -> None:
     assert (service.asked[0]["limit"], service.asked[0]["offset"]) == (0, 5)
 
 
-def test_a_state_is_a_snapshot_by_its_number_and_else_a_name_however_many_digits_that_has() -> None:
-    for said, sent in (("4113542698571253187", 4113542698571253187), ("9" * 5000, "9" * 5000), ("eve", "eve")):
+def test_the_states_to_compare_are_sent_as_they_are_written() -> None:
+    for said in ("4113542698571253187", "9" * 5000, "eve"):
         service = Service(changes=[], records_inserted=0, records_deleted=0, records_updated=0, has_more=False)
         assert firn(["table", "diff", "t", said, said], service).code == 0
-        assert (service.asked[0]["from_snapshot"], service.asked[0]["to_snapshot"]) == (sent, sent)
-    service = Service(rolled_back=True, records_before=1, records_after=1)
-    assert firn(["table", "rollback", "t", "9" * 5000, "--yes"], service).code == 0
-    assert service.asked[0]["tag"] == "9" * 5000
+        assert (service.asked[0]["from_snapshot"], service.asked[0]["to_snapshot"]) == (said, said)
 
 
 def test_backups_have_their_whole_names_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:

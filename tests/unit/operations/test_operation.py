@@ -241,7 +241,7 @@ def test_a_change_that_is_only_asked_about_has_no_effect() -> None:
 
 @pytest.mark.parametrize("sent", [4358829213746520102, "4358829213746520102"])
 def test_a_request_may_send_a_64_bit_id_as_text_or_as_a_number(sent: Any) -> None:
-    address = {"operation": "ROLLBACK", "tenant_id": "t", "table": "t"}
+    address = {"operation": "ROLLBACK", "tenant_id": "t", "table": "t", "as_of": "release-7"}
     assert Rollback.model_validate({**address, "expected_snapshot_id": sent}).expected_snapshot_id == int(sent)
     for wrong in ("", "-1", "1.0", "x", "9" * 20, "٤", True, 1.5):
         with pytest.raises(ValidationError):
