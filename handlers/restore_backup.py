@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
@@ -11,9 +11,9 @@ from service.edits.restore import Restores, RestoreTarget, of_backup, of_state
 from service.errors import InvalidRequest
 from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
-from service.operations.edit_requests import BackedUpRequest, RestoreResult, restore_fields
-from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, PreviewableRequest, omit_when_null, operation
+from service.operations.edit_requests import BackedUpRequest, RestorePlan, RestoreResult, restore_fields, restore_plan
+from service.operations.examples import create_table, planned, response, write
+from service.operations.operation import Confirmable, DryRunResult, Example, Metadata, PreviewableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "wines"}
 NAME = "backup-20240501T101112045Z-delete-1f0c9a7e"
@@ -40,9 +40,7 @@ EXAMPLES = (
     Example(
         "See what a restore would do",
         {"operation": "RESTORE_BACKUP", **ADDRESS, "name": NAME, "dry_run": True},
-        response(
-            restored=False,
-            reason="this was a dry run",
+        planned(
             records_before=1,
             records_after=3,
             files_removed=1,
@@ -63,19 +61,20 @@ class RestoreBackup(Confirmable, BackedUpRequest, PreviewableRequest):
     as_of: AsOf | None = Field(default=None, description=f"instead of `name`, the state to restore: {AS_OF}")
 
 
-class BackupRestored(BaseModel):
-    restored: bool = Field(description="whether the table was changed")
-    reason: str | None = omit_when_null("why not, if it was not changed")
-
-
-class RestoreBackupResult(RestoreResult, BackupRestored):
+class RestoreBackupResult(RestoreResult):
     """The response to a RESTORE_BACKUP."""
 
+    restored: bool = Field(description="whether the table was changed")
 
-@operation(RestoreBackup, RestoreBackupResult, pool="edits", examples=EXAMPLES)
+
+class RestoreBackupDryRun(DryRunResult):
+    plan: RestorePlan = Field(description="what would happen")
+
+
+@operation(RestoreBackup, RestoreBackupResult, pool="edits", examples=EXAMPLES, also=(RestoreBackupDryRun,))
 def restore_backup(
     request: RestoreBackup, call: Call, catalog: Catalog, backups: Backups, restores: Restores, holds: SnapshotHolds
-) -> RestoreBackupResult:
+) -> RestoreBackupResult | RestoreBackupDryRun:
     """Replace a table's rows with those of a backup, in a new commit."""
     target = _target(request)
     table = catalog.load(request.table_name)
@@ -84,8 +83,9 @@ def restore_backup(
     with holds.reading(table.uuid, None if call.earlier else target.state(table)):
         if request.dry_run:
             outcome = restores.preview(table, target, call)
-        else:
-            outcome = restores.run(table, target, tag, call)
+            plan = RestorePlan(**restore_plan(outcome))
+            return RestoreBackupDryRun(plan=plan, metadata=Metadata(snapshot_id=outcome.snapshot_id))
+        outcome = restores.run(table, target, tag, call)
     return RestoreBackupResult(restored=outcome.restored, **restore_fields(outcome))
 
 

@@ -9,11 +9,19 @@ from service.commits.commit import Commits
 from service.edits.rollback import Rollbacks, RollbackTarget
 from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
-from service.operations.edit_requests import BackedUpRequest, RestoreResult, restore_fields
-from service.operations.examples import create_table, response, write
+from service.operations.edit_requests import (
+    BackedUpRequest,
+    RestorePlan,
+    RestoreResult,
+    restore_fields,
+    restore_plan,
+)
+from service.operations.examples import create_table, planned, response, write
 from service.operations.operation import (
     Confirmable,
+    DryRunResult,
     Example,
+    Metadata,
     PreviewableRequest,
     ReturnedId,
     SentId,
@@ -28,22 +36,21 @@ GIVEN: tuple[dict[str, Any], ...] = (
     {"operation": "DELETE", **ADDRESS, "filter": {"name": {"ne": "Fendant"}}},
     write(ADDRESS, {"name": "Merlot"}),
 )
-_ANSWER: dict[str, Any] = response(
-    rolled_back=True,
-    from_snapshot="<any>",
-    to_snapshot="<any>",
-    changes_undone=2,
-    records_before=2,
-    records_after=3,
-    files_removed=2,
-    files_added=1,
-)
+_FIGURES: dict[str, Any] = {
+    "from_snapshot": "<any>",
+    "to_snapshot": "<any>",
+    "changes_undone": 2,
+    "records_before": 2,
+    "records_after": 3,
+    "files_removed": 2,
+    "files_added": 1,
+}
 _THEN = "4358829213746520102"
 EXAMPLES = (
     Example(
         "Go back to the state after a commit",
         {"operation": "ROLLBACK", **ADDRESS, "as_of": _THEN},
-        _ANSWER,
+        response(rolled_back=True, **_FIGURES),
         given=GIVEN,
         taken={"as_of": (2, "metadata.snapshot_id")},
     ),
@@ -56,7 +63,7 @@ EXAMPLES = (
             "expected_snapshot_id": "1886043621045928221",
             "dry_run": True,
         },
-        {**_ANSWER, "rolled_back": False, "reason": "this was a dry run", "estimated": ["files_added"]},
+        planned(**_FIGURES, estimated=["files_added"]),
         given=GIVEN,
         taken={"as_of": (2, "metadata.snapshot_id"), "expected_snapshot_id": (4, "metadata.snapshot_id")},
     ),
@@ -73,32 +80,44 @@ class Rollback(Confirmable, BackedUpRequest, PreviewableRequest):
     )
 
 
-class RolledBack(BaseModel):
-    rolled_back: bool = Field(description="whether the table was changed")
-    reason: str | None = omit_when_null("why not, if it was not changed")
+class RollbackFigures(BaseModel):
     from_snapshot: ReturnedId | None = omit_when_null("the snapshot before the rollback, which `as_of` can still read")
     to_snapshot: ReturnedId = Field(description="the snapshot that was restored")
     changes_undone: int | None = omit_when_null(
-        "commits between the two that changed rows, not counting compactions; absent if unknown: snapshots "
-        "between them have expired, or another engine rolled back past the restored one"
+        "commits between the two that changed rows, not counting compactions; absent if unknown: snapshots between "
+        "them have expired, or another engine rolled back past the restored one"
     )
 
 
-class RollbackResult(RestoreResult, RolledBack):
+class RollbackResult(RestoreResult, RollbackFigures):
     """The response to a ROLLBACK."""
 
+    rolled_back: bool = Field(description="whether the table was changed")
 
-@operation(Rollback, RollbackResult, pool="edits", examples=EXAMPLES)
-def rollback(request: Rollback, call: Call, commits: Commits, backups: Backups, rollbacks: Rollbacks) -> RollbackResult:
+
+class RollbackPlan(RestorePlan, RollbackFigures):
+    """What a ROLLBACK would do."""
+
+
+class RollbackDryRun(DryRunResult):
+    plan: RollbackPlan = Field(description="what would happen")
+
+
+@operation(Rollback, RollbackResult, pool="edits", examples=EXAMPLES, also=(RollbackDryRun,))
+def rollback(
+    request: Rollback, call: Call, commits: Commits, backups: Backups, rollbacks: Rollbacks
+) -> RollbackResult | RollbackDryRun:
     """Replace a table's rows with those of an earlier snapshot, in a new commit."""
     target = RollbackTarget(request.as_of, request.expected_snapshot_id)
     table = commits.table(request.table_name, call)
     tag = request.backup(backups, table)
     outcome = rollbacks.run(table, target, tag, call, dry_run=request.dry_run)
-    return RollbackResult(
-        rolled_back=outcome.restored.restored,
-        from_snapshot=outcome.from_id,
-        to_snapshot=outcome.to_id,
-        changes_undone=outcome.changes,
-        **restore_fields(outcome.restored),
-    )
+    figures: dict[str, Any] = {
+        "from_snapshot": outcome.from_id,
+        "to_snapshot": outcome.to_id,
+        "changes_undone": outcome.changes,
+    }
+    if request.dry_run:
+        plan = RollbackPlan(**figures, **restore_plan(outcome.restored))
+        return RollbackDryRun(plan=plan, metadata=Metadata(snapshot_id=outcome.restored.snapshot_id))
+    return RollbackResult(rolled_back=outcome.restored.restored, **figures, **restore_fields(outcome.restored))

@@ -9,9 +9,17 @@ from service.catalog.tables import Catalog
 from service.commits.backups import Backups
 from service.edits.undo import Undos
 from service.model.call import Call
-from service.operations.edit_requests import BackedUpRequest, PreviewableResult, previewed_fields
-from service.operations.examples import response, write
-from service.operations.operation import Confirmable, Example, Metadata, PreviewableRequest, SentId, operation
+from service.operations.edit_requests import BackedUpRequest, BackedUpResult, SampledPlan, sampled
+from service.operations.examples import planned, response, write
+from service.operations.operation import (
+    Confirmable,
+    DryRunResult,
+    Example,
+    Metadata,
+    PreviewableRequest,
+    SentId,
+    operation,
+)
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "coffees"}
 FIELDS = {"fields": {"name": {"type": "string"}, "price": {"type": "integer"}}}
@@ -33,12 +41,11 @@ EXAMPLES = (
     Example(
         "See what an undo would do",
         {"operation": "UNDO", **ADDRESS, "request_id": REQUEST_ID, "dry_run": True},
-        response(
+        planned(
             undone_operation="UPDATE",
             records_removed=1,
             records_restored=1,
             files_affected=1,
-            dry_run=True,
             sample=[
                 {"before": {"name": "Kenya", "price": 120}},
                 {"after": {"name": "Kenya", "price": 12}},
@@ -67,12 +74,20 @@ class Undone(BaseModel):
     files_affected: int = Field(description="data files with removed rows; they are rewritten or removed")
 
 
-class UndoResult(PreviewableResult, Undone):
+class UndoResult(BackedUpResult, Undone):
     """The response to an UNDO."""
 
 
-@operation(Undo, UndoResult, pool="edits", examples=EXAMPLES)
-def undo(request: Undo, call: Call, catalog: Catalog, backups: Backups, undos: Undos) -> UndoResult:
+class UndoPlan(SampledPlan, Undone):
+    """What an UNDO would do."""
+
+
+class UndoDryRun(DryRunResult):
+    plan: UndoPlan = Field(description="what would happen")
+
+
+@operation(Undo, UndoResult, pool="edits", examples=EXAMPLES, also=(UndoDryRun,))
+def undo(request: Undo, call: Call, catalog: Catalog, backups: Backups, undos: Undos) -> UndoResult | UndoDryRun:
     """Undo the changes that one earlier request made to rows, and keep later changes.
 
     If later changes touched the same rows, it is refused with their request ids.
@@ -84,11 +99,13 @@ def undo(request: Undo, call: Call, catalog: Catalog, backups: Backups, undos: U
     else:
         outcome = undos.run(table, request.request_id, request.snapshot_id, partial(request.backup, backups), call)
     counts = outcome.counts
-    return UndoResult(
-        undone_operation=counts.operation,
-        records_removed=counts.removed,
-        records_restored=counts.restored,
-        files_affected=counts.files,
-        metadata=Metadata(snapshot_id=outcome.commit.snapshot_id),
-        **previewed_fields(outcome.backup, outcome.samples),
-    )
+    undone: dict[str, Any] = {
+        "undone_operation": counts.operation,
+        "records_removed": counts.removed,
+        "records_restored": counts.restored,
+        "files_affected": counts.files,
+    }
+    metadata = Metadata(snapshot_id=outcome.commit.snapshot_id)
+    if outcome.samples is not None:
+        return UndoDryRun(plan=UndoPlan(**undone, sample=sampled(outcome.samples)), metadata=metadata)
+    return UndoResult(**undone, backup=outcome.backup, metadata=metadata)

@@ -181,6 +181,20 @@ class AcceptedResult(Result):
         return cls(job_id=job_id, status_url=f"/jobs/{job_id}", **fields)
 
 
+class Plan(BaseModel):
+    """What a dry run says would happen, in the words of the operation's response."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class DryRunResult(Result):
+    """The response to a dry run: only what would happen. Each subclass has the `plan` of its operation."""
+
+    when: ClassVar[str] = "With `dry_run: true`, nothing changes, and the response has"
+
+    dry_run: Literal[True] = Field(default=True, description="true: nothing was changed")
+
+
 @dataclass(frozen=True)
 class Example:
     """A request as a user would send it and the approved response.

@@ -257,7 +257,7 @@ def changes_leave_the_counts_they_announced(victim: Victim, rows: int) -> None:
         {"operation": "WRITE", "mode": "overwrite", "records": batch},
         {"operation": "DEDUPLICATE", "key_cols": ["id"]},
     ]
-    previews = [victim.firn.ok({**TICKS, **request, "dry_run": True}) for request in asked]
+    previews = [victim.firn.ok({**TICKS, **request, "dry_run": True})["plan"] for request in asked]
     assert figures(victim) == before
     assert (previews[0]["records_updated"], previews[1]["records_deleted"]) == (1000, 1000)
     assert (previews[2]["records_updated"], previews[2]["records_inserted"]) == (0, 0)
@@ -266,7 +266,7 @@ def changes_leave_the_counts_they_announced(victim: Victim, rows: int) -> None:
 
     fill(victim.firn, rows // 10)
     request = {"operation": "DEDUPLICATE", **TICKS, "key_cols": ["id"]}
-    announced = victim.firn.ok({**request, "dry_run": True})["records_removed"]
+    announced = victim.firn.ok({**request, "dry_run": True})["plan"]["records_removed"]
     assert figures(victim)[0]["n"] == rows + rows // 10
     assert (announced, victim.firn.ok(request)["records_removed"]) == (rows // 10, rows // 10)
     assert figures(victim) == before

@@ -203,8 +203,10 @@ class TestRollback:
         first = shop.write(1, 2)
         shop.ok("DELETE", filter={"id": 1})
         before = shop.loaded.metadata_location
-        would = shop.ok("ROLLBACK", as_of=first, dry_run=True)
-        assert (would["rolled_back"], would["reason"]) == (False, "this was a dry run")
+        dry = shop.ok("ROLLBACK", as_of=first, dry_run=True)
+        assert set(dry) == {"success", "dry_run", "plan", "metadata"}
+        would = dry["plan"]
+        assert "reason" not in would
         assert shop.loaded.metadata_location == before
         assert would["estimated"] == ["files_added"]
         did = shop.ok("ROLLBACK", as_of=first)
@@ -216,7 +218,7 @@ class TestRollback:
         first = shop.write(1)
         seen = shop.write(2)
         shop.ok("COMPACT", force=True)
-        assert shop.ok("ROLLBACK", as_of=first, expected_snapshot_id=seen, dry_run=True)["changes_undone"] == 1
+        assert shop.ok("ROLLBACK", as_of=first, expected_snapshot_id=seen, dry_run=True)["plan"]["changes_undone"] == 1
         shop.write(3)
         for parts in ({}, {"dry_run": True}):
             refused = shop.refused("ROLLBACK", "PLAN_STALE", 409, as_of=first, expected_snapshot_id=seen, **parts)
@@ -262,7 +264,7 @@ class TestRollback:
         key = IdempotencyKey("ROLLBACK", shop.loaded.name, "l", "print")
 
         def run(call: Call, state: Moment) -> RollbackOutcome:
-            return rollbacks.run(shop.loaded, RollbackTarget(state, "snapshot_id"), None, call, dry_run=False)
+            return rollbacks.run(shop.loaded, RollbackTarget(state), None, call, dry_run=False)
 
         told_first = run(Call("one", key), first)
         noted = ledger.key(key.id)

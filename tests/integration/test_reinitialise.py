@@ -204,7 +204,7 @@ class TestEveryWay:
                 assert b"_firn_" not in sent.content
         split.ok("DESCRIBE_TABLE")
         preview = split.ok("UPDATE", updates={"n": 5}, filter={"key": "a"}, dry_run=True)
-        assert preview["sample"]
+        assert preview["plan"]["sample"]
 
 
 def test_records_written_while_the_table_is_split_again_land_in_its_new_ranges(shop: Shop) -> None:

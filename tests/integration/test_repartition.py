@@ -330,14 +330,14 @@ def test_a_plan_says_what_would_be_rewritten_and_changes_nothing(firn: Firn, ten
     table.fill(3)
     head, files = table.loaded.current_snapshot_id, table.on_disk()
     plan = table.repartition(partition=BY_PRODUCT, dry_run=True, batch_size=4)["plan"]
-    assert (plan["files"], plan["records"], plan["batches"], plan["partitions"]) == (15, 30, 8, 15)
+    assert (plan["files_removed"], plan["records"], plan["batches"], plan["partitions_after"]) == (15, 30, 8, 15)
     estimate = table.repartition(partition=BY_PRODUCT, estimate=True)["estimate"]
     assert (table.loaded.current_snapshot_id, table.on_disk()) == (head, files)
     stats = table.repartition(partition=BY_PRODUCT, batch_size=4)["stats"]
     assert (stats["files_before"], stats["batches"], stats["partitions_after"]) == (15, 8, 15)
-    assert stats["bytes_before"] == plan["bytes"] == estimate["bytes"]
+    assert stats["bytes_before"] == plan["bytes_removed"] == estimate["bytes"]
     assert sum(p["records"] for p in estimate["partitions"]) == estimate["records"] == stats["records"]
-    assert not table.repartition(partition=BY_PRODUCT, dry_run=True)["plan"]["files"]
+    assert not table.repartition(partition=BY_PRODUCT, dry_run=True)["plan"]["files_removed"]
 
 
 @pytest.mark.parametrize(

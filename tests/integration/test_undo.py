@@ -413,7 +413,7 @@ def test_an_undo_that_waited_for_a_change_of_columns_is_made_of_the_columns_ther
 def test_a_dry_run_shows_what_the_undo_then_does(shop: Shop) -> None:
     shop.write((1, "a", 1), (2, "a", 2))
     wrong = shop.update(10, id=1)
-    dry = shop.undo(wrong, dry_run=True)
+    dry = shop.undo(wrong, dry_run=True)["plan"]
     assert shop.rows() == [(1, "a", 10), (2, "a", 2)]
     assert dry["sample"] == [
         {"before": {"id": 1, "kind": "a", "n": 10}},

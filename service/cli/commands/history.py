@@ -70,15 +70,18 @@ def _question_before_rollback(request: Request) -> str:
 
 
 def _show_undone(response: Response, args: Args, printer: Printer) -> None:
-    done = "would be undone" if response.get("dry_run") else "undone"
-    removed, restored = plural(response["records_removed"], "row"), format_number(response["records_restored"])
-    printer.line(f"{response['undone_operation']} {done}: {removed} removed, {restored} restored")
+    plan = response.get("plan")
+    done, figures = ("would be undone", plan) if plan else ("undone", response)
+    removed, restored = plural(figures["records_removed"], "row"), format_number(figures["records_restored"])
+    printer.line(f"{figures['undone_operation']} {done}: {removed} removed, {restored} restored")
     show_backup(response, printer)
 
 
-def _show_replaced(done: bool, word: str, response: Response, printer: Printer) -> None:
-    result = word if done else f"not {word}: {response['reason']}"
-    before, after = plural(response["records_before"], "row"), format_number(response["records_after"])
+def _show_replaced(word: str, response: Response, printer: Printer) -> None:
+    figures = response.get("plan", response)
+    done = f"would be {word}" if "plan" in response else word
+    result = f"not {word}: {figures['reason']}" if "reason" in figures else done
+    before, after = plural(figures["records_before"], "row"), format_number(figures["records_after"])
     printer.line(f"{result}: {before} before, {after} after")
     show_backup(response, printer)
 
@@ -110,7 +113,7 @@ COMMANDS = (
         DRY_RUN,
         operation="ROLLBACK",
         question=_question_before_rollback,
-        show=lambda response, args, printer: _show_replaced(response["rolled_back"], "rolled back", response, printer),
+        show=lambda response, args, printer: _show_replaced("rolled back", response, printer),
     ),
     table_command(
         "table undo",
@@ -143,7 +146,7 @@ COMMANDS = (
             if "create_backup" not in request
             else None
         ),
-        show=lambda response, args, printer: _show_replaced(response["restored"], "restored", response, printer),
+        show=lambda response, args, printer: _show_replaced("restored", response, printer),
     ),
     table_command(
         "backup delete",

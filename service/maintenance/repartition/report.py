@@ -101,11 +101,13 @@ class EstimatedPartition(BaseModel):
 
 
 class RepartitionPlan(BaseModel):
-    files: int = Field(description="data files that would be rewritten")
-    bytes: int = Field(description="their size")
+    """What a REPARTITION would rewrite."""
+
+    files_removed: int = Field(description="data files that would be rewritten")
+    bytes_removed: int = Field(description="their size")
     records: int = Field(description="their rows; includes deleted rows if another engine left delete files")
     batches: int = Field(description="the number of batches")
-    partitions: int = Field(description="the number of partitions afterwards")
+    partitions_after: int = Field(description="the number of partitions afterwards")
 
 
 @dataclass(frozen=True)

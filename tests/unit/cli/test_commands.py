@@ -259,7 +259,6 @@ ANSWER = {
     "records_before": 1,
     "records_after": 1,
     "schedule_deleted": True,
-    "dry_run": False,
     "files_found": 0,
     "files_removed": 0,
     "bytes": 0,

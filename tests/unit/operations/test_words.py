@@ -15,6 +15,7 @@ from service.api.jobs import JobResult
 from service.jobs.job import BulkProgress
 from service.maintenance.compact.report import CompactionProgress
 from service.maintenance.repartition.report import RepartitionProgress
+from service.operations.operation import DryRunResult, Operation, Plan, PreviewableRequest
 
 RESULTS = dict.fromkeys([JobResult, *(model for o in discover() for model in (o.result, *o.also))])
 
@@ -111,3 +112,50 @@ def test_the_progress_of_jobs_uses_the_same_words() -> None:
     names = {field.name for progress in PROGRESS for field in dataclasses.fields(progress)}
     assert {"records", "bytes", "files_done", "bytes_done"} <= names
     assert not [name for name in names if "row" in name]
+
+
+PREVIEWABLE = [o for o in discover() if issubclass(o.request, PreviewableRequest)]
+DRY_RUN = {"success", "dry_run", "plan", "metadata"}
+# The words for what would happen; the last group is what single operations have besides.
+PLANNED = re.compile(
+    r"records(_(inserted|updated|unchanged|deleted|removed|restored|before|after))?"
+    r"|files_(added|removed|after|affected)|bytes_(added|removed)|partitions_(affected|after)"
+    r"|sample|plan_token|expires_at|reason|estimated"
+    r"|scanned_files|undone_operation|from_snapshot|to_snapshot|changes_undone|group_count|groups|batches|partition"
+    r"|files|cutoff_at|held_back_by"
+)
+
+
+def test_every_operation_with_a_dry_run_is_known() -> None:
+    edits = {"WRITE", "UPDATE", "DELETE", "UPSERT", "DEDUPLICATE", "UNDO", "ROLLBACK", "RESTORE_BACKUP"}
+    assert {o.name for o in PREVIEWABLE} == edits | {"COMPACT", "REPARTITION", "CLEAN_ORPHANS"}
+    assert {o.name for o in discover() if "dry_run" in o.request.model_fields} == {o.name for o in PREVIEWABLE}
+
+
+@pytest.mark.parametrize("operation", PREVIEWABLE, ids=lambda operation: operation.name)
+def test_a_dry_run_is_answered_by_one_plan_with_nothing_beside_it(operation: Operation) -> None:
+    [preview] = [model for model in operation.also if issubclass(model, DryRunResult)]
+    assert {"success", *preview.model_fields} == DRY_RUN
+    plan = preview.model_fields["plan"].annotation
+    assert isinstance(plan, type)
+    assert issubclass(plan, Plan)
+    names = {info.serialization_alias or name for name, info in plan.model_fields.items()}
+    assert {name for name in names if not PLANNED.fullmatch(name)} == set()
+    assert not set(operation.result.model_fields) & {"dry_run", "plan", "sample", "plan_token"}
+
+
+@pytest.mark.parametrize("operation", PREVIEWABLE, ids=lambda operation: operation.name)
+def test_the_words_of_a_plan_are_those_of_the_response(operation: Operation) -> None:
+    [preview] = [model for model in operation.also if issubclass(model, DryRunResult)]
+    done = {name for model in models(operation.result) for name in model.model_fields}
+    planned = {place[1]: place for place, kind, _ in fields([preview.model_fields["plan"].annotation]) if kind is int}
+    own = {"group_count", "bytes_removed"} | ({"files_removed"} if operation.name == "REPARTITION" else set())
+    own |= {"partitions_affected"} if operation.name == "COMPACT" else set()
+    assert planned.keys() - done <= own
+
+
+@pytest.mark.parametrize("operation", PREVIEWABLE, ids=lambda operation: operation.name)
+def test_every_dry_run_has_an_example(operation: Operation) -> None:
+    shown = [set(example.answer) for example in operation.examples if example.request.get("dry_run")]
+    assert shown
+    assert all(answer == DRY_RUN for answer in shown)
