@@ -10,7 +10,6 @@ from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.operations.examples import create_table, response, write
 from service.operations.operation import (
-    Confirmable,
     Example,
     Metadata,
     Result,
@@ -72,7 +71,7 @@ EXAMPLES = (
 )
 
 
-class Diff(Confirmable, TableRequest):
+class Diff(TableRequest):
     operation: Literal["DIFF"]
     from_snapshot: AsOf = Field(description=f"the earlier state: {AS_OF}")
     to_snapshot: AsOf | None = Field(

@@ -10,7 +10,7 @@ from service.commits.commit import Commits
 from service.errors import NamespaceNotFound
 from service.model.call import Call
 from service.operations.examples import response
-from service.operations.operation import Confirmable, Example, KeyedRequest, Result, operation
+from service.operations.operation import Example, KeyedRequest, Result, operation
 
 REQUEST: dict[str, Any] = {"operation": "DROP_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 EXAMPLES = (
@@ -28,7 +28,7 @@ EXAMPLES = (
 )
 
 
-class DropNamespace(Confirmable, KeyedRequest):
+class DropNamespace(KeyedRequest):
     operation: Literal["DROP_NAMESPACE"]
     namespace: str = Field(description="the namespace's name")
     if_exists: bool = Field(default=False, description="do nothing if the namespace does not exist")

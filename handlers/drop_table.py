@@ -9,7 +9,7 @@ from service.errors import ConfirmationRequired, TableNotFound
 from service.model.call import Call
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
-from service.operations.operation import ChangeRequest, Confirmable, Example, Result, omit_when_null, operation
+from service.operations.operation import ChangeRequest, Example, Result, omit_when_null, operation
 from service.tables.life import TableLifecycle
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "scratch"}
@@ -42,7 +42,7 @@ EXAMPLES = (
 )
 
 
-class DropTable(Confirmable, ChangeRequest):
+class DropTable(ChangeRequest):
     operation: Literal["DROP_TABLE"]
     if_exists: bool = Field(default=False, description="do nothing if the table does not exist")
     purge: bool = Field(default=False, description="delete its files at once; needs confirm: true")

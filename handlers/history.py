@@ -10,7 +10,6 @@ from service.ledger.ledger import Ledger
 from service.model.times import utc
 from service.operations.examples import create_table, response, write
 from service.operations.operation import (
-    Confirmable,
     Example,
     Metadata,
     Result,
@@ -65,7 +64,7 @@ EXAMPLES = (
 )
 
 
-class History(Confirmable, TableRequest):
+class History(TableRequest):
     operation: Literal["HISTORY"]
     limit: int = Field(default=100, ge=1, le=1000, description="the maximum number of snapshots")
     offset: int = Field(default=0, ge=0, le=2_000_000_000, description="how many to skip first")

@@ -10,7 +10,6 @@ from service.catalog.tables import Catalog, Table
 from service.commits.backups import Backup, backups_of, figures
 from service.operations.examples import create_table, response, write
 from service.operations.operation import (
-    Confirmable,
     Example,
     Metadata,
     Result,
@@ -45,7 +44,7 @@ EXAMPLES = (
 )
 
 
-class ListBackups(Confirmable, TableRequest):
+class ListBackups(TableRequest):
     operation: Literal["LIST_BACKUPS"]
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.catalog.tables import Catalog
 from service.operations.examples import response
-from service.operations.operation import Confirmable, Example, Result, TenantRequest, operation
+from service.operations.operation import Example, Result, TenantRequest, operation
 
 TENANT = {"tenant_id": "acme"}
 EXAMPLES = (
@@ -19,7 +19,7 @@ EXAMPLES = (
 )
 
 
-class ListNamespaces(Confirmable, TenantRequest):
+class ListNamespaces(TenantRequest):
     operation: Literal["LIST_NAMESPACES"]
 
 

@@ -13,7 +13,7 @@ from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.operations.edit_requests import BackedUpRequest, RestorePlan, RestoreResult, restore_fields, restore_plan
 from service.operations.examples import create_table, planned, response, write
-from service.operations.operation import Confirmable, DryRunResult, Example, Metadata, PreviewableRequest, operation
+from service.operations.operation import DryRunResult, Example, Metadata, PreviewableRequest, operation
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "wines"}
 NAME = "backup-20240501T101112045Z-delete-1f0c9a7e"
@@ -53,7 +53,7 @@ EXAMPLES = (
 )
 
 
-class RestoreBackup(Confirmable, BackedUpRequest, PreviewableRequest):
+class RestoreBackup(BackedUpRequest, PreviewableRequest):
     operation: Literal["RESTORE_BACKUP"]
     name: str | None = Field(
         default=None, description="the backup's name, as in LIST_BACKUPS; required unless `as_of` is sent"

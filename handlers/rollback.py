@@ -18,7 +18,6 @@ from service.operations.edit_requests import (
 )
 from service.operations.examples import create_table, planned, response, write
 from service.operations.operation import (
-    Confirmable,
     DryRunResult,
     Example,
     Metadata,
@@ -70,7 +69,7 @@ EXAMPLES = (
 )
 
 
-class Rollback(Confirmable, BackedUpRequest, PreviewableRequest):
+class Rollback(BackedUpRequest, PreviewableRequest):
     operation: Literal["ROLLBACK"]
     as_of: AsOf = Field(description=f"the state to return to: {AS_OF}")
     expected_snapshot_id: SentId | None = Field(

@@ -12,7 +12,6 @@ from service.model.call import Call
 from service.operations.edit_requests import BackedUpRequest, BackedUpResult, SampledPlan, sampled
 from service.operations.examples import planned, response, write
 from service.operations.operation import (
-    Confirmable,
     DryRunResult,
     Example,
     Metadata,
@@ -57,7 +56,7 @@ EXAMPLES = (
 )
 
 
-class Undo(Confirmable, BackedUpRequest, PreviewableRequest):
+class Undo(BackedUpRequest, PreviewableRequest):
     operation: Literal["UNDO"]
     request_id: str = Field(
         min_length=1, max_length=200, description="the change to undo: `metadata.request_id` of its response"

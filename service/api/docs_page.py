@@ -30,12 +30,14 @@ class FieldRow:
 
 def request_rows(operation: Operation) -> list[FieldRow]:
     """The fields of a request, nested ones with dots, without those of every request."""
-    return list(_rows(operation.request.model_json_schema(), set(Request.model_fields)))
+    # Every operation accepts `confirm`; the documentation has it where it does something.
+    own = {"confirm"} & operation.request.__annotations__.keys()
+    return list(_rows(operation.request.model_json_schema(), set(Request.model_fields) - own))
 
 
 def common_rows() -> list[FieldRow]:
-    """The fields that every request has."""
-    return list(_rows(Request.model_json_schema(), set()))
+    """The fields of every request that do something in all of them."""
+    return list(_rows(Request.model_json_schema(), {"confirm"}))
 
 
 def result_rows(operation: Operation) -> list[tuple[str, list[FieldRow]]]:

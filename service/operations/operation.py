@@ -56,6 +56,8 @@ class Request(BaseModel):
         ge=1,
         description="cancel the request after this time; the settings hold the maximum and QUERY's default",
     )
+    # Accepted everywhere, so that clients can send it with all requests. Those that need it describe it.
+    confirm: bool = Field(default=False, description="accepted, but not needed")
 
     @field_validator("tenant_id", "namespace", "table", "new_name", "target_table", check_fields=False)
     @classmethod
@@ -134,12 +136,6 @@ class BackgroundRequest(PreviewableRequest):
         alias="async",
         description="respond with a job's id: GET /jobs/{id} shows its progress, DELETE cancels it",
     )
-
-
-class Confirmable(BaseModel):
-    """A request that accepts `confirm`, so that clients can send it with all of these; some operations need it."""
-
-    confirm: bool = Field(default=False, description="accepted, but not needed")
 
 
 class Metadata(BaseModel):

@@ -211,7 +211,17 @@ def test_every_option_of_compact_is_one_of_the_command(words: list[str], service
     assert main([*words, *OPTIONS]) == 0
     (request,) = service.asked
     assert {name: request[name] for name, _ in OPTIONS.values()} == dict(OPTIONS.values())
-    own = {"operation", "tenant_id", "namespace", "table", "timeout_ms", "async_", "dry_run", "idempotency_key"}
+    own = {
+        "operation",
+        "tenant_id",
+        "namespace",
+        "table",
+        "timeout_ms",
+        "confirm",
+        "async_",
+        "dry_run",
+        "idempotency_key",
+    }
     assert set(Compact.model_fields) - own == {name for name, _ in OPTIONS.values()}
 
 

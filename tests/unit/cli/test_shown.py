@@ -200,7 +200,17 @@ def test_every_option_of_repartition_is_one_of_the_command() -> None:
     service = Service(success=False, error={"code": "X", "message": "x"})
     firn(["table", "repartition", "t", *options], service)
     assert {name: service.asked[0][name] for name, _ in options.values()} == dict(options.values())
-    own = {"operation", "tenant_id", "namespace", "table", "timeout_ms", "async", "dry_run", "idempotency_key"}
+    own = {
+        "operation",
+        "tenant_id",
+        "namespace",
+        "table",
+        "timeout_ms",
+        "confirm",
+        "async",
+        "dry_run",
+        "idempotency_key",
+    }
     fields = {field.alias or name for name, field in Repartition.model_fields.items()}
     assert fields - own == {name for name, _ in options.values()}
     wrong = firn(["table", "repartition", "t", "--partition-by=day", "--keep-old", "--delete-source"], service)
