@@ -1,7 +1,7 @@
 """A job in this process, and the description of a job of any instance."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -82,12 +82,14 @@ class Job:
         return json.dumps(asdict(self.progress))
 
 
-def described(record: JobRecord, *, cancelling: bool | None = None) -> dict[str, Any]:
-    """A job as LIST_JOBS and `/jobs/{id}` show it."""
+def described(
+    record: JobRecord, *, cancelling: bool | None = None, shown: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A job as LIST_JOBS and `/jobs/{id}` show it. `shown` takes the place of its own progress and outcome."""
     if cancelling is None:
         cancelling = record.cancelling_ms is not None
     name, live = record.table, record.state in LIVE
-    shown = {
+    found = {
         "id": record.id,
         "kind": record.kind,
         "table": {
@@ -100,12 +102,14 @@ def described(record: JobRecord, *, cancelling: bool | None = None) -> dict[str,
         "created_at": utc(record.created_ms),
     }
     if cancelling and live:
-        shown["cancelling"] = True
+        found["cancelling"] = True
     if record.ended_ms is not None:
-        shown["ended_at"] = utc(record.ended_ms)
-    if record.ended_ms is not None:
-        shown["result" if record.state == "done" else "error"] = json.loads(record.outcome)
-    return shown
+        found["ended_at"] = utc(record.ended_ms)
+    if shown is not None:
+        found |= shown
+    elif record.ended_ms is not None:
+        found["result" if record.state == "done" else "error"] = json.loads(record.outcome)
+    return found
 
 
 def interrupted(kind: str) -> bytes:

@@ -143,7 +143,7 @@ class Jobs:
             return described(job.current, cancelling=job.call.cancelled)
         record = self.records.find(job_id)
         if record is not None and (shown := self._kind(record).shown):
-            return {**described(record), **shown(record)}
+            return described(record, shown=shown(record))
         if record is not None and record.listed and self._is_left(record):
             with suppress(KeyBusy):  # another instance settles it
                 self._settle(record)

@@ -102,6 +102,7 @@ def test_a_cancelled_run_of_a_schedule_has_ended_and_can_commit_nothing_more(fir
     assert job(firn, "/jobs/a-run")["state"] == "running"
     cancelled = firn.parsed(firn.client.delete("/jobs/a-run"))["job"]
     assert (cancelled["state"], cancelled["result"]["run"]["state"]) == ("cancelled", "cancelled")
+    assert "error" not in cancelled
     assert not notes.jobs.holds(run)
     assert firn.parsed(firn.client.delete("/jobs/a-run"))["job"] == cancelled
 
