@@ -15,7 +15,7 @@ def success(result: Result, request_id: str, execution_time_ms: int) -> bytes:
 
 
 def status_of(body: bytes) -> int:
-    """The HTTP status of a success, also of one that was stored: 202 if the work goes on as a job."""
+    """The HTTP status of a stored success: 202 if the work goes on as a job."""
     if b'"status_url"' not in body:
         return 200
     fields = wire.parse(body)

@@ -160,6 +160,7 @@ class Result(BaseModel):
 
     when: ClassVar[str] = "The response has"
     """The documentation's words for when this is the response."""
+    http_status: ClassVar[int] = 200
 
     metadata: Metadata = Field(default_factory=Metadata)
 
@@ -168,6 +169,7 @@ class AcceptedResult(Result):
     """The response to long work that goes on as a job; its HTTP status is 202."""
 
     when: ClassVar[str] = "With `async: true`, the HTTP status is 202, and the response has"
+    http_status: ClassVar[int] = 202
 
     job_id: str = Field(description="the job's id")
     status_url: str = Field(description="its path: GET shows its progress and result, DELETE cancels it")

@@ -36,7 +36,8 @@ class RunResult(BaseModel):
     job_id: str = Field(description="the id of its job, for /jobs/{id}")
     state: RunState = Field(
         description="`partly`: some tables failed; `interrupted`: its instance stopped, and another instance or the "
-        "next start continues it; `missed`: skipped, with `catch_up: false`; `cancelled`: the schedule was deleted"
+        "next start continues it; `missed`: skipped, with `catch_up: false`; `cancelled`: its job was cancelled, or "
+        "the schedule deleted"
     )
     requested_by: str = Field(description="`schedule`, or the request that started it")
     due_at: datetime | None = omit_when_null("when it was due; absent if a request started it")

@@ -28,7 +28,7 @@ from service.pipeline.authentication import authenticate
 from service.pipeline.authorisation import authorise
 from service.pipeline.idempotency import IdempotencyKeys
 from service.pipeline.parse import RequestParser, Work, key_of, object_of
-from service.pipeline.response import Response, failure, success
+from service.pipeline.response import Response, failure
 from service.pipeline.threads import RequestThreads
 from service.pipeline.waiting import BackgroundLoop, Disconnected, shared_result, watching
 from service.queries.streaming.streams import Stream
@@ -140,11 +140,11 @@ class Pipeline:
             if isinstance(result, Future):
                 return await self._shared(call, work, result)
         body = call.respond(result)
-        return success(self._keys.store(call.key, body) if call.key else body)
+        return Response(result.http_status, self._keys.store(call.key, body) if call.key else body)
 
     async def _shared(self, call: Call, work: Work, result: "Future[bytes]") -> Response:
         try:
-            return success(await shared_result(result, call))
+            return Response(200, await shared_result(result, call))
         except OutcomeUnknown as e:
             self.admission.hold()  # a stop waits for it
             result.add_done_callback(lambda _: self.admission.leave("inline"))

@@ -36,12 +36,7 @@ class Response:
 def response_of(work: "Future[bytes]", call: Call) -> Response:
     """The response that ended work means."""
     error = work.exception()
-    return success(work.result()) if error is None else failure(error, call)
-
-
-def success(body: bytes) -> Response:
-    """The response with the rendered body of a success."""
-    return Response(envelope.status_of(body), body)
+    return Response(200, work.result()) if error is None else failure(error, call)
 
 
 def failure(error: BaseException, call: Call) -> Response:
