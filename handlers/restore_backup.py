@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from service.catalog.tables import Catalog
 from service.commits.backups import Backups
@@ -61,10 +61,12 @@ class RestoreBackup(BackedUpRequest, PreviewableRequest):
     as_of: AsOf | None = Field(default=None, description=f"instead of `name`, the state to restore: {AS_OF}")
 
 
-class RestoreBackupResult(RestoreResult):
-    """The response to a RESTORE_BACKUP."""
-
+class BackupRestored(BaseModel):
     restored: bool = Field(description="whether the table was changed")
+
+
+class RestoreBackupResult(RestoreResult, BackupRestored):
+    """The response to a RESTORE_BACKUP."""
 
 
 class RestoreBackupDryRun(DryRunResult):

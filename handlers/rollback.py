@@ -88,10 +88,12 @@ class RollbackFigures(BaseModel):
     )
 
 
-class RollbackResult(RestoreResult, RollbackFigures):
-    """The response to a ROLLBACK."""
-
+class RolledBack(BaseModel):
     rolled_back: bool = Field(description="whether the table was changed")
+
+
+class RollbackResult(RestoreResult, RollbackFigures, RolledBack):
+    """The response to a ROLLBACK."""
 
 
 class RollbackPlan(RestorePlan, RollbackFigures):
