@@ -171,7 +171,8 @@ def _kind(field: dict[str, Any]) -> str:
         nullable = len(parts) < len(field["anyOf"]) and "default" not in field
         return (", or " if "list" in parts[0] else " or ").join([*parts, "null"] if nullable else parts)
     if "const" in field or "enum" in field:
-        return ", ".join(map(str, field.get("enum", [field.get("const")])))
+        values = field.get("enum", [field.get("const")])
+        return ", ".join(value if isinstance(value, str) else json.dumps(value) for value in values)
     if field.get("type") == "array":
         items = field.get("items") or {}
         kinds = [_kind(part) for part in items.get("anyOf", [items])]
