@@ -141,7 +141,7 @@ def test_exactly_what_nothing_refers_to_and_is_old_goes(firn: Firn, tenant: str)
     young = shop.plant("data/kind=a/young.parquet", "metadata/young.avro", days=2)
     asked = shop.clean(dry_run=True)["plan"]
     assert asked["files_removed"] == len(old)
-    assert (set(asked["files"]), asked["bytes"]) == (old, 4 * len(old))
+    assert (set(asked["files"]), asked["bytes_removed"]) == (old, 4 * len(old))
     assert shop.on_disk() == live | old | young
     removed = shop.clean()
     assert (removed["files_found"], removed["files_removed"], set(removed["files"])) == (len(old), len(old), old)

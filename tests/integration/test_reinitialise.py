@@ -167,7 +167,7 @@ class TestEveryWay:
         assert split.keys() == ["p", "u", "z"]
         split.check_ranges()
         assert split.ok("DIFF", from_snapshot=before)["records_deleted"] == 2
-        split.ok("ROLLBACK", snapshot_id=before)
+        split.ok("ROLLBACK", as_of=before)
         assert split.keys() == ["p", "u", "z", "za", "zo"]
         split.check_ranges()
 
