@@ -11,7 +11,7 @@ from service.ledger.jobs import JobRecord, JobRecords
 from service.model.names import TableName
 from service.model.times import utc, utc_or_none
 from service.operations.examples import create_table, response
-from service.operations.operation import Example, Result, operation
+from service.operations.operation import Example, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged, ScopedRequest
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "quiet"}
@@ -35,17 +35,17 @@ class LoggedCompaction(BaseModel):
     id: str = Field(description="the compaction's id")
     namespace: str = Field(description="the table's namespace")
     table: str = Field(description="the table's name at that time")
-    asked_by: str = Field(description="`request <id>`, `schedule <name>` or `auto`")
+    requested_by: str = Field(description="`request <id>`, `schedule <name>` or `auto`")
     state: str = Field(description="running, done, failed, cancelled or interrupted")
     started_at: datetime = Field(description="when it started")
-    ended_at: datetime | None = Field(description="null while it runs")
-    request: Any = Field(description="the options of the request")
-    stats: Any = Field(
-        description="counts before and after, as in COMPACT's response, also if it ended early; null while it runs, or "
+    ended_at: datetime | None = omit_when_null("absent while it runs")
+    request: Any = omit_when_null("the options of the request")
+    stats: Any = omit_when_null(
+        "counts before and after, as in COMPACT's response, also if it ended early; absent while it runs, or "
         "if its instance stopped before it committed anything"
     )
-    predicted: Any = Field(description="the prediction, if one was made")
-    error: Any = Field(description="why it failed; if it is done, what failed after files were merged")
+    predicted: Any = omit_when_null("the prediction, if one was made")
+    error: Any = omit_when_null("why it failed; if it is done, what failed after files were merged")
 
 
 class CompactionLogResult(Page, Result):
@@ -80,7 +80,7 @@ def _logged(job: JobRecord) -> LoggedCompaction:
         id=job.id,
         namespace=job.table.namespace,
         table=job.table.table,
-        asked_by=job.requested_by,
+        requested_by=job.requested_by,
         state=job.state,
         started_at=utc(job.started_ms or 0),
         ended_at=utc_or_none(job.ended_ms),

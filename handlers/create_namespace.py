@@ -11,7 +11,7 @@ from service.commits.commit import Commits
 from service.errors import NamespaceExists
 from service.model.call import Call
 from service.operations.examples import response
-from service.operations.operation import Confirmable, Example, KeyedRequest, Result, operation
+from service.operations.operation import Example, KeyedRequest, Result, operation
 
 REQUEST: dict[str, Any] = {"operation": "CREATE_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 EXAMPLES = (
@@ -25,7 +25,7 @@ EXAMPLES = (
 )
 
 
-class CreateNamespace(Confirmable, KeyedRequest):
+class CreateNamespace(KeyedRequest):
     operation: Literal["CREATE_NAMESPACE"]
     namespace: str = Field(description="the namespace's name")
     if_not_exists: bool = Field(default=False, description="do nothing if the namespace exists")

@@ -14,12 +14,12 @@ from service.model.call import Call
 from service.model.names import check_name
 from service.model.times import utc_or_none
 from service.operations.examples import create_table, response
-from service.operations.operation import Example, Result, ScheduleRequest, operation
+from service.operations.operation import Example, Result, ScheduleRequest, omit_when_null, operation
 from service.operations.paging import check_scope
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
 CREATED = response(
-    snapshot=False, schedule_created=True, schedule_replaced=False, scope="table", tables=1, next_run="<any>"
+    snapshot=False, schedule_created=True, schedule_replaced=False, scope="table", tables=1, next_run_at="<any>"
 )
 EXAMPLES = (
     Example(
@@ -83,7 +83,7 @@ class CreateScheduleResult(Result):
     schedule_replaced: bool = Field(description="whether it replaced another schedule")
     scope: Scope = Field(description="which tables it covers")
     tables: int = Field(description="how many these are now; tables created later are covered too")
-    next_run: datetime | None = Field(description="when it is next due; null if it is disabled")
+    next_run_at: datetime | None = omit_when_null("when it is next due; absent if it is disabled")
 
 
 @operation(CreateSchedule, CreateScheduleResult, pool="tables", examples=EXAMPLES)
@@ -113,7 +113,7 @@ def create_schedule(
             schedule_replaced=replaced,
             scope=scope,
             tables=tables,
-            next_run=utc_or_none(stored.next_ms),
+            next_run_at=utc_or_none(stored.next_ms),
         )
         change.respond(result)
     return result

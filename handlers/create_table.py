@@ -12,7 +12,7 @@ from service.model.properties import TableProperties, to_iceberg
 from service.model.schema.definition import parse_schema
 from service.model.schema.partition import parse_partition
 from service.operations.examples import response
-from service.operations.operation import ChangeRequest, Confirmable, Example, Result, operation
+from service.operations.operation import ChangeRequest, Example, Result, operation
 from service.settings import IcebergSettings
 from service.tables.life import TableLifecycle
 
@@ -44,7 +44,7 @@ EXAMPLES = (
 )
 
 
-class CreateTable(Confirmable, ChangeRequest):
+class CreateTable(ChangeRequest):
     operation: Literal["CREATE_TABLE"]
     schema_: dict[str, Any] = Field(
         alias="schema",

@@ -4,11 +4,20 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from service.catalog.as_of import snapshot_as_of
 from service.catalog.tables import Catalog, Snapshot, Table
-from service.model.as_of import moment
+from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
+from service.operations.operation import (
+    Example,
+    Metadata,
+    Result,
+    ReturnedId,
+    TableRequest,
+    omit_when_null,
+    operation,
+)
 from service.operations.paging import Page, Paged, pinned
 from service.queries.diff import Differences, DiffPage
 
@@ -25,9 +34,9 @@ GIVEN: tuple[dict[str, Any], ...] = (
 )
 _FIRST, _LAST = "4358829213746520102", "1886043621045928221"
 _SOUP = {"change": "updated", "before": {"dish": "soup", "price": "7.00"}, "after": {"dish": "soup", "price": "7.50"}}
-_STEW = {"change": "deleted", "before": {"dish": "stew", "price": "14.00"}, "after": None}
+_STEW = {"change": "deleted", "before": {"dish": "stew", "price": "14.00"}}
 _UNSOUP = {**_SOUP, "before": _SOUP["after"], "after": _SOUP["before"]}
-_TART = {"change": "inserted", "before": None, "after": {"dish": "tart", "price": "5.00"}}
+_TART = {"change": "inserted", "after": {"dish": "tart", "price": "5.00"}}
 _COUNTS: dict[str, Any] = {"records_inserted": 1, "records_deleted": 1, "records_updated": 1}
 _ANSWER: dict[str, Any] = response(
     from_snapshot="<any>",
@@ -63,10 +72,12 @@ EXAMPLES = (
 )
 
 
-class Diff(Paged, Confirmable, TableRequest):
+class Diff(Paged, TableRequest):
     operation: Literal["DIFF"]
-    from_snapshot: int | str = Field(description="the earlier state: a snapshot id, a tag or backup, or a time")
-    to_snapshot: int | str | None = Field(default=None, description="the later state; default: the current one")
+    from_snapshot: AsOf = Field(description=f"the earlier state: {AS_OF}")
+    to_snapshot: AsOf | None = Field(
+        default=None, description="the later state, named in the same way; default: the current one"
+    )
     key_cols: list[str] | None = Field(
         default=None,
         description="a removed and an added row with equal values in these columns count as one update; default: the "
@@ -79,8 +90,8 @@ class Diff(Paged, Confirmable, TableRequest):
 
 class Change(BaseModel):
     change: Literal["inserted", "deleted", "updated"] = Field(description="how the row changed")
-    before: dict[str, Any] | None = Field(description="the row before; null if it was inserted")
-    after: dict[str, Any] | None = Field(description="the row after; null if it was deleted")
+    before: dict[str, Any] | None = omit_when_null("the row before; absent if it was inserted")
+    after: dict[str, Any] | None = omit_when_null("the row after; absent if it was deleted")
 
 
 class DiffResult(Page, Result):
@@ -103,7 +114,7 @@ def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) 
     table = catalog.load(request.table_name)
     place = request.place(str, int, int, list, int)
     if place is None:
-        before = table.snapshot_as_of(moment(request.from_snapshot), "from_snapshot")
+        before = snapshot_as_of(table, request.from_snapshot, "from_snapshot")
         after, keys, done = _after(request, table) or before, request.key_cols, 0
     else:
         uuid, first, second, keys, done = place
@@ -130,5 +141,5 @@ def diff(request: Diff, call: Call, catalog: Catalog, differences: Differences) 
 
 def _after(request: Diff, table: Table) -> Snapshot | None:
     if request.to_snapshot is not None:
-        return table.snapshot_as_of(moment(request.to_snapshot), "to_snapshot")
+        return snapshot_as_of(table, request.to_snapshot, "to_snapshot")
     return None if table.current_snapshot_id is None else table.snapshot(table.current_snapshot_id, "to_snapshot")

@@ -11,7 +11,7 @@ from service.commits.commit import Commits
 from service.errors import NamespaceNotEmpty, NamespaceNotFound
 from service.model.call import Call
 from service.operations.examples import response
-from service.operations.operation import Confirmable, Example, KeyedRequest, Result, operation
+from service.operations.operation import Example, KeyedRequest, Result, operation
 
 REQUEST: dict[str, Any] = {"operation": "DROP_NAMESPACE", "tenant_id": "acme", "namespace": "lab"}
 EXAMPLES = (
@@ -29,7 +29,7 @@ EXAMPLES = (
 )
 
 
-class DropNamespace(Confirmable, KeyedRequest):
+class DropNamespace(KeyedRequest):
     operation: Literal["DROP_NAMESPACE"]
     namespace: str = Field(description="the namespace's name")
     if_exists: bool = Field(default=False, description="do nothing if the namespace does not exist")

@@ -9,7 +9,15 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Catalog, Table
 from service.commits.backups import Backup, backups_of, figures
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Confirmable, Example, Metadata, Result, ReturnedId, TableRequest, operation
+from service.operations.operation import (
+    Example,
+    Metadata,
+    Result,
+    ReturnedId,
+    TableRequest,
+    omit_when_null,
+    operation,
+)
 from service.operations.paging import Page, Paged, limit_field
 
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "prices"}
@@ -37,7 +45,7 @@ EXAMPLES = (
 )
 
 
-class ListBackups(Paged, Confirmable, TableRequest):
+class ListBackups(Paged, TableRequest):
     operation: Literal["LIST_BACKUPS"]
     limit: int = limit_field(1000, 10_000)
 
@@ -46,7 +54,7 @@ class KeptBackup(BaseModel):
     name: str = Field(description="its name, for RESTORE_BACKUP and DELETE_BACKUP; an Iceberg tag of the table")
     snapshot_id: ReturnedId = Field(description="the snapshot that it keeps, which QUERY's `as_of` can read")
     created_at: datetime = Field(description="when it was made")
-    expires_at: datetime | None = Field(description="when it expires; null if it is kept until it is deleted")
+    expires_at: datetime | None = omit_when_null("when it expires; absent if it is kept until it is deleted")
     operation: str = Field(description="the operation that it was made for")
     records: int = Field(description="its rows; includes deleted rows if another engine left delete files")
     files: int = Field(description="its data files")

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from service.catalog.tables import Catalog
 from service.operations.examples import response
-from service.operations.operation import Confirmable, Example, Request, Result, operation
+from service.operations.operation import Example, Request, Result, operation
 from service.operations.paging import Page, Paged, limit_field
 
 TENANT = {"tenant_id": "acme"}
@@ -20,7 +20,7 @@ EXAMPLES = (
 )
 
 
-class ListNamespaces(Paged, Confirmable, Request):
+class ListNamespaces(Paged, Request):
     operation: Literal["LIST_NAMESPACES"]
     limit: int = limit_field(1000, 10_000)
     # A frozen model may widen a field's type: nobody can assign to it.

@@ -28,7 +28,7 @@ def _partition(month: str, country: str, files: int, rows: int) -> dict[str, Any
     return {
         "partition": {"month": month, "country": country},
         "spec_id": 0,
-        "rows": rows,
+        "records": rows,
         "files": files,
         "bytes": "<any>",
         "small_files": files,
@@ -75,8 +75,8 @@ class ListPartitions(Paged, TableRequest):
 class KeyRange(BaseModel):
     """A range of the first key."""
 
-    from_: Any = Field(serialization_alias="from", description="the lowest key; null if the range has no lower bound")
-    before: Any = Field(description="the first key above the range; null if it has no upper bound")
+    from_: Any = omit_when_null("the lowest key; absent if the range has no lower bound", "from")
+    before: Any = omit_when_null("the first key above the range; absent if it has no upper bound")
 
 
 class Partition(BaseModel):
@@ -86,7 +86,7 @@ class Partition(BaseModel):
     )
     spec_id: int = Field(description="the table's partitioning that the files were written with; 0 is the first")
     range: KeyRange | None = omit_when_null("the keys in its files, if the table is split by ranges of its first key")
-    rows: int = Field(description="its rows; includes deleted rows if another engine left delete files")
+    records: int = Field(description="its rows; includes deleted rows if another engine left delete files")
     files: int = Field(description="its data files")
     bytes: int = Field(description="the size of these files")
     small_files: int = Field(description="how many of them count as small")
@@ -118,7 +118,7 @@ def list_partitions(request: ListPartitions, catalog: Catalog, small_files: Smal
                 partition=partition_values(table, p.group),
                 spec_id=p.group[0],
                 range=_range(table, p.group),
-                rows=p.rows,
+                records=p.rows,
                 files=p.files,
                 bytes=p.bytes,
                 small_files=p.small_files,

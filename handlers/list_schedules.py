@@ -18,7 +18,6 @@ LISTED = {
     "name": "hourly",
     "cron": "30 * * * *",
     "timezone": "UTC",
-    "delay": None,
     "scope": "table",
     "namespace": "shop",
     "table": "parcels",
@@ -26,9 +25,7 @@ LISTED = {
     "enabled": True,
     "catch_up": True,
     "created_at": "<any>",
-    "next_run": "<any>",
-    "running": None,
-    "last_run": None,
+    "next_run_at": "<any>",
     "runs": [],
 }
 EXAMPLES = (

@@ -28,12 +28,12 @@ log = logging.getLogger("firn.tables")
 ADDRESS = {"tenant_id": "acme", "namespace": "listed"}
 PEOPLE = {**ADDRESS, "table": "people"}
 GIVEN = (create_table(PEOPLE, {"id": "long"}), create_table({**ADDRESS, "table": "events"}, {"id": "long"}))
-DROPPED = {"table": "people", "table_id": "<any>", "dropped_at": "<any>", "restorable_until": "<any>"}
+DROPPED = {"table": "people", "table_id": "<any>", "dropped_at": "<any>", "expires_at": "<any>"}
 DETAILS = {
     "table": "events",
-    "record_count": 2,
-    "file_count": 1,
-    "total_bytes": "<any>",
+    "records": 2,
+    "files": 1,
+    "bytes": "<any>",
     "small_files_count": 1,
     "online": True,
     "changed_at": "<any>",
@@ -80,25 +80,25 @@ class DroppedTable(BaseModel):
 
     table: str = Field(description="the name it had")
     table_id: str = Field(description="its id, which distinguishes tables of the same name")
-    dropped_at: datetime | None = Field(description="when it was dropped")
-    restorable_until: datetime | None = Field(description="when its files are deleted")
+    dropped_at: datetime | None = omit_when_null("when it was dropped")
+    expires_at: datetime | None = omit_when_null("when its files are deleted")
 
 
 class TableDetails(BaseModel):
     """What a table's metadata says about it."""
 
     table: str = Field(description="its name")
-    record_count: int = Field(
+    records: int = Field(
         description="its rows; includes rows that another engine deleted by delete files for several data files"
     )
-    file_count: int = Field(description="its data files")
-    total_bytes: int = Field(description="the size of these files")
+    files: int = Field(description="its data files")
+    bytes: int = Field(description="the size of these files")
     small_files_count: int = Field(description="how many of them count as small")
     online: bool = Field(
         description="false if SET_ONLINE or the property `online` excluded it from scheduled maintenance"
     )
-    changed_at: datetime | None = Field(
-        description="when its rows last changed, as far as its snapshots show; null before the first write"
+    changed_at: datetime | None = omit_when_null(
+        "when its rows last changed, as far as its snapshots show; absent before the first write"
     )
 
 
@@ -175,9 +175,9 @@ def _detailed(table: Table, small_files: SmallFileChecks) -> TableDetails:
     files, small = list_files(table), small_files.small_bytes(table)
     return TableDetails(
         table=table.name.table,
-        record_count=sum(file.rows - file.deleted for file in files.data),
-        file_count=len(files.data),
-        total_bytes=files.bytes,
+        records=sum(file.rows - file.deleted for file in files.data),
+        files=len(files.data),
+        bytes=files.bytes,
         small_files_count=sum(is_small(file, small) for file in files.data),
         online=is_online(table.properties),
         changed_at=utc_or_none(last_change_ms(table)),
@@ -198,5 +198,5 @@ def _dropped(record: TableRecord) -> DroppedTable:
         table=record.name.table,
         table_id=record.uuid,
         dropped_at=utc_or_none(record.dropped_ms),
-        restorable_until=utc_or_none(record.keep_until_ms),
+        expires_at=utc_or_none(record.keep_until_ms),
     )

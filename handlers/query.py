@@ -20,7 +20,7 @@ from service.errors import InvalidQuery, InvalidRequest, SnapshotNotFound
 from service.maintenance.advise.query_log import QueryLog
 from service.metrics.metrics import Metrics
 from service.model import cursor
-from service.model.as_of import moment
+from service.model.as_of import AS_OF, AsOf
 from service.model.call import Call
 from service.model.query.items import Aggregations, Joins, Projection, Sorts
 from service.model.query.plan import QueryParts
@@ -122,8 +122,9 @@ class Query(Paged, Request):
         description="`next_cursor` of a response to this request: return the rows that follow, of the same snapshots; "
         "only `limit` may change",
     )
-    as_of: str | int | None = Field(
-        default=None, description="a time, for all tables; or a snapshot id, a tag or a backup, for the one in `table`"
+    as_of: AsOf | None = Field(
+        default=None,
+        description=f"the state to read: {AS_OF}; a time applies to all tables, the others to the one in `table`",
     )
     explain: bool = Field(default=False, description="return Spark's plan instead of data; nothing is run")
     sql: str | None = Field(default=None, description="one SELECT, which names tables as `table` or `namespace.table`")
@@ -316,10 +317,16 @@ def _by_sql(request: Query, sql: str, call: Call, engine: Engine, catalog: Catal
 
 
 def _options(request: Query) -> ReadOptions:
-    as_of = None if request.as_of is None else moment(request.as_of)
     # A stream has all rows unless the request has a limit.
     window = Window(request.offset, request.limit if "limit" in request.model_fields_set else None)
     skipped, pins = _continued(request)
     return ReadOptions(
-        request.tenant_id, request.namespace, as_of, request.limit, skipped, request.explain, window, pins
+        request.tenant_id,
+        request.namespace,
+        request.as_of,
+        request.limit,
+        skipped,
+        request.explain,
+        window,
+        pins,
     )

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from service.maintenance.advise.advice import Advice, Adviser, why
 from service.model.names import TableName
 from service.operations.examples import create_table, response, write
-from service.operations.operation import Example, Result, operation
+from service.operations.operation import Example, Result, omit_when_null, operation
 from service.operations.paging import Page, Paged, ScopedRequest, limit_field
 from service.settings import Mode
 
@@ -52,8 +52,6 @@ EXAMPLES = (
                     "bytes": 0,
                     "files_after": 0,
                     "queries_per_hour": "<any>",
-                    "planning_ms": None,
-                    "files_opened": None,
                     "predicted_query_saving_ms": "<any>",
                     "predicted_saving_ms_per_hour": "<any>",
                     "predicted_cost_ms": 0,
@@ -90,10 +88,10 @@ class Recommendation(BaseModel):
     bytes: int = Field(description="the size of the data files")
     files_after: int = Field(description="data files after a compaction")
     queries_per_hour: float = Field(description="the recent rate, as counted by this instance since it started")
-    planning_ms: float | None = Field(
-        description="median planning time of queries; null if none since the last compaction"
+    planning_ms: float | None = omit_when_null(
+        "median planning time of queries; absent if none since the last compaction"
     )
-    files_opened: float | None = Field(description="data files that a query opens on average; null likewise")
+    files_opened: float | None = omit_when_null("data files that a query opens on average; absent likewise")
     predicted_query_saving_ms: float = Field(description="the time that a query would save")
     predicted_saving_ms_per_hour: float = Field(description="the time that all queries of an hour would save")
     predicted_cost_ms: int = Field(description="how long a compaction would take")

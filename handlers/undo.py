@@ -10,15 +10,15 @@ from service.commits.backups import Backups
 from service.edits.undo import UndoOutcome, UndoProgress, Undos
 from service.jobs.background import Background
 from service.model.call import Call
-from service.operations.edit_requests import BackedUpRequest, PreviewableResult, previewed_fields
-from service.operations.examples import response, write
+from service.operations.edit_requests import BackedUpRequest, BackedUpResult, SampledPlan, sampled
+from service.operations.examples import planned, response, write
 from service.operations.operation import (
+    AcceptedResult,
     BackgroundRequest,
-    Confirmable,
+    DryRunResult,
     Example,
     Metadata,
     SentId,
-    omit_when_null,
     operation,
 )
 
@@ -42,15 +42,14 @@ EXAMPLES = (
     Example(
         "See what an undo would do",
         {"operation": "UNDO", **ADDRESS, "request_id": REQUEST_ID, "dry_run": True},
-        response(
+        planned(
             undone_operation="UPDATE",
             records_removed=1,
             records_restored=1,
             files_affected=1,
-            dry_run=True,
             sample=[
-                {"before": {"name": "Kenya", "price": 120}, "after": None},
-                {"before": None, "after": {"name": "Kenya", "price": 12}},
+                {"before": {"name": "Kenya", "price": 120}},
+                {"after": {"name": "Kenya", "price": 12}},
             ],
         ),
         given=GIVEN,
@@ -59,7 +58,7 @@ EXAMPLES = (
 )
 
 
-class Undo(Confirmable, BackedUpRequest, BackgroundRequest):
+class Undo(BackedUpRequest, BackgroundRequest):
     operation: Literal["UNDO"]
     request_id: str = Field(
         min_length=1,
@@ -72,22 +71,28 @@ class Undo(Confirmable, BackedUpRequest, BackgroundRequest):
 
 
 class Undone(BaseModel):
-    undone_operation: str | None = omit_when_null("the operation of the change")
-    records_removed: int | None = omit_when_null("removed rows: those that the change inserted or updated")
-    records_restored: int | None = omit_when_null("restored rows: those that the change deleted or updated")
-    files_affected: int | None = omit_when_null("data files with removed rows; they are rewritten or removed")
+    undone_operation: str = Field(description="the operation of the change")
+    records_removed: int = Field(description="removed rows: those that the change inserted or updated")
+    records_restored: int = Field(description="restored rows: those that the change deleted or updated")
+    files_affected: int = Field(description="data files with removed rows; they are rewritten or removed")
 
 
-class UndoResult(PreviewableResult, Undone):
+class UndoResult(BackedUpResult, Undone):
     """The response to an UNDO."""
 
-    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
+
+class UndoPlan(SampledPlan, Undone):
+    """What an UNDO would do."""
 
 
-@operation(Undo, UndoResult, pool="edits", examples=EXAMPLES)
+class UndoDryRun(DryRunResult):
+    plan: UndoPlan = Field(description="what would happen")
+
+
+@operation(Undo, UndoResult, pool="edits", examples=EXAMPLES, also=(UndoDryRun, AcceptedResult))
 def undo(
     request: Undo, call: Call, catalog: Catalog, backups: Backups, background: Background, undos: Undos
-) -> UndoResult:
+) -> UndoResult | UndoDryRun | AcceptedResult:
     """Undo the changes that one earlier request made to rows, and keep later changes.
 
     If later changes touched the same rows, it is refused with their request ids.
@@ -95,7 +100,7 @@ def undo(
     table = catalog.load(request.table_name)
     request.backup(backups, table)  # refuse a contradiction about backups first, in a dry run too
 
-    def run(job: Call) -> UndoResult:
+    def run(job: Call) -> UndoResult | UndoDryRun:
         if request.dry_run:
             return _result(undos.preview(table, request.request_id, request.snapshot_id, job))
         return _result(undos.run(table, request.request_id, request.snapshot_id, partial(request.backup, backups), job))
@@ -103,16 +108,18 @@ def undo(
     if not request.async_:
         return run(call)
     # With an idempotency key, a repeated request gets the same job.
-    return UndoResult(job_id=background.start("UNDO", table, UndoProgress(), call, lambda job: job.respond(run(job))))
+    return AcceptedResult.of(background.start("UNDO", table, UndoProgress(), call, lambda job: job.respond(run(job))))
 
 
-def _result(outcome: UndoOutcome) -> UndoResult:
+def _result(outcome: UndoOutcome) -> UndoResult | UndoDryRun:
     counts = outcome.counts
-    return UndoResult(
-        undone_operation=counts.operation,
-        records_removed=counts.removed,
-        records_restored=counts.restored,
-        files_affected=counts.files,
-        metadata=Metadata(snapshot_id=outcome.commit.snapshot_id),
-        **previewed_fields(outcome.backup, outcome.samples),
-    )
+    undone: dict[str, Any] = {
+        "undone_operation": counts.operation,
+        "records_removed": counts.removed,
+        "records_restored": counts.restored,
+        "files_affected": counts.files,
+    }
+    metadata = Metadata(snapshot_id=outcome.commit.snapshot_id)
+    if outcome.samples is not None:
+        return UndoDryRun(plan=UndoPlan(**undone, sample=sampled(outcome.samples)), metadata=metadata)
+    return UndoResult(**undone, backup=outcome.backup, metadata=metadata)

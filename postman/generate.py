@@ -141,7 +141,7 @@ def _kept(place: int, path: str) -> str:
 
 def _item(name: str, request: Json, answer: Json, more: Sequence[str] = ()) -> Json:
     raw = json.dumps(request, indent=2, ensure_ascii=False)
-    tests = [_READ, _status(), *_compare(answer, ""), *more]
+    tests = [_READ, _status(_expected(request, answer)), *_compare(answer, ""), *more]
     if request["operation"] == "LIST_TABLES" and "{{tenant_id}}" in request.values():
         tests.append(
             _test(f"tables has {TABLE['table']}", "pm.expect(body.tables).to.include(pm.variables.get('table'))")
@@ -166,8 +166,12 @@ def _item(name: str, request: Json, answer: Json, more: Sequence[str] = ()) -> J
 _READ = "const body = pm.response.json();"
 
 
-def _status() -> str:
-    return _test("the status is 200", "pm.response.to.have.status(200)")
+def _status(status: int = 200) -> str:
+    return _test(f"the status is {status}", f"pm.response.to.have.status({status})")
+
+
+def _expected(request: Json, answer: Json) -> int:
+    return 202 if request.get("async") or "status_url" in answer else 200
 
 
 def _compare(approved: Json, path: str) -> list[str]:

@@ -55,20 +55,28 @@ class FieldRow:
 
 def request_rows(operation: Operation) -> list[FieldRow]:
     """The fields of a request, nested ones with dots, without those of every request."""
-    return list(_rows(operation.request.model_json_schema(), set(Request.model_fields)))
+    # Every operation accepts `confirm`; the documentation has it where it does something.
+    own = {"confirm"} & operation.request.__annotations__.keys()
+    return list(_rows(operation.request.model_json_schema(), set(Request.model_fields) - own))
 
 
 def common_rows() -> list[FieldRow]:
-    """The fields that every request has."""
-    return list(_rows(Request.model_json_schema(), set()))
+    """The fields of every request that do something in all of them."""
+    return list(_rows(Request.model_json_schema(), {"confirm"}))
 
 
-def result_rows(operation: Operation) -> list[FieldRow]:
-    """The fields of a response, without `success` and the metadata that every response has."""
-    schema = operation.result.model_json_schema(mode="serialization")
-    rows = sorted(_rows(schema, set()), key=lambda row: (row.name.startswith("metadata"), row.name == "next_cursor"))
+def result_rows(operation: Operation) -> list[tuple[str, list[FieldRow]]]:
+    """For each response that the operation can give, when it is given, and its fields without `success` and the
+    metadata that every response has."""
     shared = {"success", "metadata", *(f"metadata.{name}" for name in Metadata.model_fields)}
-    return [row for row in rows if row.name not in shared]
+    found = []
+    for model in (operation.result, *operation.also):
+        schema = model.model_json_schema(mode="serialization")
+        rows = sorted(
+            _rows(schema, set()), key=lambda row: (row.name.startswith("metadata"), row.name == "next_cursor")
+        )
+        found.append((model.when, [row for row in rows if row.name not in shared]))
+    return found
 
 
 def error_classes() -> list[type[errors.FirnError]]:
@@ -135,10 +143,11 @@ def _group(title: str, operations: list[Operation], walk: Walkthrough) -> str:
 
 def _section(operation: Operation, walk: Walkthrough) -> str:
     examples = "".join(_example(first, example) for first, example in walk.examples(operation))
+    responses = "".join(f"<p>{_text(when)}:</p>{_table(rows, needed=False)}" for when, rows in result_rows(operation))
     return (
         f'<section id="{operation.name}"><h2>{operation.name}</h2><p>{_text(operation.summary)}</p>'
         f"<h3>Fields</h3>{_table(request_rows(operation), needed=True)}"
-        f"<h3>Response</h3>{_table(result_rows(operation), needed=False)}{examples}</section>"
+        f"<h3>Response</h3>{responses}{examples}</section>"
     )
 
 
@@ -262,7 +271,8 @@ def _kind(field: dict[str, Any]) -> str:
         nullable = len(parts) < len(field["anyOf"]) and "default" not in field
         return (", or " if "list" in parts[0] else " or ").join([*parts, "null"] if nullable else parts)
     if "const" in field or "enum" in field:
-        return ", ".join(map(str, field.get("enum", [field.get("const")])))
+        values = field.get("enum", [field.get("const")])
+        return ", ".join(value if isinstance(value, str) else json.dumps(value) for value in values)
     if field.get("type") == "array":
         items = field.get("items") or {}
         kinds = [_kind(part) for part in items.get("anyOf", [items])]

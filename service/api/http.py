@@ -167,7 +167,9 @@ def document(app: FastAPI, operations: list[Operation]) -> dict[str, Any]:
     described = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     # The route of the operations parses its body itself, so that FastAPI does not know their models.
     requests: list[tuple[type[BaseModel], Mode]] = [(o.request, "validation") for o in operations]
-    results: list[tuple[type[BaseModel], Mode]] = [(o.result, "serialization") for o in operations]
+    results: list[tuple[type[BaseModel], Mode]] = [
+        (model, "serialization") for model in dict.fromkeys(m for o in operations for m in (o.result, *o.also))
+    ]
     _, models = models_json_schema([*requests, *results], ref_template=REF + "{model}")
     described["components"]["schemas"] |= models["$defs"]
     # Nor are these declared with the route: FastAPI leaves out every null in it.
@@ -176,7 +178,10 @@ def document(app: FastAPI, operations: list[Operation]) -> dict[str, Any]:
     post["requestBody"]["content"]["application/json"]["examples"] = {
         name: {"summary": summary, "value": example.request} for name, summary, example in examples
     }
-    post["responses"]["200"]["content"]["application/json"]["examples"] = {
-        name: {"summary": summary, "value": example.answer} for name, summary, example in examples
-    }
+    for status in (200, 202):
+        post["responses"][str(status)]["content"]["application/json"]["examples"] = {
+            name: {"summary": summary, "value": example.answer}
+            for name, summary, example in examples
+            if example.status == status
+        }
     return described

@@ -18,10 +18,9 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from service.catalog import types
 from service.catalog.files.folders import remove_folder
-from service.catalog.refusals import oldest_snapshot, table_exists, table_not_found, table_replaced, tagged_snapshot
+from service.catalog.refusals import oldest_snapshot, table_exists, table_not_found, table_replaced
 from service.catalog.translate import translated
 from service.errors import CommitConflict, SnapshotNotFound, TableNotFound
-from service.model.as_of import Moment
 from service.model.names import (
     BATCH_PROPERTY,
     CATALOG,
@@ -162,22 +161,6 @@ class Table:
                 field=field,
             )
         return self._snapshot(found)
-
-    def snapshot_as_of(self, moment: Moment, field: str = "as_of") -> Snapshot:
-        """The snapshot with this id or tag, or the one that was current at this time."""
-        if isinstance(moment, int):
-            return self.snapshot(moment, field)
-        if isinstance(moment, str):
-            return self.snapshot(tagged_snapshot(self.iceberg.metadata, self.name.table, moment, field), field)
-        millis = int(moment.timestamp() * 1000)
-        current = [entry for entry in self.iceberg.metadata.snapshot_log if entry.timestamp_ms <= millis]
-        if not current:
-            raise SnapshotNotFound(
-                f"{self.name.table} has no snapshot from {moment.isoformat()} or before; it held no data yet, or the "
-                f"snapshot has expired; {oldest_snapshot(self.iceberg.metadata)}",
-                field=field,
-            )
-        return self.snapshot(current[-1].snapshot_id, field)
 
     def committed_by(self, batch: str) -> Snapshot | None:
         """The newest snapshot committed by a batch, on any branch."""

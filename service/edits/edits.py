@@ -201,5 +201,5 @@ def refuse_missing_required(table: Table, operation: str, lacking: Mapping[str, 
         f"nothing was changed. Send ALTER_TABLE with set_nullable {{{listed}}}{', primary_key []' if in_key else ''} "
         "first, or read them by QUERY with as_of",
         field=column,
-        details={"rows_lacking": dict(lacking)},
+        details={"records_lacking": dict(lacking)},
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from service.catalog.as_of import snapshot_as_of
 from service.catalog.files.data_files import has_deletes, list_files
 from service.catalog.lineage import derived_since, required_since, row_changes_between
 from service.catalog.tables import Snapshot, Table
@@ -15,6 +16,7 @@ from service.engine.iceberg.swap import Tag
 from service.engine.jobs.restore import RestoreDifference, RestoreJob, compare, count_writers, restore
 from service.engine.session.engine import Engine
 from service.engine.sql.past import count_nulls
+from service.model.as_of import AsOf
 from service.model.call import Call
 from service.model.names import RESTORED_PROPERTY
 from service.model.schema.ranges import ranges_of
@@ -23,6 +25,7 @@ OPERATION = "RESTORE_BACKUP"
 NOT_DONE = "the table holds what the backup holds already"
 # Fewer bytes of one partition are written into one file.
 _ONE_FILE_BYTES = 64 << 20
+_HELD = "the table holds what it held then already"
 _BEFORE, _AFTER = RESTORED_PROPERTY, "firn-records-after"
 
 
@@ -162,6 +165,11 @@ class Restores:
 def of_backup(name: str) -> RestoreTarget:
     """The state that a backup keeps."""
     return RestoreTarget(OPERATION, lambda current: find(current, name).snapshot_id)
+
+
+def of_state(as_of: AsOf) -> RestoreTarget:
+    """Any state of the table. After an earlier attempt with the same key, a time still means what it meant then."""
+    return RestoreTarget(OPERATION, lambda current: snapshot_as_of(current, as_of).snapshot_id, not_done=_HELD)
 
 
 def _not_done(table: Table, found: RestoreDifference, reason: str, target: RestoreTarget) -> RestoreOutcome:

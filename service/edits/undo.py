@@ -219,7 +219,7 @@ class Undos:
             f"request {target.request_id!r} cannot be undone: {' and '.join(what)} ({who}); undo those first, newest "
             "first, or change the rows by UPDATE or DELETE",
             field="request_id",
-            details={"request_ids": named, "rows_missing": missing},
+            details={"request_ids": named, "records_missing": missing},
         )
 
 

@@ -24,6 +24,7 @@ log = logging.getLogger("firn.jobs")
 
 DAY_MS = 24 * 3600 * 1000
 _KEPT_MS = 7 * DAY_MS
+_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Kind:
     """How long after its end its row is kept; None if `Jobs` must not delete it."""
     is_resumed: bool = False
     """Whether another instance resumes it; then `Jobs` does not settle it."""
+    shown: Callable[[JobRecord], Mapping[str, Any]] | None = None
+    """For work that keeps its own records and is not in LIST_JOBS: its progress, and its result once it has ended."""
 
 
 class Jobs:
@@ -139,6 +142,8 @@ class Jobs:
         if job is not None and job.record.listed:
             return described(job.current, cancelling=job.call.cancelled)
         record = self.records.find(job_id)
+        if record is not None and (shown := self._kind(record).shown):
+            return described(record, shown=shown(record))
         if record is not None and record.listed and self._is_left(record):
             with suppress(KeyBusy):  # another instance settles it
                 self._settle(record)
@@ -148,11 +153,12 @@ class Jobs:
         return described(record)
 
     def ended_without_success(self, job_id: str) -> bool:
-        """Whether a job has ended without success; false if its row was deleted."""
+        """Whether a job has ended without success; false if its row was deleted, and for work that is resumed."""
         try:
-            return self.describe(job_id)["state"] in NOTHING
+            job = self.describe(job_id)
         except NotFound:
             return False
+        return job["state"] in NOTHING and not self._kinds.get(job["kind"], Kind()).is_resumed
 
     def latest(
         self, tenant: str, namespace: str | None, limit: int, after: Place | None = None
@@ -187,11 +193,20 @@ class Jobs:
         job = self._job(job_id)
         if job is None:
             record = self.records.find(job_id)
-            if record is not None and record.listed and record.state in LIVE and not self._is_left(record):
+            if record is not None and self._kind(record).is_resumed:
+                self._take_away(record)
+            elif record is not None and record.listed and record.state in LIVE and not self._is_left(record):
                 self.records.request_cancel(job_id, now_ms())
         elif job.live and job.record.listed:
             job.call.cancel()
         return self.describe(job_id)
+
+    def _take_away(self, record: JobRecord) -> None:
+        """Cancel work that is resumed: no instance has it any more, so that nothing more of it is committed."""
+        for _ in range(_TRIES):  # its heartbeat may come in between
+            if record.ended_ms is not None or self.records.take(record, owner="", state="cancelled", ended_ms=now_ms()):
+                return
+            record = self.records.find(record.id) or record
 
     def look(self) -> None:
         """Record the progress of our jobs, cancel those for which other instances requested it, and record ends that

@@ -16,6 +16,14 @@ def success(result: Result, request_id: str, execution_time_ms: int) -> bytes:
     return wire.render({"success": True, **fields, "metadata": metadata})
 
 
+def status_of(body: bytes) -> int:
+    """The HTTP status of a stored success: 202 if the work goes on as a job."""
+    if b'"status_url"' not in body:
+        return 200
+    fields = wire.parse(body)
+    return 202 if isinstance(fields.get("status_url"), str) and isinstance(fields.get("job_id"), str) else 200
+
+
 def failure(error: FirnError, request_id: str, *, keyed: bool = False) -> bytes:
     fields = error_fields(error, keyed=keyed)
     return wire.render({"success": False, "error": fields, "metadata": {"request_id": request_id}})

@@ -59,8 +59,6 @@ class Work:
     pool: Pool
     run: Callable[[Call], "Result | Future[bytes] | Stream"]
     key: IdempotencyKey | None = None
-    status: int = 200
-    """The HTTP status of a success."""
 
 
 class RequestParser:

@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from service.catalog.as_of import snapshot_as_of
 from service.catalog.files.data_files import has_deletes, list_files
 from service.catalog.tables import Catalog, Table
 from service.engine.jobs import select, stream
@@ -21,7 +22,7 @@ from service.guard.repeatable import is_repeatable
 from service.guard.sql import SelectReferences, check_analysed, check_parsed
 from service.guard.views import name_views
 from service.model import cursor
-from service.model.as_of import Moment
+from service.model.as_of import AsOf, moment
 from service.model.call import Call
 from service.model.names import TableName, check_name
 from service.model.query.items import JoinItem
@@ -61,7 +62,7 @@ class ReadOptions:
 
     tenant: str
     namespace: str
-    as_of: Moment | None
+    as_of: AsOf | None
     limit: int
     offset: int
     explain: bool
@@ -76,6 +77,11 @@ class ReadOptions:
         if place >= len(self.pins):
             raise cursor.refused()
         return self.pins[place]
+
+    @property
+    def is_time(self) -> bool:
+        """Whether `as_of` is a time, which has a meaning for every table."""
+        return self.as_of is not None and isinstance(moment(self.as_of), datetime)
 
 
 def read_parts(catalog: Catalog, table_name: str, parts: QueryParts, options: ReadOptions) -> Reading:
@@ -113,7 +119,7 @@ def read_sql(
     needs_plan = any(table.namespace for table in references.tables) or _OPTIONS.search(sql)
     mentions = engine.run_for(call, tenant_sql.mentions, sql) if needs_plan else []
     named = name_views(sql, references, options.namespace, mentions)
-    if isinstance(options.as_of, int | str) and len(named.views) != 1:
+    if options.as_of is not None and not options.is_time and len(named.views) != 1:
         raise InvalidQuery("as_of: a snapshot id or tag needs sql over exactly one table; send a time", field="as_of")
     views, tables, pins = [], [], []
     for i, (view, reference) in enumerate(named.views.items()):
@@ -146,7 +152,7 @@ def _joined(item: JoinItem, place: int, options: ReadOptions, catalog: Catalog) 
     alias = check_name(item.alias or item.table, f"{path}.alias")
     table = _load(name, f"{path}.table", catalog)
     # A snapshot id or a tag belongs to one table; only a time has a meaning for the others.
-    as_of = options.as_of if isinstance(options.as_of, datetime) else None
+    as_of = options.as_of if options.is_time else None
     return table, _source(table, alias, as_of, options.pin(1 + place))
 
 
@@ -157,24 +163,14 @@ def _load(name: TableName, field: str, catalog: Catalog) -> Table:
         raise TableNotFound(e.message, field=field, suggestion=e.suggestion) from e
 
 
-def _source(table: Table, alias: str, as_of: Moment | None, pin: Pin | None) -> TableSource:
+def _source(table: Table, alias: str, as_of: AsOf | None, pin: Pin | None) -> TableSource:
     if pin is not None:
         return _source_at(table, alias, pin)
     if as_of is None:
         # A snapshot that is read by its id has the columns it was written with, which may not be the table's any more.
         head = table.current_snapshot_id if table.head_has_table_schema else None
         return TableSource(table.spark_name, alias, table.schema, head)
-    try:
-        snapshot = table.snapshot_as_of(as_of)
-    except SnapshotNotFound as e:
-        if not isinstance(as_of, str):
-            raise
-        # It may be a misspelt time rather than a tag.
-        raise InvalidQuery(
-            f"as_of: {as_of[:80]!r} is neither a time, such as 2024-01-31T12:00:00Z, nor a snapshot id; {e.message}",
-            field="as_of",
-            suggestion=e.suggestion,
-        ) from e
+    snapshot = snapshot_as_of(table, as_of)
     return TableSource(table.spark_name, alias, snapshot.schema, snapshot.snapshot_id)
 
 

@@ -258,8 +258,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], ...]] = {
         {
             "operation": "ROLLBACK",
             **TABLE,
-            "snapshot_id": 4358829213746520102,
-            "tag": None,
+            "as_of": 4358829213746520102,
             "expected_snapshot_id": 1886043621045928221,
             "dry_run": False,
             "confirm": True,

@@ -70,9 +70,9 @@ def killed_while_it_compacts(victim: Victim, moment: float) -> int:
         victim.responses.add(load.responses)
     assert victim.process.defects() == defects
     victim.responses.check(victim.disk.ids())
-    found = victim.firn.ok({**CLEAN, "dry_run": True})
+    found = victim.firn.ok({**CLEAN, "dry_run": True})["plan"]
     cleaned = victim.firn.ok(CLEAN)
-    assert cleaned["files_removed"] == cleaned["files_found"] == found["files_found"], cleaned
+    assert cleaned["files_removed"] == cleaned["files_found"] == found["files_removed"], cleaned
     # What the background lets go of meanwhile is deleted a moment after it.
     wait_until(lambda: on_disk(victim.disk) == referred_to(victim.disk), 120)
     victim.responses.check(victim.disk.ids())

@@ -69,7 +69,7 @@ class TestDeleteFiles:
         name = shop.keep()
         shop.sql("DELETE FROM {t} WHERE id = 2")
         assert (ids(shop), delete_files(shop)) == ([1, 3, 4, 5, 6], 1)
-        told = shop.restore(name, dry_run=True)
+        told = shop.restore(name, dry_run=True)["plan"]
         answer = shop.restore(name)
         for said in (told, answer):
             assert (said["records_before"], said["records_after"]) == (5, 6)

@@ -167,7 +167,6 @@ def test_each_form_says_the_same(firn: Firn, tenant: str, kind: str, content: by
         "success": True,
         "records_written": 2,
         "compaction_recommended": False,
-        "small_files_count": None,
     }
     assert answer["metadata"]["snapshot_id"] == str(snapshot.snapshot_id)
     assert answer["metadata"]["batch"] == {"requests": 1, "records": 2}
@@ -300,7 +299,7 @@ def test_the_records_route_takes_post_and_the_job_route_get_and_delete(firn: Fir
 
 def test_a_load_counts_as_one_write(firn: Firn, tenant: str) -> None:
     create(firn, tenant)
-    counts = [loaded(firn, tenant, stream(numbers(1000)), ARROW)["small_files_count"] for _ in range(5)]
+    counts = [loaded(firn, tenant, stream(numbers(1000)), ARROW).get("small_files_count") for _ in range(5)]
     assert counts[:4] == [None] * 4
     assert counts[4] >= 5
 

@@ -65,7 +65,7 @@ def test_a_partition_filter_takes_all_small_files_of_a_partition_whatever_values
     [partition] = firn.ok({"operation": "LIST_PARTITIONS", **address, "partition_filter": asked})["partitions"]
     assert partition["files"] == 5
     plan = firn.ok({"operation": "COMPACT", **address, "partition_filter": asked, "dry_run": True})["plan"]
-    assert (plan["files"], plan["partitions"]) == (5, 1)
+    assert (plan["files_removed"], plan["partitions_affected"]) == (5, 1)
     stats = firn.ok({"operation": "COMPACT", **address, "partition_filter": asked})["stats"]
     assert (stats["files_compacted"], stats["files_after"]) == (5, 6)
     again = firn.ok({"operation": "COMPACT", **address, "partition_filter": asked})

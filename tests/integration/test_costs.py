@@ -192,7 +192,7 @@ def test_a_compaction_nobody_asked_for_is_noted_as_one_of_auto_mode(shop: Shop) 
     shop.firn.ok({"operation": "SET_COMPACTION", "tenant_id": shop.tenant, "table": "t", "mode": "auto"})
     shop.firn.app.parts[Auto].look()
     noted = shop.firn.ok({"operation": "COMPACTION_LOG", "tenant_id": shop.tenant, "table": "t"})["compactions"]
-    assert [(note["asked_by"], note["state"], note["predicted"]["files_after"]) for note in noted] == [
+    assert [(note["requested_by"], note["state"], note["predicted"]["files_after"]) for note in noted] == [
         ("auto", "done", 1)
     ]
 

@@ -33,11 +33,11 @@ def row(number: int, kind: str = "a") -> dict[str, Any]:
 
 
 def inserted(*rows: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"change": "inserted", "before": None, "after": r} for r in rows]
+    return [{"change": "inserted", "after": r} for r in rows]
 
 
 def deleted(*rows: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"change": "deleted", "before": r, "after": None} for r in rows]
+    return [{"change": "deleted", "before": r} for r in rows]
 
 
 def updated(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> list[dict[str, Any]]:

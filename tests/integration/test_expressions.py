@@ -309,7 +309,7 @@ def test_an_expression_moves_rows_between_partitions(firn: Firn, table: dict[str
     assert column(firn, table, "day") == ["2024-02-29", "2024-03-01", None]
     assert [row["id"] for row in firn.rows(table["tenant_id"], "t", filter={"kind": "A"}, sort=["id"])] == [1, 3]
     partitions = firn.ok({"operation": "LIST_PARTITIONS", **table})["partitions"]
-    assert sum(p["rows"] for p in partitions) == 3
+    assert sum(p["records"] for p in partitions) == 3
     assert {p["partition"]["kind"] for p in partitions} == {"A", "crossed"}
 
 

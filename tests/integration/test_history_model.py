@@ -183,7 +183,7 @@ class Life:
 
     def roll_back(self) -> None:
         snapshot_id = self.luck.choice(list(self.states))
-        self.shop.ok("ROLLBACK", snapshot_id=snapshot_id)
+        self.shop.ok("ROLLBACK", as_of=snapshot_id)
         self.rows = self.as_now(self.states[snapshot_id].rows)
 
     def set_back(self) -> None:
@@ -238,7 +238,8 @@ def difference(before: State, after: State, keys: list[int]) -> Iterator[dict[st
     for key in sorted(sides, key=nulls_first):
         for gone, come in itertools.zip_longest(sides[key]["before"], sides[key]["after"]):
             change = "inserted" if gone is None else "deleted" if come is None else "updated"
-            yield {"change": change, "before": named(gone, columns), "after": named(come, columns)}
+            sides_of_row = {"before": named(gone, columns), "after": named(come, columns)}
+            yield {"change": change, **{side: row for side, row in sides_of_row.items() if row is not None}}
 
 
 def named(content: Content | None, columns: dict[int, str]) -> dict[str, Any] | None:

@@ -60,7 +60,7 @@ def test_partitions_that_spark_wrote_are_named_as_queries_name_their_values(firn
     for day, country in (("2024-05-01", "CH"), ("2024-05-01", "CH"), ("2024-05-02", None)):
         firn.ok({"operation": "WRITE", **table, "records": [{"id": 1, "at": f"{day}T23:59:59", "country": country}]})
     answer = firn.ok({"operation": "LIST_PARTITIONS", **table})
-    shown = [(p["partition"], p["files"], p["rows"], p["small_files"]) for p in answer["partitions"]]
+    shown = [(p["partition"], p["files"], p["records"], p["small_files"]) for p in answer["partitions"]]
     assert shown == [
         ({"day": "2024-05-01", "country": "CH"}, 2, 2, 2),
         ({"day": "2024-05-02", "country": None}, 1, 1, 1),

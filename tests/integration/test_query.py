@@ -389,7 +389,7 @@ def test_as_of_reads_what_was(firn: Firn, tenant: str) -> None:
         assert ([row["id"] for row in answer["data"]], answer["metadata"]["snapshot_id"]) == (ids, snapshot)
     firn.fail({**ask, "as_of": "2001-01-01"}, "SNAPSHOT_NOT_FOUND", 404)
     firn.fail({**ask, "as_of": 12345}, "SNAPSHOT_NOT_FOUND", 404)
-    firn.fail({**ask, "as_of": "yesterday"}, "INVALID_QUERY", 400)
+    firn.fail({**ask, "as_of": "yesterday"}, "SNAPSHOT_NOT_FOUND", 404)
 
 
 def test_scanned_files_and_bytes_are_those_left_after_pruning(firn: Firn, tenant: str) -> None:

@@ -85,7 +85,7 @@ def test_a_change_whose_answer_was_lost_is_found_on_the_table_that_was_renamed_s
     fields: dict[str, dict[str, Any]] = {
         "ALTER_TABLE": {"rename_columns": {"page": "sheet"}},
         "REINITIALISE_TABLE": {"confirm": True, "schema": {"fields": {"n": {"type": "long"}}}},
-        "ROLLBACK": {"snapshot_id": first},
+        "ROLLBACK": {"as_of": first},
         "UPDATE": {"updates": {"page": "x"}, "filter": {"id": 1}},
         "DELETE": {"filter": {"id": 1}},
         "UPSERT": {"records": [{"id": 1, "page": "x"}], "key_cols": ["id"]},

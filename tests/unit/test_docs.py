@@ -103,9 +103,10 @@ def test_every_operation_has_a_page_and_a_row_among_all_operations() -> None:
 def test_every_field_of_an_operation_is_documented(operation: Operation) -> None:
     shown = {row.name.partition(".")[0].partition("[")[0] for row in request_rows(operation)}
     aliases = {info.alias or name for name, info in operation.request.model_fields.items()}
-    assert shown == aliases - set(Request.model_fields)
-    results = {row.name.partition(".")[0].partition("[")[0] for row in result_rows(operation)} - {"metadata"}
-    assert results == {i.serialization_alias or n for n, i in operation.result.model_fields.items()} - {"metadata"}
+    assert shown - {"confirm"} == aliases - set(Request.model_fields)
+    for model, (_, rows) in zip((operation.result, *operation.also), result_rows(operation), strict=True):
+        results = {row.name.partition(".")[0].partition("[")[0] for row in rows} - {"metadata"}
+        assert results == {i.serialization_alias or n for n, i in model.model_fields.items()} - {"metadata"}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
@@ -232,7 +233,7 @@ def test_the_policy_of_the_page_allows_its_own_style_and_script_only() -> None:
 def test_the_page_shows_every_field_every_example_and_every_error(docs_page: Reader) -> None:
     for operation in OPERATIONS.values():
         assert operation.name in docs_page.ids
-        for row in [*request_rows(operation), *result_rows(operation)]:
+        for row in [*request_rows(operation), *(row for _, rows in result_rows(operation) for row in rows)]:
             assert row.name in docs_page.text
         for number, example in enumerate(operation.examples, 1):
             assert f"{operation.name}-{number}" in docs_page.ids

@@ -132,8 +132,9 @@ class _Compaction:
             files = f"{stats['files_before']} files became {stats['files_after']}"
             line = f"{files} in {stats['compaction_time_ms']} ms"
         else:
-            line = f"nothing to merge{_because(response['reason'] and _as_option(response['reason']))}"
-        outcome = {key: response[key] for key in ("success", "compacted", "reason", "stats")}
+            line = f"nothing to merge{_because(_as_option(response.get('reason', '')))}"
+        shown = ("success", "compacted", "reason", "stats")
+        outcome = {key: value for key, value in response.items() if key in shown}
         self._print_outcome(address, outcome, line)
 
     def _options(self) -> Request:
@@ -194,16 +195,18 @@ def _describe(error: dict[str, Any]) -> str:
 
 
 def _show_compacted(response: Response, args: Args, printer: Printer) -> None:
-    stats, plan = response["stats"], response.get("plan")
-    if plan and plan["files"]:
-        files = f"{plural(plan['files'], 'file')} of {format_size(plan['bytes'])}"
-        after = f"the table would have {format_number(plan['expected_files_after'])}"
-        printer.line(f"{files} would become {format_number(plan['expected_files'])}; {after}")
+    plan = response.get("plan")
+    reason = (plan or response).get("reason")
+    if plan and plan["files_removed"]:
+        files = f"{plural(plan['files_removed'], 'file')} of {format_size(plan['bytes_removed'])}"
+        after = f"the table would have {format_number(plan['files_after'])}"
+        printer.line(f"{files} would become {format_number(plan['files_added'])}; {after}")
     elif not plan and response["compacted"]:
+        stats = response["stats"]
         files = f"{format_number(stats['files_before'])} files became {format_number(stats['files_after'])}"
         printer.line(f"{files} in {stats['compaction_time_ms']} ms")
-    elif response["reason"]:
-        printer.line(f"nothing to merge: {_as_option(response['reason'])}")
+    elif reason:
+        printer.line(f"nothing to merge: {_as_option(reason)}")
     else:
         printer.line("nothing to merge")
 

@@ -18,7 +18,7 @@ _COLUMNS = (
     PageColumn("KIND", value=lambda job: job["kind"]),
     PageColumn("TABLE", name=True, value=lambda job: full_name(job["table"])),
     PageColumn("STARTED", whole=True, value=lambda job: format_time(job["created_at"])),
-    PageColumn("ENDED", whole=True, value=lambda job: format_time(job["ended_at"])),
+    PageColumn("ENDED", whole=True, value=lambda job: format_time(job.get("ended_at"))),
 )
 
 
@@ -46,6 +46,11 @@ def _wait(call: Invocation) -> int:
     return call.show(response)
 
 
+def _tables(place: dict[str, str]) -> str:
+    """A job's table; the run of a schedule may cover a namespace or a tenant."""
+    return f"{place.get('namespace', '*')}.{place.get('table', '*')}"
+
+
 def _show_job(response: Response, args: Args, printer: Printer) -> None:
     job = response["job"]
     progress, error = job["progress"] or {}, job.get("error")
@@ -53,7 +58,7 @@ def _show_job(response: Response, args: Args, printer: Printer) -> None:
         {
             "job": job["id"],
             "kind": job["kind"],
-            "table": full_name(job["table"]),
+            "table": _tables(job["table"]),
             "state": _state(job),
             "phase": progress.get("phase"),
             "started": format_time(job["created_at"]),

@@ -12,7 +12,7 @@ from service.cli.values import full_name, name_beside, parse_assignments
 
 _PARTITION_COLUMNS = (
     PageColumn("PARTITION", name=True, value=lambda p: _format_partition(p["partition"])),
-    PageColumn("ROWS", right=True, value=lambda p: format_number(p["rows"])),
+    PageColumn("ROWS", right=True, value=lambda p: format_number(p["records"])),
     PageColumn("FILES", right=True, value=lambda p: format_number(p["files"])),
     PageColumn("SMALL", right=True, value=lambda p: format_number(p["small_files"])),
     PageColumn("SIZE", right=True, value=lambda p: format_size(p["bytes"])),
@@ -30,13 +30,14 @@ def _show_partitions(response: Response, args: Args, printer: Printer) -> None:
 
 
 def _show_orphans(response: Response, args: Args, printer: Printer) -> None:
-    if response["dry_run"]:
-        for path in response["files"]:
+    if plan := response.get("plan"):
+        for path in plan["files"]:
             printer.line(path)
+        files = plural(plan["files_removed"], "file")
+        printer.line(f"{files} of {format_size(plan['bytes_removed'])} would be deleted")
+        return
     found = f"{plural(response['files_found'], 'file')} of {format_size(response['bytes'])}"
-    printer.line(
-        f"{found} would be deleted" if response["dry_run"] else f"{found} found, {response['files_removed']:,} deleted"
-    )
+    printer.line(f"{found} found, {response['files_removed']:,} deleted")
 
 
 def _parse_derived(pairs: list[str]) -> dict[str, Any]:
@@ -66,15 +67,16 @@ def _show_repartitioned(response: Response, args: Args, printer: Printer) -> Non
     if estimate is not None:
         columns = (
             PageColumn("PARTITION", name=True, value=lambda p: _format_partition(p["partition"])),
-            PageColumn("ROWS", right=True, value=lambda p: format_number(p["rows"])),
+            PageColumn("ROWS", right=True, value=lambda p: format_number(p["records"])),
             PageColumn("ABOUT", right=True, value=lambda p: format_size(p["bytes"])),
         )
         printer.items(columns, estimate["partitions"])
         more = ", of which the largest are shown" if estimate["truncated"] else ""
         printer.line(f"{plural(estimate['partition_count'], 'partition')}{more}")
     elif plan is not None:
-        files = f"{plural(plan['files'], 'file')} of {format_size(plan['bytes'])} with {plural(plan['rows'], 'row')}"
-        printer.line(f"{files} would be rewritten into {plural(plan['partitions'], 'partition')}")
+        files = f"{plural(plan['files_removed'], 'file')} of {format_size(plan['bytes_removed'])}"
+        partitions = plural(plan["partitions_after"], "partition")
+        printer.line(f"{files} with {plural(plan['records'], 'row')} would be rewritten into {partitions}")
     elif response.get("repartitioned") and stats is not None:
         partitions = plural(stats["partitions_after"], "partition")
         files = plural(stats["files_after"], "file")
@@ -82,7 +84,7 @@ def _show_repartitioned(response: Response, args: Args, printer: Printer) -> Non
         if response.get("backup"):
             printer.line(f"the old layout is kept as {response['backup']}")
     else:
-        printer.line(f"nothing to do: {response['reason']}" if response["reason"] else "nothing to do")
+        printer.line(f"nothing to do: {response['reason']}" if response.get("reason") else "nothing to do")
 
 
 COMMANDS = (

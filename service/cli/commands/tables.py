@@ -29,6 +29,7 @@ BACKUP = (
     ),
     number("--backup-retention-hours", "keep the backup for this long (default: the table's setting)"),
 )
+STATE = "a snapshot id, a time, or the name of a tag or backup"
 DRY_RUN = flag("--dry-run", "only show what would be done")
 
 
@@ -120,7 +121,7 @@ def _show_list(response: Response, args: Args, printer: Printer) -> None:
         for table in response["tables"]:
             printer.line(f"{table}  offline" if table in offline else table)
     for dropped in response.get("dropped") or ():
-        until = format_time(dropped["restorable_until"])
+        until = format_time(dropped.get("expires_at"))
         printer.line(f"{dropped['table']}  dropped, restorable until {until} as {dropped['table_id']}")
     if printer.width is not None:
         printer.line(
@@ -132,11 +133,11 @@ def _show_list(response: Response, args: Args, printer: Printer) -> None:
 
 _DETAILS_COLUMNS = (
     PageColumn("TABLE", name=True, value=lambda table: table["table"]),
-    PageColumn("ROWS", right=True, value=lambda table: format_number(table["record_count"])),
-    PageColumn("FILES", right=True, value=lambda table: format_number(table["file_count"])),
+    PageColumn("ROWS", right=True, value=lambda table: format_number(table["records"])),
+    PageColumn("FILES", right=True, value=lambda table: format_number(table["files"])),
     PageColumn("SMALL", right=True, value=lambda table: format_number(table["small_files_count"])),
-    PageColumn("SIZE", right=True, value=lambda table: format_size(table["total_bytes"])),
-    PageColumn("CHANGED", whole=True, value=lambda table: format_time(table["changed_at"])),
+    PageColumn("SIZE", right=True, value=lambda table: format_size(table["bytes"])),
+    PageColumn("CHANGED", whole=True, value=lambda table: format_time(table.get("changed_at"))),
     PageColumn("ONLINE", value=lambda table: table["online"]),
 )
 _STATUS_COLUMNS = (
@@ -178,7 +179,7 @@ def _show_description(response: Response, args: Args, printer: Printer) -> None:
             "rows": format_number(table["row_count"]),
             "files": f"{format_number(table['file_count'])}, {format_number(table['small_files_count'])} small",
             "size": format_size(table["total_bytes"]),
-            "snapshots": f"{format_number(table['snapshot_count'])}, the last {table['current_snapshot_id'] or '-'}",
+            "snapshots": f"{format_number(table['snapshot_count'])}, the last {table.get('current_snapshot_id', '-')}",
             "primary key": ", ".join(schema.get("primary_key", [])) or None,
             "partitioned by": ", ".join(map(_partition_field, partitions)) or None,
             "split at": _split_points(table["split_points"]) if table.get("split_points") else None,
@@ -234,8 +235,8 @@ def _show_dropped(response: Response, args: Args, printer: Printer) -> None:
         printer.line(f"{name} does not exist")
     elif response["purged"]:
         printer.line(f"dropped {name} and deleted its files")
-    elif response.get("restorable_until"):
-        until = format_time(response["restorable_until"])
+    elif response.get("expires_at"):
+        until = format_time(response["expires_at"])
         printer.line(f"dropped {name}; `firn table restore` can bring it back until {until}")
     else:
         printer.line(f"dropped {name}")

@@ -148,7 +148,7 @@ EXAMPLES = (
     ),
     example(
         "Return a table to a snapshot",
-        f"firn table rollback orders.yaml {FIRST} --yes",
+        f"firn table rollback orders.yaml --as-of {FIRST} --yes",
         "rolled back: 4 rows before, 3 after\n",
         TWO_SNAPSHOTS,
     ),

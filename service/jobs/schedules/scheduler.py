@@ -223,7 +223,7 @@ class Scheduler:
             error = self._runner.run(live)
             self._end(live, "failed" if error else live.tally.state, error)
         except RunLost:
-            log.warning("schedule %s stops here: its run was taken over, or it was deleted", name)
+            log.warning("schedule %s stops here: its run was taken over or cancelled, or it was deleted", name)
             self._finish(live, None, lambda: False)
         except RunStopped:
             tally = live.tally.dumps()

@@ -19,7 +19,7 @@ from service.settings import ROOT, load
 
 SCRIPT = ROOT / "scripts" / "trigger-compaction.sh"
 STATS = {"files_before": 5, "files_after": 1, "compaction_time_ms": 9}
-MERGED = {"success": True, "compacted": True, "reason": None, "stats": STATS}
+MERGED = {"success": True, "compacted": True, "stats": STATS}
 NOTHING = {"success": True, "compacted": False, "reason": "there are no small files", "stats": STATS}
 
 
@@ -162,7 +162,7 @@ def test_a_dry_run_compacts_nothing(service: Service, capsys: pytest.CaptureFixt
 
 def merged(before: int, after: int) -> dict[str, Any]:
     figures = {"files_before": before, "files_after": after, "files_removed": before - after, "compaction_time_ms": 5}
-    return {"success": True, "compacted": True, "reason": None, "stats": figures}
+    return {"success": True, "compacted": True, "stats": figures}
 
 
 def promising(files_after: int) -> dict[str, Any]:
@@ -217,7 +217,17 @@ def test_every_option_of_compact_is_one_of_the_command(words: list[str], service
     assert main([*words, *OPTIONS]) == 0
     (request,) = service.asked
     assert {name: request[name] for name, _ in OPTIONS.values()} == dict(OPTIONS.values())
-    own = {"operation", "tenant_id", "namespace", "table", "timeout_ms", "async_", "dry_run", "idempotency_key"}
+    own = {
+        "operation",
+        "tenant_id",
+        "namespace",
+        "table",
+        "timeout_ms",
+        "confirm",
+        "async_",
+        "dry_run",
+        "idempotency_key",
+    }
     assert set(Compact.model_fields) - own == {name for name, _ in OPTIONS.values()}
 
 

@@ -29,16 +29,16 @@ def test_a_run_that_has_not_ended_is_the_one_in_progress_whatever_was_read_of_th
         told = schedule_result(schedule(run=noted), [RUNNING, ENDED], 1)
         assert told.running is not None
         assert told.last_run is not None
-        assert (told.running.run_id, told.last_run.run_id) == ("r-2", "r-1")
-        assert [run.run_id for run in told.runs] == ["r-2"]
+        assert (told.running.job_id, told.last_run.job_id) == ("r-2", "r-1")
+        assert [run.job_id for run in told.runs] == ["r-2"]
     told = schedule_result(schedule(run=RUNNING), [replace(ENDED, id="r-2"), ENDED], 0)
-    assert (told.running, told.last_run and told.last_run.run_id, told.runs) == (None, "r-2", [])
+    assert (told.running, told.last_run and told.last_run.job_id, told.runs) == (None, "r-2", [])
 
 
 def test_one_that_has_never_run_says_so() -> None:
     told = schedule_result(schedule(delay_s=900), [], 5)
     assert (told.running, told.last_run, told.runs) == (None, None, [])
-    assert (told.delay, told.next_run, told.task) == ("15m", TWO, {"operation": "COMPACT", "force": True})
+    assert (told.delay, told.next_run_at, told.task) == ("15m", TWO, {"operation": "COMPACT", "force": True})
 
 
 def test_failures_are_told_first_then_what_was_skipped() -> None:

@@ -2,18 +2,15 @@
 
 from typing import Any
 
-from pydantic import Field
-
 from service.errors import InternalError, InvalidRecord, TableNotFound
 from service.model import wire
 from service.operations.envelope import failure, success
-from service.operations.operation import Metadata, Result
+from service.operations.operation import Metadata, Result, omit_when_null
 
 
 class Counted(Result):
     counted: int
-    reason: str | None = None
-    note: str | None = Field(default=None, json_schema_extra={"omit_when_null": True})
+    note: str | None = omit_when_null("a remark")
 
 
 def said(body: bytes) -> dict[str, Any]:
@@ -27,13 +24,12 @@ def test_success_is_flat_with_metadata_beside_the_operations_own_fields() -> Non
     assert said(body) == {
         "success": True,
         "counted": 2,
-        "reason": None,
         "metadata": {"request_id": "r1", "execution_time_ms": 7, "snapshot_id": "9223372036854775807"},
     }
 
 
 def test_a_success_begins_with_success_and_ends_with_metadata() -> None:
-    assert list(said(success(Counted(counted=0), "r1", 0))) == ["success", "counted", "reason", "metadata"]
+    assert list(said(success(Counted(counted=0), "r1", 0))) == ["success", "counted", "metadata"]
 
 
 def test_without_a_snapshot_there_is_no_snapshot_id() -> None:

@@ -33,6 +33,7 @@ BOUNDED = {
     "DIFF.key_cols": "columns of the request or the schema",
     "LIST_TABLES.namespaces_with_tables": "up to 20, on the first page",
     "REINITIALISE_TABLE.split_points": "those of the request",
+    "REPARTITION.warnings": "one of each kind",
     "RESTORE_BACKUP.estimated": "names of fields",
     "ROLLBACK.estimated": "names of fields",
     "RUN_SCHEDULE.tables": "the first 1,000",
@@ -263,12 +264,12 @@ def test_details_come_from_metadata(firn: Firn, tenant: str, app: App) -> None:
     append(app.parts[Catalog].load(TableName(tenant, "default", "full")), None, rows=3)
     firn.ok({"operation": "SET_ONLINE", "tenant_id": tenant, "table": "empty", "online": False})
     empty, full = tables.ask("LIST_TABLES", details=True)["details"]
-    nothing = {"record_count": 0, "file_count": 0, "total_bytes": 0, "small_files_count": 0}
-    assert empty == {"table": "empty", **nothing, "online": False, "changed_at": None}
-    assert (full["record_count"], full["file_count"], full["small_files_count"], full["online"]) == (3, 1, 1, True)
+    nothing = {"records": 0, "files": 0, "bytes": 0, "small_files_count": 0}
+    assert empty == {"table": "empty", **nothing, "online": False}
+    assert (full["records"], full["files"], full["small_files_count"], full["online"]) == (3, 1, 1, True)
     assert full["changed_at"] is not None
     described = tables.ask("DESCRIBE_TABLE", table="full")["description"]
-    assert full["total_bytes"] == described["total_bytes"]
+    assert full["bytes"] == described["total_bytes"]
 
 
 @pytest.mark.parametrize(
