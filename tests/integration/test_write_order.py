@@ -59,11 +59,11 @@ def test_writes_that_share_a_commit_keep_their_order_within_each_request(make: M
         records = [{"id": key, "n": n, "text": padded(n + key)} for n in range(3)]
         return int(table.ok("WRITE", records=records)["metadata"]["batch"]["requests"])
 
-    with ThreadPoolExecutor(12) as pool:
-        assert max(pool.map(write, range(12))) > 1, "some must share a commit"
-    assert kept(table, "first") == dict.fromkeys(range(12), 0)
+    with ThreadPoolExecutor(8) as pool:
+        assert max(pool.map(write, range(8))) > 1, "some must share a commit"
+    assert kept(table, "first") == dict.fromkeys(range(8), 0)
     table.ok("COMPACT", force=True)
-    assert kept(table, "first") == dict.fromkeys(range(12), 0)
+    assert kept(table, "first") == dict.fromkeys(range(8), 0)
 
 
 @pytest.mark.parametrize("files", [3, 20, 110])
@@ -74,8 +74,9 @@ def test_a_compaction_keeps_the_order(make: Make, files: int) -> None:
         table.ok("WRITE", records=[{"id": n % keys, "n": n, "text": padded(n)}])
     first = {key: key for key in range(keys)}
     last = {n % keys: n for n in range(files)}
-    assert table.ok("COMPACT", force=True)["stats"]["files_added"] == 1
-    assert (kept(table, "first"), kept(table, "last")) == (first, last)
+    for _ in range(1 if files <= 100 else 2):  # one compaction merges 100 files, and leaves the newest to the next
+        assert table.ok("COMPACT", force=True)["stats"]["files_added"] == 1
+        assert (kept(table, "first"), kept(table, "last")) == (first, last)
 
 
 def test_files_that_a_compaction_merged_stay_older_than_what_was_written_since(make: Make) -> None:

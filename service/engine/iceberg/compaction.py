@@ -100,8 +100,9 @@ def plan(session: SparkSession, table: str, how: RewriteOptions, snapshot_id: in
 
 
 def first_files_of(_: SparkSession, group: FileGroup, files: int, how: RewriteOptions) -> FileGroup:
-    """A group of some files of a group. If it is heavy, the largest files come first."""
-    tasks = java_class("java.util.ArrayList")(group.handle.fileScanTasks())
+    """A group of some files of a group: the largest if it is heavy, or else the oldest, so that the merged files stay
+    older than the others."""
+    tasks = _oldest_first(group.handle.fileScanTasks())
     if group.heavy:
         longest_first = java_class("java.util.Comparator").comparingLong(_length()).reversed()
         java_class("java.util.Collections").sort(tasks, longest_first)
@@ -165,21 +166,26 @@ def _check_same_rows(snapshot: Any, has_deletes: bool) -> None:
 
 def in_written_order(group: FileGroup) -> FileGroup:
     """The group with its oldest files first, so that merging keeps the order in which rows were written."""
-    whole, comparator = group.handle, java_class("java.util.Comparator")
-    tasks = java_class("java.util.ArrayList")(whole.fileScanTasks())
-    path = function(then(file_of_task(), of_file("location")))
-    age = function(then(file_of_task(), of_file("dataSequenceNumber")), "ToLongFunction")
-    for order in (comparator.comparing(path), comparator.comparingLong(age)):  # the second keeps the first in ties
-        java_class("java.util.Collections").sort(tasks, order)
+    whole = group.handle
     ordered = iceberg_class("actions.RewriteFileGroup")(
         whole.info(),
-        tasks,
+        _oldest_first(whole.fileScanTasks()),
         whole.outputSpecId(),
         whole.maxOutputFileSize(),
         whole.inputSplitSize(),
         group.expected_files,
     )
     return replace(group, handle=ordered)
+
+
+def _oldest_first(tasks: Any) -> Any:
+    """A Java list of the same tasks, in the order in which their files were written."""
+    ordered, comparator = java_class("java.util.ArrayList")(tasks), java_class("java.util.Comparator")
+    path = function(then(file_of_task(), of_file("location")))
+    age = function(then(file_of_task(), of_file("dataSequenceNumber")), "ToLongFunction")
+    for order in (comparator.comparing(path), comparator.comparingLong(age)):  # the second keeps the first in ties
+        java_class("java.util.Collections").sort(ordered, order)
+    return ordered
 
 
 def _newest(files: Any) -> int:
