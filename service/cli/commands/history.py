@@ -140,6 +140,7 @@ COMMANDS = (
         *BACKUP,
         DRY_RUN,
         operation="UNDO",
+        job=True,
         question=lambda request: (
             f"The changes that request {request['request_id']} made to the table {full_name(request)} are undone."
         ),
