@@ -62,9 +62,9 @@ class FakePipeline:
         assert (body["operation"], body["tenant_id"], body["force"]) == ("COMPACT", "acme", True)
         self.asked.append((body["table"], call))
         self.before(body["table"])
-        said = self.answers.get(body["table"], [OK])
+        message = self.answers.get(body["table"], [OK])
         answer: Future[FakeResponse] = Future()
-        answer.set_result(FakeResponse(json.dumps(said.pop(0) if len(said) > 1 else said[0]).encode()))
+        answer.set_result(FakeResponse(json.dumps(message.pop(0) if len(message) > 1 else message[0]).encode()))
         return answer
 
     @property
@@ -144,7 +144,7 @@ class SharedState:
         self.clock.now = moment
 
 
-def schedule(**said: Any) -> Schedule:
+def schedule(**message: Any) -> Schedule:
     """Every night at two."""
     plain = Schedule(
         id="id-1",
@@ -162,7 +162,7 @@ def schedule(**said: Any) -> Schedule:
         created_ms=0,
         next_ms=to_ms(TWO),
     )
-    return replace(plain, **said)
+    return replace(plain, **message)
 
 
 ALL = {"scope": "tenant", "namespace": None, "table": None}

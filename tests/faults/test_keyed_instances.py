@@ -20,14 +20,14 @@ def url(postgres: PostgresServer) -> str:
 
 @pytest.fixture
 def start(url: str) -> Iterator[Start]:
-    begun: list[Instance] = []
+    started: list[Instance] = []
 
     def start(home: Path) -> Instance:
-        begun.append(Instance(home, ledger_url=url))
-        return begun[-1]
+        started.append(Instance(home, ledger_url=url))
+        return started[-1]
 
     yield start
-    for instance in begun:
+    for instance in started:
         instance.close()
 
 

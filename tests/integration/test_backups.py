@@ -158,12 +158,12 @@ def test_a_dry_run_says_what_a_restore_does_and_changes_nothing(shop: Shop) -> N
     before = shop.loaded.metadata_location
     dry = shop.restore(name, dry_run=True, create_backup=True)
     assert set(dry) == {"success", "dry_run", "plan", "metadata"}
-    told = dry["plan"]
-    assert "reason" not in told
+    reported = dry["plan"]
+    assert "reason" not in reported
     assert shop.loaded.metadata_location == before
     done = shop.restore(name)
     for figure in ("records_before", "records_after", "files_removed", "files_added"):
-        assert told[figure] == done[figure]
+        assert reported[figure] == done[figure]
 
 
 def test_backups_are_listed_newest_first_with_what_they_hold(firn: Firn, tenant: str) -> None:
@@ -197,9 +197,9 @@ def test_backups_are_listed_newest_first_with_what_they_hold(firn: Firn, tenant:
 
 
 def test_a_tables_options_for_edits_are_described(firn: Firn, tenant: str) -> None:
-    wishes = {"create_backup": True, "backup_retention_hours": 7}
-    shop = Shop(firn, tenant, properties={"edits": wishes})
-    assert shop.ok("DESCRIBE_TABLE")["description"]["properties"]["edits"] == wishes
+    options_given = {"create_backup": True, "backup_retention_hours": 7}
+    shop = Shop(firn, tenant, properties={"edits": options_given})
+    assert shop.ok("DESCRIBE_TABLE")["description"]["properties"]["edits"] == options_given
     shop.write(1)
     name = shop.keep()
     shop.write(2)

@@ -351,8 +351,8 @@ def test_a_job_that_is_cancelled_before_its_commit_leaves_nothing_behind(firn: F
             return found
 
         wait_until(lambda: job()["progress"]["phase"] == "committing", 30)
-        told = firn.parsed(firn.client.delete(url))["job"]
-        assert (told["state"], told["cancelling"]) == ("running", True)
+        result = firn.parsed(firn.client.delete(url))["job"]
+        assert (result["state"], result["cancelling"]) == ("running", True)
     wait_until(lambda: job()["state"] != "running", 30)
     assert (job()["state"], job()["error"]["code"], "cancelling" in job()) == ("cancelled", "CANCELLED", False)
     assert firn.parsed(firn.client.delete(url))["job"] == job()

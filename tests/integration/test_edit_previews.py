@@ -76,11 +76,11 @@ def test_a_plan_for_repeated_rows_outlives_a_compaction_whatever_the_order_leave
     for n in range(6):
         table.ok("WRITE", records=[{"id": 1, "a": n % 3, "text": f"{n} of many"}, {"id": n, "text": "x"}])
     asked = {"key_cols": ["id"], "order_by": ["a"]}
-    told = [table.ok("DEDUPLICATE", **asked, keep=keep, dry_run=True)["plan"] for keep in ("first", "last")]
+    result = [table.ok("DEDUPLICATE", **asked, keep=keep, dry_run=True)["plan"] for keep in ("first", "last")]
     table.ok("COMPACT", force=True)
-    for keep, plan in zip(("first", "last"), told, strict=True):
+    for keep, plan in zip(("first", "last"), result, strict=True):
         again = table.ok("DEDUPLICATE", **asked, keep=keep, plan_token=plan["plan_token"], dry_run=True)["plan"]
         assert again["records_removed"] == plan["records_removed"] == 6
         assert again["files_affected"] == 1 < plan["files_affected"]
-    done = table.ok("DEDUPLICATE", **asked, plan_token=told[0]["plan_token"])
+    done = table.ok("DEDUPLICATE", **asked, plan_token=result[0]["plan_token"])
     assert done["records_removed"] == 6

@@ -26,7 +26,7 @@ def history(shop: Shop, **parts: Any) -> list[dict[str, Any]]:
     return found
 
 
-def told(entry: dict[str, Any]) -> tuple[Any, ...]:
+def result(entry: dict[str, Any]) -> tuple[Any, ...]:
     """Operation, rows added, removed and updated, files added and removed."""
     figures = ("records_added", "records_removed", "records_updated", "files_added", "files_removed")
     return (entry["operation"], *(entry[name] for name in figures))
@@ -45,7 +45,7 @@ class TestHistory:
         shop.sql("INSERT INTO {t} VALUES (20, 'z'), (21, 'z')")
         shop.ok("ROLLBACK", as_of=first)
         found = history(shop)
-        assert [told(entry) for entry in reversed(found)] == [
+        assert [result(entry) for entry in reversed(found)] == [
             ("WRITE", 3, 0, 0, 1, 0),
             ("UPDATE", 0, 0, 1, 1, 1),
             ("DELETE", 0, 1, 0, 1, 1),
@@ -110,7 +110,7 @@ class TestHistory:
         shop.write(1, 2, 3)
         shop.sql("DELETE FROM {t} WHERE id = 2")
         assert shop.sql("SELECT * FROM {t}.delete_files"), "nothing to test"
-        assert told(history(shop)[0]) == ("delete", 0, 1, 0, 0, 0)
+        assert result(history(shop)[0]) == ("delete", 0, 1, 0, 0, 0)
         shop.ok("DELETE", all=True)
         assert history(shop)[0]["records_removed"] == 2
 

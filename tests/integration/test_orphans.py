@@ -235,8 +235,8 @@ class TestSlowWriters:
 
         monkeypatch.setattr(appends, "commit", slow)
         url = f"/tables/{tenant}/default/t/records"
-        said = firn.client.post(url, content=b'{"id": 2}\n', headers={"Content-Type": "application/x-ndjson"})
-        assert said.status_code == 200, said.text
+        body = firn.client.post(url, content=b'{"id": 2}\n', headers={"Content-Type": "application/x-ndjson"})
+        assert body.status_code == 200, body.text
         assert errors == [{"what": "a bulk load"}]
         assert shop.clean(older_than_hours=0)["files_found"] == 0
         assert shop.ids() == [1, 2]

@@ -32,9 +32,9 @@ def test_policies_set_by_many_while_a_writer_writes_fail_nobody_and_lose_nothing
         for min_files in wanted:
             key = f"{number}-{min_files}"
             request = {"operation": "SET_COMPACTION", **table, "min_files_to_compact": min_files}
-            said = firn.ok({**request, "idempotency_key": key})
-            shown.append(said["compaction"]["min_files_to_compact"])
-            assert firn.ok({**request, "idempotency_key": key}) == said
+            body = firn.ok({**request, "idempotency_key": key})
+            shown.append(body["compaction"]["min_files_to_compact"])
+            assert firn.ok({**request, "idempotency_key": key}) == body
         assert shown == wanted
         return wanted
 

@@ -71,16 +71,16 @@ def test_a_dry_run_changes_nothing_and_tells_what_the_edit_then_does(table: Tabl
     dry = table.ok(**edit, dry_run=True)
     assert (table.state(), table.on_disk()) == (state, files)
     assert (dry["dry_run"], set(dry)) == (True, {"success", "dry_run", "plan", "metadata"})
-    told = dry["plan"]
+    result = dry["plan"]
     before = table.rows()
-    done = table.ok(**edit, plan_token=told["plan_token"])
+    done = table.ok(**edit, plan_token=result["plan_token"])
     after = table.rows()
-    assert figures(done) == figures(told)
+    assert figures(done) == figures(result)
     assert not done.keys() & {"dry_run", "plan", "plan_token", "sample"}
     was, is_now = Counter(map(json.dumps, before)), Counter(map(json.dumps, after))
-    gone = Counter(json.dumps(s["before"]) for s in told["sample"] if "before" in s)
-    come = Counter(json.dumps(s["after"]) for s in told["sample"] if "after" in s)
-    assert len(told["sample"]) <= 20
+    gone = Counter(json.dumps(s["before"]) for s in result["sample"] if "before" in s)
+    come = Counter(json.dumps(s["after"]) for s in result["sample"] if "after" in s)
+    assert len(result["sample"]) <= 20
     assert (gone - come, come - gone) == (was - is_now, is_now - was)
     changed = done.get("records_inserted", 0) - done.get("records_deleted", 0)
     assert len(after) - len(before) == (changed if name != "update" else 0)
@@ -276,13 +276,13 @@ def test_of_each_key_the_first_or_the_last_row_in_an_order_stays(table: TableByI
         ("last", [{"field": "n", "nulls_first": False}], {1: None, 2: 9}),
     ):
         asked = {"order_by": order, "keep": keep}
-        told = table.ok("DEDUPLICATE", **asked, dry_run=True)["plan"]
-        assert told["records_removed"] == len(told["sample"]) == 3
+        result = table.ok("DEDUPLICATE", **asked, dry_run=True)["plan"]
+        assert result["records_removed"] == len(result["sample"]) == 3
         assert table.ok("UPSERT", records=[], dry_run=True)["plan"]["records_inserted"] == 0
-        gone = {(s["before"]["id"], s["before"]["n"]) for s in told["sample"]}
+        gone = {(s["before"]["id"], s["before"]["n"]) for s in result["sample"]}
         assert {(r["id"], r["n"]) for r in table.rows(filter={"id": {"in": [1, 2]}})} - gone == set(left.items())
-    done = table.ok("DEDUPLICATE", **asked, plan_token=told["plan_token"])
-    assert figures(done) == figures(told)
+    done = table.ok("DEDUPLICATE", **asked, plan_token=result["plan_token"])
+    assert figures(done) == figures(result)
     assert {r["id"]: r["n"] for r in table.rows()} == {i: i for i in range(9)} | left
     assert table.ok("DEDUPLICATE")["records_removed"] == 0
 

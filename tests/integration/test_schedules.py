@@ -51,18 +51,18 @@ class Shop:
             for i in range(4):
                 self.firn.ok({"operation": "WRITE", **address, "records": [{"id": i}]})
 
-    def schedule(self, name: str, **said: Any) -> dict[str, Any]:
+    def schedule(self, name: str, **body: Any) -> dict[str, Any]:
         # Once a year and not today: the service's own clock does not meet it while a test runs.
         day = datetime.now(UTC) + timedelta(days=2)
         plain = {"name": name, "cron": f"0 2 {day.day} {day.month} *", "task": {"operation": "COMPACT"}}
-        return self.firn.ok({"operation": "CREATE_SCHEDULE", "tenant_id": self.tenant, **plain, **said})
+        return self.firn.ok({"operation": "CREATE_SCHEDULE", "tenant_id": self.tenant, **plain, **body})
 
     def files(self, table: str, namespace: str = "shop") -> int:
         described = {"operation": "DESCRIBE_TABLE", "tenant_id": self.tenant, "namespace": namespace, "table": table}
         return int(self.firn.ok(described)["description"]["file_count"])
 
-    def listed(self, name: str, **said: Any) -> dict[str, Any]:
-        request = {"operation": "LIST_SCHEDULES", "tenant_id": self.tenant, "scope": "tenant", "name": name, **said}
+    def listed(self, name: str, **body: Any) -> dict[str, Any]:
+        request = {"operation": "LIST_SCHEDULES", "tenant_id": self.tenant, "scope": "tenant", "name": name, **body}
         [found] = self.firn.ok(request)["schedules"]
         assert isinstance(found, dict)
         return found

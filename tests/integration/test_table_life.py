@@ -218,7 +218,7 @@ def test_what_was_done_under_the_old_name_is_undone_and_told_under_the_new_one(f
     write(firn, tenant, "old", 1, 2)
     request_id = write(firn, tenant, "old", 3)["metadata"]["request_id"]
     ask(firn, "RENAME_TABLE", tenant, "old", new_name="new")
-    told = [one["request_ids"] for one in ask(firn, "HISTORY", tenant, "new")["snapshots"]]
-    assert [request_id] in told
+    reported = [one["request_ids"] for one in ask(firn, "HISTORY", tenant, "new")["snapshots"]]
+    assert [request_id] in reported
     ask(firn, "UNDO", tenant, "new", request_id=request_id)
     assert ids(firn, tenant, "new") == [1, 2]

@@ -26,12 +26,12 @@ def test_every_variable_that_deployment_names_is_one(file: str) -> None:
 def test_the_settings_of_the_composition_are_settings_that_fit_its_other_services() -> None:
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     # Compose takes a variable from its own environment, or else what follows `:-`.
-    said = {
+    message = {
         name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
         for name, value in services["firn"]["environment"].items()
         if name.startswith("FIRN_")
     }
-    found = settings.load({"FIRN_HOME": "/data", "FIRN_PORT": "8080", **said})
+    found = settings.load({"FIRN_HOME": "/data", "FIRN_PORT": "8080", **message})
     assert (found.environment, found.catalog.type, found.port) == ("production", "rest", 8080)
     assert services["firn"]["ports"] == ["127.0.0.1:8080:8080"]
     properties, catalog = found.catalog.properties, services["catalog"]["environment"]

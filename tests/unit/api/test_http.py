@@ -120,8 +120,8 @@ def asked(door: Any, talk: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def body(operation_: str, size: int = 0, **said: Any) -> bytes:
-    return wire.render({"operation": operation_, "tenant_id": "a", "table": "t", "text": "x" * size, **said})
+def body(operation_: str, size: int = 0, **expected: Any) -> bytes:
+    return wire.render({"operation": operation_, "tenant_id": "a", "table": "t", "text": "x" * size, **expected})
 
 
 def code(response: httpx.Response) -> tuple[int, str]:
@@ -314,16 +314,16 @@ class TestJobs:
         )
 
     def test_a_job_is_cancelled_by_delete_and_ends_as_cancelled(self, app: App, door: Any, table: Table) -> None:
-        begun, cancelled = threading.Event(), threading.Event()
+        started, cancelled = threading.Event(), threading.Event()
 
         def work(running: Call) -> bytes:
             running.on_cancel(cancelled.set)
-            begun.set()
+            started.set()
             assert cancelled.wait(30)
             raise Cancelled(details={"files": 2})
 
         path = f"/jobs/{app.parts[Background].start('COMPACT', table, BulkProgress(), Call('r'), work)}"
-        assert begun.wait(30)
+        assert started.wait(30)
 
         async def talk(client: httpx.AsyncClient) -> list[dict[str, Any]]:
             answers = [self.job(await client.get(path)), self.job(await client.delete(path))]
@@ -332,10 +332,10 @@ class TestJobs:
                 answers.append(self.job(await client.get(path)))
             return [*answers, self.job(await client.delete(path))]
 
-        first, told, *_, last, again = asked(door, talk)
+        first, result, *_, last, again = asked(door, talk)
         assert (first["state"], first["kind"], "cancelling" in first) == ("running", "COMPACT", False)
-        assert told["state"] in ("running", "cancelled")
-        assert told.get("cancelling", told["state"] == "cancelled")
+        assert result["state"] in ("running", "cancelled")
+        assert result.get("cancelling", result["state"] == "cancelled")
         assert (last["state"], last["error"]["code"], last["error"]["details"]) == (
             "cancelled",
             "CANCELLED",

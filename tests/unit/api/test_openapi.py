@@ -127,15 +127,15 @@ def test_every_body_that_a_route_takes_has_an_example() -> None:
 
 
 def test_a_failure_is_described_as_it_is() -> None:
-    said = {
+    message = {
         "success": False,
         "error": {"code": "A", "message": "b", "field": "c", "suggestion": "d", "retryable": False, "details": {}},
         "metadata": {"request_id": "r"},
     }
     schema = POST["responses"]["default"]["content"]["application/json"]["schema"]
-    for example in (said, *resolve(schema["$ref"], DOCUMENT)["examples"]):
+    for example in (message, *resolve(schema["$ref"], DOCUMENT)["examples"]):
         assert problems(example, schema, DOCUMENT) == []
-    assert problems({**said, "success": True}, schema, DOCUMENT)
+    assert problems({**message, "success": True}, schema, DOCUMENT)
     assert problems({"success": False}, schema, DOCUMENT)
 
 

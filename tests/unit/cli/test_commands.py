@@ -112,8 +112,8 @@ def test_help_has_no_line_of_more_than_eighty_columns_but_examples(
     for words in ([], *(list(each.words) for each in COMMANDS)):
         with pytest.raises(SystemExit):
             main([*words, "--help"])
-        said = capsys.readouterr().out.partition("examples:")[0]
-        assert max(map(len, said.splitlines())) <= 80, said
+        message = capsys.readouterr().out.partition("examples:")[0]
+        assert max(map(len, message.splitlines())) <= 80, message
 
 
 @pytest.mark.parametrize(
@@ -297,8 +297,8 @@ def test_what_loses_something_is_not_done_unless_somebody_says_yes(line: list[st
     assert (done.code, done.out, changes(service)) == (4, "", [])
     assert done.err.startswith("firn: not done: ")
     assert done.err.endswith("There is no terminal to ask on; use --yes\n")
-    for said, shown in (("\n", ""), ("no\n", ""), ("", "\n")):
-        done = firn(line, service, Typing(said))
+    for message, shown in (("\n", ""), ("no\n", ""), ("", "\n")):
+        done = firn(line, service, Typing(message))
         assert (done.code, changes(service)) == (4, [])
         assert done.err.endswith(f"Type yes to do it: {shown}firn: not done\n")
     assert firn(line, service, Typing("yes\n")).code == 0

@@ -73,25 +73,27 @@ class Service:
     def answer(self, request: dict[str, Any]) -> tuple[int, bytes]:
         key = request["table"] if request["operation"] == "COMPACT" else request["operation"]
         turns = self.answers.get(key, [MERGED])
-        said = turns.pop(0) if len(turns) > 1 else turns[0]
-        if isinstance(said, bytes):
-            return 200, said
-        if request.get("async") and said["success"]:
+        message = turns.pop(0) if len(turns) > 1 else turns[0]
+        if isinstance(message, bytes):
+            return 200, message
+        if request.get("async") and message["success"]:
             # A key has one job.
             job_id = self._keys.setdefault(request["idempotency_key"], f"j{len(self._keys)}")
-            self.jobs.setdefault(job_id, [{"state": "running"}, said.get("job", {"state": "done", "result": said})])
-            if said.get("lost"):
+            self.jobs.setdefault(
+                job_id, [{"state": "running"}, message.get("job", {"state": "done", "result": message})]
+            )
+            if message.get("lost"):
                 return 200, b"<html>a proxy is speaking"
-            said = {"success": True, "job_id": job_id}
-        status = 200 if said["success"] else 503 if said["error"]["retryable"] else 404
-        return status, json.dumps(said, separators=(",", ":")).encode() + b"\n"
+            message = {"success": True, "job_id": job_id}
+        status = 200 if message["success"] else 503 if message["error"]["retryable"] else 404
+        return status, json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
     def job(self, path: str) -> tuple[int, bytes]:
         turns = self.jobs[path.removeprefix("/jobs/")]
-        said = turns.pop(0) if len(turns) > 1 else turns[0]
-        if isinstance(said, bytes):
-            return 502, said
-        return 200, json.dumps({"success": True, "job": {"id": path, **said}}).encode()
+        message = turns.pop(0) if len(turns) > 1 else turns[0]
+        if isinstance(message, bytes):
+            return 502, message
+        return 200, json.dumps({"success": True, "job": {"id": path, **message}}).encode()
 
     @property
     def compacted(self) -> list[tuple[str, str, str]]:
@@ -307,8 +309,8 @@ def test_it_is_about_the_tenants_that_are_named_or_else_the_default_one(
     assert firn("--all-recommended", *arguments) == 0
     assert service.compacted == [(tenant, "shop", "orders") for tenant in tenants]
     several = len(tenants) > 1
-    said = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
-    assert said == [f"{tenant}.shop.orders" if several else "shop.orders" for tenant in tenants]
+    message = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert message == [f"{tenant}.shop.orders" if several else "shop.orders" for tenant in tenants]
 
 
 def test_a_tenant_whose_recommendations_are_refused_keeps_no_other_from_its_turn(service: Service) -> None:
@@ -394,7 +396,7 @@ class TestScript:
         assert (done.returncode, done.stderr) == (0, "")
         assert service.compacted == [("acme", "default", "orders"), ("acme", "shop", "people")]
         lines = [line.partition(": ") for line in done.stdout.splitlines()]
-        assert [(name, json.loads(said)) for name, _, said in lines] == [
+        assert [(name, json.loads(message)) for name, _, message in lines] == [
             ("default/orders", MERGED),
             ("shop/people", NOTHING),
         ]

@@ -33,8 +33,8 @@ def at_eighty(line: list[str], monkeypatch: pytest.MonkeyPatch, **answer: Any) -
 
 def snapshot(**more: Any) -> dict[str, Any]:
     figures = dict.fromkeys(("records_added", "records_removed", "records_updated", "files_added", "files_removed"), 0)
-    said = {"snapshot_id": "4113542698571253187", "committed_at": "2026-03-01T10:00:00Z", "operation": "UPDATE"}
-    return {**said, "request_ids": [REQUEST], **figures, **more}
+    message = {"snapshot_id": "4113542698571253187", "committed_at": "2026-03-01T10:00:00Z", "operation": "UPDATE"}
+    return {**message, "request_ids": [REQUEST], **figures, **more}
 
 
 def history(shown_: int, total: int, *options: str) -> str:
@@ -118,16 +118,16 @@ def test_a_page_that_fails_fails_the_list() -> None:
 
 
 def test_the_states_to_compare_are_sent_as_they_are_written() -> None:
-    for said in ("4113542698571253187", "9" * 5000, "eve"):
+    for message in ("4113542698571253187", "9" * 5000, "eve"):
         service = Service(changes=[], records_inserted=0, records_deleted=0, records_updated=0)
-        assert firn(["table", "diff", "t", said, said], service).code == 0
-        assert (service.asked[0]["from_snapshot"], service.asked[0]["to_snapshot"]) == (said, said)
+        assert firn(["table", "diff", "t", message, message], service).code == 0
+        assert (service.asked[0]["from_snapshot"], service.asked[0]["to_snapshot"]) == (message, message)
 
 
 def test_backups_have_their_whole_names_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"name": BACKUP, "operation": "REINITIALISE_TABLE", "records": 123456, "bytes": 2**30}
+    result = {"name": BACKUP, "operation": "REINITIALISE_TABLE", "records": 123456, "bytes": 2**30}
     lines = at_eighty(
-        ["backup", "list", "t"], monkeypatch, backups=[{**told, "expires_at": "2026-03-01T10:00:00Z"}] * 200
+        ["backup", "list", "t"], monkeypatch, backups=[{**result, "expires_at": "2026-03-01T10:00:00Z"}] * 200
     )
     assert len(lines) == 203
     assert all(line.startswith(f"{BACKUP}  2026-03-01 10:00Z") for line in lines[1:-2])
@@ -153,14 +153,14 @@ def test_the_backup_that_a_command_made_has_its_whole_name(monkeypatch: pytest.M
 
 
 def test_status_says_of_a_table_that_it_is_offline() -> None:
-    told = {"namespace": "n", "files": 9, "small_files": 9, "bytes": 9, "recommended": False, "mode": "auto"}
-    tables = [{**told, "table": "a", "online": False}, {**told, "table": "b", "online": True}]
+    result = {"namespace": "n", "files": 9, "small_files": 9, "bytes": 9, "recommended": False, "mode": "auto"}
+    tables = [{**result, "table": "a", "online": False}, {**result, "table": "b", "online": True}]
     lines = shown(["table", "status"], recommendations=tables)
     assert [line.split()[-1] for line in lines[1:3]] == ["offline", "needed"]
 
 
 def described(**more: Any) -> list[str]:
-    told = {
+    result = {
         "schema": {"fields": {"id": {"type": "long"}}},
         "partition": {},
         "properties": {},
@@ -172,7 +172,7 @@ def described(**more: Any) -> list[str]:
         "current_snapshot_id": None,
         "compaction": {"enabled": True, "mode": "auto"},
     }
-    return shown(["table", "describe", "t"], description={**told, **more})
+    return shown(["table", "describe", "t"], description={**result, **more})
 
 
 def test_describe_says_where_a_table_is_split() -> None:
@@ -188,8 +188,8 @@ def test_describe_says_that_a_table_is_offline() -> None:
 
 def job(**more: Any) -> dict[str, Any]:
     table = {"tenant_id": "acme", "namespace": "shop", "table": "orders_of_all_branches_since_2019"}
-    said = {"id": REQUEST, "kind": "REPARTITION", "table": table, "state": "running", "cancelling": False}
-    return {**said, "created_at": "2026-03-01T10:00:00Z", "ended_at": None, **more}
+    message = {"id": REQUEST, "kind": "REPARTITION", "table": table, "state": "running", "cancelling": False}
+    return {**message, "created_at": "2026-03-01T10:00:00Z", "ended_at": None, **more}
 
 
 def test_jobs_have_their_whole_ids_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:

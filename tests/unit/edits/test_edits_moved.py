@@ -50,8 +50,8 @@ class Applying:
         iceberg = self.catalog.load(ORDERS).iceberg
         if iceberg.schema().schema_id != found.base.schema_id:
             raise TableChanged("the schema has changed meanwhile")
-        said = {BATCH_PROPERTY: batch, EDIT_PROPERTY: json.dumps(vars(EditCounts()))}
-        with iceberg.transaction() as transaction, transaction.update_snapshot(said).fast_append():
+        message = {BATCH_PROPERTY: batch, EDIT_PROPERTY: json.dumps(vars(EditCounts()))}
+        with iceberg.transaction() as transaction, transaction.update_snapshot(message).fast_append():
             pass
 
 

@@ -173,9 +173,9 @@ def test_who_asks_for_a_run_moves_no_due_time_and_begins_no_second_run(world: He
 class TestTakingOver:
     """What an instance leaves is gone on with once, and can no longer be committed there."""
 
-    def begun(self, world: Here, **said: Any) -> Instance:
+    def begun(self, world: Here, **message: Any) -> Instance:
         one = world.instance(waiting=True)
-        one.notes.put(schedule(**said), replacing=False)
+        one.notes.put(schedule(**message), replacing=False)
         world.at(TWO)
         one.tick()
         assert len(one.work) == 1
@@ -216,8 +216,8 @@ class TestTakingOver:
         one.notes.put(schedule(), replacing=False)
         claim = one.notes.claim
 
-        def lost(*said: Any, **named: Any) -> None:
-            claim(*said, **named)
+        def lost(*message: Any, **named: Any) -> None:
+            claim(*message, **named)
             raise LedgerUnavailable("the answer was lost")
 
         world.at(TWO)
@@ -423,8 +423,8 @@ def test_one_table_that_fails_keeps_no_other_from_its_turn(world: Here) -> None:
     one.tick()
     [run] = one.runs()
     assert (run.state, one.pipeline.tables) == ("partly", ["orders", "people", "carts"])
-    told = [(o["table"], o["state"], o["reason"], o["error"]) for o in json.loads(run.progress)["outcomes"]]
-    assert told == [
+    reported = [(o["table"], o["state"], o["reason"], o["error"]) for o in json.loads(run.progress)["outcomes"]]
+    assert reported == [
         ("orders", "failed", None, {"code": "INTERNAL_ERROR", "message": "INTERNAL_ERROR it is"}),
         ("people", "done", "all is well", None),
         ("carts", "done", None, None),
@@ -668,7 +668,7 @@ class TestSilence:
         one = world.instance(waiting=True)
         one.notes.put(schedule(), replacing=False)
         one.run_now(one.found())
-        said: list[type[Exception]] = []
+        message: list[type[Exception]] = []
 
         def silent(*_: Any) -> bool:
             raise LedgerUnavailable("no answer")
@@ -679,12 +679,12 @@ class TestSilence:
                 try:
                     one.pipeline.asked[-1][1].commit_gate()
                 except LedgerUnavailable as e:
-                    said.append(type(e))
+                    message.append(type(e))
             one.pipeline.asked[-1][1].commit_gate()
 
         one.pipeline.before = commit
         one.do_begun_work()
-        assert said == [LedgerUnavailable]
+        assert message == [LedgerUnavailable]
 
 
 def test_one_schedule_that_cannot_be_read_keeps_no_other_from_its_turn(

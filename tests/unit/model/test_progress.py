@@ -17,7 +17,7 @@ class Clock:
         return self.now
 
 
-def begun(records: int, measured: int = 0) -> tuple[Files, Clock]:
+def started(records: int, measured: int = 0) -> tuple[Files, Clock]:
     progress, clock = Files("writing"), Clock()
     progress._clock = clock
     progress.expect(records, lambda: measured)
@@ -27,12 +27,12 @@ def begun(records: int, measured: int = 0) -> tuple[Files, Clock]:
 def test_only_what_is_known_is_shown() -> None:
     assert Files().figures() == {"phase": "queued"}
     assert Files(files_total=3).figures() == {"phase": "queued", "files_total": 3}
-    progress, _ = begun(1000)
+    progress, _ = started(1000)
     assert progress.figures() == {"phase": "writing", "records_done": 0, "records_total": 1000}
 
 
 def test_the_rate_and_the_time_left_follow_from_the_rows_that_are_done() -> None:
-    progress, clock = begun(1000)
+    progress, clock = started(1000)
     clock.now += 2
     progress.done(250)
     figures = progress.figures()
@@ -43,7 +43,7 @@ def test_the_rate_and_the_time_left_follow_from_the_rows_that_are_done() -> None
 
 
 def test_rows_are_counted_while_a_piece_of_work_is_in_progress() -> None:
-    progress, clock = begun(1000, measured=400)
+    progress, clock = started(1000, measured=400)
     clock.now += 4
     assert progress.figures()["records_done"] == 400
     progress.done(900)
@@ -51,14 +51,14 @@ def test_rows_are_counted_while_a_piece_of_work_is_in_progress() -> None:
 
 
 def test_no_more_is_done_than_there_is() -> None:
-    progress, clock = begun(10, measured=25)
+    progress, clock = started(10, measured=25)
     clock.now += 1
     assert progress.figures()["records_done"] == 10
     assert progress.figures()["remaining_ms"] == 0
 
 
 def test_work_that_begins_again_forgets_what_was_done() -> None:
-    progress, clock = begun(10)
+    progress, clock = started(10)
     progress.done(10)
     clock.now += 50
     progress.restart()

@@ -16,14 +16,14 @@ from tests.support.keyed import BACK_S, CHANGES, CREATE, DELETE, DROP, KEY, MAKE
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Instance]]:
-    begun: list[Instance] = []
+    started: list[Instance] = []
 
     def start(*args: Any) -> Instance:
-        begun.append(Instance(*args))
-        return begun[-1]
+        started.append(Instance(*args))
+        return started[-1]
 
     yield start
-    for instance in begun:
+    for instance in started:
         instance.close()
 
 
@@ -80,16 +80,16 @@ def test_a_run_that_was_killed_anywhere_is_one_run(tmp_path: Path, start: Callab
 def test_a_run_whose_schedule_was_made_again_is_not_repeated(tmp_path: Path, start: Callable[..., Instance]) -> None:
     instance = start(tmp_path)
     instance.ok(CREATE)
-    begun: list[Callable[[], None]] = []
-    instance.scheduler.begin = begun.append
+    started: list[Callable[[], None]] = []
+    instance.scheduler.begin = started.append
     waiting = instance.start({**RUN, **KEY, "wait": True})
-    wait_until(lambda: begun, BACK_S)
+    wait_until(lambda: started, BACK_S)
     again = start(tmp_path)  # the first one counts as gone from here on
     again.ok(DELETE)
     again.ok(CREATE)
     refused = again.send({**RUN, **KEY, "wait": True})
     assert (refused["error"]["code"], again.runs) == ("SCHEDULE_NOT_FOUND", [])
-    begun[0]()
+    started[0]()
     assert wire.parse(waiting.result(BACK_S).body)["run"]["state"] == "cancelled"
 
 
@@ -122,15 +122,15 @@ def test_of_two_instances_with_the_same_request_at_once_both_respond_as_the_firs
 
 def test_who_waits_for_a_run_on_another_instance_gets_the_response_of_its_end(two: Two) -> None:
     two.here.ok(CREATE)
-    begun: list[Callable[[], None]] = []
-    two.here.scheduler.begin = begun.append
+    started: list[Callable[[], None]] = []
+    two.here.scheduler.begin = started.append
     first = two.here.start({**RUN, **KEY, "wait": True})
-    wait_until(lambda: begun, BACK_S)
+    wait_until(lambda: started, BACK_S)
     second = two.there.start({**RUN, **KEY, "wait": True})
     wait_until(lambda: two.there.scheduler._awaited, BACK_S)
     two.there.scheduler.tick()
     assert not second.done()
-    begun[0]()
+    started[0]()
     two.there.scheduler.tick()
     bodies = [wire.parse(response.result(BACK_S).body) for response in (first, second)]
     assert bodies[0] == bodies[1]
@@ -141,10 +141,10 @@ def test_who_waits_for_a_run_gets_its_end_from_whichever_instance_is_left(
     two: Two, tmp_path: Path, start: Callable[..., Instance]
 ) -> None:
     two.here.ok(CREATE)
-    begun: list[Callable[[], None]] = []
-    two.here.scheduler.begin = begun.append
+    started: list[Callable[[], None]] = []
+    two.here.scheduler.begin = started.append
     first = two.here.start({**RUN, **KEY, "wait": True})
-    wait_until(lambda: begun, BACK_S)
+    wait_until(lambda: started, BACK_S)
     second = two.there.start({**RUN, **KEY, "wait": True})
     wait_until(lambda: two.there.scheduler._awaited, BACK_S)
     two.there.scheduler.stop()
@@ -155,7 +155,7 @@ def test_who_waits_for_a_run_gets_its_end_from_whichever_instance_is_left(
     response = later.ticking(later.start({**RUN, **KEY, "wait": True}))  # it takes the run over
     assert response["run"]["state"] == "done"
     assert len(later.runs) == 1
-    begun[0]()  # the first instance was only slow, and finds that its run was taken over
+    started[0]()  # the first instance was only slow, and finds that its run was taken over
     assert wire.parse(first.result(BACK_S).body) == response
 
 

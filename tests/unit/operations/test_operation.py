@@ -153,7 +153,7 @@ def test_the_handlers_that_are_there_are_one_operation_each() -> None:
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that is the handlers' for the length of a test."""
     known = set(sys.modules)
     monkeypatch.setattr(handlers, "__path__", [str(tmp_path)])
@@ -162,8 +162,8 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_a_handler_in_its_file_is_found(house: Path) -> None:
-    (house / "whisper.py").write_text(HANDLER.format(name="WHISPER", function="whisper"))
+def test_a_handler_in_its_file_is_found(setup: Path) -> None:
+    (setup / "whisper.py").write_text(HANDLER.format(name="WHISPER", function="whisper"))
     assert [o.name for o in discover()] == ["WHISPER"]
 
 
@@ -180,15 +180,15 @@ def test_a_handler_in_its_file_is_found(house: Path) -> None:
     ],
 )
 def test_a_handler_file_without_exactly_its_own_operation_stops_the_start(
-    file: str, text: str, says: str, house: Path
+    file: str, text: str, says: str, setup: Path
 ) -> None:
-    (house / file).write_text(text)
+    (setup / file).write_text(text)
     with pytest.raises(RuntimeError, match=says):
         discover()
 
 
-def test_a_handler_that_cannot_be_imported_stops_the_start(house: Path) -> None:
-    (house / "broken.py").write_text("import service.no_such_module\n")
+def test_a_handler_that_cannot_be_imported_stops_the_start(setup: Path) -> None:
+    (setup / "broken.py").write_text("import service.no_such_module\n")
     with pytest.raises(ImportError):
         discover()
 

@@ -164,8 +164,8 @@ def stale(table: Table, expected_id: int) -> str:
 
 
 def snapshot(number: int = 1, parent: int | None = None, schema_id: int = 0, **summary: Any) -> Snapshot:
-    said = {key.replace("_", "-"): str(value) for key, value in summary.items()}
-    return Snapshot(number, parent, number, NO_COLUMNS, said, schema_id, number)
+    expected = {key.replace("_", "-"): str(value) for key, value in summary.items()}
+    return Snapshot(number, parent, number, NO_COLUMNS, expected, schema_id, number)
 
 
 @pytest.mark.parametrize(
