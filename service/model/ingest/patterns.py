@@ -18,6 +18,8 @@ def check_pattern(pattern: str, needed: Sequence[str], known: Sequence[str] = PA
         raise ValueError(f"{{{unknown or ''}}} is not a part of a date; use {_braced(known)}")
     if missing := [part for part in needed if part not in found]:
         raise ValueError(f"it must contain {_braced(missing)}, or files of different dates would have one name")
+    if "*" in pattern or "?" in pattern:
+        raise ValueError("it cannot have wildcards: each date has one file")
     if not pattern or pattern.startswith(("/", "~")) or ".." in pattern.split("/") or "//" in pattern or ":" in pattern:
         raise ValueError("it must be a relative path below the folder, without '..'")
     return pattern
@@ -54,7 +56,7 @@ def date_in(pattern: str, path: str, date_format: str = "%Y-%m-%d") -> date | No
         return f"({_written(date_format if found[1] == 'date' else _FORMS[found[1]])})"
 
     parts = re.split(r"(\{[^{}]*\})", pattern)
-    text = "".join(_PLACE.sub(group, part) if _PLACE.fullmatch(part) else _wild(part) for part in parts)
+    text = "".join(_PLACE.sub(group, part) if _PLACE.fullmatch(part) else re.escape(part) for part in parts)
     found = re.fullmatch(text, path)
     if found is None:
         return None
@@ -77,11 +79,6 @@ def _written(date_format: str) -> str:
     """A regular expression for dates of a format."""
     parts = re.findall(r"%.|[^%]+", date_format)
     return "".join(_DIGITS.get(part, "[^/]+?") if part[0] == "%" else re.escape(part) for part in parts)
-
-
-def _wild(text: str) -> str:
-    """A regular expression for a part of a pattern between dates, in which `*` and `?` match as in a shell."""
-    return "".join({"*": "[^/]*", "?": "[^/]"}.get(c, re.escape(c)) for c in text)
 
 
 def _braced(parts: Sequence[str]) -> str:

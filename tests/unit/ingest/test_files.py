@@ -83,6 +83,7 @@ def test_a_hive_table_has_a_folder_for_each_date() -> None:
         ("{date}.parquet", "x.parquet", "partitioning", r"line 4: .*must contain \{date\}"),
         ("{date}.parquet", "/{date}.parquet", "partitioning", "relative path"),
         ("{date}.parquet", "../{date}.parquet", "partitioning", "relative path"),
+        ("{date}.parquet", "*{date}.parquet", "partitioning", "wildcards"),
         ("{date}.parquet", "{date}{hour}.parquet", "partitioning", r"\{hour\} is not a part of a date"),
         ("{date}.parquet", "{date}.csv", None, "must end in .parquet"),
         ("{year}-{month}", "{year}", "compaction.strategy", r"line 8: .*must contain \{month\}"),

@@ -51,7 +51,12 @@ def test_a_week_must_exist(text: str) -> None:
         parse_period(text, "weekly")
 
 
-PATTERNS = ["{date}.csv", "year={year}/month={month}/day={day}/data.parquet", "sales_{date}*.csv", "{date}/{date}.csv"]
+PATTERNS = [
+    "{date}.csv",
+    "year={year}/month={month}/day={day}/data.parquet",
+    "in/sales-{year}{month}{day}.csv.gz",
+    "{date}/{date}.csv",
+]
 
 
 @given(DAYS, st.sampled_from(PATTERNS))
