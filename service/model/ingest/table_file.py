@@ -86,7 +86,7 @@ class Strategy(FileModel):
         default=False, description="delete the daily files once their period is merged, exported ones included"
     )
     lookback_months: int | None = Field(
-        default=None, ge=0, le=1200, description="how many months back due periods are looked for; default: all"
+        default=None, ge=1, le=1200, description="how many months back due periods are looked for; default: all"
     )
 
     @model_validator(mode="after")
