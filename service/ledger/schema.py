@@ -18,7 +18,7 @@ from sqlalchemy import (
 metadata = MetaData()
 
 # The number of this layout: it grows with each change of the tables below.
-LAYOUT = 1
+LAYOUT = 2
 layout = Table("layout", metadata, Column("number", Integer, primary_key=True))
 
 batches = Table(
@@ -146,3 +146,31 @@ places = Table(
     Column("folder", Text),  # removed with a dropped table; null if other tables may need its files
 )
 Index("places_by_name", places.c.tenant, places.c.namespace, places.c.table_name)
+
+# Every file that was ingested or refused. The snapshots of the table have the same about those that were ingested.
+ingestions = Table(
+    "ingestions",
+    metadata,
+    Column("run_id", String(40), primary_key=True),
+    Column("tenant", String(63), nullable=False),
+    Column("namespace", String(63), nullable=False),
+    Column("table_name", String(63), nullable=False),
+    Column("table_uuid", String(36), nullable=False),
+    Column("ingest_date", String(10), nullable=False),
+    Column("file", Text, nullable=False),
+    Column("content_hash", String(64), nullable=False),  # the SHA-256 of the file
+    Column("dataset_hash", String(64), nullable=False),  # of the rules by which it was read
+    Column("file_bytes", BigInteger, nullable=False),
+    Column("file_modified_ms", BigInteger, nullable=False),
+    Column("mode", String(10), nullable=False),  # restate, append, replay
+    Column("state", String(10), nullable=False),  # done, refused
+    Column("records_read", BigInteger, nullable=False),
+    Column("records_ingested", BigInteger, nullable=False),
+    Column("records_rejected", BigInteger, nullable=False),
+    Column("snapshot_id", BigInteger),  # null if it was refused
+    Column("error", Text),  # why it was refused
+    Column("requested_by", String(200), nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger, nullable=False),
+)
+Index("ingestions_of_table", ingestions.c.table_uuid, ingestions.c.ingest_date, ingestions.c.ended_ms)

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from pyarrow.fs import FileSelector, FileType
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -59,3 +60,30 @@ def _remote(folder: str, properties: Mapping[str, str], nested: bool) -> Iterato
         if found.type == FileType.File:
             name = found.path.removeprefix(root).lstrip("/")
             yield SourceFile(folder, name, found.size, (found.mtime_ns or 0) // 1_000_000)
+
+
+@contextmanager
+def opened(place: str, properties: Mapping[str, str]) -> Iterator[BinaryIO]:
+    """The bytes of a file: an absolute path, or an `s3://` URL; FileNotFoundError if it does not exist."""
+    if not place.startswith("s3://"):
+        with Path(place).open("rb", buffering=0) as file:
+            yield file
+        return
+    with translated():
+        scheme, host, path = PyArrowFileIO.parse_location(place)
+        stream = PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, host).open_input_stream(path)
+    with stream:
+        yield cast(BinaryIO, stream)
+
+
+def version_of(place: str, properties: Mapping[str, str]) -> tuple[int, int]:
+    """The size of a file and when it was changed, in milliseconds; FileNotFoundError if it does not exist."""
+    if not place.startswith("s3://"):
+        found = Path(place).stat()
+        return found.st_size, found.st_mtime_ns // 1_000_000
+    with translated():
+        scheme, host, path = PyArrowFileIO.parse_location(place)
+        info = PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, host).get_file_info(path)
+    if info.type != FileType.File:
+        raise FileNotFoundError(place)
+    return info.size, (info.mtime_ns or 0) // 1_000_000

@@ -1,0 +1,209 @@
+"""The rows of a file as SQL: read as text, converted, computed, and numbered by the first rule that they break."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service.engine.sql.convert import converted, transformed
+from service.engine.sql.sql import Parameters, fitted, identifier, literal, where
+from service.model.ingest.reading import (
+    LINE_COLUMN,
+    PROBLEM_COLUMN,
+    RAW_COLUMN,
+    Cleaning,
+    ColumnRule,
+    ReadableFile,
+    Rule,
+)
+from service.model.schema.types import Field, Primitive
+
+# The text of a record, its place, what is wrong with it, its fields, and the number of the first rule that it breaks.
+RAW, LINE, PROBLEM = RAW_COLUMN, LINE_COLUMN, PROBLEM_COLUMN
+FIELDS, RULE = "_firn_fields", "_firn_rule"
+# A row of a split that is not the first one has a line number that depends on the lines before the split.
+START, NUMBER = "_firn_start", "_firn_number"
+_BAD = "_firn_bad"
+# Spark would evaluate an expression again for each use of its result, and in filters too. It does so with no result
+# that stands beside a value of this function.
+_BARRIER, _N1, _N2 = "monotonically_increasing_id()", "_firn_n1", "_firn_n2"
+IS_GOOD, IS_REJECTED = f"{RULE} IS NULL AND {_N2} >= 0", f"{RULE} IS NOT NULL AND {_N2} >= 0"
+_STRING = Primitive("string")
+
+
+@dataclass(frozen=True)
+class FieldSource:
+    """A field of the file: its reference in SQL, and Spark's type of it."""
+
+    text: str
+    type: str
+
+
+def parsed(file: ReadableFile, source: str, parameters: Parameters) -> str:
+    """The records of a text file, with their fields as a struct of texts; `source` has RAW and maybe PROBLEM."""
+    columns = ", ".join(f"{identifier(f'f{i}')} STRING" for i in range(len(file.fields)))
+    if file.format == "csv":
+        options = {"sep": file.delimiter, "quote": file.quote, "escape": file.quote, "nullValue": "\x00"}
+        options |= {"maxCharsPerColumn": "-1", "maxColumns": str(len(file.fields) + 1)}
+        schema = f"{columns}, {_BAD} STRING"
+        function = "from_csv"
+    else:
+        options = {}
+        columns = ", ".join(f"{identifier(name)} STRING" for name in file.fields)
+        schema = ", ".join(filter(None, (columns, f"{_BAD} STRING")))
+        function = "from_json"
+    options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
+    listed = ", ".join(parameters.add(part) for pair in options.items() for part in pair)
+    value = f"{function}({RAW}, {_quoted(schema)}, map({listed}))"
+    return f"(SELECT *, {value} AS {FIELDS}, {_BARRIER} AS {_N1} FROM {source})"
+
+
+def field_sources(file: ReadableFile) -> dict[str, FieldSource]:
+    """The fields of a text file by their names, in the result of `parsed`."""
+    names = [f"f{i}" for i in range(len(file.fields))] if file.format == "csv" else file.fields
+    return {
+        name: FieldSource(f"{FIELDS}.{identifier(inner)}", "string")
+        for name, inner in zip(file.fields, names, strict=True)
+    }
+
+
+def record_problem(file: ReadableFile) -> str:
+    """Whether a record of a text file cannot be read as one."""
+    found = [f"{FIELDS}.{_BAD} IS NOT NULL"]
+    if file.is_split:
+        found.append(PROBLEM)
+    if file.has_invalid_text:
+        found.append(f"NOT is_valid_utf8({RAW})")
+    if file.format == "json":
+        found.append(f"NOT startswith(ltrim({RAW}), '{{')")
+    return " OR ".join(found)
+
+
+def cleaned(
+    cleaning: Cleaning,
+    file: ReadableFile,
+    fields: dict[str, FieldSource],
+    source: str,
+    problem: str,
+    kept: tuple[str, ...],
+    parameters: Parameters,
+) -> str:
+    """The rows of the table, with RULE: null, or the number of the first broken rule; and the columns `kept`."""
+    names = [identifier(name) for name in kept]
+    plain = [column for column in cleaning.columns if column.expression is None]
+    computed = [column for column in cleaning.columns if column.expression is not None]
+    number = _Numbers()
+    checks = [f"WHEN {problem} THEN {number.next()}"]
+    values = []
+    for column in plain:
+        value, failed = _value(column, fields, file, parameters)
+        values.append(f"{value} AS {identifier(column.name)}")
+        if not cleaning.keeps_failed_values:
+            checks.append(f"WHEN {failed} THEN {number.next()}" if failed else number.skip())
+        if not column.nullable:
+            checks.append(f"WHEN {value} IS NULL THEN {number.next()}")
+    rule = f"CASE {' '.join(filter(None, checks))} END AS {RULE}"
+    barrier = _BARRIER if file.is_typed else f"{_N1} + {_BARRIER}"
+    text = f"SELECT {', '.join([*names, *values, rule])}, {barrier} AS {_N2} FROM {source}"
+    if computed:
+        listed = [*names, RULE, _N2, *(identifier(column.name) for column in plain)]
+        listed += [f"{_computed(column, parameters)} AS {identifier(column.name)}" for column in computed]
+        text = f"SELECT {', '.join(listed)} FROM ({text})"
+    later = [f"WHEN {identifier(c.name)} IS NULL THEN {number.next()}" for c in computed if not c.nullable]
+    later += [f"WHEN NOT coalesce({where(p, parameters)}, FALSE) THEN {number.next()}" for _, p in cleaning.filters]
+    rule = f"coalesce({RULE}, CASE {' '.join(later)} END) AS {RULE}" if later else RULE
+    outputs = [*names, *(identifier(column.name) for column in cleaning.columns), rule, _N2]
+    return f"SELECT {', '.join(outputs)} FROM ({text})"
+
+
+def rows_of_table(cleaning: Cleaning, source: str, parameters: Parameters) -> str:
+    """The rows that break no rule, with the table's internal columns."""
+    listed = [identifier(column.name) for column in cleaning.columns]
+    listed += [f"{literal(f.type, value, parameters)} AS {identifier(f.name)}" for f, value in cleaning.constants]
+    return f"SELECT {', '.join(listed)} FROM {source} WHERE {IS_GOOD}"
+
+
+def quarantined(
+    source: str, rules: Sequence[Rule], line: str, values: Sequence[tuple[Field, Any]], parameters: Parameters
+) -> str:
+    """Rejected rows as rows of the quarantine table."""
+    texts = ", ".join(parameters.add(rule.text) for rule in rules)
+    names = ", ".join(parameters.add(rule.column or "") for rule in rules)
+    raw = f"make_valid_utf8({RAW})"
+    listed = [f"{line} AS line", f"{raw} AS raw", f"element_at(array({texts}), {RULE} + 1) AS rule"]
+    listed.append(f"nullif(element_at(array({names}), {RULE} + 1), '') AS column_name")
+    listed += [f"{literal(f.type, value, parameters)} AS {identifier(f.name)}" for f, value in values]
+    return f"SELECT {', '.join(listed)} FROM {source}"
+
+
+def line_number(file: ReadableFile, starts: list[int], split: int) -> str:
+    """The line of a record: of a text file by its number in its split and the lines before that split."""
+    if file.is_split:
+        return LINE
+    listed = ", ".join(map(str, starts))
+    return f"element_at(array({listed}), CAST({START} / {split} AS INT) + 1) + {NUMBER} + 1"
+
+
+def counted_rules(rules: tuple[Rule, ...]) -> list[str]:
+    """The aggregates that count the rows of each rule."""
+    return [f"count_if({RULE} = {i})" for i in range(len(rules))]
+
+
+class _Numbers:
+    """Numbers the rules in the order of `Cleaning.rules`."""
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def next(self) -> int:
+        self._last += 1
+        return self._last
+
+    def skip(self) -> str:
+        self._last += 1
+        return ""
+
+
+def _value(
+    column: ColumnRule, fields: dict[str, FieldSource], file: ReadableFile, parameters: Parameters
+) -> tuple[str, str]:
+    """A column's value, and the condition that its text does not convert."""
+    default = literal(column.type, column.default, parameters)
+    if column.field is None:
+        return default, ""
+    found = fields[column.field]
+    given = _given(column, found, file, parameters)
+    source = "string" if column.type == _STRING else found.type
+    value = converted(given, source, column.type)
+    if value == given:
+        return (given if column.default is None else f"coalesce({given}, {default})"), ""
+    failed = f"{given} IS NOT NULL AND {value} IS NULL"
+    if column.default is not None:
+        return f"CASE WHEN {given} IS NULL THEN {default} ELSE {value} END", failed
+    return value, failed
+
+
+def _given(column: ColumnRule, found: FieldSource, file: ReadableFile, parameters: Parameters) -> str:
+    """What the file has for a column, before it is converted; null if it has nothing."""
+    text = found.text
+    if found.type != "string":
+        if column.type != _STRING:
+            return text
+        return transformed(converted(text, found.type, _STRING), column.transforms)
+    is_text = column.type == _STRING
+    text = text if is_text else f"trim({text})"
+    if file.null_values:
+        listed = ", ".join(parameters.add(value) for value in file.null_values)
+        text = f"CASE WHEN NOT {text} IN ({listed}) THEN {text} END"
+    text = transformed(text, column.transforms)
+    return f"nullif({text}, '')" if file.format == "csv" or not is_text else text
+
+
+def _computed(column: ColumnRule, parameters: Parameters) -> str:
+    assert column.expression is not None
+    text = fitted(column.type, column.expression, parameters)
+    return text if column.default is None else f"coalesce({text}, {literal(column.type, column.default, parameters)})"
+
+
+def _quoted(text: str) -> str:
+    """A string literal, for an argument that must be one."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
