@@ -10,7 +10,7 @@ from service.catalog.tables import Table
 from service.commits.backups import backup_of
 from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.holds import SnapshotHolds
-from service.edits.tokens import PlanToken
+from service.commits.tokens import PlanToken
 from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edit import EditBase, FoundRows, RowSample, find, preview, publish
 from service.engine.session.engine import Engine

@@ -63,6 +63,25 @@ def count_good_rows(session: SparkSession, file: ReadableFile, cleaning: Cleanin
         return int(rows.where(sql.IS_GOOD).selectExpr(hashed).collect()[0][0])
 
 
+def field_types(session: SparkSession, file: ReadableFile, *, guess: bool) -> dict[str, str]:
+    """The types of a file's fields, as dataset files name them. Those of a text file are guessed from all of its
+    values, which takes a job, or left out."""
+    with _records(session, file, numbered=False) as (records, _):
+        if file.is_typed:
+            types = dict(records.dtypes)
+            return {name: sql.dataset_type(types[name]) for name in file.fields}
+        if not guess or not file.fields:
+            return {}
+        parameters = Parameters()
+
+        def text(name: str) -> str:
+            listed = ", ".join(sql.guesses(sql.field_sources(file), file, parameters))
+            return f"SELECT {listed} FROM {sql.parsed(file, name, parameters)} WHERE NOT ({sql.record_problem(file)})"
+
+        counts = over(records, text, parameters.values).collect()[0]
+        return sql.guessed([int(count) for count in counts], file.fields)
+
+
 def find_rejects(
     session: SparkSession,
     file: ReadableFile,
@@ -91,8 +110,8 @@ def find_rejects(
         iceberg = CommitTarget(session, quarantine.name, quarantine.uuid, quarantine.schema_id).load()
         line = sql.line_number(file, starts, split)
         staged = stage_rows(iceberg, _quarantined(rejected, rules, line, values))
-        found = counted.get
-        return Rejects(tuple(int(found[f"r{i}"]) for i in range(len(rules))), staged)
+        by_rule = counted.get
+        return Rejects(tuple(int(by_rule[f"r{i}"]) for i in range(len(rules))), staged)
 
 
 def _width(file: ReadableFile) -> int:

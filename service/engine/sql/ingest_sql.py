@@ -207,3 +207,57 @@ def _computed(column: ColumnRule, parameters: Parameters) -> str:
 def _quoted(text: str) -> str:
     """A string literal, for an argument that must be one."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+# What the texts of a column may all be, the first type that fits first. 007 is no number, but a text.
+_GUESSES = {
+    "BOOLEAN": "lower({0}) IN ('true', 'false')",
+    "BIGINT": "{0} RLIKE r'^[+-]?(0|[1-9]\\d*)$' AND try_cast({0} AS BIGINT) IS NOT NULL",
+    "DOUBLE": "{0} RLIKE r'^[+-]?(0|[1-9]\\d*)?(\\.\\d*)?([eE][+-]?\\d+)?$'",
+    "DATE": "",
+    "TIMESTAMP": "",
+}
+_GUESSED = {"DOUBLE": Primitive("double"), "DATE": Primitive("date"), "TIMESTAMP": Primitive("timestamp")}
+
+
+def guesses(fields: dict[str, FieldSource], file: ReadableFile, parameters: Parameters) -> list[str]:
+    """For each field, how many of its values are of each of the types `guessed` names, and how many there are."""
+    outputs = []
+    for source in fields.values():
+        column = ColumnRule("", Primitive("double"), "")
+        text = _given(column, source, file, parameters)
+        for name, test in _GUESSES.items():
+            tests = [test.format(text)] if test else []
+            if name in _GUESSED:
+                tests.append(f"{converted(text, 'string', _GUESSED[name])} IS NOT NULL")
+            outputs.append(f"count_if({' AND '.join(tests)})")
+        outputs.append(f"count({text})")
+    return outputs
+
+
+def guessed(counts: Sequence[int], fields: Sequence[str]) -> dict[str, str]:
+    """The type of each field, given the counts of `guesses`; text if no other type fits all of its values."""
+    width, found = len(_GUESSES) + 1, {}
+    for i, name in enumerate(fields):
+        *fitting, values = counts[i * width : (i + 1) * width]
+        types = (kind for kind, count in zip(_GUESSES, fitting, strict=True) if values and count == values)
+        found[name] = next(types, "VARCHAR")
+    return found
+
+
+# The types that dataset files have for Spark's.
+_DATASET_TYPES = {
+    **dict.fromkeys(("tinyint", "smallint", "int"), "INTEGER"),
+    "bigint": "BIGINT",
+    **dict.fromkeys(("float", "double"), "DOUBLE"),
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), "TIMESTAMP"),
+}
+
+
+def dataset_type(spark_type: str) -> str:
+    """The type of a dataset file for a type of Spark; text for what has none of its own."""
+    if spark_type.startswith("decimal"):
+        return spark_type.upper()
+    return _DATASET_TYPES.get(spark_type, "VARCHAR")
