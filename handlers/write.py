@@ -15,6 +15,7 @@ from service.engine.session.rows import to_arrow
 from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.edits import ByFilter, Edit
+from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.records import read_records
 from service.operations.edit_requests import EditRequest, SampledRow, edit_fields
 from service.operations.examples import create_table, edit_response, response
@@ -128,6 +129,7 @@ def _overwrite(
     request: Write, call: Call, commits: Commits, backups: Backups, edits: Edits, small_files: SmallFileChecks
 ) -> WriteResult:
     table = commits.table(request.table_name, call)
+    refuse_ingestion_table(table.properties, table.name.table, "WRITE")
     options = request.options(backups)
     outcome = edits.run(table, "WRITE", partial(_edit, request), options, call)
     commit, fields = outcome.commit, edit_fields(outcome)

@@ -8,6 +8,8 @@ from service.errors import InvalidRequest
 _VALID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _ESCAPE = re.compile(r"_([0-9a-f]{2})")
 RESERVED_COLUMN_PREFIX = "_firn_"
+# The internal columns of ingestion tables. Unlike others, rows keep their values, and requests can name them.
+INGEST_COLUMNS = ("_firn_period", "_firn_date", "_firn_file")
 CATALOG = "firn"  # the catalog's name in PyIceberg and in Spark; SQL catalogs store it with every table
 DROPPED_NAMESPACE = ("_firn", "dropped")  # the tenant and namespace of dropped tables; no request can name this tenant
 CHANGES_PROPERTY = "firn.changes"  # a table property: the batches that last changed the table's metadata

@@ -24,6 +24,7 @@ from service.engine.sql.content import comparable, same
 from service.engine.sql.derived import fill
 from service.engine.sql.past import nulls_in, under
 from service.engine.sql.sql import identifier, named
+from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.derived import DerivedColumn
 from service.model.schema.types import TableSchema
 
@@ -337,7 +338,9 @@ class FoundUndo:
         return self.named(rows)
 
     def _sample(self, view: str, limit: int) -> list[Any]:
-        return list(json_rows(collect(self._session.sql(f"SELECT {self._columns} FROM {view} LIMIT {limit}"))))
+        shown = (name for name in self._of.schema.names if not name.startswith(RESERVED_COLUMN_PREFIX))
+        columns = ", ".join(map(identifier, shown))
+        return list(json_rows(collect(self._session.sql(f"SELECT {columns} FROM {view} LIMIT {limit}"))))
 
     def _content(self, alias: str) -> str:
         return ", ".join(comparable(f.type, f"{alias}.{identifier(f.name)}") for f in self._of.schema.fields)

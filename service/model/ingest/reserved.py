@@ -40,10 +40,10 @@ def dataset_of(properties: Mapping[str, str]) -> Dataset | None:
 
 
 def refuse_ingestion_table(properties: Mapping[str, str], table: str, operation: str) -> None:
-    """Refuse an operation that would add rows without a date, or change the partitioning."""
+    """Refuse an operation that would add rows without a date, or replace the columns or the partitioning."""
     if is_ingestion_table(properties):
         raise InvalidRequest(
-            f"table {table!r} is made from a table file, and each of its rows belongs to the file of a date, so "
-            f"{operation} is not possible; send INGEST with a file and its date",
+            f"table {table!r} was made from a table file: each of its rows is from the file of a date, and it is "
+            f"partitioned by period, so {operation} is not possible; send INGEST with a file and its date",
             field="table",
         )
