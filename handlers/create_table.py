@@ -6,6 +6,7 @@ from pydantic import Field
 
 from service.commits.commit import Commits
 from service.errors import InvalidRequest, TableExists
+from service.ingest.history import IngestHistory
 from service.ingest.sources.roots import Roots
 from service.ingest.tables import ingestion_layout, ingestion_properties
 from service.maintenance.policy import TARGET, check_policy
@@ -79,6 +80,7 @@ def create_table(
     commits: Commits,
     life: TableLifecycle,
     roots: Roots,
+    history: IngestHistory,
 ) -> CreateTableResult:
     """Create an empty table: with a schema, a partitioning and properties, or from a table file."""
     properties = to_iceberg(request.properties, settings)
@@ -99,6 +101,8 @@ def create_table(
         if not request.if_not_exists:
             raise
         return CreateTableResult(table_created=False, table_existed=True)
+    if table_file is not None:
+        history.complete(table)
     if request.properties.online is False:
         life.record_offline(table)
     return CreateTableResult(table_created=True, table_existed=False)

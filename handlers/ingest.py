@@ -15,6 +15,7 @@ from service.ingest.ingests import Ingests
 from service.ingest.quarantine import quarantine_name
 from service.ingest.sources.fetch import Source
 from service.ingest.sources.roots import Roots
+from service.ingest.sources.uploads import Uploads, is_upload
 from service.jobs.background import Background
 from service.model.call import Call, fingerprint
 from service.model.ingest.reserved import TABLE_FILE_PROPERTY
@@ -76,31 +77,30 @@ class IngestResult(Result):
 
 @operation(Ingest, IngestResult, pool="bulk")
 def ingest(
-    request: Ingest, call: Call, commits: Commits, roots: Roots, ingests: Ingests, background: Background
+    request: Ingest,
+    call: Call,
+    commits: Commits,
+    roots: Roots,
+    uploads: Uploads,
+    ingests: Ingests,
+    background: Background,
 ) -> IngestResult:
     """Read a file with the rows of a date into a table, in one commit that replaces what the date had before."""
     table = _table(request, commits, call)
-    source = Source(roots.resolve(request.source), request.source)
-    options = _options(request)
-    return ingest_file(table, DayFile(parse_date(request.date), source), options, call, ingests, background, request)
+    day, options = parse_date(request.date), _options(request)
 
+    def run(of: Call) -> IngestResult:
+        with uploads.using(request.source) as uploaded:
+            source = uploaded or Source(roots.resolve(request.source), request.source)
+            return result_of(table, ingests.run(table, [DayFile(day, source)], options, of))
 
-def ingest_file(
-    table: Table,
-    file: DayFile,
-    options: IngestOptions,
-    call: Call,
-    ingests: Ingests,
-    background: Background,
-    request: Ingest,
-) -> IngestResult:
     if not request.async_:
-        return result_of(table, ingests.run(table, [file], options, call))
-
-    def work(job: Call) -> bytes:
-        return job.respond(result_of(table, ingests.run(table, [file], options, job)))
-
-    return IngestResult(job_id=background.start(INGEST, table, IngestProgress(), call, work))
+        return run(call)
+    if not is_upload(request.source):
+        roots.resolve(request.source)  # refuse an impossible request before it becomes a job
+    return IngestResult(
+        job_id=background.start(INGEST, table, IngestProgress(), call, lambda job: job.respond(run(job)))
+    )
 
 
 def _table(request: Ingest, commits: Commits, call: Call) -> Table:

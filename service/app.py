@@ -37,6 +37,7 @@ from service.ingest.ingests import Ingests
 from service.ingest.quarantine import Quarantines
 from service.ingest.sources import fetch
 from service.ingest.sources.roots import Roots
+from service.ingest.sources.uploads import Uploads
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs, Kind
 from service.jobs.schedules.scheduler import Scheduler
@@ -254,7 +255,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     auto = _auto(settings, engine, catalog, adviser, query_log, jobs.records, compactions, writes)
     commits.when_committed(auto.changed)
     quarantines, history = Quarantines(iceberg, catalog, commits), IngestHistory(IngestionRecords(ledger))
-    ingests = Ingests(engine, catalog, commits, jobs, history, quarantines, settings.home / "spool")
+    spool_folder = settings.home / "spool"
+    ingests = Ingests(engine, catalog, commits, jobs, history, quarantines, spool_folder)
     _watch(metrics, engine, bulk)
     return Parts(
         {Engine: engine, Catalog: catalog, Ledger: ledger},
@@ -269,7 +271,8 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
-        *(Roots(settings.ingest.allowed_roots), quarantines, history, ingests),
+        *(Roots(settings.ingest.allowed_roots), Uploads(spool_folder, settings.limits.bulk_mb)),
+        *(quarantines, history, ingests),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),

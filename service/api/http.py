@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from service import VERSION
-from service.api import bulk, database, invocations, jobs, monitoring
+from service.api import bulk, database, ingest, invocations, jobs, monitoring
 from service.api.database import REF
 from service.api.docs_page import page
 from service.api.events import INVOCATIONS
@@ -35,6 +35,7 @@ ROUTES = {
     database.DATABASE: "POST",
     INVOCATIONS: "POST",
     bulk.RECORDS: "POST",
+    ingest.PATH: "POST",
     jobs.JOB: "GET and DELETE",
     "/health": "GET",
     "/ready": "GET",
@@ -60,7 +61,8 @@ def declare(operations: list[Operation]) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    for router in (database.router(operations), invocations.router, bulk.router, jobs.router, monitoring.router):
+    routers = (invocations.router, bulk.router, ingest.router, jobs.router, monitoring.router)
+    for router in (database.router(operations), *routers):
         app.include_router(router)
     app.add_api_route("/docs", _docs, include_in_schema=False)
     # FastAPI's hook for the document at /openapi.json.

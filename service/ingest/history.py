@@ -9,7 +9,7 @@ from service.catalog.lineage import Commit, lineage
 from service.catalog.tables import Table
 from service.errors import LedgerUnavailable
 from service.ledger.ingestions import Ingestion, IngestionRecords, from_summary
-from service.model.ingest.reserved import INGEST_PROPERTY
+from service.model.ingest.reserved import INGEST_PROPERTY, TABLE_FILE_PROPERTY
 
 log = logging.getLogger("firn.ingest")
 
@@ -26,6 +26,7 @@ class IngestHistory:
 
     def complete(self, table: Table) -> None:
         """Add to the ledger what only the table knows: after the ledger was lost, or could not be written to."""
+        self.records.register(table.name, table.uuid, table.properties[TABLE_FILE_PROPERTY])
         in_table = [commit for commit in lineage(table) if INGEST_PROPERTY in commit.summary]
         if not in_table:
             return

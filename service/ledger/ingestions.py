@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy import ColumnElement, delete, or_, select
 
 from service.ledger.database import insert_new
 from service.ledger.ledger import Ledger
-from service.ledger.schema import batches, ingestions
+from service.ledger.schema import batches, ingestion_tables, ingestions
 from service.model.names import TableName
+from service.model.times import now_ms
 
 IngestMode = Literal["restate", "append", "replay"]
 
@@ -56,6 +57,17 @@ class IngestionRecords:
             for row in rows:
                 connection.execute(insert_new(connection, ingestions).values(**row).on_conflict_do_nothing())
 
+    def register(self, table: TableName, table_uuid: str, table_file: str) -> None:
+        """Record that a table was made from a table file, or that its name or file is another one now."""
+        place = {"tenant": table.tenant, "namespace": table.namespace, "table_name": table.table}
+        values = {**place, "table_file": table_file}
+        with self._ledger._writing() as connection:
+            new = insert_new(connection, ingestion_tables).values(table_uuid=table_uuid, created_ms=now_ms(), **values)
+            changed = or_(*(ingestion_tables.c[name] != value for name, value in values.items()))
+            connection.execute(
+                new.on_conflict_do_update(index_elements=[ingestion_tables.c.table_uuid], set_=values, where=changed)
+            )
+
     def of_table(self, table_uuid: str, *where: ColumnElement[bool]) -> list[Ingestion]:
         """The ingestions of a table, oldest first."""
         listed = [ingestions.c[name] for name in _FIELDS]
@@ -83,7 +95,8 @@ class IngestionRecords:
     def remove(self, table_uuid: str) -> None:
         """Delete the log of a table that is removed."""
         with self._ledger._writing() as connection:
-            connection.execute(delete(ingestions).where(ingestions.c.table_uuid == table_uuid))
+            for one in (ingestions, ingestion_tables):
+                connection.execute(delete(one).where(one.c.table_uuid == table_uuid))
 
 
 def as_summary(done: Iterable[Ingestion]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -38,7 +39,6 @@ class Source:
     """An absolute path, or an `s3://` URL."""
     name: str
     """How the table's rows and the log name it."""
-    is_upload: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ def working_folder(spool: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        _remove(folder)
+        remove_folder(folder)
 
 
 def remove_leftovers(spool: Path) -> None:
     """Remove what a process that was killed left in the spool folder."""
     if spool.is_dir():
         for folder in spool.iterdir():
-            _remove(folder)
+            remove_folder(folder)
 
 
 def fetch(
@@ -198,7 +198,7 @@ def _format(name: str, start: bytes) -> Format:
     if named in ("parquet", "arrow"):
         raise InvalidFile(f"{name!r} is not {'a Parquet' if named == 'parquet' else 'an Arrow'} file, as its name says")
     text = start.removeprefix(BOM).lstrip()
-    if text.startswith(b"[") and named != "csv" and re.match(rb"\[\s*[{\]]", text):
+    if re.match(rb"\[\s*\{\s*\"", text):
         raise InvalidFile(f"{name!r} is a JSON array; send one JSON object per line")
     return named or ("json" if re.match(rb'\{\s*["}]', text) else "csv")
 
@@ -212,7 +212,6 @@ def _unreadable(source: Source, error: Exception) -> InvalidFile:
     return InvalidFile(f"{source.name!r} cannot be read: {reason[:300]}")
 
 
-def _remove(folder: Path) -> None:
-    import shutil
-
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of temporary files."""
     shutil.rmtree(folder, ignore_errors=True)
