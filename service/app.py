@@ -34,6 +34,7 @@ from service.errors import FirnError
 from service.host import class_archive, jars, presence, process_locks
 from service.ingest.history import IngestHistory
 from service.ingest.ingests import Ingests
+from service.ingest.publish import IngestParts
 from service.ingest.quarantine import Quarantines
 from service.ingest.sources import fetch
 from service.ingest.sources.roots import Roots
@@ -178,7 +179,7 @@ class App:
         if self.settings.catalog.type == "sqlite":  # a shared catalog may hold those of another instance
             remove_leftovers(self.parts[Catalog])
         self.parts[Jobs].settle()
-        fetch.remove_leftovers(self.parts[Ingests].spool)
+        fetch.remove_leftovers(self.parts[Ingests].parts.spool)
 
     def _start_engine(self) -> None:
         if not self.engine.up:
@@ -256,7 +257,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     commits.when_committed(auto.changed)
     quarantines, history = Quarantines(iceberg, catalog, commits), IngestHistory(IngestionRecords(ledger))
     spool_folder = settings.home / "spool"
-    ingests = Ingests(engine, catalog, commits, jobs, history, quarantines, spool_folder)
+    ingests = Ingests(IngestParts(engine, catalog, commits, jobs, history, quarantines, spool_folder))
     _watch(metrics, engine, bulk)
     return Parts(
         {Engine: engine, Catalog: catalog, Ledger: ledger},

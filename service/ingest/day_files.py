@@ -7,7 +7,7 @@ from datetime import date
 from service.catalog.tables import Table
 from service.commits.commit import CommitResult
 from service.commits.tokens import PlanToken
-from service.engine.jobs.restate import Replaced
+from service.engine.jobs.ingest.restate import Replaced
 from service.errors import FirnError
 from service.ingest.drift import Drift
 from service.ingest.sources.fetch import Source

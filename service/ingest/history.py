@@ -8,7 +8,7 @@ from typing import Any
 from service.catalog.lineage import Commit, lineage
 from service.catalog.tables import Table
 from service.errors import LedgerUnavailable
-from service.ledger.ingestions import Ingestion, IngestionRecords, from_summary
+from service.ledger.ingestions import IngestionRecord, IngestionRecords, from_summary
 from service.model.ingest.reserved import INGEST_PROPERTY, TABLE_FILE_PROPERTY
 
 log = logging.getLogger("firn.ingest")
@@ -35,16 +35,16 @@ class IngestHistory:
             if commit.snapshot_id not in known:
                 self.records.add(table.name, table.uuid, ingestions_of(commit.summary, commit.snapshot_id))
 
-    def current(self, table: Table, dates: list[str] | None = None) -> dict[str, list[Ingestion]]:
+    def current(self, table: Table, dates: list[str] | None = None) -> dict[str, list[IngestionRecord]]:
         """For each date, the ingestions since it was last restated, oldest first."""
-        found: dict[str, list[Ingestion]] = {}
+        found: dict[str, list[IngestionRecord]] = {}
         for one in self.records.done(table.uuid, dates):
             if one.mode == "restate":
                 found[one.ingest_date] = []
             found.setdefault(one.ingest_date, []).append(one)
         return found
 
-    def has(self, table: Table, wanted: Ingestion) -> bool:
+    def has(self, table: Table, wanted: IngestionRecord) -> bool:
         """Whether the table has exactly the rows of this file for its date already."""
         done = self.current(table, [wanted.ingest_date]).get(wanted.ingest_date, [])
         if wanted.mode == "restate":
@@ -52,14 +52,14 @@ class IngestHistory:
         same = [one for one in done if _content(one) == _content(wanted)]
         return bool(same) and not self._was_changed(table, same[-1])
 
-    def record(self, table: Table, done: list[Ingestion]) -> None:
+    def record(self, table: Table, done: list[IngestionRecord]) -> None:
         """Record ingestions. It does not fail if the ledger does: the table knows them too."""
         try:
             self.records.add(table.name, table.uuid, done)
         except LedgerUnavailable as e:
             log.error("ingestions of %s could not be recorded yet: %s", table.name, e.message)
 
-    def _was_changed(self, table: Table, since: Ingestion) -> bool:
+    def _was_changed(self, table: Table, since: IngestionRecord) -> bool:
         """Whether something may have changed rows other than by ingesting files."""
         if self.records.changes_since(table.uuid, since.ended_ms) - _KEEPS_ROWS:
             return True
@@ -71,7 +71,7 @@ class IngestHistory:
         return False
 
 
-def ingestions_of(summary: Mapping[str, Any], snapshot_id: int) -> list[Ingestion]:
+def ingestions_of(summary: Mapping[str, Any], snapshot_id: int) -> list[IngestionRecord]:
     """The ingestions in the summary of a snapshot."""
     return from_summary(json.loads(summary.get(INGEST_PROPERTY, "[]")), snapshot_id)
 
@@ -80,5 +80,5 @@ def _keeps_rows(commit: Commit) -> bool:
     return commit.leaves_rows or INGEST_PROPERTY in commit.summary
 
 
-def _content(one: Ingestion) -> tuple[str, ...]:
+def _content(one: IngestionRecord) -> tuple[str, ...]:
     return one.ingest_date, one.content_hash, one.dataset_hash, one.mode

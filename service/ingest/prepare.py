@@ -9,7 +9,7 @@ from pathlib import Path
 from service.catalog.alter import Alteration, alter
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.engine.jobs.ingest import field_types
+from service.engine.jobs.ingest.files import field_types
 from service.engine.session.engine import Engine
 from service.errors import FileRejected, InvalidRequest
 from service.ingest.day_files import DayFile, IngestOptions
@@ -19,7 +19,7 @@ from service.ingest.history import INGEST, IngestHistory
 from service.ingest.inference import inferred
 from service.ingest.sources.fetch import FetchedFile, fetch
 from service.ingest.sources.readable import readable
-from service.ledger.ingestions import Ingestion
+from service.ledger.ingestions import IngestionRecord
 from service.model.call import Call
 from service.model.ingest.dataset import CsvFormat, Dataset, DatasetColumn, DriftRules
 from service.model.ingest.reading import ReadableFile
@@ -106,7 +106,7 @@ class Preparation:
     def _is_known(
         self, table: Table, day: date, fetched: FetchedFile, dataset: Dataset, options: IngestOptions
     ) -> bool:
-        wanted = Ingestion("", str(day), "", fetched.content_hash, fingerprint_of(dataset), options.mode)
+        wanted = IngestionRecord("", str(day), "", fetched.content_hash, fingerprint_of(dataset), options.mode)
         return self.history.has(table, wanted)
 
     def _evolved(

@@ -2,7 +2,7 @@
 
 from service.catalog.tables import Catalog, Table
 from service.commits.commit import Commits
-from service.engine.jobs.ingest import IngestTarget
+from service.engine.jobs.ingest.files import IngestTarget
 from service.errors import TableExists, TableNotFound
 from service.model.call import Call
 from service.model.ingest.table_file import QUARANTINE_SUFFIX

@@ -16,7 +16,7 @@ IngestMode = Literal["restate", "append", "replay"]
 
 
 @dataclass(frozen=True)
-class Ingestion:
+class IngestionRecord:
     """A file that was ingested or refused."""
 
     run_id: str
@@ -38,7 +38,7 @@ class Ingestion:
     error: str | None = None
 
 
-_FIELDS = tuple(Ingestion.__dataclass_fields__)
+_FIELDS = tuple(IngestionRecord.__dataclass_fields__)
 
 
 class IngestionRecords:
@@ -47,7 +47,7 @@ class IngestionRecords:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def add(self, table: TableName, table_uuid: str, done: Iterable[Ingestion]) -> None:
+    def add(self, table: TableName, table_uuid: str, done: Iterable[IngestionRecord]) -> None:
         """Record ingestions; those that are recorded already stay as they are."""
         place = {"tenant": table.tenant, "namespace": table.namespace, "table_name": table.table}
         rows = [{**asdict(one), **place, "table_uuid": table_uuid} for one in done]
@@ -68,14 +68,14 @@ class IngestionRecords:
                 new.on_conflict_do_update(index_elements=[ingestion_tables.c.table_uuid], set_=values, where=changed)
             )
 
-    def of_table(self, table_uuid: str, *where: ColumnElement[bool]) -> list[Ingestion]:
+    def of_table(self, table_uuid: str, *where: ColumnElement[bool]) -> list[IngestionRecord]:
         """The ingestions of a table, oldest first."""
         listed = [ingestions.c[name] for name in _FIELDS]
         wanted = select(*listed).where(ingestions.c.table_uuid == table_uuid, *where)
         rows = self._ledger.rows(wanted.order_by(ingestions.c.ended_ms, ingestions.c.run_id))
-        return [Ingestion(**row._mapping) for row in rows]
+        return [IngestionRecord(**row._mapping) for row in rows]
 
-    def done(self, table_uuid: str, dates: Sequence[str] | None = None) -> list[Ingestion]:
+    def done(self, table_uuid: str, dates: Sequence[str] | None = None) -> list[IngestionRecord]:
         """The files that were ingested, oldest first; of some dates, or of all."""
         where = [ingestions.c.state == "done"]
         if dates is not None:
@@ -99,12 +99,14 @@ class IngestionRecords:
                 connection.execute(delete(one).where(one.c.table_uuid == table_uuid))
 
 
-def as_summary(done: Iterable[Ingestion]) -> list[dict[str, Any]]:
+def as_summary(done: Iterable[IngestionRecord]) -> list[dict[str, Any]]:
     """Ingestions as the summary of their snapshot has them."""
     left_out = ("state", "snapshot_id", "error")
     return [{name: value for name, value in asdict(one).items() if name not in left_out} for one in done]
 
 
-def from_summary(listed: Iterable[dict[str, Any]], snapshot_id: int) -> list[Ingestion]:
+def from_summary(listed: Iterable[dict[str, Any]], snapshot_id: int) -> list[IngestionRecord]:
     """The ingestions in the summary of a snapshot."""
-    return [Ingestion(**{k: v for k, v in one.items() if k in _FIELDS}, snapshot_id=snapshot_id) for one in listed]
+    return [
+        IngestionRecord(**{k: v for k, v in one.items() if k in _FIELDS}, snapshot_id=snapshot_id) for one in listed
+    ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.engine.sql.convert import converted, transformed
-from service.engine.sql.sql import Parameters, fitted, identifier, literal, where
+from service.engine.sql.sql import Parameters, fitted, identifier, literal, spark_type, where
 from service.model.ingest.reading import (
     LINE_COLUMN,
     PROBLEM_COLUMN,
@@ -23,10 +23,8 @@ FIELDS, RULE = "_firn_fields", "_firn_rule"
 # A row of a split that is not the first one has a line number that depends on the lines before the split.
 START, NUMBER = "_firn_start", "_firn_number"
 _BAD = "_firn_bad"
-# Spark would evaluate an expression again for each use of its result, and in filters too. It does so with no result
-# that stands beside a value of this function.
-_BARRIER, _N1, _N2 = "monotonically_increasing_id()", "_firn_n1", "_firn_n2"
-IS_GOOD, IS_REJECTED = f"{RULE} IS NULL AND {_N2} >= 0", f"{RULE} IS NOT NULL AND {_N2} >= 0"
+_BARRIER, _N, PROBLEM_RULE = "monotonically_increasing_id()", "_firn_n", "_firn_unreadable"
+IS_GOOD, IS_REJECTED = f"{RULE} IS NULL AND {_N} >= 0", f"{RULE} IS NOT NULL AND {_N} >= 0"
 _STRING = Primitive("string")
 
 
@@ -54,7 +52,7 @@ def parsed(file: ReadableFile, source: str, parameters: Parameters) -> str:
     options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
     listed = ", ".join(parameters.add(part) for pair in options.items() for part in pair)
     value = f"{function}({RAW}, {_quoted(schema)}, map({listed}))"
-    return f"(SELECT *, {value} AS {FIELDS}, {_BARRIER} AS {_N1} FROM {source})"
+    return f"(SELECT *, {value} AS {FIELDS}, {_BARRIER} AS {_N} FROM {source})"
 
 
 def field_sources(file: ReadableFile) -> dict[str, FieldSource]:
@@ -89,30 +87,92 @@ def cleaned(
 ) -> str:
     """The rows of the table, with RULE: null, or the number of the first broken rule; and the columns `kept`."""
     names = [identifier(name) for name in kept]
-    plain = [column for column in cleaning.columns if column.expression is None]
+    plain = [_Plain(column, fields.get(column.field or ""), i) for i, column in enumerate(cleaning.columns)]
+    plain = [one for one in plain if one.column.expression is None]
     computed = [column for column in cleaning.columns if column.expression is not None]
+    rows = _Layers(source, is_counted=not file.is_typed)
+    rows.add(names, f"CASE WHEN {problem} THEN 0 END AS {PROBLEM_RULE}", *(p.given(file, parameters) for p in plain))
+    rows.add(names, PROBLEM_RULE, *(p.converted for p in plain))
     number = _Numbers()
-    checks = [f"WHEN {problem} THEN {number.next()}"]
-    values = []
-    for column in plain:
-        value, failed = _value(column, fields, file, parameters)
-        values.append(f"{value} AS {identifier(column.name)}")
+    checks = [f"WHEN {PROBLEM_RULE} = 0 THEN {number.next()}"]
+    for one in plain:
         if not cleaning.keeps_failed_values:
-            checks.append(f"WHEN {failed} THEN {number.next()}" if failed else number.skip())
-        if not column.nullable:
-            checks.append(f"WHEN {value} IS NULL THEN {number.next()}")
-    rule = f"CASE {' '.join(filter(None, checks))} END AS {RULE}"
-    barrier = _BARRIER if file.is_typed else f"{_N1} + {_BARRIER}"
-    text = f"SELECT {', '.join([*names, *values, rule])}, {barrier} AS {_N2} FROM {source}"
+            checks.append(f"WHEN {one.failed} THEN {number.next()}" if one.is_converted else number.skip())
+        if not one.column.nullable:
+            checks.append(f"WHEN {one.value(parameters)} IS NULL THEN {number.next()}")
+    values = (f"{one.value(parameters)} AS {identifier(one.column.name)}" for one in plain)
+    rows.add(names, *values, f"CASE {' '.join(filter(None, checks))} END AS {RULE}")
     if computed:
-        listed = [*names, RULE, _N2, *(identifier(column.name) for column in plain)]
-        listed += [f"{_computed(column, parameters)} AS {identifier(column.name)}" for column in computed]
-        text = f"SELECT {', '.join(listed)} FROM ({text})"
+        listed = (f"{_computed(column, parameters)} AS {identifier(column.name)}" for column in computed)
+        rows.add(names, RULE, *(identifier(one.column.name) for one in plain), *listed)
     later = [f"WHEN {identifier(c.name)} IS NULL THEN {number.next()}" for c in computed if not c.nullable]
     later += [f"WHEN NOT coalesce({where(p, parameters)}, FALSE) THEN {number.next()}" for _, p in cleaning.filters]
     rule = f"coalesce({RULE}, CASE {' '.join(later)} END) AS {RULE}" if later else RULE
-    outputs = [*names, *(identifier(column.name) for column in cleaning.columns), rule, _N2]
-    return f"SELECT {', '.join(outputs)} FROM ({text})"
+    rows.add(names, *(identifier(column.name) for column in cleaning.columns), rule)
+    return rows.text
+
+
+class _Layers:
+    """SELECTs inside each other. Each is computed once, however often the outer ones use its columns: Spark repeats an
+    expression for each of its uses, and in filters too, unless a value of this function stands beside it."""
+
+    def __init__(self, source: str, *, is_counted: bool) -> None:
+        self._source, self._is_first = source, not is_counted
+
+    def add(self, names: Sequence[str], *outputs: str) -> None:
+        count = f"{_BARRIER} AS {_N}" if self._is_first else f"{_N} + {_BARRIER} AS {_N}"
+        self._source, self._is_first = f"(SELECT {', '.join([*names, *outputs, count])} FROM {self._source})", False
+
+    @property
+    def text(self) -> str:
+        return self._source
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A column that is read from the file: what the file gives for it, and the same in the column's type."""
+
+    column: ColumnRule
+    field: FieldSource | None
+    number: int
+
+    @property
+    def is_converted(self) -> bool:
+        return self.field is not None and self._converted != self._given
+
+    def given(self, file: ReadableFile, parameters: Parameters) -> str:
+        if self.field is None:
+            return f"CAST(NULL AS {spark_type(self.column.type)}) AS {self._given}"
+        return f"{_given(self.column, self.field, file, parameters)} AS {self._given}"
+
+    @property
+    def converted(self) -> str:
+        return f"{self._given}, {self._converted} AS {self._value}" if self.is_converted else self._given
+
+    @property
+    def failed(self) -> str:
+        return f"{self._value} IS NULL AND {self._given} IS NOT NULL"
+
+    def value(self, parameters: Parameters) -> str:
+        value = self._value if self.is_converted else self._given
+        if self.column.default is None:
+            return value
+        default = literal(self.column.type, self.column.default, parameters)
+        return f"CASE WHEN {self._given} IS NULL THEN {default} ELSE {value} END"
+
+    @property
+    def _given(self) -> str:
+        return f"_firn_g{self.number}"
+
+    @property
+    def _value(self) -> str:
+        return f"_firn_v{self.number}"
+
+    @property
+    def _converted(self) -> str:
+        assert self.field is not None
+        source = "string" if self.column.type == _STRING else self.field.type
+        return converted(self._given, source, self.column.type)
 
 
 def rows_of_table(cleaning: Cleaning, source: str, parameters: Parameters) -> str:
@@ -161,25 +221,6 @@ class _Numbers:
     def skip(self) -> str:
         self._last += 1
         return ""
-
-
-def _value(
-    column: ColumnRule, fields: dict[str, FieldSource], file: ReadableFile, parameters: Parameters
-) -> tuple[str, str]:
-    """A column's value, and the condition that its text does not convert."""
-    default = literal(column.type, column.default, parameters)
-    if column.field is None:
-        return default, ""
-    found = fields[column.field]
-    given = _given(column, found, file, parameters)
-    source = "string" if column.type == _STRING else found.type
-    value = converted(given, source, column.type)
-    if value == given:
-        return (given if column.default is None else f"coalesce({given}, {default})"), ""
-    failed = f"{given} IS NOT NULL AND {value} IS NULL"
-    if column.default is not None:
-        return f"CASE WHEN {given} IS NULL THEN {default} ELSE {value} END", failed
-    return value, failed
 
 
 def _given(column: ColumnRule, found: FieldSource, file: ReadableFile, parameters: Parameters) -> str:
