@@ -46,6 +46,17 @@ EXAMPLES = (
         response(snapshot=False, table_created=False, table_existed=True),
         given=(REQUEST,),
     ),
+    Example(
+        "Create a table that takes a file a day",
+        {
+            "operation": "CREATE_TABLE",
+            "tenant_id": "acme",
+            "namespace": "shop",
+            "config": "name: sales\ndescription: one file a day\n",
+            "dataset": {"columns": [{"name": "sale_id", "type": "BIGINT"}, {"name": "amount", "type": "DOUBLE"}]},
+        },
+        response(snapshot=False, table_created=True, table_existed=False),
+    ),
 )
 
 

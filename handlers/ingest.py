@@ -19,9 +19,68 @@ from service.ingest.sources.uploads import Uploads, is_upload
 from service.jobs.background import Background
 from service.model.call import Call, fingerprint
 from service.model.ingest.reserved import TABLE_FILE_PROPERTY
+from service.operations.examples import response
 from service.operations.ingest_requests import TableFileRequest, parse_date
-from service.operations.operation import BackgroundRequest, Metadata, Result, omit_when_null, operation
+from service.operations.operation import BackgroundRequest, Example, Metadata, Result, omit_when_null, operation
 
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
+DATASET = {
+    "columns": [
+        {"name": "order_id", "type": "BIGINT", "nullable": False},
+        {"name": "ordered_on", "type": "DATE"},
+        {"name": "amount", "type": "DECIMAL(10,2)"},
+        {"name": "country", "type": "VARCHAR", "transform": "upper"},
+    ]
+}
+CREATE = {
+    "operation": "CREATE_TABLE",
+    "tenant_id": "acme",
+    "namespace": "shop",
+    "config": {"name": "orders", "description": "one file a day"},
+    "dataset": DATASET,
+}
+REQUEST = {
+    "operation": "INGEST",
+    **ADDRESS,
+    "source": "examples/files/orders_2024-01-31.csv",
+    "date": "2024-01-31",
+}
+INGESTED = {
+    "date": "2024-01-31",
+    "period": "2024-01",
+    "records_read": 3,
+    "records_ingested": 2,
+    "records_rejected": 1,
+    "rejects": {"ordered_on: not a DATE": 1},
+    "records_replaced": 0,
+    "files_removed": 0,
+    "files_rewritten": 0,
+    "bytes_rewritten": 0,
+    "bytes_read": 98,
+    "content_hash": "<any>",
+}
+QUARANTINED = {"records_quarantined": 1, "quarantine_table": "orders__quarantine", "run_id": "<any>"}
+EXAMPLES = (
+    Example("Ingest the file of a date", REQUEST, response(**INGESTED, **QUARANTINED), given=(CREATE,)),
+    Example(
+        "See what an ingest would do",
+        {**REQUEST, "dry_run": True},
+        response(snapshot=False, **INGESTED, dry_run=True, plan_token="<any>"),
+        given=(CREATE,),
+    ),
+    Example(
+        "Ingest the same file again",
+        REQUEST,
+        response(date="2024-01-31", period="2024-01", unchanged=True, bytes_read=98, content_hash="<any>"),
+        given=(CREATE, REQUEST),
+    ),
+    Example(
+        "Ingest in the background",
+        {**REQUEST, "async": True},
+        response(snapshot=False, job_id="<any>"),
+        given=(CREATE,),
+    ),
+)
 # Fields that say how a request is made, not what it does.
 _OPTIONS = ("dry_run", "plan_token", "idempotency_key", "timeout_ms", "async_")
 
@@ -75,7 +134,7 @@ class IngestResult(Result):
     job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
 
 
-@operation(Ingest, IngestResult, pool="bulk")
+@operation(Ingest, IngestResult, pool="bulk", examples=EXAMPLES)
 def ingest(
     request: Ingest,
     call: Call,

@@ -32,18 +32,12 @@ from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
 from service.host import class_archive, jars, presence, process_locks
-from service.ingest.history import IngestHistory
+from service.ingest.compose import ingest_parts
 from service.ingest.ingests import Ingests
-from service.ingest.publish import IngestParts
-from service.ingest.quarantine import Quarantines
-from service.ingest.sources import fetch
-from service.ingest.sources.roots import Roots
-from service.ingest.sources.uploads import Uploads
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs, Kind
 from service.jobs.schedules.scheduler import Scheduler
 from service.jobs.schedules.schedules import Schedules, skip_reason, tables_of
-from service.ledger.ingestions import IngestionRecords
 from service.ledger.jobs import JobRecords
 from service.ledger.ledger import Ledger, delete_old_records, open_ledger
 from service.ledger.schedules import RUN, ScheduleRecords
@@ -179,7 +173,7 @@ class App:
         if self.settings.catalog.type == "sqlite":  # a shared catalog may hold those of another instance
             remove_leftovers(self.parts[Catalog])
         self.parts[Jobs].settle()
-        fetch.remove_leftovers(self.parts[Ingests].parts.spool)
+        self.parts[Ingests].remove_leftovers()
 
     def _start_engine(self) -> None:
         if not self.engine.up:
@@ -255,9 +249,6 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
     )
     auto = _auto(settings, engine, catalog, adviser, query_log, jobs.records, compactions, writes)
     commits.when_committed(auto.changed)
-    quarantines, history = Quarantines(iceberg, catalog, commits), IngestHistory(IngestionRecords(ledger))
-    spool_folder = settings.home / "spool"
-    ingests = Ingests(IngestParts(engine, catalog, commits, jobs, history, quarantines, spool_folder))
     _watch(metrics, engine, bulk)
     return Parts(
         {Engine: engine, Catalog: catalog, Ledger: ledger},
@@ -272,8 +263,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
-        *(Roots(settings.ingest.allowed_roots), Uploads(spool_folder, settings.limits.bulk_mb)),
-        *(quarantines, history, ingests),
+        *ingest_parts(settings, engine, catalog, ledger, commits, jobs),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),

@@ -14,7 +14,7 @@ from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, Ingest
 from service.ingest.history import INGEST
 from service.ingest.publish import IngestParts
 from service.ingest.run import IngestRun
-from service.ingest.sources.fetch import working_folder
+from service.ingest.sources.fetch import remove_leftovers, working_folder
 from service.jobs.jobs import Kind
 from service.model.call import Call
 from service.model.ingest.periods import period_of
@@ -38,6 +38,10 @@ class Ingests:
 
     def __post_init__(self) -> None:
         self.parts.jobs.register(INGEST, Kind("an ingest"))
+
+    def remove_leftovers(self) -> None:
+        """Remove the temporary files of a process that was killed. Only at the start."""
+        remove_leftovers(self.parts.spool)
 
     def run(self, table: Table, files: Sequence[DayFile], options: IngestOptions, call: Call) -> IngestOutcome:
         """Ingest files in one commit, or report what that would do."""
