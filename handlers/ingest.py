@@ -45,7 +45,7 @@ REQUEST = {
     "source": "examples/files/orders_2024-01-31.csv",
     "date": "2024-01-31",
 }
-INGESTED = {
+INGESTED: dict[str, Any] = {
     "date": "2024-01-31",
     "period": "2024-01",
     "records_read": 3,
@@ -59,7 +59,7 @@ INGESTED = {
     "bytes_read": 98,
     "content_hash": "<any>",
 }
-QUARANTINED = {"records_quarantined": 1, "quarantine_table": "orders__quarantine", "run_id": "<any>"}
+QUARANTINED: dict[str, Any] = {"records_quarantined": 1, "quarantine_table": "orders__quarantine", "run_id": "<any>"}
 EXAMPLES = (
     Example("Ingest the file of a date", REQUEST, response(**INGESTED, **QUARANTINED), given=(CREATE,)),
     Example(
