@@ -75,7 +75,7 @@ class IngestRun:
     def preview(self, files: Sequence[DayFile]) -> IngestOutcome:
         prepared = self._prepare(files)
         for i, one in prepared.items():
-            cleaning = self._cleaning(one, uuid.uuid4().hex)
+            cleaning = replace(self._cleaning(one, uuid.uuid4().hex), guards_expressions=True)
             read = count_records(one.readable, one.fetched)
             good = self.parts.engine.run_for(self.call, count_good_rows, one.readable, cleaning)
             rejects = self._rejects(one, cleaning, None, ()) if good < read else _NOTHING
@@ -157,7 +157,14 @@ class IngestRun:
         cleaning = self._cleaning(one, run_id)
         engine = self.parts.engine
         read = count_records(one.readable, one.fetched)
-        staged.good = engine.run_for(self.call, stage_good_rows, target_of(self.table), one.readable, cleaning)
+        target = target_of(self.table)
+        try:
+            staged.good = engine.run_for(self.call, stage_good_rows, target, one.readable, cleaning)
+        except InvalidRequest:  # an expression failed for a row, which is then a reject
+            if not any(column.expression for column in cleaning.columns):
+                raise
+            cleaning = replace(cleaning, guards_expressions=True)
+            staged.good = engine.run_for(self.call, stage_good_rows, target, one.readable, cleaning)
         check_unchanged(one.fetched)
         good = staged.good.records
         if good < read:

@@ -169,6 +169,22 @@ def test_filters_expressions_and_defaults(firn: Firn, tenant: str, tmp_path: Pat
     ]
 
 
+def test_an_expression_that_fails_for_a_row_rejects_the_row(firn: Firn, tenant: str, tmp_path: Path) -> None:
+    columns = [
+        {"name": "a", "type": "INTEGER"},
+        {"name": "b", "type": "INTEGER"},
+        {"name": "q", "type": "DOUBLE", "expression": "a / b"},
+        {"name": "s", "type": "INTEGER", "expression": "a + b", "nullable": False},
+    ]
+    table = IngestedTable(firn, tenant, tmp_path, dataset={"columns": columns})
+    content = "a,b\n6,3\n1,0\n2147483647,1\n,1\n"
+    plan = table.ingest("2024-01-01", content, dry_run=True)
+    done = table.ingest("2024-01-01", content)
+    assert done["rejects"] == plan["rejects"]
+    assert done["rejects"] == {"q: cannot be computed": 1, "s: cannot be computed": 1, "s: no value": 1}
+    assert table.rows() == [{"a": 6, "b": 3, "q": 2.0, "s": 9}]
+
+
 @pytest.mark.parametrize("form", ["json", "parquet", "arrow", "stream", "gzip", "zstd"])
 def test_every_format_gives_the_same_rows(firn: Firn, tenant: str, tmp_path: Path, form: str) -> None:
     table = IngestedTable(firn, tenant, tmp_path)

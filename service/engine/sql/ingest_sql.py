@@ -102,10 +102,21 @@ def cleaned(
             checks.append(f"WHEN {one.value(parameters)} IS NULL THEN {number.next()}")
     values = (f"{one.value(parameters)} AS {identifier(one.column.name)}" for one in plain)
     rows.add(names, *values, f"CASE {' '.join(filter(None, checks))} END AS {RULE}")
+    guards = {c.name: f"_firn_c{i}" for i, c in enumerate(computed)} if cleaning.guards_expressions else {}
     if computed:
-        listed = (f"{_computed(column, parameters)} AS {identifier(column.name)}" for column in computed)
-        rows.add(names, RULE, *(identifier(one.column.name) for one in plain), *listed)
-    later = [f"WHEN {identifier(c.name)} IS NULL THEN {number.next()}" for c in computed if not c.nullable]
+        read = [RULE, *(identifier(one.column.name) for one in plain)]
+        if guards:
+            rows.add(names, *read, *(f"{_is_computable(c, parameters)} AS {guards[c.name]}" for c in computed))
+        listed = (f"{_computed(c, guards.get(c.name), parameters)} AS {identifier(c.name)}" for c in computed)
+        rows.add(names, *read, *guards.values(), *listed)
+    later = []
+    for column in computed:
+        if not cleaning.keeps_failed_values:
+            guard = guards.get(column.name)
+            later.append(f"WHEN NOT {guard} THEN {number.next()}" if guard else number.skip())
+        if not column.nullable:
+            later.append(f"WHEN {identifier(column.name)} IS NULL THEN {number.next()}")
+    later = [check for check in later if check]
     later += [f"WHEN NOT coalesce({where(p, parameters)}, FALSE) THEN {number.next()}" for _, p in cleaning.filters]
     rule = f"coalesce({RULE}, CASE {' '.join(later)} END) AS {RULE}" if later else RULE
     rows.add(names, *(identifier(column.name) for column in cleaning.columns), rule)
@@ -239,10 +250,20 @@ def _given(column: ColumnRule, found: FieldSource, file: ReadableFile, parameter
     return f"nullif({text}, '')" if file.format == "csv" or not is_text else text
 
 
-def _computed(column: ColumnRule, parameters: Parameters) -> str:
+def _computed(column: ColumnRule, guard: str | None, parameters: Parameters) -> str:
     assert column.expression is not None
     text = fitted(column.type, column.expression, parameters)
-    return text if column.default is None else f"coalesce({text}, {literal(column.type, column.default, parameters)})"
+    if column.default is not None:
+        text = f"coalesce({text}, {literal(column.type, column.default, parameters)})"
+    return text if guard is None else f"CASE WHEN {guard} THEN {text} END"
+
+
+def _is_computable(column: ColumnRule, parameters: Parameters) -> str:
+    """Whether an expression can be computed for a row, as `derived.followed` finds it out."""
+    assert column.expression is not None
+    text = fitted(column.type, column.expression, parameters)
+    tried = f"try_to_binary(CASE WHEN {text} IS NULL THEN '00' ELSE '01' END)"
+    return f"element_at(transform(array(0), _firn_x -> {tried} IS NOT NULL), 1)"
 
 
 def _quoted(text: str) -> str:

@@ -80,6 +80,8 @@ class Cleaning:
     filters: tuple[tuple[str, Predicate], ...] = ()
     keeps_failed_values: bool = False
     """Whether a value that does not convert becomes null instead of rejecting its row."""
+    guards_expressions: bool = False
+    """Whether an expression that fails for a row rejects the row. It costs time; otherwise it fails the job."""
     constants: tuple[tuple[Field, Any], ...] = ()
     """The table's internal columns and their values."""
 
@@ -91,8 +93,9 @@ class Cleaning:
             for column in self.columns:
                 if (column.expression is not None) is not computed:
                     continue
-                if not computed and not self.keeps_failed_values:
-                    found.append(Rule("type", f"{column.name}: not {_article(column.type_name)}", column.name))
+                if not self.keeps_failed_values:
+                    wrong = "cannot be computed" if computed else f"not {_article(column.type_name)}"
+                    found.append(Rule("type", f"{column.name}: {wrong}", column.name))
                 if not column.nullable:
                     found.append(Rule("required", f"{column.name}: no value", column.name))
         found += [Rule("filter", text, text.partition(" ")[0]) for text, _ in self.filters]
