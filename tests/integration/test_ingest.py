@@ -242,6 +242,15 @@ def test_drift_is_accepted_if_it_is_asked_for(sales: IngestedTable) -> None:
     assert sales.ingest("2024-01-02", content.replace("\n1,", "\n2,"))["records_ingested"] == 1
 
 
+def test_a_column_of_which_no_value_converts_is_drift(firn: Firn, tenant: str, tmp_path: Path) -> None:
+    content = HEADER + row(1, quantity="few") + row(2, quantity="many")
+    strict = IngestedTable(firn, tenant, tmp_path)
+    error = strict.refuse("FILE_REJECTED", "2024-01-01", content)
+    assert error["details"]["drift"] == {"retyped": {"quantity": "VARCHAR"}}
+    lax = IngestedTable(firn, tenant, tmp_path, "lax", {"columns": COLUMNS, "on_drift": {"retyped": "ignore"}})
+    assert lax.ingest("2024-01-01", content)["records_quarantined"] == 2
+
+
 @pytest.mark.parametrize(
     ("rules", "reason"),
     [({"max_rejects": 1}, "max_rejects is 1"), ({"on_error": "reject_file"}, "on_error is reject_file")],
