@@ -34,9 +34,10 @@ def read(path: Path) -> tuple[ReadableFile, int]:
         ("a.txt", b"a,b\n", "csv"),
         ("a", b'{"a": 1}\n', "json"),
         ("a.jsonl", b"", "json"),
-        ("a.csv.gz", gzip.compress(b"a,b\n"), "csv"),
+        ("a.csv.gz", gzip.compress(b"a,b\n", mtime=0), "csv"),
         ("a.ndjson.zst", pa.compress(b"{}\n", "zstd", asbytes=True), "json"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_format_is_told_by_the_content_or_the_name(
     tmp_path: Path, name: str, content: bytes, expected: str
@@ -53,8 +54,9 @@ def test_the_format_is_told_by_the_content_or_the_name(
     [
         ("a.parquet", b"a,b\n", "is not a Parquet file"),
         ("a.json", b'[{"a": 1}]', "is a JSON array"),
-        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n")[:-9], "cannot be read"),
+        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-9], "cannot be read"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_file_that_is_not_what_it_seems_is_refused(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
     path = tmp_path / name
@@ -154,7 +156,7 @@ def test_only_allowed_places_are_read(tmp_path: Path, source: str, allowed: bool
             roots.resolve(source.format(root=root))
 
 
-@pytest.mark.parametrize("source", ["http://x/y", "", "a\0b"])
+@pytest.mark.parametrize("source", ["http://x/y", "", "a\0b"], ids=["http", "empty", "nul"])
 def test_a_source_that_is_neither_a_path_nor_in_s3_is_refused(source: str) -> None:
     with pytest.raises(FirnError, match="source"):
         Roots().resolve(source)
