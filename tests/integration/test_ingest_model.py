@@ -38,7 +38,7 @@ def decimal(text: str) -> Any:
         return None
     value = Decimal(text)
     exact = value.quantize(Decimal("0.01")) if abs(value) < 10**8 else None
-    return f"{exact:f}" if exact is not None and exact == value else None
+    return f"{exact + 0:f}" if exact is not None and exact == value else None
 
 
 def day(text: str) -> Any:
@@ -108,7 +108,7 @@ def test_a_text_is_the_value_that_the_model_says(
     writer.writerow(["id", *TYPES])
     writer.writerows([n, *(f" {text} " if n % 2 else text for text in row)] for n, row in enumerate(texts))
     table.ingest("2024-01-01", out.getvalue(), f"m{_number}.csv")
-    found = {row.pop("id"): row for row in table.rows()}
+    found = {row.pop("id"): {**row, "d": None if row["d"] is None else float(row["d"])} for row in table.rows()}
     expected = {
         n: {name: read(text) for (name, (_, read)), text in zip(TYPES.items(), row, strict=True)}
         for n, row in enumerate(texts)

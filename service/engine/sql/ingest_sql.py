@@ -41,7 +41,8 @@ def parsed(file: ReadableFile, source: str, parameters: Parameters) -> str:
     columns = ", ".join(f"{identifier(f'f{i}')} STRING" for i in range(len(file.fields)))
     if file.format == "csv":
         options = {"sep": file.delimiter, "quote": file.quote, "escape": file.quote, "nullValue": "\x00"}
-        options |= {"maxCharsPerColumn": "-1", "maxColumns": str(len(file.fields) + 1)}
+        # A record with more fields than that would fail the job; one with too many is rejected.
+        options |= {"maxCharsPerColumn": "-1", "maxColumns": str(max(100_000, 2 * len(file.fields)))}
         schema = f"{columns}, {_BAD} STRING"
         function = "from_csv"
     else:
