@@ -39,7 +39,7 @@ unit: .venv/dev  ## The tests that need no JVM
 docs: .venv/dev  ## Serve the documentation on localhost:8000
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr localhost:8000
 
-bench: .venv/serve jars bench/.venv/installed  ## Measure beside other tools, into bench/results; PART=2 for one part
+bench: .venv/serve jars bench/.venv/installed bench/.dlt/installed  ## Measure beside other tools, into bench/results; PART=2 for one part
 	@$(BIN)/python -m bench.run $(PART)
 
 jars: .venv/serve  ## Fetch the Java libraries that Spark needs, and prepare their classes for quick starts
@@ -57,6 +57,7 @@ lock: .venv/dev  ## Generate the lock files from pyproject.toml and postman/pack
 	$(COMPILE) pyproject.toml -o requirements.lock
 	$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) bench/requirements.in -o bench/requirements.lock
+	$(COMPILE) bench/dlt.in -o bench/dlt.lock
 	cd postman && npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 # A virtual environment works only where it was made, and only as long as its Python is there.
@@ -87,6 +88,12 @@ bench/.venv/installed: bench/requirements.lock .venv/made
 	@bench/.venv/bin/python -m pip install --quiet --require-hashes -r bench/requirements.lock
 	@touch $@
 
+# dlt's requirements exclude those of the others.
+bench/.dlt/installed: bench/dlt.lock .venv/made
+	@$(BIN)/python -m venv --clear bench/.dlt
+	@bench/.dlt/bin/python -m pip install --quiet --require-hashes -r bench/dlt.lock
+	@touch $@
+
 # Without Node.js, or where this fails, the one test that needs it says so.
 postman/node_modules/.installed: postman/package-lock.json
 	@if command -v npm >/dev/null && command -v node >/dev/null; then \
@@ -95,5 +102,5 @@ postman/node_modules/.installed: postman/package-lock.json
 	fi
 
 clean:  ## Remove what make and the tests made, but no data
-	rm -rf .venv bench/.venv bench/.work postman/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build site
+	rm -rf .venv bench/.venv bench/.dlt bench/.work postman/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build site
 	find service handlers tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

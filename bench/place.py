@@ -15,6 +15,7 @@ RESULTS = BENCH / "results"
 WORK = BENCH / ".work"
 OURS = ROOT / ".venv" / "bin" / "python"
 THEIRS = BENCH / ".venv" / "bin" / "python"
+DLT = BENCH / ".dlt" / "bin" / "python"
 _BEGUN = time.monotonic()
 
 

@@ -5,13 +5,18 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.commits.commit import Commits
-from service.errors import TableExists
+from service.errors import InvalidRequest, TableExists
+from service.ingest.history import IngestHistory
+from service.ingest.sources.roots import Roots
+from service.ingest.tables import ingestion_layout, ingestion_properties
 from service.maintenance.policy import TARGET, check_policy
 from service.model.call import Call
 from service.model.properties import TableProperties, to_iceberg
 from service.model.schema.definition import parse_schema
-from service.model.schema.partition import parse_partition
+from service.model.schema.partition import PartitionField, parse_partition
+from service.model.schema.types import TableSchema, without_hidden_columns
 from service.operations.examples import response
+from service.operations.ingest_requests import TableFileRequest
 from service.operations.operation import ChangeRequest, Example, Result, operation
 from service.settings import IcebergSettings
 from service.tables.life import TableLifecycle
@@ -41,12 +46,24 @@ EXAMPLES = (
         response(snapshot=False, table_created=False, table_existed=True),
         given=(REQUEST,),
     ),
+    Example(
+        "Create a table that takes a file a day",
+        {
+            "operation": "CREATE_TABLE",
+            "tenant_id": "acme",
+            "namespace": "shop",
+            "config": "name: sales\ndescription: one file a day\n",
+            "dataset": {"columns": [{"name": "sale_id", "type": "BIGINT"}, {"name": "amount", "type": "DOUBLE"}]},
+        },
+        response(snapshot=False, table_created=True, table_existed=False),
+    ),
 )
 
 
-class CreateTable(ChangeRequest):
+class CreateTable(TableFileRequest, ChangeRequest):
     operation: Literal["CREATE_TABLE"]
-    schema_: dict[str, Any] = Field(
+    schema_: dict[str, Any] | None = Field(
+        default=None,
         alias="schema",
         description='{"fields": {name: {"type", "required"?, "nullable"?, "items"?, "key_type"?, "value_type"?, '
         '"fields"?}}, "primary_key"?: [..]}; types: string, integer, long, float, double, boolean, date, timestamp, '
@@ -68,23 +85,59 @@ class CreateTableResult(Result):
 
 @operation(CreateTable, CreateTableResult, pool="tables", examples=EXAMPLES)
 def create_table(
-    request: CreateTable, call: Call, settings: IcebergSettings, commits: Commits, life: TableLifecycle
+    request: CreateTable,
+    call: Call,
+    settings: IcebergSettings,
+    commits: Commits,
+    life: TableLifecycle,
+    roots: Roots,
+    history: IngestHistory,
 ) -> CreateTableResult:
-    """Create an empty table with a schema, a partitioning and properties."""
-    schema = parse_schema(request.schema_)
-    partition = parse_partition(request.partition, schema)
+    """Create an empty table: with a schema, a partitioning and properties, or from a table file."""
     properties = to_iceberg(request.properties, settings)
+    table_file = request.table_file
+    if table_file is None:
+        schema, partition = _given(request)
+    else:
+        _refuse_given(request)
+        dataset = request.dataset_or(table_file.ingestion.dataset_config, roots)
+        schema, partition = ingestion_layout(dataset)
+        properties |= ingestion_properties(table_file, dataset)
     given = request.properties.model_fields_set | request.properties.compaction.model_fields_set
-    check_policy(properties, settings, schema, given, _where, partition)
+    shown = without_hidden_columns(schema)
+    check_policy(properties, settings, shown, given, _where, () if table_file else partition)
     try:
         table = commits.create(request.table_name, schema, partition, properties, call)
     except TableExists:
         if not request.if_not_exists:
             raise
         return CreateTableResult(table_created=False, table_existed=True)
+    if table_file is not None:
+        history.complete(table)
     if request.properties.online is False:
         life.record_offline(table)
     return CreateTableResult(table_created=True, table_existed=False)
+
+
+def _given(request: CreateTable) -> tuple[TableSchema, tuple[PartitionField, ...]]:
+    """The schema and the partitioning of a request without a table file."""
+    if request.schema_ is None:
+        raise InvalidRequest("schema is missing; send it, or a table file as config", field="schema")
+    if request.dataset is not None:
+        raise InvalidRequest("dataset needs config, a table file; send both, or leave it out", field="dataset")
+    schema = parse_schema(request.schema_)
+    return schema, parse_partition(request.partition, schema)
+
+
+def _refuse_given(request: CreateTable) -> None:
+    """Refuse what a table file says already."""
+    for name in ("schema", "partition"):
+        if getattr(request, "schema_" if name == "schema" else name) is not None:
+            raise InvalidRequest(
+                f"{name} and config exclude each other: the dataset file has the columns, and the table is partitioned "
+                "by period; leave it out",
+                field=name,
+            )
 
 
 def _where(name: str) -> str:

@@ -6,9 +6,10 @@ from pydantic import BaseModel, Field
 
 from service.catalog.files.data_files import count_rows, list_files
 from service.catalog.files.small import is_small
-from service.catalog.tables import Catalog
+from service.catalog.tables import Catalog, Table
 from service.commits.small_files import SmallFileChecks
 from service.maintenance.policy import EffectiveCompaction, effective_policy
+from service.model.ingest.reserved import dataset_of, table_file_of
 from service.model.properties import describe, is_online
 from service.model.schema.definition import describe_schema
 from service.model.schema.derived import derived_expressions
@@ -71,6 +72,9 @@ class Description(BaseModel):
     properties: dict[str, Any] = Field(description="as in CREATE_TABLE")
     derived: dict[str, str] | None = omit_when_null("derived columns with their expressions; REPARTITION adds them")
     split_points: list[Any] | None = omit_when_null("the points that split it, set by REINITIALISE_TABLE")
+    ingestion: dict[str, Any] | None = omit_when_null(
+        "of a table that was made from a table file: `table`, that file, and `dataset`, its dataset file"
+    )
     online: bool = Field(
         description="false if SET_ONLINE or the property `online` excluded it from scheduled maintenance"
     )
@@ -104,6 +108,7 @@ def describe_table(
             properties=describe(table.properties),
             derived=derived_expressions(table.properties) or None,
             split_points=list(ranges.points) if ranges else None,
+            ingestion=_ingestion(table),
             online=is_online(table.properties),
             compaction=effective_policy(table.properties, settings),
             current_snapshot_id=table.current_snapshot_id,
@@ -116,3 +121,10 @@ def describe_table(
         ),
         metadata=Metadata(snapshot_id=table.current_snapshot_id),
     )
+
+
+def _ingestion(table: Table) -> dict[str, Any] | None:
+    table_file, dataset = table_file_of(table.properties), dataset_of(table.properties)
+    if table_file is None:
+        return None
+    return {"table": table_file.stored(), **({"dataset": dataset.stored()} if dataset else {})}

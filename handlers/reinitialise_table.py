@@ -11,6 +11,7 @@ from service.commits.commit import Commits
 from service.errors import ConfirmationRequired, InvalidRequest
 from service.maintenance.advise.auto import Auto
 from service.model.call import Call
+from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.schema.definition import describe_schema, parse_schema
 from service.model.schema.partition import describe_partition
 from service.model.schema.ranges import parse_split_points, ranges_of
@@ -99,6 +100,7 @@ def reinitialise_table(
     schema = None if request.schema_ is None else parse_schema(request.schema_)
     split = partial(parse_split_points, request.split_points, encoded=request.split_points_base64)
     table = commits.table(request.table_name, call)
+    refuse_ingestion_table(table.properties, table.name.table, "REINITIALISE_TABLE")
 
     def decide(current: Table) -> ReinitialiseOptions:
         return reinitialise_options(

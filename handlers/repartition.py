@@ -22,6 +22,7 @@ from service.maintenance.repartition.report import (
     RepartitionStats,
 )
 from service.model.call import Call
+from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.names import TableName
 from service.model.properties import codec_of
 from service.model.schema.derived import add_derived, parse_transform
@@ -236,6 +237,7 @@ def repartition(
     """Change a table's partitioning, and derive columns, in one commit that blocks no readers or writers."""
     _check_together(request)
     table = catalog.load(request.table_name)
+    refuse_ingestion_table(table.properties, table.name.table, "REPARTITION")
     layout = partial(_layout, request, catalog, repartitions)
 
     def run(job: Call) -> Result:

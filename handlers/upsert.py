@@ -14,6 +14,7 @@ from service.engine.jobs.edit import FoundRows
 from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.edits import ByKey, Edit
+from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.schema.key_columns import key_columns
 from service.operations.edit_requests import EditPlan, EditRequest, EditResult, edited
 from service.operations.examples import create_table, edit_response, write
@@ -99,6 +100,7 @@ def upsert(
 ) -> UpsertResult | UpsertDryRun:
     """Update the rows that have the records' keys, and insert the other records, in one commit."""
     table = commits.table(request.table_name, call)
+    refuse_ingestion_table(table.properties, table.name.table, "UPSERT")
     check = partial(_refuse_incomplete, request)
     outcome = edits.run(table, "UPSERT", partial(_edit, request), request.options(backups), call, check)
     counts = outcome.counts

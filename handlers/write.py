@@ -15,6 +15,7 @@ from service.engine.session.rows import to_arrow
 from service.errors import InvalidRequest
 from service.model.call import Call
 from service.model.edits import ByFilter, Edit
+from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.records import read_records
 from service.operations.edit_requests import EditPlan, EditRequest, edit_figures, sampled
 from service.operations.examples import create_table, edit_response, response
@@ -137,6 +138,7 @@ def _overwrite(
     request: Write, call: Call, commits: Commits, backups: Backups, edits: Edits, small_files: SmallFileChecks
 ) -> WriteResult | WriteDryRun:
     table = commits.table(request.table_name, call)
+    refuse_ingestion_table(table.properties, table.name.table, "WRITE")
     outcome = edits.run(table, "WRITE", partial(_edit, request), request.options(backups), call)
     commit, figures = outcome.commit, edit_figures(outcome)
     figures |= {"records_inserted": outcome.counts.inserted, "records_deleted": outcome.counts.deleted}

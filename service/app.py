@@ -32,6 +32,8 @@ from service.engine.session.conf import spark_conf, spool
 from service.engine.session.engine import Engine
 from service.errors import FirnError
 from service.host import class_archive, jars, presence, process_locks
+from service.ingest.compose import ingest_parts
+from service.ingest.ingests import Ingests
 from service.jobs.background import Background
 from service.jobs.jobs import Jobs, Kind
 from service.jobs.schedules.scheduler import Scheduler
@@ -172,6 +174,7 @@ class App:
         if self.settings.catalog.type == "sqlite":  # a shared catalog may hold those of another instance
             remove_leftovers(self.parts[Catalog])
         self.parts[Jobs].settle()
+        self.parts[Ingests].remove_leftovers()
 
     def _start_engine(self) -> None:
         if not self.engine.up:
@@ -261,6 +264,7 @@ def compose(settings: Settings, engine: Engine, catalog: Catalog, ledger: Ledger
         TableLifecycle(iceberg.dropped_tables, catalog, commits, TableRecords(ledger), metrics),
         Reinitialisations(engine, commits, holds),
         *(expirer, expiry, adviser, compactions, auto, LayoutEstimates(engine, small_files, holds)),
+        *ingest_parts(settings, engine, catalog, ledger, commits, jobs),
         Repartitions(engine, catalog, commits, small_files, holds, backups, jobs),
         # Other instances, and other users of a shared catalog, are not visible here.
         Orphans(engine, catalog, commits, ledger, jobs, alone=settings.catalog.type == "sqlite"),

@@ -8,6 +8,8 @@ FirnError                      code                    status  retryable
 │   ├── InvalidRecord          INVALID_RECORD          400
 │   ├── InvalidFilter          INVALID_FILTER          400
 │   ├── InvalidQuery           INVALID_QUERY           400
+│   ├── InvalidFile            INVALID_FILE            400
+│   ├── FileRejected           FILE_REJECTED           400
 │   └── ConfirmationRequired   CONFIRMATION_REQUIRED   400
 ├── NotFound                   NOT_FOUND               404
 │   ├── TableNotFound          TABLE_NOT_FOUND         404
@@ -114,6 +116,14 @@ class InvalidFilter(InvalidRequest): ...
 
 
 class InvalidQuery(InvalidRequest): ...
+
+
+class InvalidFile(InvalidRequest):
+    """A file to ingest that cannot be read."""
+
+
+class FileRejected(InvalidRequest):
+    """A file to ingest whose columns or rows break rules that refuse it as a whole."""
 
 
 class ConfirmationRequired(InvalidRequest): ...

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 ROOT = Path(__file__).resolve().parent.parent
 # These variables are not settings: the Makefile, the jar cache, `load` and the `firn` command read them.
@@ -178,6 +178,17 @@ class LimitSettings(_Section):
     stop_timeout_s: Annotated[int, Field(ge=1, le=21)] = 20
 
 
+def _as_list(value: Any) -> Any:
+    """A variable holds a list as text, with commas."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+class IngestSettings(_Section):
+    # The folders and S3 prefixes whose files requests may name, with commas in a variable. None: every file that the
+    # service can read.
+    allowed_roots: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+
+
 class MetricsSettings(_Section):
     # How many tables have series of their own in /metrics; those updated least recently are removed first.
     tables: Annotated[int, Field(ge=0, le=100_000)] = 1000
@@ -202,6 +213,7 @@ class Settings(_Section):
     ledger: LedgerSettings = LedgerSettings()
     writes: WriteQueueSettings = WriteQueueSettings()
     limits: LimitSettings = LimitSettings()
+    ingest: IngestSettings = IngestSettings()
     metrics: MetricsSettings = MetricsSettings()
     background: BackgroundSettings = BackgroundSettings()
 

@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from bench.parts import age, bulk, clients, compact, neighbours, query, start, upsert, write
+from bench.parts import age, bulk, clients, compact, ingest, neighbours, query, start, upsert, write
 
 PARTS: dict[int, ModuleType] = {
     1: write,
@@ -14,4 +14,5 @@ PARTS: dict[int, ModuleType] = {
     7: start,
     8: compact,
     9: neighbours,
+    10: ingest,
 }

@@ -51,6 +51,25 @@ def append_file(table: str, path: str, combine: bool) -> float:
     return timed(job)
 
 
+def append_csv(table: str, path: str) -> float:
+    """Read a CSV file with the table's types, and append it."""
+    columns = "id BIGINT, name STRING, amount DOUBLE, moment TIMESTAMP_NTZ"
+
+    def job() -> None:
+        found = _session.read.option("header", True).schema(columns).csv(path)
+        found.writeTo(f"{CATALOG}.bench__default.{table}").append()
+
+    return timed(job)
+
+
 if __name__ == "__main__":
-    obey({"open": start, "create": create, "location": location, "append_file": append_file})
+    obey(
+        {
+            "open": start,
+            "create": create,
+            "location": location,
+            "append_file": append_file,
+            "append_csv": append_csv,
+        }
+    )
     jvm.stop(_session, 5)

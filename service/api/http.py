@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import VERSION
-from service.api import bulk, database, invocations, jobs, monitoring
+from service.api import bulk, database, ingest, invocations, jobs, monitoring
 from service.api.database import REF
 from service.api.docs_page import content_security_policy, guides, page
 from service.api.events import INVOCATIONS
@@ -36,6 +36,7 @@ ROUTES = {
     database.DATABASE: "POST",
     INVOCATIONS: "POST",
     bulk.RECORDS: "POST",
+    ingest.PATH: "POST",
     jobs.JOB: "GET and DELETE",
     "/health": "GET",
     "/ready": "GET",
@@ -81,7 +82,8 @@ def declare(operations: list[Operation]) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    for router in (database.router(operations), invocations.router, bulk.router, jobs.router, monitoring.router):
+    routers = (invocations.router, bulk.router, ingest.router, jobs.router, monitoring.router)
+    for router in (database.router(operations), *routers):
         app.include_router(router)
     app.add_api_route("/docs", partial(_docs, cache(partial(page, operations))), include_in_schema=False)
     app.add_api_route("/docs/{folder}/{guide}", _guide, include_in_schema=False)

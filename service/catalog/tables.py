@@ -89,6 +89,11 @@ class Table:
         return types.from_iceberg(self.iceberg.schema())
 
     @cached_property
+    def kept_schema(self) -> TableSchema:
+        """The columns whose values a row keeps wherever it is written: also the internal ones that are not computed."""
+        return TableSchema((*self.schema.fields, *self.schema.internal), self.schema.primary_key)
+
+    @cached_property
     def partition(self) -> tuple[PartitionField, ...]:
         """The partition fields over columns that requests can name."""
         return tuple(p for p in self.stored_partition if not p.field.startswith(RESERVED_COLUMN_PREFIX))

@@ -105,7 +105,7 @@ def parse_filter(text: str, where: str) -> Any:
 
 def parse_value(text: str, where: str) -> Any:
     """A value of the command line: a number, true, null, a list or an object; anything else is text."""
-    from service.cli.yaml_loader import value_of
+    from service.ingest.yaml_loader import value_of
 
     with _yaml_errors(where):
         return value_of(text)
@@ -131,7 +131,7 @@ def _not_utf_8(where: str, error: UnicodeDecodeError) -> UsageError:
 def _parse_yaml(text: str, path: str) -> Any:
     import yaml
 
-    from service.cli.yaml_loader import Loader
+    from service.ingest.yaml_loader import Loader
 
     with _yaml_errors(path):
         return yaml.load(text, Loader)  # a safe loader

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from service.catalog.files.data_files import DataFile, has_deletes, list_files, matching_files
@@ -10,7 +10,7 @@ from service.catalog.tables import Table
 from service.commits.backups import backup_of
 from service.commits.commit import CommitResult, Commits, retried_if_changed
 from service.commits.holds import SnapshotHolds
-from service.edits.tokens import PlanToken
+from service.commits.tokens import PlanToken
 from service.engine.iceberg.swap import Tag
 from service.engine.jobs.edit import EditBase, FoundRows, RowSample, find, preview, publish
 from service.engine.session.engine import Engine
@@ -89,17 +89,17 @@ class Edits:
         if options.token:
             options.token.check_table(table.uuid)
         if options.dry_run:
-            return self._previewed(table, plan(table), options, call, check)
+            return self._previewed(table, _planned(plan, table), options, call, check)
         # If it has happened already, it does not matter what the request would mean for the table now.
         if earlier := self.commits.earlier_result(table, call):
             return _outcome(earlier, EditCounts())
-        made, seen, edit = EditCounts(), table, plan(table)
+        made, seen, edit = EditCounts(), table, _planned(plan, table)
 
         @retried_if_changed()
         def change(current: Table, batch: str) -> None:
             nonlocal made, seen, edit
             if (current.schema_id, current.spec_id, current.derived) != (seen.schema_id, seen.spec_id, seen.derived):
-                seen, edit = current, plan(current)  # the request may mean something else now
+                seen, edit = current, _planned(plan, current)  # the request may mean something else now
             base, tag = base_of(current, options.partition_filter), options.tag(current)
             with self.engine.lend(call) as session, find(session, base, edit, digest=bool(options.token)) as found:
                 _check(edit, found.rows, check, options)
@@ -118,6 +118,11 @@ class Edits:
         token = PlanToken(table.uuid, options.request, found.digest)
         counts = _counts(table, edit, found)
         return EditOutcome(CommitResult(table, None), counts, samples=tuple(samples), plan_token=token.text())
+
+
+def _planned(plan: PlanEdit, table: Table) -> Edit:
+    """The edit that a request means, in which rows keep the table's internal columns."""
+    return replace(plan(table), kept=tuple(field.name for field in table.schema.internal))
 
 
 def _check(edit: Edit, found: FoundRows, check: CheckEdit, options: EditOptions) -> None:

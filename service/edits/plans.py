@@ -88,7 +88,7 @@ class UndoPlanner:
         added, removed = self._differing_files(files.snapshot_id, base) if keys else (frozenset(), frozenset())
         reversal = UndoReversal(
             base,
-            self.table.schema,
+            self.table.kept_schema,
             ChangedRows(came if isinstance(came, pa.Table) or came.paths else None, went),
             traced.files,
             untouched,

@@ -9,7 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.errors import LedgerUnavailable
-from service.ledger.schema import LAYOUT, layout, metadata
+from service.ledger.schema import LAYOUT, layout, metadata, views
 from service.model import postgres
 
 T = TypeVar("T")
@@ -49,6 +49,8 @@ def prepare(engine: Engine) -> None:
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtextextended('firn ledger', 0))")
         if not _is_ready(connection):
             metadata.create_all(connection)
+            for view in views(engine.dialect.name):
+                connection.exec_driver_sql(view)
             connection.execute(insert(layout), {"number": LAYOUT})
 
 

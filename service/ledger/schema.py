@@ -1,5 +1,7 @@
 """The ledger's tables."""
 
+import re
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -18,7 +20,7 @@ from sqlalchemy import (
 metadata = MetaData()
 
 # The number of this layout: it grows with each change of the tables below.
-LAYOUT = 1
+LAYOUT = 2
 layout = Table("layout", metadata, Column("number", Integer, primary_key=True))
 
 batches = Table(
@@ -146,3 +148,83 @@ places = Table(
     Column("folder", Text),  # removed with a dropped table; null if other tables may need its files
 )
 Index("places_by_name", places.c.tenant, places.c.namespace, places.c.table_name)
+
+# Every file that was ingested or refused. The snapshots of the table have the same about those that were ingested.
+ingestions = Table(
+    "ingestions",
+    metadata,
+    Column("run_id", String(40), primary_key=True),
+    Column("tenant", String(63), nullable=False),
+    Column("namespace", String(63), nullable=False),
+    Column("table_name", String(63), nullable=False),
+    Column("table_uuid", String(36), nullable=False),
+    Column("ingest_date", String(10), nullable=False),
+    Column("file", Text, nullable=False),
+    Column("content_hash", String(64), nullable=False),  # the SHA-256 of the file
+    Column("dataset_hash", String(64), nullable=False),  # of the rules by which it was read
+    Column("file_bytes", BigInteger, nullable=False),
+    Column("file_modified_ms", BigInteger, nullable=False),
+    Column("mode", String(10), nullable=False),  # restate, append, replay
+    Column("state", String(10), nullable=False),  # done, refused
+    Column("records_read", BigInteger, nullable=False),
+    Column("records_ingested", BigInteger, nullable=False),
+    Column("records_rejected", BigInteger, nullable=False),
+    Column("snapshot_id", BigInteger),  # null if it was refused
+    Column("error", Text),  # why it was refused
+    Column("requested_by", String(200), nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger, nullable=False),
+)
+Index("ingestions_of_table", ingestions.c.table_uuid, ingestions.c.ingest_date, ingestions.c.ended_ms)
+
+# Every table that was made from a table file.
+ingestion_tables = Table(
+    "ingestion_tables",
+    metadata,
+    Column("table_uuid", String(36), primary_key=True),
+    Column("tenant", String(63), nullable=False),
+    Column("namespace", String(63), nullable=False),
+    Column("table_name", String(63), nullable=False),
+    Column("table_file", Text, nullable=False),  # JSON
+    Column("created_ms", BigInteger, nullable=False),
+)
+
+# Views for people who read the ledger with other programs; docs/reference/ledger.md describes them. Times are texts in
+# UTC, as ISO 8601.
+_MOMENT = {
+    "sqlite": "strftime('%Y-%m-%dT%H:%M:%fZ', {0} / 1000.0, 'unixepoch')",
+    "postgresql": "to_char(to_timestamp({0} / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')",
+}
+_VIEWS = {
+    "ingestion_log": """
+        SELECT run_id, tenant AS tenant_id, namespace, table_name, ingest_date, file, content_hash, mode, state,
+               records_read, records_ingested, records_rejected, file_bytes, snapshot_id, error, requested_by,
+               {started_ms} AS started_at, {ended_ms} AS ended_at
+        FROM ingestions""",
+    "compaction_log": """
+        SELECT id AS job_id, tenant AS tenant_id, namespace, table_name, state, requested_by, progress, details,
+               {started_ms} AS started_at, {ended_ms} AS ended_at
+        FROM jobs WHERE kind = 'COMPACT' AND started_ms IS NOT NULL""",
+    "table_registry": """
+        SELECT t.table_name, t.tenant AS tenant_id, t.namespace, t.table_uuid, t.table_file,
+               {t.created_ms} AS created_at,
+               count(DISTINCT CASE WHEN i.state = 'done' THEN i.ingest_date END) AS dates,
+               min(CASE WHEN i.state = 'done' THEN i.ingest_date END) AS first_date,
+               max(CASE WHEN i.state = 'done' THEN i.ingest_date END) AS last_date,
+               count(CASE WHEN i.state = 'done' THEN 1 END) AS ingestions,
+               count(CASE WHEN i.state = 'refused' THEN 1 END) AS refused,
+               {max(i.ended_ms)} AS last_ingested_at
+        FROM ingestion_tables AS t LEFT JOIN ingestions AS i ON i.table_uuid = t.table_uuid
+        GROUP BY t.table_name, t.tenant, t.namespace, t.table_uuid, t.table_file, t.created_ms""",
+}
+
+
+def views(dialect: str) -> list[str]:
+    """The statements that create the views."""
+    moment = _MOMENT["postgresql" if dialect == "postgresql" else "sqlite"]
+
+    def shown(found: re.Match[str]) -> str:
+        return moment.format(found[1])
+
+    texts = {name: re.sub(r"\{([^{}]+)\}", shown, text) for name, text in _VIEWS.items()}
+    return [f"CREATE VIEW {name} AS {text}" for name, text in texts.items()]

@@ -15,7 +15,7 @@ PREDECLARED_CODES = (OK, "INTERNAL_ERROR", "LEDGER_UNAVAILABLE")
 # The final states of jobs.
 JOB_ENDS = ("done", "failed", "cancelled", "interrupted")
 # The kinds of jobs.
-JOB_KINDS = (BULK, "COMPACT")
+JOB_KINDS = (BULK, "COMPACT", "INGEST")
 # The outcomes of compactions.
 DONE, NOTHING, FAILED, CANCELLED = "done", "nothing", "failed", "cancelled"
 TABLE = ("tenant", "namespace", "table")

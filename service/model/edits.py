@@ -84,6 +84,8 @@ class Edit:
     which: ByFilter | ByKey | Duplicates
     added: pa.Table | None = None
     derived: tuple[DerivedColumn, ...] = ()
+    kept: tuple[str, ...] = ()
+    """The table's internal columns whose values rows keep."""
 
     @property
     def within(self) -> Predicate:

@@ -11,7 +11,9 @@ _NUMBER = re.compile(r"[0-9a-f]+")
 _LENGTH_BITS = 6  # of a name of at most 63 characters
 RESERVED_COLUMN_PREFIX = "_firn_"
 # A row's data file and its position there, where a query reads them; together they tell all rows of a table apart.
-PLACE_COLUMNS = (f"{RESERVED_COLUMN_PREFIX}file", f"{RESERVED_COLUMN_PREFIX}pos")
+PLACE_COLUMNS = (f"{RESERVED_COLUMN_PREFIX}place_file", f"{RESERVED_COLUMN_PREFIX}place_pos")
+# The internal columns of ingestion tables. Unlike others, rows keep their values, and requests can name them.
+INGEST_COLUMNS = ("_firn_period", "_firn_date", "_firn_file")
 CATALOG = "firn"  # the catalog's name in PyIceberg and in Spark; SQL catalogs store it with every table
 DROPPED_NAMESPACE = ("_firn", "dropped")  # the tenant and namespace of dropped tables; no request can name this tenant
 CHANGES_PROPERTY = "firn.changes"  # a table property: the batches that last changed the table's metadata

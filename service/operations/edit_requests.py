@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field
 
 from service.catalog.tables import Table
+from service.commits import tokens
 from service.commits.backups import Backups
-from service.edits import tokens
 from service.edits.edits import EditOptions, EditOutcome
 from service.edits.restore import RestoreOutcome
 from service.engine.iceberg.swap import Tag

@@ -16,6 +16,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "Namespaces": ("CREATE_NAMESPACE", "LIST_NAMESPACES", "DROP_NAMESPACE"),
     "Rows": ("WRITE", "QUERY", "UPSERT", "UPDATE", "DELETE", "DEDUPLICATE"),
+    "Ingestion": ("INGEST",),
     "History and recovery": (
         "HISTORY",
         "DIFF",

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from service.errors import InvalidRequest, UnknownOperation, nearest
 from service.model import wire
 from service.model.call import Call, IdempotencyKey, fingerprint
+from service.model.validation import refusal
 from service.operations.operation import KeyedRequest, Operation, Pool, Request, Result
-from service.operations.refusals import refusal
 from service.queries.streaming.streams import Stream
 
 # What other systems call an operation.

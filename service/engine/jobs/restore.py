@@ -23,7 +23,7 @@ from service.engine.sql.derived import fill
 from service.engine.sql.past import under
 from service.engine.sql.sql import identifier
 from service.errors import CommitConflict, RowCountMismatch
-from service.model.names import RESERVED_COLUMN_PREFIX
+from service.model.names import INGEST_COLUMNS, RESERVED_COLUMN_PREFIX
 from service.model.schema.derived import DerivedColumn
 
 # Rows are grouped by partition before they are written, so that many files become few. Sorting uses disk instead of
@@ -163,8 +163,10 @@ def _rows_back(
     files = SnapshotFiles(difference.backup_id, difference.back)
     with readable_files(under(iceberg, schema_id), files) as source:
         names = [str(column.name()) for column in each(iceberg.schema().columns())]
-        shown = [identifier(name) for name in names if not name.startswith(RESERVED_COLUMN_PREFIX)]
-        yield fill(session.sql(f"SELECT {', '.join(shown)} FROM {source}"), late)
+        kept = [
+            identifier(name) for name in names if name in INGEST_COLUMNS or not name.startswith(RESERVED_COLUMN_PREFIX)
+        ]
+        yield fill(session.sql(f"SELECT {', '.join(kept)} FROM {source}"), late)
 
 
 def _void(iceberg: Any, snapshot_id: int, gone: frozenset[str]) -> Any:

@@ -24,6 +24,7 @@ from service.engine.sql.content import comparable, same
 from service.engine.sql.derived import fill
 from service.engine.sql.past import nulls_in, under
 from service.engine.sql.sql import identifier, named
+from service.model.names import RESERVED_COLUMN_PREFIX
 from service.model.schema.derived import DerivedColumn
 from service.model.schema.types import TableSchema
 
@@ -32,7 +33,7 @@ _AT_ONCE = 12
 # How many rows with a conflicting key are returned, to find out which requests wrote them.
 _NAMED = 100
 _MANY_ROWS = 1_000_000
-_N, _W, _X, _FILE, _POS = "_firn_n", "_firn_w", "_firn_x", "_firn_file", "_firn_pos"
+_N, _W, _X, _FILE, _POS = "_firn_n", "_firn_w", "_firn_x", "_firn_path", "_firn_pos"
 
 
 @dataclass(frozen=True)
@@ -344,7 +345,9 @@ class FoundUndo:
         return self.named(rows)
 
     def _sample(self, view: str, limit: int) -> list[Any]:
-        return list(json_rows(collect(self._session.sql(f"SELECT {self._columns} FROM {view} LIMIT {limit}"))))
+        shown = (name for name in self._of.schema.names if not name.startswith(RESERVED_COLUMN_PREFIX))
+        columns = ", ".join(map(identifier, shown))
+        return list(json_rows(collect(self._session.sql(f"SELECT {columns} FROM {view} LIMIT {limit}"))))
 
     def _content(self, alias: str) -> str:
         return ", ".join(comparable(f.type, f"{alias}.{identifier(f.name)}") for f in self._of.schema.fields)

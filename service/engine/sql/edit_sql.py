@@ -180,7 +180,8 @@ def _affected(edit: Edit, which: ByFilter | ByKey, source: str, parameters: Para
 def rewritten(edit: Edit, source: str) -> SqlStatement:
     """The rows that the files of a source have after the edit."""
     which, old, parameters = edit.which, _old_values(edit), Parameters()
-    columns = ", ".join(old.values())
+    kept = [f"{T}.{identifier(name)}" for name in edit.kept]
+    columns = ", ".join([*old.values(), *kept])
     if isinstance(which, Duplicates):
         same_place = f"{P}.file = {T}._file AND {P}.pos = {T}._pos"
         return SqlStatement(f"SELECT {columns} FROM {source} AS {T} LEFT ANTI JOIN {PLACES} AS {P} ON {same_place}")
@@ -199,7 +200,7 @@ def rewritten(edit: Edit, source: str) -> SqlStatement:
         new if new == was else f"CASE WHEN {condition} THEN {new} ELSE {was} END AS {identifier(name)}"
         for (name, was), new in zip(old.items(), _after(edit, which, parameters), strict=True)
     )
-    return SqlStatement(f"SELECT {', '.join(outputs)} FROM {rows}", parameters)
+    return SqlStatement(f"SELECT {', '.join([*outputs, *kept])} FROM {rows}", parameters)
 
 
 def with_new(found: SqlStatement | None, schema: TableSchema) -> SqlStatement:

@@ -4,7 +4,7 @@ The SQL sandbox decides, by the JSON of Spark's plans, whether it may run.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -21,6 +21,7 @@ from service.engine.sql.total_order import in_total_order, is_sorted
 from service.engine.sql.window import Window
 from service.errors import InvalidQuery
 from service.model import cursor
+from service.model.names import INGEST_COLUMNS
 from service.model.schema.types import TableSchema, contains_uuid, has_uuid
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
@@ -124,15 +125,20 @@ def framed(
 ) -> Iterator[tuple[DataFrame, list[str]]]:
     """The statement as a frame of all its rows, which can be planned in the block, and the names of its columns."""
     aggregate_from_metadata(session, allowed=not any(has_uuid(view.schema) for view in statement.views))
-    with _views(session, statement.views, pinned or {}):
+    named = frozenset(name for name in INGEST_COLUMNS if name in statement.text.lower())
+    with _views(session, statement.views, pinned or {}, named):
         df = _analysed(session, statement)
         _check_tables(df, {view.spark_name.replace("`", "") for view in statement.views}, check)
+        if named & {name.lower() for name in df.columns}:
+            df = _without_unnamed(session, df, statement.text)
         yield df, _names(df)
 
 
 @contextmanager
-def _views(session: SparkSession, views: Sequence[TableView], pinned: Mapping[Place, PinnedTable]) -> Iterator[None]:
-
+def _views(
+    session: SparkSession, views: Sequence[TableView], pinned: Mapping[Place, PinnedTable], named: Set[str]
+) -> Iterator[None]:
+    """Views of the tables, for the block, with those of their internal columns that are named."""
     made = []
     try:
         for view in views:
@@ -140,7 +146,13 @@ def _views(session: SparkSession, views: Sequence[TableView], pinned: Mapping[Pl
             text = f"SELECT * FROM {at_snapshot(view.spark_name, view.snapshot_id)}"
             table = found.frame if found else session.sql(text)
             if has_uuid(view.schema) or view.schema.hidden:
-                columns = [(identifier(field.name), field.type) for field in view.schema.fields]
+                shown = [*view.schema.fields, *(f for f in view.schema.internal if f.name in named)]
+                if not shown:
+                    raise InvalidQuery(
+                        f"sql: table {view.name!r} has no columns yet; the first file that it ingests gives them",
+                        field="sql",
+                    )
+                columns = [(identifier(field.name), field.type) for field in shown]
                 table = table.selectExpr(
                     *(f"{opaque(name, kind)} AS {name}" if contains_uuid(kind) else name for name, kind in columns)
                 )
@@ -150,6 +162,27 @@ def _views(session: SparkSession, views: Sequence[TableView], pinned: Mapping[Pl
     finally:
         for name in made:
             session.catalog.dropTempView(name)
+
+
+def _without_unnamed(session: SparkSession, df: DataFrame, text: str) -> DataFrame:
+    """The frame without the internal columns that are in it only because of a `*`."""
+    node = _parsed(session, text)
+    while node.getClass().getSimpleName() != "Project":
+        children = scala_items(node.children())
+        if not children:
+            return df
+        node = children[0]
+    items = [(item.getClass().getSimpleName(), item) for item in scala_items(node.projectList())]
+    if all(kind != "UnresolvedStar" for kind, _ in items):
+        return df
+    given = (item.name() for kind, item in items if kind in ("UnresolvedAttribute", "Alias"))
+    asked = {name.lower().rpartition(".")[2].strip("`") for name in given}
+    names = [name.lower() for name in df.columns]
+    last = {name: place for place, name in enumerate(names)}
+    kept = [i for i, name in enumerate(names) if name not in INGEST_COLUMNS or (name in asked and last[name] == i)]
+    return df.toDF(*(f"c{i}" for i in range(len(names)))).selectExpr(
+        *(f"c{i} AS {identifier(df.columns[i])}" for i in kept)
+    )
 
 
 def _check_tables(df: DataFrame, allowed: set[str], check: Callable[[str], int]) -> None:

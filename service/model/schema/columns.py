@@ -47,7 +47,7 @@ def columns_of(schema: TableSchema, qualifier: str | None = None) -> Resolver:
 def find_column(schema: TableSchema, name: str, qualifier: str | None = None) -> Column | None:
     """The column of a dotted name, if there is one."""
     # Other engines allow dots in a column's own name.
-    whole = next((f for f in schema.fields if f.name == name), None)
+    whole = next((f for f in (*schema.fields, *schema.internal) if f.name == name), None)
     if whole:
         return Column(name, (name,), whole.type, qualifier)
     first, *rest = name.split(".")

@@ -5,7 +5,7 @@ from dataclasses import field as dataclass_field
 from typing import TypeAlias
 
 from service.errors import FirnError, UnknownField, did_you_mean
-from service.model.names import RESERVED_COLUMN_PREFIX
+from service.model.names import INGEST_COLUMNS, RESERVED_COLUMN_PREFIX
 
 PRIMITIVES = (
     *("string", "integer", "long", "float", "double", "boolean"),
@@ -78,6 +78,8 @@ class TableSchema:
     primary_key: tuple[str, ...] = ()
     hidden: bool = dataclass_field(default=False, compare=False)
     """Whether the table also has internal columns of Firn, which are not in `fields`."""
+    internal: tuple[Field, ...] = dataclass_field(default=(), compare=False)
+    """Those of the internal columns that requests can name, although no response shows them unless it is asked to."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,7 +93,10 @@ class TableSchema:
 def without_hidden_columns(schema: TableSchema) -> TableSchema:
     """The columns without Firn's internal ones, which no request names and no response shows."""
     shown = tuple(field for field in schema.fields if not field.name.lower().startswith(RESERVED_COLUMN_PREFIX))
-    return schema if len(shown) == len(schema.fields) else TableSchema(shown, schema.primary_key, hidden=True)
+    if len(shown) == len(schema.fields):
+        return schema
+    internal = tuple(field for field in schema.fields if field.name in INGEST_COLUMNS)
+    return TableSchema(shown, schema.primary_key, hidden=True, internal=internal)
 
 
 def resolve_field(

@@ -29,6 +29,7 @@ from service.errors import (
 from service.jobs.job import BULK, BulkProgress, Job
 from service.jobs.jobs import Jobs, Kind
 from service.model.call import Call
+from service.model.ingest.reserved import refuse_ingestion_table
 from service.model.names import TableName
 from service.model.schema.derived import only_derived_added
 from service.settings import LimitSettings
@@ -130,6 +131,7 @@ class Bulk:
             )
         try:
             table = self._catalog.load(name)
+            refuse_ingestion_table(table.properties, name.table, "a bulk load")
             load = Load(table, Body(self._limits.bulk_mb, hashed=keyed), self._room.release)
             load.staged = self._threads.submit(self._stage, load, decode)
         except BaseException:

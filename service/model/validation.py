@@ -1,4 +1,4 @@
-"""Turn the validation errors of a request model into one error: which field, what is wrong, and how to fix it."""
+"""Turn the validation errors of a model into one error: which field, what is wrong, and how to fix it."""
 
 import json
 import types
@@ -47,8 +47,8 @@ _FORMS = {
 }
 
 
-def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
-    """The error for a caller: the most helpful of all that is wrong."""
+def refusal(error: ValidationError, model: type[BaseModel], needed_by: str = "this operation") -> FirnError:
+    """The error for a caller: the most helpful of all that is wrong. `needed_by` is what the model describes."""
     first = _most_helpful(error, model)
     cause = (first.get("ctx") or {}).get("error")
     if isinstance(cause, FirnError):
@@ -65,9 +65,10 @@ def refusal(error: ValidationError, model: type[BaseModel]) -> FirnError:
         )
         return UnknownField(f"{path} is not a known field; {hint}", field=path, suggestion=near)
     if first["type"] == "missing":
-        return InvalidRequest(f"{path} is missing; this operation requires it", field=path)
+        return InvalidRequest(f"{path} is missing; {needed_by} requires it", field=path)
     if first["type"] == "value_error":
-        return InvalidRequest(f"{path}: {first['msg'].removeprefix('Value error, ')}", field=path)
+        problem = first["msg"].removeprefix("Value error, ")
+        return InvalidRequest(f"{path}: {problem}" if path else problem, field=path or None)
     return InvalidRequest(f"{path} is {_short(first['input'])}, but must be {_expected(first)}", field=path)
 
 

@@ -1,0 +1,235 @@
+"""INGEST: read a file with the rows of a date into a table that was made from a table file."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from service.catalog.tables import Table
+from service.commits import tokens
+from service.commits.commit import Commits
+from service.errors import InvalidRequest, TableNotFound
+from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
+from service.ingest.files import stored_text
+from service.ingest.history import INGEST
+from service.ingest.ingests import Ingests
+from service.ingest.quarantine import quarantine_name
+from service.ingest.sources.fetch import Source
+from service.ingest.sources.roots import Roots
+from service.ingest.sources.uploads import Uploads, is_upload
+from service.jobs.background import Background
+from service.model.call import Call, fingerprint
+from service.model.ingest.reserved import TABLE_FILE_PROPERTY
+from service.operations.examples import response
+from service.operations.ingest_requests import TableFileRequest, parse_date
+from service.operations.operation import BackgroundRequest, Example, Metadata, Result, omit_when_null, operation
+
+ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
+DATASET = {
+    "columns": [
+        {"name": "order_id", "type": "BIGINT", "nullable": False},
+        {"name": "ordered_on", "type": "DATE"},
+        {"name": "amount", "type": "DECIMAL(10,2)"},
+        {"name": "country", "type": "VARCHAR", "transform": "upper"},
+    ]
+}
+CREATE = {
+    "operation": "CREATE_TABLE",
+    "tenant_id": "acme",
+    "namespace": "shop",
+    "config": {"name": "orders", "description": "one file a day"},
+    "dataset": DATASET,
+}
+REQUEST = {
+    "operation": "INGEST",
+    **ADDRESS,
+    "source": "examples/files/orders_2024-01-31.csv",
+    "date": "2024-01-31",
+}
+INGESTED: dict[str, Any] = {
+    "date": "2024-01-31",
+    "period": "2024-01",
+    "records_read": 3,
+    "records_ingested": 2,
+    "records_rejected": 1,
+    "rejects": {"ordered_on: not a DATE": 1},
+    "records_replaced": 0,
+    "files_removed": 0,
+    "files_rewritten": 0,
+    "bytes_rewritten": 0,
+    "bytes_read": 98,
+    "content_hash": "<any>",
+}
+QUARANTINED: dict[str, Any] = {"records_quarantined": 1, "quarantine_table": "orders__quarantine", "run_id": "<any>"}
+EXAMPLES = (
+    Example("Ingest the file of a date", REQUEST, response(**INGESTED, **QUARANTINED), given=(CREATE,)),
+    Example(
+        "See what an ingest would do",
+        {**REQUEST, "dry_run": True},
+        response(snapshot=False, **INGESTED, dry_run=True, plan_token="<any>"),
+        given=(CREATE,),
+    ),
+    Example(
+        "Ingest the same file again",
+        REQUEST,
+        response(date="2024-01-31", period="2024-01", unchanged=True, bytes_read=98, content_hash="<any>"),
+        given=(CREATE, REQUEST),
+    ),
+    Example(
+        "Ingest in the background",
+        {**REQUEST, "async": True},
+        response(snapshot=False, date="2024-01-31", job_id="<any>"),
+        given=(CREATE,),
+    ),
+)
+# Fields that say how a request is made, not what it does.
+_OPTIONS = ("dry_run", "plan_token", "idempotency_key", "timeout_ms", "async_")
+
+
+class Ingest(TableFileRequest, BackgroundRequest):
+    operation: Literal["INGEST"]
+    source: str = Field(
+        description="the file: a path from the service's working directory, or a file:// or s3:// URL. CSV, JSON "
+        "lines, Parquet or Arrow, also packed by gzip or zstd"
+    )
+    date: str = Field(description="the date that the file's rows belong to, such as 2024-01-31")
+    mode: Literal["restate", "append"] = Field(
+        default="restate", description="replace the rows of the date, or add to them"
+    )
+    accept_drift: bool = Field(
+        default=False, description="let new, missing and retyped columns change the table, whatever `on_drift` says"
+    )
+    plan_token: str | None = Field(
+        default=None, description="from a dry run of the same request: ingest exactly what it showed, or nothing"
+    )
+
+
+class IngestDrift(BaseModel):
+    """How the columns of the file differ from those that are expected."""
+
+    new: list[str] | None = omit_when_null("columns of the file that are not expected")
+    missing: list[str] | None = omit_when_null("expected columns that the file lacks")
+    retyped: dict[str, str] | None = omit_when_null("columns of another type, with the type in the file")
+
+
+class IngestResult(Result):
+    date: str = Field(description="the date of the rows")
+    period: str | None = omit_when_null("the month or week that they are in")
+    records_read: int | None = omit_when_null("rows of the file")
+    records_ingested: int | None = omit_when_null("rows that are in the table now; in a dry run, that would be")
+    records_rejected: int | None = omit_when_null("rows that break a rule")
+    records_quarantined: int | None = omit_when_null("those of them that are in the quarantine table")
+    rejects: dict[str, int] | None = omit_when_null("rejected rows by the rule that each broke first")
+    quarantine_table: str | None = omit_when_null("the table with the rejected rows")
+    drift: IngestDrift | None = omit_when_null("how the columns differ from those that are expected")
+    unchanged: bool | None = omit_when_null("true if exactly this was ingested before, so that nothing was done")
+    records_replaced: int | None = omit_when_null("rows of the date that were removed")
+    files_removed: int | None = omit_when_null("data files that were removed")
+    files_rewritten: int | None = omit_when_null("those of them that also held other dates, whose rows stay")
+    bytes_rewritten: int | None = omit_when_null("the size of these")
+    bytes_read: int | None = omit_when_null("the size of the file")
+    content_hash: str | None = omit_when_null("the SHA-256 of the file")
+    run_id: str | None = omit_when_null("the id of this ingest in the log, and in the quarantine table")
+    dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
+    plan_token: str | None = omit_when_null("in a dry run: send it with the same request to ingest exactly this")
+    job_id: str | None = omit_when_null("with `async`, instead of most of the above: the job's id, for /jobs/{id}")
+
+
+@operation(Ingest, IngestResult, pool="bulk", examples=EXAMPLES)
+def ingest(
+    request: Ingest,
+    call: Call,
+    commits: Commits,
+    roots: Roots,
+    uploads: Uploads,
+    ingests: Ingests,
+    background: Background,
+) -> IngestResult:
+    """Read a file with the rows of a date into a table, in one commit that replaces what the date had before."""
+    table = _table(request, commits, call)
+    day, options = parse_date(request.date), _options(request)
+
+    def run(of: Call) -> IngestResult:
+        with uploads.using(request.source) as uploaded:
+            source = uploaded or Source(roots.resolve(request.source), request.source)
+            return result_of(table, ingests.run(table, [DayFile(day, source)], options, of))
+
+    if not request.async_:
+        return run(call)
+    if not is_upload(request.source):
+        roots.resolve(request.source)  # refuse an impossible request before it becomes a job
+    return IngestResult(
+        date=request.date,
+        job_id=background.start(INGEST, table, IngestProgress(), call, lambda job: job.respond(run(job))),
+    )
+
+
+def _table(request: Ingest, commits: Commits, call: Call) -> Table:
+    """The table; its table file must be the one in the request, if there is one."""
+    try:
+        table = commits.table(request.table_name, call)
+    except TableNotFound as e:
+        if request.config is None:
+            raise
+        raise TableNotFound(f"{e.message}; create it first, by CREATE_TABLE with this config", field="table") from e
+    given = request.table_file
+    stored = table.properties.get(TABLE_FILE_PROPERTY)
+    if given is not None and stored is not None and stored_text(given) != stored:
+        raise InvalidRequest(
+            f"config differs from the table file that {request.table!r} has; leave it out, or apply it first",
+            field="config",
+        )
+    return table
+
+
+def _options(request: Ingest) -> IngestOptions:
+    said = {k: v for k, v in request.model_dump(mode="python").items() if k not in _OPTIONS}
+    digest = fingerprint(said)
+    token = None if request.plan_token is None else tokens.read(request.plan_token, digest)
+    return IngestOptions(
+        request.mode,
+        request.dataset_or(None, Roots()),
+        dry_run=request.dry_run,
+        token=token,
+        request=digest,
+        accept_drift=request.accept_drift,
+    )
+
+
+def result_of(table: Table, outcome: IngestOutcome) -> IngestResult:
+    """The response about one file."""
+    [file] = outcome.files
+    fields = {**_counts(file), **_replaced(outcome)} if not file.is_unchanged else {"unchanged": True}
+    if file.records_rejected and outcome.plan_token is None:
+        fields |= {"records_quarantined": file.records_rejected, "quarantine_table": quarantine_name(table.name).table}
+    if outcome.plan_token is not None:
+        fields |= {"dry_run": True, "plan_token": outcome.plan_token}
+    metadata = Metadata(snapshot_id=outcome.commit.snapshot_id)
+    return IngestResult(
+        date=str(file.day),
+        period=file.period,
+        drift=IngestDrift(**file.drift.as_json()) if file.drift else None,
+        content_hash=file.content_hash,
+        bytes_read=file.bytes,
+        metadata=metadata,
+        **fields,
+    )
+
+
+def _counts(file: FileOutcome) -> dict[str, Any]:
+    return {
+        "records_read": file.records_read,
+        "records_ingested": file.records_ingested,
+        "records_rejected": file.records_rejected,
+        "rejects": dict(file.rejects) or None,
+        "run_id": file.run_id or None,
+    }
+
+
+def _replaced(outcome: IngestOutcome) -> dict[str, Any]:
+    replaced = outcome.replaced
+    return {
+        "records_replaced": replaced.records,
+        "files_removed": replaced.files,
+        "files_rewritten": replaced.rewritten_files,
+        "bytes_rewritten": replaced.rewritten_bytes,
+    }

@@ -1,0 +1,130 @@
+"""How the columns of a file differ from those that are expected, and what that means."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from service.model.ingest.dataset import Dataset, DatasetColumn, DriftRules
+from service.model.ingest.reading import Cleaning, ColumnRule, Rule
+from service.model.schema.types import fold_case
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The columns that a file has and that are not expected, those that it lacks, and those of another type."""
+
+    new: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    retyped: Mapping[str, str] = field(default_factory=dict)
+    """The type in the file, by column."""
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.missing or self.retyped)
+
+    def refused(self, rules: DriftRules) -> "Drift":
+        """The part of it that refuses the file."""
+        return self._with(rules, "fail")
+
+    def evolved(self, rules: DriftRules) -> "Drift":
+        """The part of it that changes the table."""
+        return self._with(rules, "evolve")
+
+    def _with(self, rules: DriftRules, what: str) -> "Drift":
+        return Drift(
+            self.new if rules.new == what else (),
+            self.missing if rules.missing == what else (),
+            self.retyped if rules.retyped == what else {},
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """What a response shows of it; kinds without a column are absent."""
+        shown = {"new": list(self.new), "missing": list(self.missing), "retyped": dict(self.retyped)}
+        return {name: value for name, value in shown.items() if value}
+
+    def __str__(self) -> str:
+        parts = [f"new columns {', '.join(self.new)}"] if self.new else []
+        parts += [f"missing columns {', '.join(self.missing)}"] if self.missing else []
+        retyped = (f"{name} is {kind}" for name, kind in self.retyped.items())
+        return "; ".join([*parts, *([f"other types: {', '.join(retyped)}"] if self.retyped else [])])
+
+
+def matched(fields: tuple[str, ...], columns: tuple[DatasetColumn, ...]) -> dict[str, str]:
+    """The field of the file for each column that has one: by name, without regard to case and spaces around it."""
+    known = {fold_case(name.strip()): name for name in fields}
+    found = {}
+    for column in columns:
+        if column.source_name is not None:
+            name = known.get(fold_case(column.source_name.strip()))
+            if name is not None:
+                found[column.name] = name
+    return found
+
+
+def compare(fields: tuple[str, ...], types: Mapping[str, str], dataset: Dataset) -> Drift:
+    """How a file with these fields differs from a dataset. `types` are those of its fields that have one.
+
+    A column with a default need not be in the file.
+    """
+    found = matched(fields, dataset.columns)
+    read = set(found.values())
+    new = tuple(name for name in fields if name not in read)
+    missing = tuple(
+        column.name
+        for column in dataset.columns
+        if column.source_name is not None and column.name not in found and column.default is None
+    )
+    retyped = {
+        column.name: types[found[column.name]]
+        for column in dataset.columns
+        if column.name in found and found[column.name] in types
+        if not _fits(types[found[column.name]], column.type.upper().replace(" ", ""))
+    }
+    return Drift(new, missing, retyped)
+
+
+def cleaning_of(dataset: Dataset, fields: tuple[str, ...]) -> Cleaning:
+    """How the rows of a file with these fields become rows of the table."""
+    found = matched(fields, dataset.columns)
+    rules = tuple(
+        ColumnRule(
+            column.name,
+            column.kind,
+            column.type.upper(),
+            field=found.get(column.name),
+            expression=dataset.expressions.get(column.name),
+            default=dataset.default_of(column),
+            transforms=column.transform,
+            nullable=column.nullable,
+        )
+        for column in dataset.columns
+    )
+    return Cleaning(rules, dataset.predicates, keeps_failed_values=dataset.on_error == "null")
+
+
+def unfit_column(rules: Sequence[Rule], rejects: Mapping[str, int], records_read: int) -> str | None:
+    """The column of which no value at all converts, in a file whose values are texts: its type is another one now."""
+    left = records_read
+    for rule in rules:
+        count = rejects.get(rule.text, 0)
+        if rule.kind == "type" and count == left and count > 1:
+            return rule.column
+        left -= count
+    return None
+
+
+# The types of typed files, as dataset files name them, whose values a column can hold.
+_WHOLE = ("INTEGER", "BIGINT")
+
+
+def _fits(given: str, column: str) -> bool:
+    """Whether values of a file's type belong into a column, so that only single values may not fit."""
+    if given == column or column == "VARCHAR" or given == "VARCHAR":
+        return True
+    base, wanted = given.partition("(")[0], column.partition("(")[0]
+    if wanted == "DECIMAL":
+        return base in (*_WHOLE, "DECIMAL", "DOUBLE")
+    return {
+        "BIGINT": base in _WHOLE,
+        "DOUBLE": base in (*_WHOLE, "DECIMAL"),
+        "TIMESTAMP": base == "DATE",
+    }.get(wanted, False)

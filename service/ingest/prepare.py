@@ -1,0 +1,184 @@
+"""Before a file is ingested: it is fetched, looked up among what was ingested, and its columns are compared."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from service.catalog.alter import Alteration, alter
+from service.catalog.tables import Catalog, Table
+from service.commits.commit import Commits
+from service.engine.jobs.ingest.files import field_types
+from service.engine.session.engine import Engine
+from service.errors import FileRejected, InvalidRequest
+from service.ingest.day_files import DayFile, IngestOptions
+from service.ingest.drift import Drift, compare
+from service.ingest.files import stored_text
+from service.ingest.history import INGEST, IngestHistory
+from service.ingest.inference import inferred
+from service.ingest.sources.fetch import FetchedFile, fetch
+from service.ingest.sources.readable import readable
+from service.ledger.ingestions import IngestionRecord
+from service.model.call import Call
+from service.model.ingest.dataset import CsvFormat, Dataset, DatasetColumn, DriftRules
+from service.model.ingest.reading import ReadableFile
+from service.model.ingest.reserved import DATASET_PROPERTY, dataset_of
+from service.model.schema.evolution import SchemaChanges, evolve
+from service.model.schema.types import Field, Primitive
+
+_EVERYTHING = DriftRules(new="evolve", missing="evolve", retyped="evolve")
+_WIDER = {"INTEGER": ("BIGINT",)}
+
+
+@dataclass(frozen=True)
+class PreparedFile:
+    """A file that can be read, with the rules by which it is read."""
+
+    file: DayFile
+    fetched: FetchedFile
+    readable: ReadableFile
+    dataset: Dataset
+    drift: Drift
+    evolves: bool = False
+    """Whether `dataset` is another one than the table's, which the table gets first."""
+
+    @property
+    def dataset_hash(self) -> str:
+        return fingerprint_of(self.dataset)
+
+
+def fingerprint_of(dataset: Dataset | None) -> str:
+    """A digest of the rules by which a file is read."""
+    return hashlib.sha256((stored_text(dataset) if dataset else "").encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Prepares the files of one ingest."""
+
+    engine: Engine
+    catalog: Catalog
+    commits: Commits
+    history: IngestHistory
+    properties: Mapping[str, str]
+    """Of the catalog's storage, with its credentials."""
+
+    def prepare(
+        self,
+        table: Table,
+        file: DayFile,
+        options: IngestOptions,
+        folder: Path,
+        call: Call,
+        progress: Callable[[int], object],
+    ) -> "PreparedFile | FetchedFile":
+        """The file, ready to be read; only what was fetched, if the table has exactly this already.
+
+        Raises InvalidFile if it cannot be read, and FileRejected if its columns are not those that are expected.
+        """
+        dataset = options.dataset or dataset_of(table.properties)
+        how = dataset.csv if dataset else CsvFormat()
+        fetched = fetch(file.source, folder, self.properties, quote=how.quote, encoding=how.encoding, progress=progress)
+        if (
+            dataset is not None
+            and not options.accept_drift
+            and self._is_known(table, file.day, fetched, dataset, options)
+        ):
+            return fetched
+        headless = None if dataset is None else tuple(c.source_name for c in dataset.columns if c.source_name)
+        read = readable(fetched, folder, how, headless)
+        if dataset is None:
+            types = self.engine.run_for(call, field_types, read, guess=True)
+            return PreparedFile(file, fetched, read, inferred(read, types, how), Drift(), evolves=True)
+        types = self.engine.run_for(call, field_types, read, guess=False) if read.is_typed else {}
+        drift = compare(read.fields, types, dataset)
+        rules = _EVERYTHING if options.accept_drift else dataset.on_drift
+        if refused := drift.refused(rules):
+            raise FileRejected(
+                f"the columns of {file.source.name!r} are not those that are expected: {refused}; nothing was "
+                "ingested. Correct the file, change the dataset or its on_drift, or accept the drift",
+                details={"drift": drift.as_json()},
+            )
+        evolved = self._evolved(dataset, drift.evolved(rules), read, types, call)
+        return PreparedFile(file, fetched, read, evolved, drift, evolves=evolved is not dataset)
+
+    def _is_known(
+        self, table: Table, day: date, fetched: FetchedFile, dataset: Dataset, options: IngestOptions
+    ) -> bool:
+        wanted = IngestionRecord("", str(day), "", fetched.content_hash, fingerprint_of(dataset), options.mode)
+        return self.history.has(table, wanted)
+
+    def _evolved(
+        self, dataset: Dataset, drift: Drift, file: ReadableFile, types: Mapping[str, str], call: Call
+    ) -> Dataset:
+        """The dataset after it has adopted the columns of a file."""
+        if not drift:
+            return dataset
+        if drift.new and not types:
+            types = self.engine.run_for(call, field_types, file, guess=True)
+        retyped = {name: _wider(dataset, name, kind) for name, kind in drift.retyped.items()}
+        columns = [
+            column.model_copy(update={"type": retyped[column.name]}) if column.name in retyped else column
+            for column in dataset.columns
+            if column.name not in drift.missing
+        ]
+        columns += [DatasetColumn(name=name.strip(), type=types.get(name, "VARCHAR")) for name in drift.new]
+        return Dataset.model_validate(
+            {**dataset.stored(), "columns": [c.model_dump(exclude_unset=True) for c in columns]}
+        )
+
+    def adopt(self, table: Table, dataset: Dataset, call: Call, *, stores: bool) -> Table:
+        """The table with the columns of a dataset; with `stores`, the dataset is the table's own from now on.
+
+        InvalidRequest if a column of the table has another type.
+        """
+        properties = {DATASET_PROPERTY: stored_text(dataset)} if stores else {}
+        wanted = self._alteration(table, dataset, properties)
+        if not wanted.changes.any and table.properties.items() >= properties.items():
+            return table
+        if not stores:
+            missing = ", ".join(wanted.changes.add) or ", ".join(wanted.changes.types)
+            raise InvalidRequest(
+                f"dataset: the table has no such columns: {missing}; leave them out, or change the table's dataset",
+                field="dataset",
+            )
+
+        def change(current: Table, batch: str) -> Table:
+            def gate() -> None:
+                self.commits.must_be_ours(batch)
+
+            return alter(
+                self.catalog, current, batch, lambda newest: self._alteration(newest, dataset, properties), gate
+            )
+
+        return self.commits.alter(table, INGEST, call.without_key(), change)
+
+    @staticmethod
+    def _alteration(table: Table, dataset: Dataset, properties: Mapping[str, str]) -> Alteration:
+        known = {field.name: field for field in table.schema.fields}
+        add: dict[str, Field] = {}
+        widened = {}
+        for field in dataset.table_schema.fields:
+            has = known.get(field.name)
+            if has is None:
+                add[field.name] = field
+            elif has.type != field.type:
+                if (has.type, field.type) == (Primitive("long"), Primitive("integer")):
+                    continue  # the table's was widened before
+                widened[field.name] = field.type
+        changes = SchemaChanges(add=add, types=widened)
+        after = evolve(table.schema, changes, table.past_partition) if changes.any else table.schema
+        return Alteration(changes, after, dict(properties))
+
+
+def _wider(dataset: Dataset, name: str, kind: str) -> str:
+    column = next(c for c in dataset.columns if c.name == name)
+    given = column.type.upper()
+    if kind in _WIDER.get(given, ()):
+        return kind
+    raise FileRejected(
+        f"{name!r} is {kind} in the file but {given} in the table, and a column cannot change in this way; read it "
+        "into a column of another name and type",
+        details={"drift": {"retyped": {name: kind}}},
+    )

@@ -1,0 +1,74 @@
+"""The table of rejected rows beside an ingestion table: `<table>__quarantine`."""
+
+from service.catalog.tables import Catalog, Table
+from service.commits.commit import Commits
+from service.engine.jobs.ingest.files import IngestTarget
+from service.errors import TableExists, TableNotFound
+from service.model.call import Call
+from service.model.ingest.table_file import QUARANTINE_SUFFIX
+from service.model.names import TableName
+from service.model.properties import TableProperties, to_iceberg
+from service.model.schema.types import Field, Primitive, TableSchema
+from service.settings import IcebergSettings
+
+DAY_COLUMN, HASH_COLUMN = "ingest_date", "content_hash"
+_STRING, _TIME = Primitive("string"), Primitive("timestamptz")
+_FIXED = (
+    Field(DAY_COLUMN, Primitive("date")),
+    Field("file", _STRING),
+    Field(HASH_COLUMN, _STRING),
+    Field("run_id", _STRING),
+    Field("rejected_at", _TIME),
+)
+SCHEMA = TableSchema(
+    (
+        *_FIXED[:3],
+        Field("line", Primitive("long")),
+        Field("raw", _STRING),
+        Field("rule", _STRING),
+        Field("column_name", _STRING),
+        *_FIXED[3:],
+    )
+)
+
+
+def quarantine_name(table: TableName) -> TableName:
+    return TableName(table.tenant, table.namespace, table.table + QUARANTINE_SUFFIX)
+
+
+class Quarantines:
+    """Finds and creates the tables of rejected rows."""
+
+    def __init__(self, settings: IcebergSettings, catalog: Catalog, commits: Commits) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._commits = commits
+
+    def find(self, table: TableName) -> Table | None:
+        """The table of rejected rows; None if there is none yet."""
+        try:
+            return self._catalog.load(quarantine_name(table))
+        except TableNotFound:
+            return None
+
+    def ensure(self, table: TableName) -> Table:
+        """The table of rejected rows, which is created with the first of them."""
+        found = self.find(table)
+        if found is not None:
+            return found
+        given = TableProperties(description=f"rows that {table.table} rejected")
+        try:
+            return self._commits.create(
+                quarantine_name(table), SCHEMA, (), to_iceberg(given, self._settings), Call(requested_by="ingest")
+            )
+        except TableExists:
+            return self._catalog.load(quarantine_name(table))
+
+
+def target_of(table: Table) -> IngestTarget:
+    return IngestTarget(table.spark_name, table.uuid, table.schema_id)
+
+
+def fixed_values(*values: object) -> list[tuple[Field, object]]:
+    """The columns that are the same in all rejected rows of a file: date, file, hash, run and time."""
+    return list(zip(_FIXED, values, strict=True))

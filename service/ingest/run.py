@@ -1,0 +1,301 @@
+"""One ingest of some files: prepared, written beside the table, and committed at once."""
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from service.catalog.tables import Table
+from service.commits.commit import CommitResult
+from service.commits.tokens import PlanToken
+from service.engine.jobs.ingest.files import Rejects, count_good_rows, find_rejects, stage_good_rows
+from service.errors import FileRejected, FirnError, InternalError, InvalidRequest, OutcomeUnknown
+from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
+from service.ingest.drift import Drift, cleaning_of, unfit_column
+from service.ingest.prepare import Preparation, PreparedFile, fingerprint_of
+from service.ingest.publish import IngestParts, Publication, StagedIngest, digest_of
+from service.ingest.quarantine import fixed_values, target_of
+from service.ingest.sources.fetch import FetchedFile, check_unchanged
+from service.ingest.sources.readable import count_records, lines_before
+from service.jobs.job import Job
+from service.ledger.ingestions import IngestionRecord
+from service.model.call import Call
+from service.model.ingest.periods import period_of
+from service.model.ingest.reading import Cleaning, Rule
+from service.model.ingest.reserved import (
+    DATE_FIELD,
+    FILE_FIELD,
+    PERIOD_FIELD,
+    dataset_of,
+)
+from service.model.ingest.table_file import TableFile
+from service.model.times import now_ms
+
+log = logging.getLogger("firn.ingest")
+
+_AT_ONCE = 2
+_NOTHING = Rejects(())
+
+
+@dataclass
+class IngestRun:
+    """One ingest."""
+
+    parts: IngestParts
+    table: Table
+    config: TableFile
+    options: IngestOptions
+    call: Call
+    folder: Path
+    progress: IngestProgress
+    job: Job | None = None
+    started_ms: int = field(default_factory=now_ms)
+    outcomes: dict[int, FileOutcome] = field(default_factory=dict)
+    """Of files that are done with, by their place in the list."""
+
+    def ingest(self, files: Sequence[DayFile]) -> IngestOutcome:
+        staged: dict[int, StagedIngest] = {}
+        try:
+            self._stage(files, staged)
+            self.progress.phase = "committing"
+            committed, replaced = self._publication.commit([staged[i] for i in sorted(staged)])
+        except BaseException as e:
+            if not isinstance(e, OutcomeUnknown):  # then a snapshot may have the files
+                self._publication.discard(staged.values())
+            raise
+        self.progress.phase = "done"
+        found = {**self.outcomes, **{i: one.outcome for i, one in staged.items()}}
+        return IngestOutcome(committed, tuple(found[i] for i in sorted(found)), replaced)
+
+    def preview(self, files: Sequence[DayFile]) -> IngestOutcome:
+        prepared = self._prepare(files)
+        for i, one in prepared.items():
+            cleaning = replace(self._cleaning(one, uuid.uuid4().hex), guards_expressions=True)
+            read = count_records(one.readable, one.fetched)
+            good = self.parts.engine.run_for(self.call, count_good_rows, one.readable, cleaning)
+            rejects = self._rejects(one, cleaning, None, ()) if good < read else _NOTHING
+            with self._refusing(i, one.file):
+                self.outcomes[i] = self._outcome(one, "", read, good, rejects, cleaning)
+                self._check_rejects(one, self.outcomes[i], cleaning)
+        good_days = [self.outcomes[i].day for i in prepared if self.outcomes[i].error is None]
+        replaced = self._publication.replaceable(self.table, good_days)
+        outcomes = tuple(self.outcomes[i] for i in sorted(self.outcomes))
+        token = PlanToken(self.table.uuid, self.options.request, digest_of(outcomes, replaced))
+        return IngestOutcome(CommitResult(self.table, None), outcomes, replaced, token.text())
+
+    @property
+    def _publication(self) -> Publication:
+        return Publication(self.parts, self.table, self.options, self.call, self.job, self.started_ms)
+
+    # Steps
+
+    def _stage(self, files: Sequence[DayFile], staged: dict[int, StagedIngest]) -> None:
+        prepared = self._prepare(files)
+        self.progress.phase = "reading"
+        self._adopt(prepared)
+
+        def stage(i: int, one: PreparedFile) -> None:
+            with self._refusing(i, one.file, one):
+                staged[i] = StagedIngest(self._empty(one.file), one)
+                self._write(staged[i])
+
+        if len(prepared) == 1:
+            for i, one in prepared.items():
+                stage(i, one)
+        else:
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="firn-ingest") as pool:
+                for done in [pool.submit(stage, i, one) for i, one in prepared.items()]:
+                    done.result()
+        for i in self.outcomes:
+            if refused := staged.pop(i, None):
+                self._publication.discard([refused])
+
+    def _prepare(self, files: Sequence[DayFile]) -> dict[int, PreparedFile]:
+        prepared: dict[int, PreparedFile] = {}
+        parts = self.parts
+        properties = dict(self.table.iceberg.io.properties)
+        preparation = Preparation(parts.engine, parts.catalog, parts.commits, parts.history, properties)
+        before = 0
+
+        def count(size: int) -> None:
+            self.call.check()
+            self.progress.bytes_read = before + size
+
+        for i, file in enumerate(files):
+            with self._refusing(i, file):
+                found = preparation.prepare(self.table, file, self.options, self.folder, self.call, count)
+                before += found.bytes if isinstance(found, FetchedFile) else found.fetched.bytes
+                self.progress.files_read += 1
+                if isinstance(found, PreparedFile):
+                    prepared[i] = found
+                else:
+                    self.outcomes[i] = replace(
+                        self._empty(file), content_hash=found.content_hash, bytes=found.bytes, is_unchanged=True
+                    )
+        return prepared
+
+    def _adopt(self, prepared: dict[int, PreparedFile]) -> None:
+        """Give the table the columns of the files, before rows with them are written."""
+        preparation = Preparation(self.parts.engine, self.parts.catalog, self.parts.commits, self.parts.history, {})
+        for i, one in prepared.items():
+            with self._refusing(i, one.file):
+                own = dataset_of(self.table.properties)
+                stores = one.evolves or own is None
+                self.table = preparation.adopt(self.table, one.dataset, self.call, stores=stores)
+        for i in self.outcomes:
+            prepared.pop(i, None)
+
+    def _write(self, staged: StagedIngest) -> None:
+        """Write the rows of a file into data files, and its rejects into those of the quarantine."""
+        one = staged.prepared
+        run_id = uuid.uuid4().hex
+        cleaning = self._cleaning(one, run_id)
+        engine = self.parts.engine
+        read = count_records(one.readable, one.fetched)
+        target = target_of(self.table)
+        try:
+            staged.good = engine.run_for(self.call, stage_good_rows, target, one.readable, cleaning)
+        except InvalidRequest:  # an expression failed for a row, which is then a reject
+            if not any(column.expression for column in cleaning.columns):
+                raise
+            cleaning = replace(cleaning, guards_expressions=True)
+            staged.good = engine.run_for(self.call, stage_good_rows, target, one.readable, cleaning)
+        check_unchanged(one.fetched)
+        good = staged.good.records
+        if good < read:
+            staged.rejects = self._rejected(one, cleaning, run_id, read - good, read)
+        staged.outcome = self._outcome(one, run_id, read, good, staged.rejects, cleaning)
+        self._check_rejects(one, staged.outcome, cleaning)
+        self.progress.records_read += read
+        self.progress.records_ingested += good
+        self.progress.records_rejected += read - good
+
+    def _rejected(self, one: PreparedFile, cleaning: Cleaning, run_id: str, rejected: int, read: int) -> Rejects:
+        """The rejects of a file, as staged rows of the quarantine, unless the file is going to be refused."""
+        dataset = one.dataset
+        limit = dataset.max_rejects
+        if dataset.on_error == "reject_file" or (limit is not None and limit.exceeded(rejected, read)):
+            found = self._rejects(one, cleaning, None, ())
+            if limit is not None and limit.exceeded(rejected, read):
+                return found
+            if any(rule.is_conversion for rule in _broken(found, cleaning.rules(_width(one)))):
+                return found
+        now = datetime.now(UTC)
+        values = fixed_values(one.file.day, one.fetched.source.name, one.fetched.content_hash, run_id, now)
+        table = self.parts.quarantines.ensure(self.table.name)
+        found = self._rejects(one, cleaning, table, values)
+        if found.count != rejected:
+            raise InternalError(f"{rejected} rows were rejected, but {found.count} quarantined; nothing was committed")
+        return found
+
+    def _rejects(self, one: PreparedFile, cleaning: Cleaning, quarantine: Table | None, values: Any) -> Rejects:
+        target = None if quarantine is None else target_of(quarantine)
+        return self.parts.engine.run_for(self.call, find_rejects, one.readable, cleaning, lines_before, target, values)
+
+    def _check_rejects(self, one: PreparedFile, outcome: FileOutcome, cleaning: Cleaning) -> None:
+        """Raise FileRejected if the rejects refuse the file as a whole."""
+        dataset, rejected = one.dataset, outcome.records_rejected
+        name, why = one.fetched.source.name, ""
+        by_text = {rule.text: rule for rule in cleaning.rules(_width(one))}
+        limit = dataset.max_rejects
+        details: dict[str, Any] = {"records_read": outcome.records_read, "records_rejected": rejected}
+        details["rejects"] = dict(outcome.rejects)
+        column = unfit_column(list(by_text.values()), outcome.rejects, outcome.records_read)
+        if column is not None and dataset.on_drift.retyped != "ignore":
+            details["drift"] = Drift(retyped={column: "VARCHAR"}).as_json()
+            why = (
+                f"no value of {column} converts to its type; correct the file, change the type, or set on_drift.retyped"
+            )
+        elif limit is not None and limit.exceeded(rejected, outcome.records_read):
+            why = f"{rejected} of {outcome.records_read} rows break a rule, but max_rejects is {limit}"
+        elif dataset.on_error == "reject_file":
+            wrong = sum(count for text, count in outcome.rejects.items() if by_text[text].is_conversion)
+            if wrong:
+                why = f"{wrong} of {outcome.records_read} rows cannot be converted, and on_error is reject_file"
+        if why:
+            raise FileRejected(f"{name!r} is refused: {why}; nothing of it was ingested", details=details)
+
+    # Parts of steps
+
+    def _cleaning(self, one: PreparedFile, run_id: str) -> Cleaning:
+        day = one.file.day
+        values: dict[str, Any] = {
+            PERIOD_FIELD.name: period_of(day, self.config.granularity),
+            DATE_FIELD.name: day,
+            FILE_FIELD.name: one.fetched.source.name,
+        }
+        cleaning = cleaning_of(one.dataset, one.readable.fields)
+        made = {column.name for column in cleaning.columns}
+        others = [f for f in self.table.stored_schema.fields if f.name not in made]
+        constants = tuple((f, values.get(f.name)) for f in others)
+        return replace(cleaning, constants=constants)
+
+    def _empty(self, file: DayFile) -> FileOutcome:
+        return FileOutcome(file.day, period_of(file.day, self.config.granularity), file.source.name)
+
+    def _outcome(
+        self, one: PreparedFile, run_id: str, read: int, good: int, rejects: Rejects, cleaning: Cleaning
+    ) -> FileOutcome:
+        texts = [rule.text for rule in cleaning.rules(_width(one))]
+        by_rule: dict[str, int] = {}
+        for text, count in zip(texts, rejects.by_rule, strict=False):
+            if count:
+                by_rule[text] = by_rule.get(text, 0) + count
+        return replace(
+            self._empty(one.file),
+            content_hash=one.fetched.content_hash,
+            bytes=one.fetched.bytes,
+            run_id=run_id,
+            records_read=read,
+            records_ingested=good,
+            rejects=by_rule,
+            drift=one.drift,
+        )
+
+    @contextmanager
+    def _refusing(self, i: int, file: DayFile, one: PreparedFile | None = None) -> Iterator[None]:
+        """Record that a file is refused, if the block raises that. Without `keep_going` the ingest ends with it."""
+        try:
+            yield
+        except InvalidRequest as e:
+            if not self.options.dry_run:
+                self._record_refusal(file, e, one)
+            if not self.options.keep_going:
+                raise
+            self.outcomes[i] = replace(self._empty(file), error=e)
+
+    def _record_refusal(self, file: DayFile, error: FirnError, one: PreparedFile | None) -> None:
+        details = error.details or {}
+        fetched = None if one is None else one.fetched
+        refused = IngestionRecord(
+            uuid.uuid4().hex,
+            str(file.day),
+            file.source.name,
+            fetched.content_hash if fetched else "",
+            fingerprint_of(self.options.dataset or dataset_of(self.table.properties)),
+            self.options.mode,
+            int(details.get("records_read", 0)),
+            0,
+            int(details.get("records_rejected", 0)),
+            fetched.bytes if fetched else 0,
+            fetched.modified_ms if fetched else 0,
+            self.started_ms,
+            now_ms(),
+            self.call.requested_by or f"request {self.call.id}",
+            state="refused",
+            error=error.message,
+        )
+        self.parts.history.record(self.table, [refused])
+
+
+def _broken(found: Rejects, rules: Sequence[Rule]) -> list[Rule]:
+    return [rule for rule, count in zip(rules, found.by_rule, strict=True) if count]
+
+
+def _width(one: PreparedFile) -> int:
+    return len(one.readable.fields) if one.readable.format == "csv" else 0

@@ -1,0 +1,112 @@
+"""The ledger's log of files that were ingested or refused."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, delete, or_, select
+
+from service.ledger.database import insert_new
+from service.ledger.ledger import Ledger
+from service.ledger.schema import batches, ingestion_tables, ingestions
+from service.model.names import TableName
+from service.model.times import now_ms
+
+IngestMode = Literal["restate", "append", "replay"]
+
+
+@dataclass(frozen=True)
+class IngestionRecord:
+    """A file that was ingested or refused."""
+
+    run_id: str
+    ingest_date: str
+    file: str
+    content_hash: str
+    dataset_hash: str
+    mode: IngestMode
+    records_read: int = 0
+    records_ingested: int = 0
+    records_rejected: int = 0
+    file_bytes: int = 0
+    file_modified_ms: int = 0
+    started_ms: int = 0
+    ended_ms: int = 0
+    requested_by: str = ""
+    state: Literal["done", "refused"] = "done"
+    snapshot_id: int | None = None
+    error: str | None = None
+
+
+_FIELDS = tuple(IngestionRecord.__dataclass_fields__)
+
+
+class IngestionRecords:
+    """The table `ingestions` of a ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def add(self, table: TableName, table_uuid: str, done: Iterable[IngestionRecord]) -> None:
+        """Record ingestions; those that are recorded already stay as they are."""
+        place = {"tenant": table.tenant, "namespace": table.namespace, "table_name": table.table}
+        rows = [{**asdict(one), **place, "table_uuid": table_uuid} for one in done]
+        if not rows:
+            return
+        with self._ledger._writing() as connection:
+            for row in rows:
+                connection.execute(insert_new(connection, ingestions).values(**row).on_conflict_do_nothing())
+
+    def register(self, table: TableName, table_uuid: str, table_file: str) -> None:
+        """Record that a table was made from a table file, or that its name or file is another one now."""
+        place = {"tenant": table.tenant, "namespace": table.namespace, "table_name": table.table}
+        values = {**place, "table_file": table_file}
+        with self._ledger._writing() as connection:
+            new = insert_new(connection, ingestion_tables).values(table_uuid=table_uuid, created_ms=now_ms(), **values)
+            changed = or_(*(ingestion_tables.c[name] != value for name, value in values.items()))
+            connection.execute(
+                new.on_conflict_do_update(index_elements=[ingestion_tables.c.table_uuid], set_=values, where=changed)
+            )
+
+    def of_table(self, table_uuid: str, *where: ColumnElement[bool]) -> list[IngestionRecord]:
+        """The ingestions of a table, oldest first."""
+        listed = [ingestions.c[name] for name in _FIELDS]
+        wanted = select(*listed).where(ingestions.c.table_uuid == table_uuid, *where)
+        rows = self._ledger.rows(wanted.order_by(ingestions.c.ended_ms, ingestions.c.run_id))
+        return [IngestionRecord(**row._mapping) for row in rows]
+
+    def done(self, table_uuid: str, dates: Sequence[str] | None = None) -> list[IngestionRecord]:
+        """The files that were ingested, oldest first; of some dates, or of all."""
+        where = [ingestions.c.state == "done"]
+        if dates is not None:
+            where.append(ingestions.c.ingest_date.in_(dates))
+        return self.of_table(table_uuid, *where)
+
+    def is_empty(self, table_uuid: str) -> bool:
+        return not self._ledger.rows(select(ingestions.c.run_id).where(ingestions.c.table_uuid == table_uuid).limit(1))
+
+    def changes_since(self, table_uuid: str, since_ms: int) -> set[str]:
+        """The operations of the changes of a table that began after a time and made a snapshot."""
+        made = select(batches.c.operation).where(
+            batches.c.table_uuid == table_uuid, batches.c.begun_ms >= since_ms, batches.c.snapshot_id > 0
+        )
+        return {str(row.operation) for row in self._ledger.rows(made.distinct())}
+
+    def remove(self, table_uuid: str) -> None:
+        """Delete the log of a table that is removed."""
+        with self._ledger._writing() as connection:
+            for one in (ingestions, ingestion_tables):
+                connection.execute(delete(one).where(one.c.table_uuid == table_uuid))
+
+
+def as_summary(done: Iterable[IngestionRecord]) -> list[dict[str, Any]]:
+    """Ingestions as the summary of their snapshot has them."""
+    left_out = ("state", "snapshot_id", "error")
+    return [{name: value for name, value in asdict(one).items() if name not in left_out} for one in done]
+
+
+def from_summary(listed: Iterable[dict[str, Any]], snapshot_id: int) -> list[IngestionRecord]:
+    """The ingestions in the summary of a snapshot."""
+    return [
+        IngestionRecord(**{k: v for k, v in one.items() if k in _FIELDS}, snapshot_id=snapshot_id) for one in listed
+    ]

@@ -1,0 +1,122 @@
+"""Cleaning against a plain model of it in Python: which texts are values of a type, and which values."""
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.harness import Firn
+from tests.support.ingesting import IngestedTable
+
+_SIGNED = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d{1,6})0*)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
+
+
+def whole(bits: int) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        value = int(text) if _SIGNED.fullmatch(text) else None
+        return value if value is not None and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1) else None
+
+    return read
+
+
+def double(text: str) -> Any:
+    value = float(text) if _DECIMAL.fullmatch(text) else None
+    return value if value is not None and abs(value) != float("inf") else None
+
+
+def decimal(text: str) -> Any:
+    if not _DECIMAL.fullmatch(text):
+        return None
+    value = Decimal(text)
+    exact = value.quantize(Decimal("0.01")) if abs(value) < 10**8 else None
+    return f"{exact + 0:f}" if exact is not None and exact == value else None
+
+
+def day(text: str) -> Any:
+    try:
+        return str(date.fromisoformat(text)) if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) else None
+    except ValueError:
+        return None
+
+
+def timestamp(text: str) -> Any:
+    found = _TIMESTAMP.fullmatch(text)
+    if found is None:
+        return None
+    try:
+        date_, time_, seconds, fraction, zone = found.groups()
+        made = datetime.fromisoformat(f"{date_}T{time_ or '00:00'}{seconds or ':00'}")
+        made += timedelta(microseconds=int((fraction or "0").ljust(6, "0")))
+        if zone and zone != "Z":
+            sign = -1 if zone[0] == "-" else 1
+            hours, minutes = int(zone[1:3]), int(zone[-2:])
+            if hours > 18 or minutes > 59 or (hours == 18 and minutes):
+                return None
+            made -= sign * timedelta(hours=hours, minutes=minutes)
+        return made.replace(tzinfo=UTC).isoformat().removesuffix("+00:00")
+    except (ValueError, OverflowError):
+        return None
+
+
+TYPES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "i": ("INTEGER", whole(32)),
+    "l": ("BIGINT", whole(64)),
+    "d": ("DOUBLE", double),
+    "m": ("DECIMAL(10,2)", decimal),
+    "at": ("DATE", day),
+    "t": ("TIMESTAMP", timestamp),
+}
+_digits = st.text("0123456789", max_size=12)
+TEXTS = st.one_of(
+    st.builds("{}{}".format, st.sampled_from(["", "+", "-", "--"]), _digits),
+    st.builds("{}{}.{}".format, st.sampled_from(["", "+", "-"]), _digits, st.text("05", max_size=5)),
+    st.builds("{}e{}".format, st.integers(-99, 99), st.integers(-9, 12)),
+    st.sampled_from(
+        ["12abc", "1_000", "1,5", "NaN", "Infinity", "1d", "0x1p3", ".", "-", "true", "12 3", "1e", "1e999"]
+    ),
+    st.dates(date(1000, 1, 1)).map(str),
+    st.sampled_from(["2024-1-5", "2024-02-30", "2024", "24-01-05", "2024-01-05x", "2024-01-5T", "20240105", "T10:00"]),
+    st.builds(
+        "{}{}{}{}".format,
+        st.dates(date(1000, 1, 2), date(9999, 1, 1)).map(str),
+        st.sampled_from(["T", " "]),
+        st.sampled_from(["10:00", "23:59:59", "23:59:59.5", "00:00:00.123456", "00:00:00.1234567", "24:00:00", "1:00"]),
+        st.sampled_from(["", "Z", "+02:00", "-0530", "+19:00"]),
+    ),
+)
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@given(st.lists(st.lists(TEXTS, min_size=len(TYPES), max_size=len(TYPES)), min_size=100, max_size=150))
+def test_a_text_is_the_value_that_the_model_says(
+    firn: Firn, tenant: str, tmp_path: Path, texts: list[list[str]]
+) -> None:
+    _number = len(list(tmp_path.iterdir()))
+    columns = [{"name": "id", "type": "INTEGER"}, *({"name": n, "type": kind} for n, (kind, _) in TYPES.items())]
+    table = IngestedTable(firn, tenant, tmp_path, f"m{_number}", {"columns": columns, "on_error": "null"})
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["id", *TYPES])
+    writer.writerows([n, *(f" {text} " if n % 2 else text for text in row)] for n, row in enumerate(texts))
+    table.ingest("2024-01-01", out.getvalue(), f"m{_number}.csv")
+    found = {row.pop("id"): {**row, "d": None if row["d"] is None else float(row["d"])} for row in table.rows()}
+    expected = {
+        n: {name: read(text) for (name, (_, read)), text in zip(TYPES.items(), row, strict=True)}
+        for n, row in enumerate(texts)
+    }
+    wrong = [
+        (text, name, found[n][name], row[name])
+        for n, row in expected.items()
+        for text, name in zip(texts[n], TYPES, strict=True)
+        if found[n][name] != row[name]
+    ]
+    assert not wrong, f"{len(wrong)} differ, such as {wrong[:3]}"
