@@ -18,7 +18,13 @@ from tests.support.served import served
 TABLE = {"table": "orders", "schema": {"fields": {"id": {"type": "long"}}}}
 STARTED = {"success", "job_id", "status_url", "metadata"}
 BY_DAY: dict[str, Any] = {"partition": {"partitions": [{"field": "id", "transform": "bucket", "num_buckets": 2}]}}
-ASYNC = {"COMPACT": {}, "REPARTITION": BY_DAY, "UNDO": {"request_id": "unknown"}}
+FILE = {"source": "no-such-file.csv", "date": "2024-01-31"}
+ASYNC: dict[str, dict[str, Any]] = {
+    "COMPACT": {},
+    "REPARTITION": BY_DAY,
+    "UNDO": {"request_id": "unknown"},
+    "INGEST": FILE,
+}
 
 
 @pytest.fixture(scope="module")
