@@ -89,7 +89,8 @@ class Publication:
             target = self._target(current)
             rows = self._dated(one.outcome.day for one in staged)
             good = [one.good for one in staged if one.good is not None]
-            if self.job is not None and self.job.record.listed:
+            # A job of several commits is not done with one of them.
+            if self.job is not None and self.job.record.listed and self.job.record.kind == INGEST:
                 self.parts.jobs.tries(self.job, batch)
             with self.parts.engine.lend(self.call) as session:
                 replaced = restate(session, target, rows, good, batch, gate, summary)

@@ -16,7 +16,7 @@ from service.commits.tokens import PlanToken
 from service.engine.jobs.ingest.files import Rejects, count_good_rows, find_rejects, stage_good_rows
 from service.errors import FileRejected, FirnError, InternalError, InvalidRequest, OutcomeUnknown
 from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
-from service.ingest.drift import cleaning_of
+from service.ingest.drift import cleaning_of, stored_drift
 from service.ingest.prepare import Preparation, PreparedFile, fingerprint_of
 from service.ingest.publish import IngestParts, Publication, StagedIngest, digest_of
 from service.ingest.quarantine import fixed_values, target_of
@@ -120,7 +120,8 @@ class IngestRun:
         parts = self.parts
         properties = dict(self.table.iceberg.io.properties)
         preparation = Preparation(parts.engine, parts.catalog, parts.commits, parts.history, properties)
-        before = 0
+        before = self.progress.bytes_read
+        options = self.options
 
         def count(size: int) -> None:
             self.call.check()
@@ -128,8 +129,10 @@ class IngestRun:
 
         for i, file in enumerate(files):
             with self._refusing(i, file):
-                found = preparation.prepare(self.table, file, self.options, self.folder, self.call, count)
+                found = preparation.prepare(self.table, file, options, self.folder, self.call, count)
                 before += found.bytes if isinstance(found, FetchedFile) else found.fetched.bytes
+                if isinstance(found, PreparedFile) and found.evolves:
+                    options = replace(options, dataset=found.dataset)  # the next ones add to what this one changed
                 self.progress.files_read += 1
                 if isinstance(found, PreparedFile):
                     prepared[i] = found
@@ -288,6 +291,7 @@ class IngestRun:
             self.call.requested_by or f"request {self.call.id}",
             state="refused",
             error=error.message,
+            drift=stored_drift(details),
         )
         self.parts.history.record(self.table, [refused])
 
