@@ -12,6 +12,7 @@ from service.ingest.sources.uploads import Uploads
 from service.ingest.tasks.accept import DriftAcceptance
 from service.ingest.tasks.backfill import Backfills
 from service.ingest.tasks.replay import Replays
+from service.ingest.tasks.watch import watcher
 from service.jobs.jobs import Jobs
 from service.ledger.ingestions import IngestionRecords
 from service.ledger.ledger import Ledger
@@ -25,13 +26,7 @@ def ingest_parts(
     quarantines, history = Quarantines(settings.iceberg, catalog, commits), IngestHistory(IngestionRecords(ledger))
     ingests = Ingests(IngestParts(engine, catalog, commits, jobs, history, quarantines, spool))
     uploads, roots = Uploads(spool, settings.limits.bulk_mb), Roots(settings.ingest.allowed_roots)
-    return (
-        roots,
-        uploads,
-        quarantines,
-        history,
-        ingests,
-        Backfills(ingests, roots),
-        DriftAcceptance(ingests.parts),
-        Replays(ingests.parts),
-    )
+    backfills = Backfills(ingests, roots)
+    watches = watcher(catalog, history, jobs.records, backfills, settings.ingest.watch_interval_s)
+    tasks = (backfills, watches, DriftAcceptance(ingests.parts), Replays(ingests.parts))
+    return roots, uploads, quarantines, history, ingests, *tasks
