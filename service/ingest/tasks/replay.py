@@ -143,7 +143,7 @@ class Replays:
         self, run: IngestRun, prepared: list[PreparedFile], selection: _Selection, rows: DatedRows, job: Job
     ) -> ReplayOutcome:
         staged: list[StagedIngest] = []
-        publication = _Publication(
+        publication = ReplayPublication(
             parts=self.parts,
             table=run.table,
             options=run.options,
@@ -182,7 +182,7 @@ class Replays:
         self._remove_marked(publication, [one.outcome.run_id for one in with_rows])
         return _outcome(staged, snapshot_id)
 
-    def _remove_marked(self, publication: "_Publication", runs: list[str]) -> None:
+    def _remove_marked(self, publication: "ReplayPublication", runs: list[str]) -> None:
         """Remove the rows that the table has now; if it fails, the next replay does it."""
         quarantine = self.parts.quarantines.find(publication.table.name)
         if not runs or quarantine is None:
@@ -195,7 +195,7 @@ class Replays:
 
 
 @dataclass(kw_only=True)
-class _Publication(Publication):
+class ReplayPublication(Publication):
     """Commits the rows of a replay."""
 
     selection: _Selection
