@@ -187,7 +187,7 @@ class IngestSettings(_Section):
     # service can read.
     allowed_roots: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     # How often the folders of tables with `ingestion.watch` are read.
-    watch_interval_s: Annotated[float, Field(ge=0.1, le=86_400)] = 10
+    watch_interval_s: Annotated[int, Field(ge=1, le=86_400)] = 10
 
 
 class MetricsSettings(_Section):
