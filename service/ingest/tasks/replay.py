@@ -32,7 +32,7 @@ from service.ingest.sources.readable import lines_before
 from service.jobs.job import Job
 from service.jobs.jobs import Kind
 from service.model.call import Call
-from service.model.ingest.dataset import Dataset
+from service.model.ingest.dataset import Dataset, DriftRules
 from service.model.ingest.reading import LINE_COLUMN, PROBLEM_COLUMN, RAW_COLUMN, ReadableFile
 from service.model.ingest.reserved import dataset_of, table_file_of
 from service.model.times import now_ms
@@ -96,7 +96,8 @@ class Replays:
             return ReplayOutcome(snapshot_id=table.current_snapshot_id)
         self.parts.history.complete(table)
         # It says which rows are wrong, not which file.
-        rules = dataset.model_copy(update={"max_rejects": None})
+        drift = DriftRules(new="ignore", missing="ignore", retyped="ignore")
+        rules = dataset.model_copy(update={"max_rejects": None, "on_drift": drift})
         if dataset.on_error == "reject_file":
             rules = rules.model_copy(update={"on_error": "quarantine"})
         Preparation(self.parts.engine, self.parts.catalog, self.parts.commits, self.parts.history, {}).adopt(
