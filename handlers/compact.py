@@ -22,11 +22,14 @@ from service.maintenance.compact.sorting import check_order
 from service.model.call import Call
 from service.model.filters.pruning import partition_expression
 from service.model.properties import target_file_size_mb
-from service.operations.examples import create_table, response, write
+from service.operations.examples import accepted, create_table, planned, response, write
 from service.operations.operation import (
+    AcceptedResult,
     BackgroundRequest,
+    DryRunResult,
     Example,
     Metadata,
+    Plan,
     Result,
     ReturnedId,
     omit_when_null,
@@ -43,7 +46,6 @@ EXAMPLES = (
         {"operation": "COMPACT", **ADDRESS},
         response(
             compacted=True,
-            reason=None,
             stats={
                 "files_before": 3,
                 "files_after": 1,
@@ -71,27 +73,21 @@ EXAMPLES = (
     Example(
         "See what a compaction would merge",
         {"operation": "COMPACT", **ADDRESS, "dry_run": True, "min_files": 2},
-        response(
-            compacted=False,
-            reason="this was a dry run",
-            stats="<any>",
-            snapshots_kept=[],
-            plan={
-                "groups": [{"partition": "", "files": 3, "bytes": "<any>", "expected_files": 1}],
-                "group_count": 1,
-                "partitions": 1,
-                "files": 3,
-                "bytes": "<any>",
-                "expected_files": 1,
-                "expected_files_after": 1,
-            },
+        planned(
+            files_removed=3,
+            files_added=1,
+            files_after=1,
+            bytes_removed="<any>",
+            partitions_affected=1,
+            group_count=1,
+            groups=[{"partition": "", "files_removed": 3, "files_added": 1, "bytes_removed": "<any>"}],
         ),
         given=GIVEN,
     ),
     Example(
         "Compact in the background",
         {"operation": "COMPACT", **ADDRESS, "async": True},
-        response(snapshot=False, reason=None, job_id="<any>"),
+        accepted(),
         given=GIVEN,
     ),
 )
@@ -134,14 +130,21 @@ class Compact(BackgroundRequest):
     )
 
 
-class CompactionPlan(BaseModel):
-    groups: list[CompactionGroup] = Field(description="what would be merged, most files first; at most 1,000")
-    group_count: int = Field(description="all groups")
-    partitions: int = Field(description="their partitions")
-    files: int = Field(description="files that would be merged")
-    bytes: int = Field(description="their size")
-    expected_files: int = Field(description="how many they would become")
-    expected_files_after: int = Field(description="data files in the table afterwards")
+class CompactionPlan(Plan):
+    """What a COMPACT would merge."""
+
+    reason: str | None = omit_when_null("why nothing would be merged, if so")
+    files_removed: int = Field(description="data files that would be merged")
+    files_added: int = Field(description="how many they are expected to become")
+    files_after: int = Field(description="data files in the table afterwards")
+    bytes_removed: int = Field(description="the size of the files that would be merged")
+    partitions_affected: int = Field(description="partitions of these files; an unpartitioned table counts as one")
+    group_count: int = Field(description="groups of files that would be merged together")
+    groups: list[CompactionGroup] = Field(description="these groups, most files first; at most 1,000")
+
+
+class CompactDryRun(DryRunResult):
+    plan: CompactionPlan = Field(description="what would happen")
 
 
 class KeptSnapshot(BaseModel):
@@ -150,16 +153,21 @@ class KeptSnapshot(BaseModel):
 
 
 class CompactResult(Result):
-    compacted: bool | None = omit_when_null("whether any files were merged")
-    reason: str | None = Field(default=None, description="why not, if none were merged")
-    stats: CompactionStats | None = omit_when_null("counts before and after")
-    snapshots_kept: list[KeptSnapshot] | None = omit_when_null("old snapshots that were kept, oldest first; up to 100")
+    compacted: bool = Field(description="whether any files were merged")
+    reason: str | None = omit_when_null("why not, if none were merged")
+    stats: CompactionStats = Field(description="counts before and after")
+    snapshots_kept: list[KeptSnapshot] = Field(description="old snapshots that were kept, oldest first; up to 100")
     warnings: list[str] | None = omit_when_null("what failed after files were merged; the next compaction retries it")
-    plan: CompactionPlan | None = omit_when_null("in a dry run: what would be merged")
-    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
 
 
-@operation(Compact, CompactResult, pool="maintenance", examples=EXAMPLES, schedulable=True)
+@operation(
+    Compact,
+    CompactResult,
+    pool="maintenance",
+    examples=EXAMPLES,
+    schedulable=True,
+    also=(CompactDryRun, AcceptedResult),
+)
 def compact(
     request: Compact,
     call: Call,
@@ -167,7 +175,7 @@ def compact(
     background: Background,
     compactions: Compactions,
     small_files: SmallFileChecks,
-) -> CompactResult:
+) -> CompactResult | CompactDryRun | AcceptedResult:
     """Merge a table's small files and expire its old snapshots."""
     table = catalog.load(request.table_name)
     options = _options(request, small_files, table)
@@ -178,7 +186,7 @@ def compact(
         return job.respond(_result(compactions.compact(table, options, job)))
 
     # With an idempotency key, a repeated request gets the same job.
-    return CompactResult(job_id=background.start("COMPACT", table, CompactionProgress(), call, work))
+    return AcceptedResult.of(background.start("COMPACT", table, CompactionProgress(), call, work))
 
 
 def _options(request: Compact, small_files: SmallFileChecks, table: Table) -> CompactionOptions:
@@ -215,26 +223,29 @@ def _options(request: Compact, small_files: SmallFileChecks, table: Table) -> Co
     )
 
 
-def _result(outcome: CompactionOutcome) -> CompactResult:
+def _result(outcome: CompactionOutcome) -> CompactResult | CompactDryRun:
+    metadata = Metadata(snapshot_id=outcome.snapshot_id)
+    if outcome.plan is not None:
+        return CompactDryRun(plan=_plan(outcome.plan, outcome), metadata=metadata)
     return CompactResult(
         compacted=outcome.compacted,
         reason=outcome.reason,
         stats=outcome.stats,
-        plan=None if outcome.plan is None else _plan(outcome.plan, outcome.stats.files_before),
         snapshots_kept=[KeptSnapshot(**asdict(kept)) for kept in outcome.kept[:100]],
         warnings=list(outcome.warnings) or None,
-        metadata=Metadata(snapshot_id=outcome.snapshot_id),
+        metadata=metadata,
     )
 
 
-def _plan(groups: Sequence[CompactionGroup], files_before: int) -> CompactionPlan:
+def _plan(groups: Sequence[CompactionGroup], outcome: CompactionOutcome) -> CompactionPlan:
     files, expected = sum(g.files for g in groups), sum(g.expected_files for g in groups)
     return CompactionPlan(
-        groups=list(groups[:_LISTED]),
+        reason=None if groups else outcome.reason,
+        files_removed=files,
+        files_added=expected,
+        files_after=outcome.stats.files_before - files + expected,
+        bytes_removed=sum(group.bytes for group in groups),
+        partitions_affected=len({group.partition for group in groups}),
         group_count=len(groups),
-        partitions=len({group.partition for group in groups}),
-        files=files,
-        bytes=sum(group.bytes for group in groups),
-        expected_files=expected,
-        expected_files_after=files_before - files + expected,
+        groups=list(groups[:_LISTED]),
     )
