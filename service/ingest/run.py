@@ -1,5 +1,6 @@
 """One ingest of some files: prepared, written beside the table, and committed at once."""
 
+import json
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,12 +17,13 @@ from service.commits.tokens import PlanToken
 from service.engine.jobs.ingest.files import Rejects, count_good_rows, find_rejects, stage_good_rows
 from service.errors import FileRejected, FirnError, InternalError, InvalidRequest, OutcomeUnknown
 from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
-from service.ingest.drift import Drift, cleaning_of, unfit_column
+from service.ingest.drift import Drift, cleaning_of, stored_drift, unfit_column
 from service.ingest.prepare import Preparation, PreparedFile, fingerprint_of
 from service.ingest.publish import IngestParts, Publication, StagedIngest, digest_of
 from service.ingest.quarantine import fixed_values, target_of
 from service.ingest.sources.fetch import FetchedFile, check_unchanged
 from service.ingest.sources.readable import count_records, lines_before
+from service.ingest.tasks.together import Together, grouped
 from service.jobs.job import Job
 from service.ledger.ingestions import IngestionRecord
 from service.model.call import Call
@@ -75,18 +77,23 @@ class IngestRun:
     def preview(self, files: Sequence[DayFile]) -> IngestOutcome:
         prepared = self._prepare(files)
         for i, one in prepared.items():
-            cleaning = replace(self._cleaning(one, uuid.uuid4().hex), guards_expressions=True)
-            read = count_records(one.readable, one.fetched)
-            good = self.parts.engine.run_for(self.call, count_good_rows, one.readable, cleaning)
-            rejects = self._rejects(one, cleaning, None, ()) if good < read else _NOTHING
-            with self._refusing(i, one.file):
-                self.outcomes[i] = self._outcome(one, "", read, good, rejects, cleaning)
-                self._check_rejects(one, self.outcomes[i], cleaning)
+            with self.refusing(i, one.file):
+                self.outcomes[i] = self.counted(one)
         good_days = [self.outcomes[i].day for i in prepared if self.outcomes[i].error is None]
         replaced = self._publication.replaceable(self.table, good_days)
         outcomes = tuple(self.outcomes[i] for i in sorted(self.outcomes))
         token = PlanToken(self.table.uuid, self.options.request, digest_of(outcomes, replaced))
         return IngestOutcome(CommitResult(self.table, None), outcomes, replaced, token.text())
+
+    def counted(self, one: PreparedFile) -> FileOutcome:
+        """What reading a file would do; FileRejected if its rejects would refuse it."""
+        cleaning = replace(self.cleaning(one), guards_expressions=True)
+        read = count_records(one.readable, one.fetched)
+        good = self.parts.engine.run_for(self.call, count_good_rows, one.readable, cleaning)
+        rejects = self._rejects(one, cleaning, None, ()) if good < read else _NOTHING
+        outcome = self.outcome_of(one, "", read, good, rejects, cleaning)
+        self.check_rejects(one, outcome, cleaning)
+        return outcome
 
     @property
     def _publication(self) -> Publication:
@@ -100,16 +107,19 @@ class IngestRun:
         self._adopt(prepared)
 
         def stage(i: int, one: PreparedFile) -> None:
-            with self._refusing(i, one.file, one):
-                staged[i] = StagedIngest(self._empty(one.file), one)
-                self._write(staged[i])
+            with self.refusing(i, one.file, one):
+                staged[i] = StagedIngest(self.empty(one.file), one)
+                self.write(staged[i])
 
         if len(prepared) == 1:
             for i, one in prepared.items():
                 stage(i, one)
         else:
+            groups, others = grouped(prepared)
+            for group in groups:
+                Together(self, group, staged).write()
             with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="firn-ingest") as pool:
-                for done in [pool.submit(stage, i, one) for i, one in prepared.items()]:
+                for done in [pool.submit(stage, i, one) for i, one in others.items()]:
                     done.result()
         for i in self.outcomes:
             if refused := staged.pop(i, None):
@@ -120,22 +130,25 @@ class IngestRun:
         parts = self.parts
         properties = dict(self.table.iceberg.io.properties)
         preparation = Preparation(parts.engine, parts.catalog, parts.commits, parts.history, properties)
-        before = 0
+        before = self.progress.bytes_read
+        options = self.options
 
         def count(size: int) -> None:
             self.call.check()
             self.progress.bytes_read = before + size
 
         for i, file in enumerate(files):
-            with self._refusing(i, file):
-                found = preparation.prepare(self.table, file, self.options, self.folder, self.call, count)
+            with self.refusing(i, file):
+                found = preparation.prepare(self.table, file, options, self.folder, self.call, count)
                 before += found.bytes if isinstance(found, FetchedFile) else found.fetched.bytes
+                if isinstance(found, PreparedFile) and found.evolves:
+                    options = replace(options, dataset=found.dataset)  # the next ones add to what this one changed
                 self.progress.files_read += 1
                 if isinstance(found, PreparedFile):
                     prepared[i] = found
                 else:
                     self.outcomes[i] = replace(
-                        self._empty(file), content_hash=found.content_hash, bytes=found.bytes, is_unchanged=True
+                        self.empty(file), content_hash=found.content_hash, bytes=found.bytes, is_unchanged=True
                     )
         return prepared
 
@@ -143,18 +156,18 @@ class IngestRun:
         """Give the table the columns of the files, before rows with them are written."""
         preparation = Preparation(self.parts.engine, self.parts.catalog, self.parts.commits, self.parts.history, {})
         for i, one in prepared.items():
-            with self._refusing(i, one.file):
+            with self.refusing(i, one.file):
                 own = dataset_of(self.table.properties)
                 stores = one.evolves or own is None
                 self.table = preparation.adopt(self.table, one.dataset, self.call, stores=stores)
         for i in self.outcomes:
             prepared.pop(i, None)
 
-    def _write(self, staged: StagedIngest) -> None:
+    def write(self, staged: StagedIngest) -> Cleaning:
         """Write the rows of a file into data files, and its rejects into those of the quarantine."""
         one = staged.prepared
         run_id = uuid.uuid4().hex
-        cleaning = self._cleaning(one, run_id)
+        cleaning = self.cleaning(one)
         engine = self.parts.engine
         read = count_records(one.readable, one.fetched)
         target = target_of(self.table)
@@ -169,11 +182,16 @@ class IngestRun:
         good = staged.good.records
         if good < read:
             staged.rejects = self._rejected(one, cleaning, run_id, read - good, read)
-        staged.outcome = self._outcome(one, run_id, read, good, staged.rejects, cleaning)
-        self._check_rejects(one, staged.outcome, cleaning)
-        self.progress.records_read += read
-        self.progress.records_ingested += good
-        self.progress.records_rejected += read - good
+        staged.outcome = self.outcome_of(one, run_id, read, good, staged.rejects, cleaning)
+        self.check_rejects(one, staged.outcome, cleaning)
+        self.count(staged.outcome)
+        return cleaning
+
+    def count(self, done: FileOutcome) -> None:
+        """Add a file to the progress."""
+        self.progress.records_read += done.records_read
+        self.progress.records_ingested += done.records_ingested
+        self.progress.records_rejected += done.records_rejected
 
     def _rejected(self, one: PreparedFile, cleaning: Cleaning, run_id: str, rejected: int, read: int) -> Rejects:
         """The rejects of a file, as staged rows of the quarantine, unless the file is going to be refused."""
@@ -183,10 +201,10 @@ class IngestRun:
             found = self._rejects(one, cleaning, None, ())
             if limit is not None and limit.exceeded(rejected, read):
                 return found
-            if any(rule.is_conversion for rule in _broken(found, cleaning.rules(_width(one)))):
+            if any(rule.is_conversion for rule in _broken(found, cleaning.rules(width_of(one)))):
                 return found
         now = datetime.now(UTC)
-        values = fixed_values(one.file.day, one.fetched.source.name, one.fetched.content_hash, run_id, now)
+        values = quarantined_values(one, run_id, now)
         table = self.parts.quarantines.ensure(self.table.name)
         found = self._rejects(one, cleaning, table, values)
         if found.count != rejected:
@@ -197,11 +215,11 @@ class IngestRun:
         target = None if quarantine is None else target_of(quarantine)
         return self.parts.engine.run_for(self.call, find_rejects, one.readable, cleaning, lines_before, target, values)
 
-    def _check_rejects(self, one: PreparedFile, outcome: FileOutcome, cleaning: Cleaning) -> None:
+    def check_rejects(self, one: PreparedFile, outcome: FileOutcome, cleaning: Cleaning) -> None:
         """Raise FileRejected if the rejects refuse the file as a whole."""
         dataset, rejected = one.dataset, outcome.records_rejected
         name, why = one.fetched.source.name, ""
-        by_text = {rule.text: rule for rule in cleaning.rules(_width(one))}
+        by_text = {rule.text: rule for rule in cleaning.rules(width_of(one))}
         limit = dataset.max_rejects
         details: dict[str, Any] = {"records_read": outcome.records_read, "records_rejected": rejected}
         details["rejects"] = dict(outcome.rejects)
@@ -222,7 +240,7 @@ class IngestRun:
 
     # Parts of steps
 
-    def _cleaning(self, one: PreparedFile, run_id: str) -> Cleaning:
+    def cleaning(self, one: PreparedFile) -> Cleaning:
         day = one.file.day
         values: dict[str, Any] = {
             PERIOD_FIELD.name: period_of(day, self.config.granularity),
@@ -235,19 +253,19 @@ class IngestRun:
         constants = tuple((f, values.get(f.name)) for f in others)
         return replace(cleaning, constants=constants)
 
-    def _empty(self, file: DayFile) -> FileOutcome:
+    def empty(self, file: DayFile) -> FileOutcome:
         return FileOutcome(file.day, period_of(file.day, self.config.granularity), file.source.name)
 
-    def _outcome(
+    def outcome_of(
         self, one: PreparedFile, run_id: str, read: int, good: int, rejects: Rejects, cleaning: Cleaning
     ) -> FileOutcome:
-        texts = [rule.text for rule in cleaning.rules(_width(one))]
+        texts = [rule.text for rule in cleaning.rules(width_of(one))]
         by_rule: dict[str, int] = {}
         for text, count in zip(texts, rejects.by_rule, strict=False):
             if count:
                 by_rule[text] = by_rule.get(text, 0) + count
         return replace(
-            self._empty(one.file),
+            self.empty(one.file),
             content_hash=one.fetched.content_hash,
             bytes=one.fetched.bytes,
             run_id=run_id,
@@ -258,7 +276,7 @@ class IngestRun:
         )
 
     @contextmanager
-    def _refusing(self, i: int, file: DayFile, one: PreparedFile | None = None) -> Iterator[None]:
+    def refusing(self, i: int, file: DayFile, one: PreparedFile | None = None) -> Iterator[None]:
         """Record that a file is refused, if the block raises that. Without `keep_going` the ingest ends with it."""
         try:
             yield
@@ -267,11 +285,12 @@ class IngestRun:
                 self._record_refusal(file, e, one)
             if not self.options.keep_going:
                 raise
-            self.outcomes[i] = replace(self._empty(file), error=e)
+            self.outcomes[i] = replace(self.empty(file), error=e)
 
     def _record_refusal(self, file: DayFile, error: FirnError, one: PreparedFile | None) -> None:
         details = error.details or {}
         fetched = None if one is None else one.fetched
+        size, modified_ms = file.version or ((fetched.bytes, fetched.modified_ms) if fetched else (0, 0))
         refused = IngestionRecord(
             uuid.uuid4().hex,
             str(file.day),
@@ -282,20 +301,30 @@ class IngestRun:
             int(details.get("records_read", 0)),
             0,
             int(details.get("records_rejected", 0)),
-            fetched.bytes if fetched else 0,
-            fetched.modified_ms if fetched else 0,
+            size,
+            modified_ms,
             self.started_ms,
             now_ms(),
             self.call.requested_by or f"request {self.call.id}",
             state="refused",
             error=error.message,
+            drift=stored_drift(details),
         )
         self.parts.history.record(self.table, [refused])
+
+
+def quarantined_values(one: PreparedFile, run_id: str, now: datetime, replay_id: str | None = None) -> Any:
+    """The columns that are the same in all quarantined rows of a file."""
+    fetched, file = one.fetched, one.readable
+    fields = json.dumps(file.fields, ensure_ascii=False)
+    format = "csv" if file.format == "csv" else "json"
+    source = (one.file.day, fetched.source.name, fetched.content_hash)
+    return fixed_values(*source, run_id, now, format, fields, replay_id)
 
 
 def _broken(found: Rejects, rules: Sequence[Rule]) -> list[Rule]:
     return [rule for rule, count in zip(rules, found.by_rule, strict=True) if count]
 
 
-def _width(one: PreparedFile) -> int:
+def width_of(one: PreparedFile) -> int:
     return len(one.readable.fields) if one.readable.format == "csv" else 0

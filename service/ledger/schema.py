@@ -165,12 +165,13 @@ ingestions = Table(
     Column("file_bytes", BigInteger, nullable=False),
     Column("file_modified_ms", BigInteger, nullable=False),
     Column("mode", String(10), nullable=False),  # restate, append, replay
-    Column("state", String(10), nullable=False),  # done, refused
+    Column("state", String(10), nullable=False),  # done, refused, unchanged
     Column("records_read", BigInteger, nullable=False),
     Column("records_ingested", BigInteger, nullable=False),
     Column("records_rejected", BigInteger, nullable=False),
     Column("snapshot_id", BigInteger),  # null if it was refused
     Column("error", Text),  # why it was refused
+    Column("drift", Text),  # how its columns differed, if that is why, as JSON
     Column("requested_by", String(200), nullable=False),
     Column("started_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger, nullable=False),

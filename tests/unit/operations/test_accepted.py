@@ -24,6 +24,7 @@ ASYNC: dict[str, dict[str, Any]] = {
     "REPARTITION": BY_DAY,
     "UNDO": {"request_id": "unknown"},
     "INGEST": FILE,
+    "INGEST_RANGE": {"source": "no-such-file_{date}.csv", "from": "2024-01-30", "to": "2024-01-31"},
 }
 
 

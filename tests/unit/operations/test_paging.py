@@ -25,12 +25,14 @@ OPERATIONS = {operation.name: operation for operation in discover()}
 PAGED = sorted(name for name, operation in OPERATIONS.items() if issubclass(operation.result, Page))
 # Lists that are no pages, and why they need none.
 BOUNDED = {
+    "ACCEPT_DRIFT.changes": "columns of a file",
     "CLEAN_ORPHANS.files": "the first 100",
     "COMPACT.warnings": "one of each kind",
     "COMPACT.snapshots_kept": "one for each reason",
     "DEDUPLICATE.sample": "up to 10 rows",
     "DELETE.sample": "up to 10 rows",
     "DIFF.key_cols": "columns of the request or the schema",
+    "INGEST_RANGE.days": "those of the request, at most 3,660",
     "LIST_TABLES.namespaces_with_tables": "up to 20, on the first page",
     "REINITIALISE_TABLE.split_points": "those of the request",
     "REPARTITION.warnings": "one of each kind",
@@ -40,6 +42,7 @@ BOUNDED = {
     "UNDO.sample": "up to 10 rows",
     "UPDATE.sample": "up to 10 rows",
     "UPSERT.sample": "up to 10 rows",
+    "WATCH.files": "those that are not ingested yet",
     "WRITE.sample": "up to 10 rows",
 }
 TABLE = {"schema": {"fields": {"id": {"type": "long"}}}}

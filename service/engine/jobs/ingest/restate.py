@@ -26,12 +26,17 @@ class DatedRows:
     column: str
     dates: tuple[date, ...]
     hashes: tuple[str, ...] | None = None
+    only: tuple[str, tuple[str, ...]] | None = None
+    """Another column, and the texts that it has in the rows."""
 
     def condition(self, parameters: Parameters) -> str:
         listed = ", ".join(f"DATE({parameters.add(str(day))})" for day in self.dates)
         text = f"{identifier(self.column)} IN ({listed})"
         if self.hashes is not None:
             text += f" AND content_hash IN ({', '.join(parameters.add(one) for one in self.hashes)})"
+        if self.only is not None:
+            column, texts = self.only
+            text += f" AND {identifier(column)} IN ({', '.join(parameters.add(one) for one in texts)})"
         return text
 
 
@@ -131,15 +136,15 @@ def _find(iceberg: Any, snapshot_id: int | None, rows: DatedRows) -> _Found:
     planned = scan.includeColumnStats(column).planFiles()
     try:
         for task in each(planned):
-            day = _only_date(task.file(), field)
-            is_whole = rows.hashes is None and day in rows.dates
+            day = only_date(task.file(), field)
+            is_whole = rows.hashes is None and rows.only is None and day in rows.dates
             (found.whole if is_whole else found.mixed).append(task)
     finally:
         planned.close()
     return found
 
 
-def _only_date(file: Any, field: Any) -> date | None:
+def only_date(file: Any, field: Any) -> date | None:
     """The date of all rows of a file; None if they have several, or its metadata does not say."""
     bounds = [file.lowerBounds(), file.upperBounds()]
     texts = [None if one is None else one.get(field.fieldId()) for one in bounds]
