@@ -1,11 +1,11 @@
 """How the columns of a file differ from those that are expected, and what that means."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from service.model.ingest.dataset import Dataset, DatasetColumn, DriftRules
-from service.model.ingest.reading import Cleaning, ColumnRule
+from service.model.ingest.reading import Cleaning, ColumnRule, Rule
 from service.model.schema.types import fold_case
 
 
@@ -99,6 +99,17 @@ def cleaning_of(dataset: Dataset, fields: tuple[str, ...]) -> Cleaning:
         for column in dataset.columns
     )
     return Cleaning(rules, dataset.predicates, keeps_failed_values=dataset.on_error == "null")
+
+
+def unfit_column(rules: Sequence[Rule], rejects: Mapping[str, int], records_read: int) -> str | None:
+    """The column of which no value at all converts, in a file whose values are texts: its type is another one now."""
+    left = records_read
+    for rule in rules:
+        count = rejects.get(rule.text, 0)
+        if rule.kind == "type" and count == left and count > 1:
+            return rule.column
+        left -= count
+    return None
 
 
 # The types of typed files, as dataset files name them, whose values a column can hold.
