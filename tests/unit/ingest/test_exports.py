@@ -11,7 +11,7 @@ import pytest
 
 from service.catalog.tables import Catalog, Table
 from service.commits.holds import SnapshotHolds
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, StorageUnavailable
 from service.ingest.exports.exports import Exports, ExportSelection
 from service.ingest.exports.state import DatedChange, ExportState
 from service.ingest.history import IngestHistory
@@ -199,3 +199,10 @@ def test_a_file_from_a_newer_snapshot_than_the_tables_is_out_of_date() -> None:
     rolled_back = ExportState(4, state.runs)
     assert not rolled_back.is_current(written, [DAY])
     assert not ExportState(5, {"2024-01-01": ["b"]}).is_current(written, [DAY])
+
+
+def test_a_folder_that_cannot_be_written_is_named(sales: Exporting) -> None:
+    (sales.home / "out").write_text("not a folder")
+    sales.ingest(DAY, 1)
+    with pytest.raises(StorageUnavailable, match="out"):
+        sales.run()
