@@ -1,91 +1,129 @@
-"""Ingestion tables on S3: exported files there, and how many files and requests a merged month or year saves."""
+"""How many files and requests to S3 a merged month or year saves; moto, in this process, counts them."""
 
-import json
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import boto3
-import pyarrow as pa
-import pyarrow.parquet as pq
+import httpx
+import pyarrow.dataset as ds
 import pytest
+from moto.server import ThreadedMotoServer
+from pyarrow.fs import S3FileSystem
 
-from tests.faults.process import Process
-from tests.harness import Firn
-from tests.integration.test_s3_and_glue import REGION
-from tests.integration.test_s3_and_glue import aws as aws  # the fixture
-from tests.support.ingesting import COLUMNS, HEADER, row
+from service.catalog.tables import Catalog
+from service.ingest.exports.exports import Exports
+from service.model.names import CATALOG
+from tests.harness import free_port
+from tests.memory_catalog import MemoryCatalog
+from tests.unit.ingest.test_merges import FIRST, Sales
 
-TABLE = {"tenant_id": "acme", "namespace": "shop", "table": "sales"}
-CONFIG = {
-    "name": "sales",
-    "storage": {"type": "s3", "base_path": "s3://lake/exports/sales/"},
-    "compaction": {"strategy": {"delete_source": True}},
-    "export": True,
-}
+BUCKET = "lake"
+WAREHOUSE = f"s3://{BUCKET}/warehouse"
+EXPORTS = f"{BUCKET}/exports/sales"
+KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
+
+
+@dataclass
+class CountingS3:
+    """An S3 that counts the requests it gets."""
+
+    address: str
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def wrap(self, app: Any) -> Any:
+        def counted(environ: dict[str, Any], start: Any) -> Any:
+            method, query = environ["REQUEST_METHOD"], environ.get("QUERY_STRING", "")
+            is_list = method == "GET" and environ["PATH_INFO"].strip("/") == BUCKET
+            self.calls["LIST" if is_list or "list-type" in query else method] += 1
+            return app(environ, start)
+
+        return counted
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {"s3.endpoint": self.address, "s3.path-style-access": "true", "s3.region": "us-east-1"}
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingS3]:
+    for name, value in {**KEYS, "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(name, value)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=free_port(), verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    found = CountingS3(f"http://{host}:{port}")
+    httpx.post(f"{found.address}/moto-api/reset").raise_for_status()
+    boto3.client("s3", endpoint_url=found.address).create_bucket(Bucket=BUCKET)
+    server._server.app = found.wrap(server._server.app)
+    yield found
+    server.stop()
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a reader without Iceberg does to read a folder: a LIST for each page, a GET for each file."""
+    """What reading all rows takes."""
 
-    calls: Counter[str]
     files: int
-    ids: tuple[int, ...]
+    ids: list[int]
+    calls: Counter[str]
 
 
-def read(address: str, prefix: str) -> Reading:
-    calls: Counter[str] = Counter()
-    client = boto3.client("s3", endpoint_url=address)
-    client.meta.events.register("before-send.s3", lambda event_name, **_: calls.update([event_name.split(".")[-1]]))
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket="lake", Prefix=prefix)
-    keys = [item["Key"] for page in pages for item in page.get("Contents", []) if item["Key"].endswith(".parquet")]
-    bodies = [client.get_object(Bucket="lake", Key=key)["Body"].read() for key in keys]
-    ids = [i for body in bodies for i in pq.read_table(pa.BufferReader(body))["id"].to_pylist()]
-    return Reading(calls, len(keys), tuple(sorted(ids)))
+def read_exports(s3: CountingS3) -> Reading:
+    """As a reader without Iceberg does: it lists the folder, and gets each file."""
+    s3.calls.clear()
+    storage = S3FileSystem(endpoint_override=s3.address, region="us-east-1")
+    found = ds.dataset(EXPORTS, filesystem=storage, format="parquet")
+    ids = sorted(found.to_table()["id"].to_pylist())
+    return Reading(len(found.files), ids, Counter(s3.calls))
 
 
-def merged(firn: Firn, address: str, folder: Path, first: date, days: int) -> tuple[list[Reading], list[Reading]]:
-    """What reading the exported files and the table's data files takes, before and after the merge of all months."""
-    firn.ok({"operation": "CREATE_TABLE", **TABLE, "config": CONFIG, "dataset": {"columns": COLUMNS}})
+def read_table(s3: CountingS3, sales: Sales) -> Reading:
+    """As a reader with Iceberg does: it gets the metadata, then each data file."""
+    s3.calls.clear()
+    scan = sales.table.iceberg.scan()
+    files = len(list(scan.plan_files()))
+    s3.calls.clear()
+    ids = sorted(scan.to_arrow()["id"].to_pylist())
+    return Reading(files, ids, Counter(s3.calls))
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("days", "months", "fewer"),
+    [(31, 1, 97), pytest.param(365, 12, 97, marks=pytest.mark.thorough)],
+    ids=["a month", "a year"],
+)
+def test_after_the_merge_there_is_a_file_a_month_to_list_and_to_get(
+    s3: CountingS3, tmp_path: Path, days: int, months: int, fewer: int
+) -> None:
+    catalog = Catalog(MemoryCatalog(CATALOG, warehouse=WAREHOUSE, **s3.properties), WAREHOUSE)
+    first = date(2023, 1, 1)
+    sales = Sales(
+        tmp_path,
+        catalog,
+        strategy={"type": "monthly", "delete_source": True},
+        storage={"type": "s3", "base_path": f"s3://{EXPORTS}/"},
+        export=True,
+    )
     for number in range(days):
         day = first + timedelta(number)
-        source = folder / f"{day}.csv"
-        source.write_text(HEADER + row(number))
-        firn.ok({"operation": "INGEST", **TABLE, "source": str(source), "date": str(day)})
-    described: Any = firn.ok({"operation": "DESCRIBE_TABLE", **TABLE})["description"]
-    data = described["metadata_location"].removeprefix("s3://lake/").partition("/metadata/")[0] + "/data/"
-    places = ("exports/sales/", data)
-    before = [read(address, place) for place in places]
-    done = firn.ok({"operation": "COMPACT", **TABLE, "period": "due"})
-    assert sum(one["source_files_deleted"] for one in done["periods"]) == days
-    return before, [read(address, place) for place in places]
-
-
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("first", "days", "months"),
-    [
-        (date(2024, 1, 1), 31, 1),
-        pytest.param(date(2023, 1, 1), 365, 12, marks=pytest.mark.thorough),
-    ],
-)
-def test_after_the_merge_a_reader_lists_and_gets_one_file_a_month(
-    aws: str, tmp_path: Path, first: date, days: int, months: int
-) -> None:
-    properties = {"s3.endpoint": aws, "glue.endpoint": aws, "s3.path-style-access": "true", "client.region": REGION}
-    settings = {
-        "CATALOG__TYPE": "glue",
-        "CATALOG__WAREHOUSE": "s3://lake/warehouse",
-        "CATALOG__PROPERTIES": json.dumps(properties),
-    }
-    with Process(tmp_path / "home", **settings) as process:
-        process.wait_until_ready()
-        before, after = merged(process.firn, aws, tmp_path, first, days)
+        sales.ingest((day - FIRST).days)
+        assert sales.parts[Exports].after_ingest(sales.table, [day]) == []
+    before = read_exports(s3), read_table(s3, sales)
+    done = sales.compact(period="due")
+    assert (len(done.periods or ()), done.periods_skipped, done.warnings) == (months, None, None)
+    assert sum(one.source_files_deleted for one in done.periods or ()) == days
+    after = read_exports(s3), read_table(s3, sales)
     for daily, monthly in zip(before, after, strict=True):
-        assert (daily.files, daily.calls) == (days, {"ListObjectsV2": 1, "GetObject": days})
-        assert (monthly.files, monthly.calls) == (months, {"ListObjectsV2": 1, "GetObject": months})
-        assert round(100 * (1 - monthly.files / daily.files)) == 97
-        assert daily.ids == monthly.ids == tuple(range(days))
+        assert (daily.files, monthly.files) == (days, months)
+        assert round(100 * (1 - monthly.files / daily.files)) == fewer
+        assert daily.ids == monthly.ids
+        assert len(daily.ids) == days
+        assert daily.calls["GET"] >= days
+        assert monthly.calls["GET"] <= daily.calls["GET"] * 0.1
+        assert monthly.calls["LIST"] <= daily.calls["LIST"]
+    print({"exports": (before[0].calls, after[0].calls), "table": (before[1].calls, after[1].calls)})

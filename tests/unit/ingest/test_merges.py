@@ -14,7 +14,7 @@ from pyiceberg.expressions import EqualTo
 from handlers.compact import Compact, CompactResult, compact
 from handlers.table_status import TableStatus, TableStatusResult, table_status
 from service.catalog.files.data_files import matching_files
-from service.catalog.tables import Table
+from service.catalog.tables import Catalog, Table
 from service.engine.iceberg.compaction import FileGroup, PlannedGroups, RewriteOptions, RewrittenGroup
 from service.errors import InvalidRequest
 from service.ingest.periods.merges import PeriodMerges
@@ -25,6 +25,7 @@ from service.ledger.ingestions import IngestionRecord, as_summary
 from service.maintenance.compact.compaction import Compactions
 from service.model.call import Call
 from service.model.ingest.dataset import Dataset
+from service.model.ingest.periods import period_of
 from service.model.ingest.reserved import INGEST_PROPERTY
 from service.model.ingest.table_file import TableFile
 from service.model.names import BATCH_PROPERTY
@@ -63,17 +64,18 @@ class PyIcebergMerges(FakeSpark):
 
 
 class Sales(Composed):
-    """An ingestion table of weeks, with a row for each date."""
+    """An ingestion table, of weeks unless it says otherwise, with a row for each date."""
 
-    def __init__(self, home: Path, **config: Any) -> None:
-        catalog = open_catalog(home / "home")
+    def __init__(self, home: Path, catalog: Catalog | None = None, **config: Any) -> None:
+        catalog = catalog or open_catalog(home / "home")
         super().__init__(home / "ledger.db", catalog=catalog, engine=PyIcebergMerges(catalog))
         self.home = home
         self.runs = 0
         strategy = config.pop("strategy", {})
         values = {"name": "orders", "compaction": {"strategy": {"type": "weekly", **strategy}}, **config}
+        self.config = TableFile.model_validate(values)
         dataset = Dataset.model_validate({"columns": [{"name": "id", "type": "BIGINT"}]})
-        properties = ingestion_properties(TableFile.model_validate(values), dataset)
+        properties = ingestion_properties(self.config, dataset)
         catalog.create(ORDERS, *ingestion_layout(dataset), properties)
 
     @property
@@ -83,9 +85,9 @@ class Sales(Composed):
     def ingest(self, *days: int) -> None:
         for number in days:
             day, self.runs = FIRST + timedelta(number), self.runs + 1
-            year, week, _ = day.isocalendar()
+            period = period_of(day, self.config.granularity)
             run = IngestionRecord(f"run{self.runs}", str(day), "f.csv", "h", "d", "restate", ended_ms=self.runs)
-            row = {"id": number, "_firn_period": f"{year}-W{week:02}", "_firn_date": day, "_firn_file": "f.csv"}
+            row = {"id": number, "_firn_period": period, "_firn_date": day, "_firn_file": "f.csv"}
             summary = {INGEST_PROPERTY: json.dumps(as_summary([run]))}
             self.table.iceberg.append(pa.Table.from_pylist([row], SCHEMA), snapshot_properties=summary)
 
