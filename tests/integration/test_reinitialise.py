@@ -99,7 +99,14 @@ def test_all_contents_go_in_one_commit_and_the_history_and_a_backup_stay(shop: S
 
 
 def test_it_needs_to_be_confirmed(shop: Shop) -> None:
+    shop.write("a")
     assert shop.refused("CONFIRMATION_REQUIRED", confirm=False)["field"] == "confirm"
+    assert shop.keys() == ["a"]
+
+
+def test_nobody_is_asked_to_confirm_what_would_be_refused(shop: Shop) -> None:
+    assert shop.refused("INVALID_SCHEMA", confirm=False, schema={"fields": {}})
+    assert shop.refused("TABLE_NOT_FOUND", confirm=False, table="nosuch")
 
 
 def test_an_empty_table_can_be_reinitialised(shop: Shop) -> None:
@@ -124,7 +131,7 @@ def test_files_land_in_the_ranges_asked_for_however_they_were_sent(shop: Shop, s
     keys = ["", "a", "g", "gé", "mzz", "n", "t", "u", "é", "😀"]
     shop.write(*keys)
     shop.check_ranges()
-    ranges = {(p["range"]["from"], p["range"]["before"]) for p in shop.ok("LIST_PARTITIONS")["partitions"]}
+    ranges = {(p["range"].get("from"), p["range"].get("before")) for p in shop.ok("LIST_PARTITIONS")["partitions"]}
     assert ranges == {(None, "g"), ("g", "n"), ("n", "t"), ("t", None)}
     assert shop.ok("DESCRIBE_TABLE")["description"]["split_points"] == POINTS
 
@@ -167,7 +174,7 @@ class TestEveryWay:
         assert split.keys() == ["p", "u", "z"]
         split.check_ranges()
         assert split.ok("DIFF", from_snapshot=before)["records_deleted"] == 2
-        split.ok("ROLLBACK", snapshot_id=before)
+        split.ok("ROLLBACK", as_of=before)
         assert split.keys() == ["p", "u", "z", "za", "zo"]
         split.check_ranges()
 
@@ -204,7 +211,7 @@ class TestEveryWay:
                 assert b"_firn_" not in sent.content
         split.ok("DESCRIBE_TABLE")
         preview = split.ok("UPDATE", updates={"n": 5}, filter={"key": "a"}, dry_run=True)
-        assert preview["sample"]
+        assert preview["plan"]["sample"]
 
 
 def test_records_written_while_the_table_is_split_again_land_in_its_new_ranges(shop: Shop) -> None:

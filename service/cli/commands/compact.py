@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from service.cli.call import Invocation, send_request
+from service.cli.call import Invocation, send_request, whole_list
 from service.cli.command import (
     FAILED,
     OK,
@@ -25,8 +25,6 @@ from service.cli.files import is_file, parse_filter, read_table, table_address
 from service.cli.terminal.format import format_number, format_size, plural
 from service.cli.terminal.printer import Printer
 from service.cli.values import full_name, named_table, split_list
-
-_LIMIT = 10_000
 
 
 def _compact(call: Invocation) -> int:
@@ -95,14 +93,8 @@ class _Compaction:
             yield {"tenant_id": tenant, "namespace": "default", **table}, {}
             return
         namespace = table.get("namespace") or args.namespace
-        response = self._send(
-            {
-                "operation": "RECOMMEND",
-                "tenant_id": tenant,
-                "limit": _LIMIT,
-                **({"namespace": namespace} if namespace else {}),
-            }
-        )
+        which = {"namespace": namespace} if namespace else {"scope": "tenant"}
+        response = self._send({"operation": "RECOMMEND", "tenant_id": tenant, **which})
         if not response["success"]:
             self.failures += 1
             if response["error"]["code"] != "UNREACHABLE":
@@ -122,9 +114,14 @@ class _Compaction:
         response = self._send(request, f"compact {full_name(address)}")
         while response["success"] and promised is not None and response["stats"]["files_after"] > promised:
             more = self._send(request, f"compact {full_name(address)}")
-            if more["success"] and not more["compacted"]:
+            if not more["success"]:
+                response = more
                 break
-            response = {**more, "stats": _together(response["stats"], more["stats"])} if more["success"] else more
+            stalled = more["stats"]["files_after"] >= response["stats"]["files_after"]  # others write as fast
+            if more["compacted"]:
+                response = {**more, "stats": _together(response["stats"], more["stats"])}
+            if stalled or not more["compacted"]:
+                break
         if not response["success"]:
             self.failures += 1
             error = {key: response["error"][key] for key in ("code", "message")}
@@ -135,8 +132,9 @@ class _Compaction:
             files = f"{stats['files_before']} files became {stats['files_after']}"
             line = f"{files} in {stats['compaction_time_ms']} ms"
         else:
-            line = f"nothing to merge{_because(response['reason'] and _as_option(response['reason']))}"
-        outcome = {key: response[key] for key in ("success", "compacted", "reason", "stats")}
+            line = f"nothing to merge{_because(_as_option(response.get('reason', '')))}"
+        shown = ("success", "compacted", "reason", "stats")
+        outcome = {key: value for key, value in response.items() if key in shown}
         self._print_outcome(address, outcome, line)
 
     def _options(self) -> Request:
@@ -150,7 +148,7 @@ class _Compaction:
         """Send a request, as a `job` of this name if it has one. A service that does not respond is an error, too."""
         try:
             if job is None:
-                response = self.connection.send(request)
+                response = whole_list(self.connection, request, ("recommendations",))
             else:
                 with self.call.progress(job) as on_progress:
                     response = run_as_job(self.connection, request, on_progress)
@@ -197,16 +195,18 @@ def _describe(error: dict[str, Any]) -> str:
 
 
 def _show_compacted(response: Response, args: Args, printer: Printer) -> None:
-    stats, plan = response["stats"], response.get("plan")
-    if plan and plan["files"]:
-        files = f"{plural(plan['files'], 'file')} of {format_size(plan['bytes'])}"
-        after = f"the table would have {format_number(plan['expected_files_after'])}"
-        printer.line(f"{files} would become {format_number(plan['expected_files'])}; {after}")
+    plan = response.get("plan")
+    reason = (plan or response).get("reason")
+    if plan and plan["files_removed"]:
+        files = f"{plural(plan['files_removed'], 'file')} of {format_size(plan['bytes_removed'])}"
+        after = f"the table would have {format_number(plan['files_after'])}"
+        printer.line(f"{files} would become {format_number(plan['files_added'])}; {after}")
     elif not plan and response["compacted"]:
+        stats = response["stats"]
         files = f"{format_number(stats['files_before'])} files became {format_number(stats['files_after'])}"
         printer.line(f"{files} in {stats['compaction_time_ms']} ms")
-    elif response["reason"]:
-        printer.line(f"nothing to merge: {_as_option(response['reason'])}")
+    elif reason:
+        printer.line(f"nothing to merge: {_as_option(reason)}")
     else:
         printer.line("nothing to merge")
 
@@ -231,7 +231,7 @@ _OPTIONS = (
     number("--snapshot-retention-hours", "expire snapshots older than this (default: the table's setting)"),
 )
 """Every option of COMPACT."""
-COMMAND = Command(
+_COMMAND = Command(
     "compact",
     "Merge the small files of one table, or of all that need it.",
     (
@@ -261,4 +261,4 @@ COMMAND = Command(
     "RECOMMEND promised. With it or --table, --json prints an object per table instead of a line of text. "
     "`firn compact` and `firn table compact` are the same.",
 )
-TABLE_COMMAND = replace(COMMAND, name="table compact")
+COMMANDS = (replace(_COMMAND, name="table compact"), _COMMAND)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from service.cli.call import Invocation
-from service.cli.command import Args, Argument, Command, Request, Response, UsageError, argument, flag, repeated
+from service.cli.command import Args, Argument, Command, Request, Response, UsageError, argument, flag, number, repeated
 from service.cli.connection.remote import Connection
 from service.cli.files import read_object, read_schema, read_text, table_address, table_argument
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
@@ -27,13 +27,18 @@ BACKUP = (
         {"action": "store_true", "dest": "create_backup", "help": "keep the current state as a backup"},
         "create_backup",
     ),
+    number("--backup-retention-hours", "keep the backup for this long (default: the table's setting)"),
 )
+STATE = "a snapshot id, a time, or the name of a tag or backup"
 DRY_RUN = flag("--dry-run", "only show what would be done")
 
 
-def namespace_filter(items: str) -> Argument:
-    """The option for the items of one namespace; without it, a command concerns the whole tenant."""
-    return argument("--namespace", "NAME", f"only {items} of this namespace", short="-n")
+def scope_options(items: str) -> tuple[Argument, ...]:
+    """The options for the items of one namespace, or of all."""
+    return (
+        argument("--namespace", "NAME", f"{items} of this namespace (default: default)", short="-n"),
+        flag("--all-namespaces", f"{items} of all namespaces", "scope", "tenant", short="-A"),
+    )
 
 
 def table_command(name: str, summary: str, *arguments: Argument, **more: Any) -> Command:
@@ -47,7 +52,7 @@ def show_items(noun: str, columns: Sequence[PageColumn], advice: str = "") -> Ca
     def show(response: Response, args: Args, printer: Printer) -> None:
         items = response[f"{noun}s"]
         printer.items(columns, items)
-        printer.line(f"{plural(len(items), noun)}{advice if response.get('has_more') else ''}")
+        printer.line(f"{plural(len(items), noun)}{advice if response.get('next_cursor') else ''}")
 
     return show
 
@@ -109,11 +114,14 @@ def _show_created(response: Response, args: Args, printer: Printer) -> None:
 
 
 def _show_list(response: Response, args: Args, printer: Printer) -> None:
-    offline = set(response.get("offline") or ())
-    for table in response["tables"]:
-        printer.line(f"{table}  offline" if table in offline else table)
+    if args.details:
+        printer.items(_DETAILS_COLUMNS, response["details"])
+    else:
+        offline = set(response.get("offline") or ())
+        for table in response["tables"]:
+            printer.line(f"{table}  offline" if table in offline else table)
     for dropped in response.get("dropped") or ():
-        until = format_time(dropped["restorable_until"])
+        until = format_time(dropped.get("expires_at"))
         printer.line(f"{dropped['table']}  dropped, restorable until {until} as {dropped['table_id']}")
     if printer.width is not None:
         printer.line(
@@ -123,6 +131,15 @@ def _show_list(response: Response, args: Args, printer: Printer) -> None:
             printer.line(f"there are tables in {', '.join(others)}; name one with --namespace")
 
 
+_DETAILS_COLUMNS = (
+    PageColumn("TABLE", name=True, value=lambda table: table["table"]),
+    PageColumn("ROWS", right=True, value=lambda table: format_number(table["records"])),
+    PageColumn("FILES", right=True, value=lambda table: format_number(table["files"])),
+    PageColumn("SMALL", right=True, value=lambda table: format_number(table["small_files_count"])),
+    PageColumn("SIZE", right=True, value=lambda table: format_size(table["bytes"])),
+    PageColumn("CHANGED", whole=True, value=lambda table: format_time(table.get("changed_at"))),
+    PageColumn("ONLINE", value=lambda table: table["online"]),
+)
 _STATUS_COLUMNS = (
     PageColumn("NAMESPACE", name=True, value=lambda table: table["namespace"]),
     PageColumn("TABLE", name=True, value=lambda table: table["table"]),
@@ -139,8 +156,7 @@ def _show_status(response: Response, args: Args, printer: Printer) -> None:
     files, small, recommended = (sum(t[key] for t in tables) for key in ("files", "small_files", "recommended"))
     counts = f"{plural(len(tables), 'table')}, {plural(files, 'file')}, {format_number(small)} small"
     size = format_size(sum(t["bytes"] for t in tables))
-    more = "; there are more tables, use --namespace to see fewer at a time" if response["truncated"] else ""
-    printer.line(f"{counts}, {size}; {recommended} to compact{more}")
+    printer.line(f"{counts}, {size}; {recommended} to compact")
 
 
 def _compaction(table: dict[str, Any]) -> str:
@@ -163,7 +179,7 @@ def _show_description(response: Response, args: Args, printer: Printer) -> None:
             "rows": format_number(table["row_count"]),
             "files": f"{format_number(table['file_count'])}, {format_number(table['small_files_count'])} small",
             "size": format_size(table["total_bytes"]),
-            "snapshots": f"{format_number(table['snapshot_count'])}, the last {table['current_snapshot_id'] or '-'}",
+            "snapshots": f"{format_number(table['snapshot_count'])}, the last {table.get('current_snapshot_id', '-')}",
             "primary key": ", ".join(schema.get("primary_key", [])) or None,
             "partitioned by": ", ".join(map(_partition_field, partitions)) or None,
             "split at": _split_points(table["split_points"]) if table.get("split_points") else None,
@@ -219,8 +235,8 @@ def _show_dropped(response: Response, args: Args, printer: Printer) -> None:
         printer.line(f"{name} does not exist")
     elif response["purged"]:
         printer.line(f"dropped {name} and deleted its files")
-    elif response.get("restorable_until"):
-        until = format_time(response["restorable_until"])
+    elif response.get("expires_at"):
+        until = format_time(response["expires_at"])
         printer.line(f"dropped {name}; `firn table restore` can bring it back until {until}")
     else:
         printer.line(f"dropped {name}")
@@ -230,6 +246,13 @@ def _complete_reinitialise(request: Request, args: Args) -> Request:
     if "split_points_base64" in request and "split_points" not in request:
         raise UsageError("--split-points-base64 says how split points are written, but none are given")
     return request
+
+
+def _check_reinitialise(request: Request, connection: Connection) -> Response | None:
+    """The response to a request that would fail: unconfirmed, it is refused for any other reason first."""
+    response = connection.send({**request, "confirm": False})
+    is_fine = not response["success"] and response["error"]["code"] == "CONFIRMATION_REQUIRED"
+    return None if is_fine else response
 
 
 def _show_reinitialised(response: Response, args: Args, printer: Printer) -> None:
@@ -266,17 +289,21 @@ COMMANDS = (
     Command(
         "table list",
         "List the tables of a namespace.",
-        (flag("--dropped", "include dropped tables that can be restored", "include_dropped"),),
+        (
+            flag("--details", "with the rows, files, size and last change of each"),
+            flag("--dropped", "include dropped tables that can be restored", "include_dropped"),
+        ),
         operation="LIST_TABLES",
         complete=lambda request, args: {**request, "namespace": args.namespace or "default"},
+        lists=("tables", "offline", "details", "dropped"),
         show=_show_list,
     ),
     Command(
         "table status",
-        "Show the size and the small files of every table.",
-        (namespace_filter("the tables"),),
+        "Show the size and the small files of the tables of a namespace.",
+        scope_options("the tables"),
         operation="RECOMMEND",
-        constants={"limit": 10_000},
+        lists=("recommendations",),
         show=_show_status,
     ),
     table_command(
@@ -343,8 +370,10 @@ COMMANDS = (
         constants={"confirm": True},
         address=lambda args: table_address(args, "split_points"),
         complete=_complete_reinitialise,
+        check=_check_reinitialise,
         question=lambda request: (
-            f"All rows of the table {full_name(request)} are deleted for good."
+            f"All rows of the table {full_name(request)} are deleted. `firn table rollback` can bring them back until "
+            "their snapshots expire; --backup keeps them longer."
             if "create_backup" not in request
             else None
         ),

@@ -67,7 +67,7 @@ def test_a_request_that_was_saved_whole_is_sent_to_the_table_that_it_was_about(t
 
 def test_a_question_is_asked_for_what_the_file_drops(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("drop_columns: [a]\n")
-    service = Service()
+    service = Service(description={"schema": {"fields": {"a": {}, "b": {}}}})
     done = firn(["table", "alter", "t", "--changes", str(tmp_path / "c.yaml"), "--drop", "b"], service)
     assert (done.code, [each["operation"] for each in service.asked]) == (4, ["DESCRIBE_TABLE"])
     assert "The columns a, b of the table default.t are dropped" in done.err
@@ -111,9 +111,9 @@ def test_options_are_added_to_what_the_file_says(tmp_path: Path) -> None:
 def test_what_file_and_options_say_otherwise_is_refused(
     tmp_path: Path, changes: str, options: list[str], name: str
 ) -> None:
-    said = refused(tmp_path, changes, *options)
-    assert name in said
-    assert "leave it out of one of them" in said
+    message = refused(tmp_path, changes, *options)
+    assert name in message
+    assert "leave it out of one of them" in message
 
 
 def test_a_dot_in_a_propertys_name_leads_into_its_group() -> None:

@@ -1,6 +1,7 @@
 """Commands before and after their requests: help, arguments, questions, what is sent, exit codes."""
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from service.cli.catalogue import COMMANDS
 from service.cli.command import Command
-from service.cli.complete import SCRIPTS, complete
+from service.cli.completion.scripts import SCRIPTS
+from service.cli.completion.words import complete
 from service.cli.connection.remote import Unreachable
 from service.cli.main import main
 from service.cli.parser import SHARED, arguments_of
@@ -42,6 +44,8 @@ class Service:
 
     def send(self, request: Any, key: str | None = None, body: bytes | None = None) -> dict[str, Any]:
         self.asked.append(body or request)
+        if request.get("confirm") is False and self.answer["success"]:
+            return {"success": False, "error": {"code": "CONFIRMATION_REQUIRED", "message": "send confirm: true"}}
         return self.answer
 
     def job(self, job_id: str) -> dict[str, Any]:
@@ -108,8 +112,8 @@ def test_help_has_no_line_of_more_than_eighty_columns_but_examples(
     for words in ([], *(list(each.words) for each in COMMANDS)):
         with pytest.raises(SystemExit):
             main([*words, "--help"])
-        said = capsys.readouterr().out.partition("examples:")[0]
-        assert max(map(len, said.splitlines())) <= 80, said
+        message = capsys.readouterr().out.partition("examples:")[0]
+        assert max(map(len, message.splitlines())) <= 80, message
 
 
 @pytest.mark.parametrize(
@@ -225,7 +229,7 @@ def test_what_an_error_quotes_steers_no_terminal() -> None:
 def test_who_reads_no_further_is_no_failure() -> None:
     code = (
         "import sys\nfrom service.cli.main import main\n"
-        "class S:\n def send(self, r, key=None): return {'success': True, 'tables': ['t' * 60] * 5000}\n"
+        "class S:\n def send(self, r, key=None, body=None): return {'success': True, 'tables': ['t' * 60] * 5000}\n"
         "sys.exit(main(['table', 'list'], connection=S()))"
     )
     shell = f'{sys.executable} -c "{code}" | head -1; echo ${{PIPESTATUS[0]}}'
@@ -233,6 +237,7 @@ def test_who_reads_no_further_is_no_failure() -> None:
     assert (done.stdout.splitlines()[-1], done.stderr) == ("0", "")
 
 
+EMPTY = str(Path(__file__).with_name("no_records.json"))
 DESTRUCTIVE = [
     ["table", "drop", "t", "--purge"],
     ["table", "drop", "t"],
@@ -240,12 +245,14 @@ DESTRUCTIVE = [
     ["table", "reinitialise", "t"],
     ["table", "orphans", "t"],
     ["delete", "t", "--all"],
-    ["table", "rollback", "t", "5"],
+    ["table", "rollback", "t", "--as-of", "5"],
     ["table", "undo", "t", "r"],
     ["table", "alter", "t", "--drop", "c"],
     ["backup", "restore", "t", "b"],
     ["backup", "delete", "t", "b"],
     ["schedule", "delete", "s"],
+    ["write", "t", EMPTY, "--overwrite"],
+    ["table", "repartition", "t", "--unpartitioned", "--delete-source"],
 ]
 ANSWER = {
     "table_dropped": True,
@@ -259,16 +266,28 @@ ANSWER = {
     "records_before": 1,
     "records_after": 1,
     "schedule_deleted": True,
-    "dry_run": False,
     "files_found": 0,
     "files_removed": 0,
     "bytes": 0,
+    "description": {"schema": {"fields": {"c": {}}}},
+    "backups": [{"name": "b"}],
+    "schedules": [{"name": "s"}],
+    "records_written": 0,
+    "reason": None,
 }
+LOOKS = ("DESCRIBE_", "LIST_")
 
 
 def changes(service: Service) -> list[Any]:
     """The requests that change something."""
-    return [each for each in service.asked if each["operation"] != "DESCRIBE_TABLE" and not each.get("dry_run")]
+    changing = (each for each in sent(service) if not each["operation"].startswith(LOOKS))
+    confirmed = (each for each in changing if not each.get("dry_run") and each.get("confirm") is not False)
+    return [{name: value for name, value in each.items() if name != "idempotency_key"} for each in confirmed]
+
+
+def sent(service: Service) -> list[Any]:
+    """The requests that were sent, as objects."""
+    return [json.loads(each) if isinstance(each, bytes) else each for each in service.asked]
 
 
 @pytest.mark.parametrize("line", DESTRUCTIVE, ids=" ".join)
@@ -278,8 +297,8 @@ def test_what_loses_something_is_not_done_unless_somebody_says_yes(line: list[st
     assert (done.code, done.out, changes(service)) == (4, "", [])
     assert done.err.startswith("firn: not done: ")
     assert done.err.endswith("There is no terminal to ask on; use --yes\n")
-    for said, shown in (("\n", ""), ("no\n", ""), ("", "\n")):
-        done = firn(line, service, Typing(said))
+    for message, shown in (("\n", ""), ("no\n", ""), ("", "\n")):
+        done = firn(line, service, Typing(message))
         assert (done.code, changes(service)) == (4, [])
         assert done.err.endswith(f"Type yes to do it: {shown}firn: not done\n")
     assert firn(line, service, Typing("yes\n")).code == 0
@@ -321,7 +340,7 @@ def test_a_word_that_is_not_known_is_refused_with_the_nearest(
 def test_output_that_cannot_be_written_is_told_in_one_line() -> None:
     code = (
         "import sys\nfrom service.cli.main import main\n"
-        "class S:\n def send(self, r, key=None): return {'success': True, 'tables': ['t']}\n"
+        "class S:\n def send(self, r, key=None, body=None): return {'success': True, 'tables': ['t']}\n"
         "sys.exit(main(['table', 'list'], connection=S()))"
     )
     with Path("/dev/full").open("w") as full:
@@ -500,16 +519,12 @@ class TestCompletion:
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("7", {"snapshot_id": 7}),
-        ("9" * 19, {"snapshot_id": 10**19 - 1}),
-        ("9" * 20, {"tag": "9" * 20}),
-        ("9" * 5000, {"tag": "9" * 5000}),
-        ("release-7", {"tag": "release-7"}),
-    ],
+    "state", ["7", "9" * 5000, "release-7", "2024-01-31", "backup-20240501T101112045Z-delete-1f0c9a7e"]
 )
-def test_digits_are_a_snapshots_id_unless_they_are_too_many(text: str, named: dict[str, Any]) -> None:
-    service = Service(**ANSWER)
-    assert firn(["table", "rollback", "t", text, "--yes"], service).code == 0
-    assert named.items() <= service.asked[0].items()
+@pytest.mark.parametrize(
+    "command", [["query", "t"], ["table", "rollback", "t", "--yes"], ["backup", "restore", "t", "--yes"]]
+)
+def test_a_state_of_a_table_is_named_by_as_of_in_every_command(command: list[str], state: str) -> None:
+    service = Service(**ANSWER, data=[], metadata={"has_more": False})
+    firn([*command, "--as-of", state], service)
+    assert service.asked[0]["as_of"] == state
