@@ -1,6 +1,6 @@
 """What COMPACT with a period needs besides the merge: which periods are merged, and what follows for their files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
@@ -56,6 +56,15 @@ class PeriodMerges:
         """Whether the daily files are deleted: as the request says, or else the table file."""
         config = ingestion_config(table, "delete_source")
         return config.compaction.strategy.delete_source if wanted is None else wanted
+
+    def planned(self, table: Table, periods: Sequence[str], fewer: Mapping[str, int]) -> list[MergedPeriod]:
+        """What a dry run shows, given how many files fewer each period would have."""
+        found = files_by_period(table)
+        return [
+            MergedPeriod(period, has.records, has.count, has.count - fewer.get(period, 0))
+            for period in periods
+            for has in [found.get(period, PeriodFiles())]
+        ]
 
     def finish(
         self, before: Table, after: Table, periods: tuple[str, ...], *, delete_source: bool
