@@ -51,6 +51,7 @@ DAYS: tuple[dict[str, Any], ...] = (
         for day in (30, 31)
     ),
 )
+MERGED = {"period": "2024-01", "records": "<any>", "files_before": 2, "files_after": 1, "source_files_deleted": 0}
 EXAMPLES = (
     Example(
         "Merge small files",
@@ -100,15 +101,7 @@ EXAMPLES = (
         {"operation": "COMPACT", **DAILY, "period": "2024-01", "allow_incomplete": True},
         response(
             compacted=True,
-            periods=[
-                {
-                    "period": "2024-01",
-                    "records": "<any>",
-                    "files_before": 2,
-                    "files_after": 1,
-                    "source_files_deleted": 0,
-                }
-            ],
+            periods=[MERGED],
             stats="<any>",
             snapshots_kept="<any>",
         ),
