@@ -1,7 +1,8 @@
-"""COMPACT: merge a table's small files and expire its old snapshots."""
+"""COMPACT: merge a table's small files, or the days of a period, and expire its old snapshots."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -9,6 +10,8 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Catalog, Table
 from service.commits.small_files import SmallFileChecks
 from service.errors import InvalidRequest
+from service.ingest.periods.choice import DUE, PeriodChoice
+from service.ingest.periods.merges import MergedPeriod, PeriodMerges
 from service.jobs.background import Background
 from service.maintenance.compact.compaction import Compactions
 from service.maintenance.compact.report import (
@@ -40,6 +43,15 @@ from service.settings import Codec, FileCount, Hours, Megabytes, Strategy
 _LISTED = 1000
 ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "clicks"}
 GIVEN = (create_table(ADDRESS, {"page": "string"}), *(write(ADDRESS, {"page": f"/{i}"}) for i in range(3)))
+DAILY = {"tenant_id": "acme", "namespace": "shop", "table": "monthly_orders"}
+DAYS: tuple[dict[str, Any], ...] = (
+    {"operation": "CREATE_TABLE", "tenant_id": "acme", "namespace": "shop", "config": {"name": "monthly_orders"}},
+    *(
+        {"operation": "INGEST", **DAILY, "source": "examples/files/orders_2024-01-31.csv", "date": f"2024-01-{day}"}
+        for day in (30, 31)
+    ),
+)
+MERGED = {"period": "2024-01", "records": "<any>", "files_before": 2, "files_after": 1, "source_files_deleted": 0}
 EXAMPLES = (
     Example(
         "Merge small files",
@@ -85,6 +97,17 @@ EXAMPLES = (
         given=GIVEN,
     ),
     Example(
+        "Merge the days of a month",
+        {"operation": "COMPACT", **DAILY, "period": "2024-01", "allow_incomplete": True},
+        response(
+            compacted=True,
+            periods=[MERGED],
+            stats="<any>",
+            snapshots_kept="<any>",
+        ),
+        given=DAYS,
+    ),
+    Example(
         "Compact in the background",
         {"operation": "COMPACT", **ADDRESS, "async": True},
         accepted(),
@@ -122,12 +145,46 @@ class Compact(BackgroundRequest):
     sort_by: list[str] | None = Field(
         default=None, min_length=1, max_length=16, description="the columns that `sort` and `zorder` sort by"
     )
+    period: str | None = Field(
+        default=None,
+        description="of a table that was made from a table file: merge all files of this month (`2024-01`) or week "
+        "(`2024-W05`), or of all periods that are `due`",
+    )
+    allow_incomplete: bool | None = Field(
+        default=None, description="with `period`: merge it although nothing was ingested for some of its dates"
+    )
+    delete_source: bool | None = Field(
+        default=None,
+        description="with `period`: delete the daily files at once, exported ones included, except those that a query "
+        "or a backup needs; default: as the table file says",
+    )
     rewrite_manifests: bool = Field(default=False, description="also merge the manifests, sorted by partition")
     expire_snapshots: bool = Field(default=True, description="expire old snapshots and delete their files")
     snapshot_retention_hours: Hours | None = Field(
         default=None,
         description="expire snapshots older than this, except the current one; default: the table's setting",
     )
+
+
+class PeriodResult(BaseModel):
+    """A period that was merged, or is merged."""
+
+    period: str = Field(description="the month or week")
+    records: int = Field(description="its rows")
+    files_before: int = Field(description="its data files before")
+    files_after: int = Field(description="its data files after; in a dry run, how many are expected")
+    output: str | None = omit_when_null("the exported file of the period, if it was written")
+    source_files_deleted: int = Field(
+        description="how many daily files were deleted: exported ones if the table exports, else data files"
+    )
+
+
+class SkippedPeriodResult(BaseModel):
+    """A period that is due and was not merged."""
+
+    period: str = Field(description="the month or week")
+    reason: str = Field(description="why it was not merged")
+    missing_dates: list[str] = Field(description="the dates for which nothing was ingested")
 
 
 class CompactionPlan(Plan):
@@ -141,6 +198,8 @@ class CompactionPlan(Plan):
     partitions_affected: int = Field(description="partitions of these files; an unpartitioned table counts as one")
     group_count: int = Field(description="groups of files that would be merged together")
     groups: list[CompactionGroup] = Field(description="these groups, most files first; at most 1,000")
+    periods: list[PeriodResult] | None = omit_when_null("with `period`: the periods, in order")
+    periods_skipped: list[SkippedPeriodResult] | None = omit_when_null("with `period: due`: those that are skipped")
 
 
 class CompactDryRun(DryRunResult):
@@ -154,7 +213,9 @@ class KeptSnapshot(BaseModel):
 
 class CompactResult(Result):
     compacted: bool = Field(description="whether any files were merged")
-    reason: str | None = omit_when_null("why not, if none were merged")
+    reason: str | None = omit_when_null("why not, if none were merged; with `period`, also which periods were skipped")
+    periods: list[PeriodResult] | None = omit_when_null("with `period`: the periods, in order")
+    periods_skipped: list[SkippedPeriodResult] | None = omit_when_null("with `period: due`: those that were skipped")
     stats: CompactionStats = Field(description="counts before and after")
     snapshots_kept: list[KeptSnapshot] = Field(description="old snapshots that were kept, oldest first; up to 100")
     warnings: list[str] | None = omit_when_null("what failed after files were merged; the next compaction retries it")
@@ -175,18 +236,102 @@ def compact(
     background: Background,
     compactions: Compactions,
     small_files: SmallFileChecks,
+    merges: PeriodMerges,
 ) -> CompactResult | CompactDryRun | AcceptedResult:
-    """Merge a table's small files and expire its old snapshots."""
+    """Merge a table's small files, or all files of a period, and expire its old snapshots."""
+    _check_together(request)
     table = catalog.load(request.table_name)
     options = _options(request, small_files, table)
+    periods = None if request.period is None else _Periods(request, request.period, table, merges)
+    if periods is not None:
+        periods.choose()  # an impossible request is refused before it becomes a job
+
+    def run(of: Call) -> CompactResult | CompactDryRun:
+        if periods is not None:
+            return periods.merge(catalog, compactions, options, of)
+        return _result(compactions.compact(table, options, of))
+
     if not request.async_:
-        return _result(compactions.compact(table, options, call))
-
-    def work(job: Call) -> bytes:
-        return job.respond(_result(compactions.compact(table, options, job)))
-
+        return run(call)
     # With an idempotency key, a repeated request gets the same job.
-    return AcceptedResult.of(background.start("COMPACT", table, CompactionProgress(), call, work))
+    return AcceptedResult.of(
+        background.start("COMPACT", table, CompactionProgress(), call, lambda job: job.respond(run(job)))
+    )
+
+
+@dataclass(frozen=True)
+class _Periods:
+    """A request that merges periods."""
+
+    request: Compact
+    period: str
+    table: Table
+    merges: PeriodMerges
+
+    def choose(self) -> PeriodChoice:
+        allowed = bool(self.request.allow_incomplete)
+        return self.merges.choose(self.table, self.period, allow_incomplete=allowed, force=self.request.force)
+
+    def merge(
+        self, catalog: Catalog, compactions: Compactions, options: CompactionOptions, call: Call
+    ) -> CompactResult | CompactDryRun:
+        chosen = self.choose()
+        deletes = self.merges.deletes_source(self.table, self.request.delete_source)
+        if deletes and self.request.expire_snapshots and self.request.snapshot_retention_hours is None:
+            options = replace(options, snapshot_retention_hours=0)
+        before = catalog.load(self.table.name)
+        if chosen.periods:
+            outcome = compactions.compact(self.table, replace(options, periods=chosen.periods, force=True), call)
+        else:
+            outcome = compactions.nothing(before, dry_run=options.dry_run)
+        why = [f"{one.period} was skipped, because it is {one.reason}" for one in chosen.skipped]
+        if not chosen.periods:
+            why = why or [chosen.reason or ""]
+        elif outcome.reason:
+            why = [outcome.reason, *why]
+        shown: dict[str, Any] = {
+            "reason": "; ".join(why) or None,
+            "periods_skipped": [
+                SkippedPeriodResult(period=s.period, reason=s.reason, missing_dates=[str(day) for day in s.missing])
+                for s in chosen.skipped
+            ]
+            or None,
+        }
+        result = _result(outcome)
+        if isinstance(result, CompactDryRun):
+            assert outcome.plan is not None
+            fewer = Counter[str]()
+            for group in outcome.plan:
+                fewer[group.partition] += group.files - group.expected_files
+            planned = self._shown(self.merges.planned(before, chosen.periods, fewer))
+            plan = result.plan.model_copy(update={**shown, "reason": None if outcome.plan else shown["reason"]})
+            return result.model_copy(update={"plan": plan.model_copy(update={"periods": planned})})
+        after = catalog.load(self.table.name)
+        merged, warnings = self.merges.finish(before, after, chosen.periods, delete_source=deletes)
+        shown |= {"periods": self._shown(merged), "warnings": [*(result.warnings or ()), *warnings] or None}
+        return result.model_copy(update=shown)
+
+    def _shown(self, merged: Sequence[MergedPeriod]) -> list[PeriodResult]:
+        """The periods of the response. Most of those that are due were merged earlier, and are left out."""
+        return [PeriodResult(**asdict(one)) for one in merged if one.has_changed or self.period != DUE]
+
+
+def _check_together(request: Compact) -> None:
+    if request.period is None:
+        for name in ("allow_incomplete", "delete_source"):
+            if getattr(request, name) is not None:
+                raise InvalidRequest.at(name, "it has no meaning without period; send a period, or leave it out")
+        return
+    for name in ("partition_filter", "max_file_size_mb", "min_files", "max_files"):
+        if getattr(request, name) is not None:
+            raise InvalidRequest.at(name, "period merges all files of a period; send either, not both")
+    given = "snapshot_retention_hours" in request.model_fields_set
+    if request.delete_source and (given or not request.expire_snapshots):
+        name = "snapshot_retention_hours" if request.expire_snapshots else "expire_snapshots"
+        raise InvalidRequest.at(
+            name,
+            "it contradicts delete_source: true, which expires the snapshots that need the daily files; leave it out",
+        )
 
 
 def _options(request: Compact, small_files: SmallFileChecks, table: Table) -> CompactionOptions:

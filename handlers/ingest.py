@@ -126,6 +126,7 @@ class IngestResult(IngestedFile, Result):
     records_quarantined: int | None = omit_when_null("rejected rows that are in the quarantine table")
     quarantine_table: str | None = omit_when_null("the table with the rejected rows")
     run_id: str | None = omit_when_null("the id of this ingest in the log, and in the quarantine table")
+    warnings: list[str] | None = omit_when_null("what failed after the commit: files that were not exported")
 
 
 class IngestPlan(IngestedFile, Plan):
@@ -195,7 +196,8 @@ def result_of(table: Table, outcome: IngestOutcome, *, dry_run: bool = False) ->
             "records_quarantined": file.records_rejected,
             "quarantine_table": quarantine_name(table.name).table,
         }
-    return IngestResult(**figures, run_id=file.run_id or None, metadata=metadata)
+    warnings = list(outcome.warnings) or None
+    return IngestResult(**figures, run_id=file.run_id or None, warnings=warnings, metadata=metadata)
 
 
 def _counts(file: FileOutcome) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Schedules:
             next_ms=next_run_ms(plan.timing, now) if plan.enabled else None,
         )
 
-    def store(self, schedule: Schedule, within: Transaction, *, replace: bool) -> tuple[Schedule, bool]:
+    def store(self, schedule: Schedule, within: Transaction | None = None, *, replace: bool) -> tuple[Schedule, bool]:
         """Store a schedule; returns it as stored, and whether it replaced another."""
         replaced = self._notes.put(schedule, replacing=replace, within=within)
         return self._notes.find(schedule.tenant, schedule.name, within) or schedule, replaced

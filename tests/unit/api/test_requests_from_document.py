@@ -41,9 +41,12 @@ def built(schema: Any) -> Any:
     return plain[schema["type"]]
 
 
-def _named(operation: Operation) -> dict[str, str]:
-    """The table of a request that may have a table file in its place."""
-    return {"table": "t"} if issubclass(operation.request, TableFileRequest) else {}
+def _named(operation: Operation) -> dict[str, Any]:
+    """The table of a request that may have a table file in its place, or the table file that it needs."""
+    if not issubclass(operation.request, TableFileRequest):
+        return {}
+    needs_file = operation.request.model_fields["config"].is_required()
+    return {"table": "t", **({"config": FILES["config"]} if needs_file else {})}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
