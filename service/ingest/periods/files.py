@@ -45,14 +45,27 @@ def files_by_period(table: Table, snapshot_id: int | None = None) -> Mapping[str
     }
 
 
-def deleted_files(before: Table, after: Table, period: str) -> int:
-    """How many of the files that a merge of a period replaced are in no snapshot any more. If the period was merged
-    earlier, those of all its snapshots count."""
-    now, then = files_by_period(after).get(period, PeriodFiles()), files_by_period(before).get(period, PeriodFiles())
-    gone = set(then.paths)
-    if then.paths == now.paths:
-        for snapshot in before.snapshots():
-            gone |= set(files_by_period(before, snapshot.snapshot_id).get(period, PeriodFiles()).paths)
-    for snapshot in after.snapshots():
-        gone -= {file.path for file in list_files(after, snapshot.snapshot_id).data}
-    return len(gone)
+@dataclass(frozen=True)
+class FilesBefore:
+    """The files of each period before a merge. They are read before it, as old snapshots may expire with it."""
+
+    current: Mapping[str, PeriodFiles]
+    ever: Mapping[str, frozenset[str]]
+    """The paths of those of all snapshots."""
+
+    @classmethod
+    def of(cls, table: Table, *, with_old_snapshots: bool) -> "FilesBefore":
+        ever: dict[str, set[str]] = defaultdict(set)
+        for snapshot in table.snapshots() if with_old_snapshots else ():
+            for period, files in files_by_period(table, snapshot.snapshot_id).items():
+                ever[period].update(files.paths)
+        return cls(files_by_period(table), {period: frozenset(paths) for period, paths in ever.items()})
+
+    def deleted(self, after: Table, period: str) -> int:
+        """How many of the files that a merge of a period replaced are in no snapshot any more. If the period was merged
+        earlier, those of all its snapshots count."""
+        then, now = (found.get(period, PeriodFiles()) for found in (self.current, files_by_period(after)))
+        gone = set(then.paths if then.paths != now.paths else self.ever.get(period, ()))
+        for snapshot in after.snapshots():
+            gone -= {file.path for file in list_files(after, snapshot.snapshot_id).data}
+        return len(gone)
