@@ -93,10 +93,6 @@ def reinitialise_table(
     reinitialisations: Reinitialisations,
 ) -> ReinitialiseTableResult:
     """Delete all rows of a table, and optionally change its columns, partitioning and split points, in one commit."""
-    if not request.confirm:
-        raise ConfirmationRequired(
-            "REINITIALISE_TABLE deletes every row of the table; send confirm: true to do it", field="confirm"
-        )
     if request.split_points is None and request.split_points_base64:
         raise InvalidRequest(
             "split_points_base64 has no meaning without split_points; send them too", field="split_points"
@@ -118,6 +114,10 @@ def reinitialise_table(
     if call.earlier is None:  # an earlier attempt with this key may have made the change already
         decide(table)  # refuse an impossible request before it waits for the table's lock
     tag = request.backup(backups, table)
+    if not request.confirm:  # last, so that nobody confirms what would fail
+        raise ConfirmationRequired(
+            "REINITIALISE_TABLE deletes every row of the table; send confirm: true to do it", field="confirm"
+        )
     commit = reinitialisations.run(table, decide, tag, call)
     auto.policy_changed(table.name)
     after, snapshot = commit.after, commit.snapshot

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import logging
 import re
 from functools import partial
 from typing import Annotated, Any
@@ -27,6 +28,7 @@ from service.writes.bulk.body import ClientGone
 from service.writes.bulk.decode import DECODERS, Decoder, decoder
 from service.writes.bulk.load import Bulk, Load, LoadResult
 
+log = logging.getLogger("firn.bulk")
 RECORDS = "/tables/{tenant}/{namespace}/{table}/records"
 router = APIRouter()
 _PARAMETERS = ("async", "mode", "timeout_ms")
@@ -92,6 +94,7 @@ async def bulk(
         try:
             load = await _received(request, staging, name, decode)
         except ClientGone:
+            log.info("%s: a bulk load of %s was aborted: its client disconnected during the upload", call.id, name)
             return NoResponse()
         try:
             keyed = None if key is None else IdempotencyKey("WRITE", name, key, _fingerprint(request, load))

@@ -2,7 +2,7 @@
 
 import codecs
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -14,6 +14,9 @@ from service.cli.terminal.cells import escape
 from service.cli.terminal.printer import printer_for
 from service.cli.terminal.progress import OnProgress, progress_line
 from service.cli.values import full_name, single_tenant
+
+Body = Callable[[Request], bytes | None]
+"""The body of a request as it is sent; None for the JSON of its fields."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Invocation:
 
     @contextmanager
     def connect(
-        self, needs_spark: bool | None = None, pauses_s: tuple[float, ...] | None = None
+        self, needs_spark: bool | None = None, pauses_s: tuple[float, ...] | None = None, *, uploads: bool = False
     ) -> Iterator[Connection]:
         """A connection to the service that the arguments name, for the duration of a `with` block."""
         if self.connection is not None:
@@ -58,6 +61,7 @@ class Invocation:
             needs_spark=self.command.needs_spark if needs_spark is None else needs_spark,
             background=not self.args.no_background,
             pauses_s=SHORT_PAUSES_S if pauses_s is None else pauses_s,
+            uploads=uploads,
         )
         with closing(open_connection(options, self.environ, self.notify)) as connection:
             yield connection
@@ -123,10 +127,18 @@ class Invocation:
         return progress_line(self.stderr, what)
 
 
-def check(connection: Connection, command: Command, request: Request) -> Response | None:
+def failure(code: str, message: str) -> Response:
+    """The response to a request that failed before it was sent."""
+    return {"success": False, "error": {"code": code, "message": message, "retryable": False}}
+
+
+def check(connection: Connection, command: Command, request: Request, body: Body) -> Response | None:
     """The response to a request that nobody need be asked about: it would fail, or do nothing. None for any other."""
+    if command.check is not None:
+        return command.check(request, connection)
     if any(each.name == "--dry-run" for each in command.arguments):
-        response = connection.send({**request, "dry_run": True})
+        preview = {**request, "dry_run": True}
+        response = connection.send(preview, body=body(preview))
     elif "table" in request:
         address = {name: request[name] for name in ("tenant_id", "namespace", "table")}
         response = connection.send({"operation": "DESCRIBE_TABLE", **address})
@@ -140,13 +152,17 @@ def check(connection: Connection, command: Command, request: Request) -> Respons
     return response
 
 
-def send_request(call: Invocation) -> int:
-    """Send the command's request, show the response and return the exit code."""
+def send_request(call: Invocation, body: Body = lambda request: None) -> int:
+    """Send the command's request, show the response and return the exit code.
+
+    If it may lose data, its user is asked first, unless it would fail. `body` writes a request that is more than JSON
+    made of its fields.
+    """
     command, request = call.command, call.request()
     question = command.question(request) if command.question and not request.get("dry_run") else None
     with call.connect() as connection:
         if question and not call.args.yes:
-            early = check(connection, command, request)
+            early = check(connection, command, request, body)
             if early is not None:
                 return call.show(early)
             if not call.confirms(question):
@@ -155,5 +171,5 @@ def send_request(call: Invocation) -> int:
             with call.progress(f"{command.words[-1]} {full_name(request)}") as on_progress:
                 response = run_as_job(connection, request, on_progress)
         else:
-            response = connection.send(request)
+            response = connection.send(request, body=body(request))
     return call.show(response)

@@ -1,4 +1,7 @@
-"""All commands, in the order in which help lists them."""
+"""All commands, in the order in which help lists them.
+
+A new group of commands is a module of `service/cli/commands` with its `COMMANDS`, its line here and its examples.
+"""
 
 from service.cli.command import Command
 from service.cli.commands import (
@@ -10,7 +13,6 @@ from service.cli.commands import (
     layouts,
     load,
     namespaces,
-    profiles,
     queries,
     schedules,
     sql,
@@ -26,22 +28,19 @@ GROUPS = {
     "namespace": "Group tables.",
     "profile": "Name the services and tenants that you use.",
 }
-COMMANDS: tuple[Command, ...] = (
-    system.SERVE,
-    *queries.COMMANDS,
-    sql.COMMAND,
-    load.COMMAND,
-    *edits.COMMANDS,
-    *tables.COMMANDS,
-    compact.TABLE_COMMAND,
-    *layouts.COMMANDS,
-    alter.COMMAND,
-    *history.COMMANDS,
-    *schedules.COMMANDS,
-    *jobs.COMMANDS,
-    *namespaces.COMMANDS,
-    *profiles.COMMANDS,
-    compact.COMMAND,
-    system.STOP,
-    *system.COMMANDS,
+MODULES = (
+    queries,
+    sql,
+    load,
+    edits,
+    tables,
+    compact,
+    layouts,
+    alter,
+    history,
+    schedules,
+    jobs,
+    namespaces,
+    system,
 )
+COMMANDS: tuple[Command, ...] = tuple(command for module in MODULES for command in module.COMMANDS)

@@ -1,12 +1,14 @@
 """What a command is: its arguments, the request it sends and how its response is shown."""
 
 import argparse
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from service.cli.call import Invocation
+    from service.cli.connection.remote import Connection
     from service.cli.terminal.printer import Printer
 
 OK, FAILED, USAGE, UNREACHABLE, UNCONFIRMED, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -157,6 +159,11 @@ class Command:
     """Adds to the request what single arguments do not say, or raises `UsageError`."""
     question: Callable[[Request], str | None] | None = None
     """What to ask before the request is sent, if it may lose data. A dry run never asks."""
+    check: Callable[[Request, "Connection"], Response | None] | None = None
+    """Returns the response to a request that need not be asked about, because it would fail or do nothing; else None.
+
+    By default the dry run decides, if the command has one, or else whether the table exists.
+    """
     show: Callable[[Response, Args, "Printer"], None] = lambda response, args, printer: None
     job: bool = False
     """Whether the operation can run as a job: then the command polls it and shows its progress."""
@@ -180,4 +187,5 @@ class Command:
         """The examples whose line calls this command."""
         from service.cli.examples import EXAMPLES  # only help, documentation and tests need them
 
-        return tuple(example for example in EXAMPLES if f"firn {self.name}" in example.line)
+        call = re.compile(rf"\bfirn {self.name}(?![\w-])")
+        return tuple(example for example in EXAMPLES if call.search(example.line))

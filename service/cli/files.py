@@ -165,5 +165,6 @@ def _parse_properties(text: str, path: str) -> dict[str, Any]:
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"{where}: {line[:60]!r} is not a property; write name = value")
-        set_property(properties, name.strip(), parse_value(value.strip(), where), where)
+        parsed = parse_value(value.strip(), where) if value.strip() else None
+        set_property(properties, name.strip(), parsed, where)
     return properties

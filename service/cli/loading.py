@@ -29,8 +29,8 @@ _FORMATS = {
 _PACKED = {".gz": "gzip", ".zst": "zstd"}
 _MEDIA_TYPES = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
 _ARROW = "application/vnd.apache.arrow.stream"
-OnBytes = Callable[[int], None]
-"""Called with the number of bytes that were read of the file."""
+OnSent = Callable[[int, int], None]
+"""Called with the number of bytes that were read of the file, and of the rows in them."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,18 @@ class LoadFile:
         """The name of a table for it: its own, up to the first dot."""
         return self.path.name.partition(".")[0]
 
-    def chunks(self, on_bytes: OnBytes) -> Iterator[bytes]:
+    def chunks(self, on_sent: OnSent) -> Iterator[bytes]:
         """The body, in pieces."""
         with _readable(self.path), self.path.open("rb") as file:
             if self.format in _MEDIA_TYPES:
-                text = self._unpacked(file)
-                while piece := text.read(_CHUNK):
-                    on_bytes(file.tell())
-                    yield bytes(piece)
+                text, lines = self._unpacked(file), _Lines(quotes=self.format == "csv")
+                while piece := bytes(text.read(_CHUNK)):
+                    lines.count(piece)
+                    on_sent(file.tell(), max(0, lines.ended - (self.format == "csv")))  # the first is the heading
+                    yield piece
             else:
                 schema, batches = self._batches(file)
-                yield from _as_stream(schema, batches, lambda: on_bytes(file.tell()))
-        on_bytes(self.size)
+                yield from _as_stream(schema, batches, lambda rows: on_sent(file.tell(), rows))
 
     def fields(self) -> dict[str, Any]:
         """The columns, as CREATE_TABLE takes them: those of the file, or those that its first lines look like."""
@@ -112,13 +112,18 @@ class LoadFile:
     def _sampled(self, file: BinaryIO) -> "pa.Schema":
         import pyarrow as pa
 
-        sample = bytes(self._unpacked(file).read(_SAMPLE))
-        if len(sample) == _SAMPLE:
-            sample = sample[: sample.rfind(b"\n") + 1]
+        text, sample = self._unpacked(file), b""
+        while piece := bytes(text.read(_SAMPLE)):
+            sample += piece
+            end = _end_of_records(sample, quotes=self.format == "csv")
+            if len(sample) >= _SAMPLE and end > sample.find(b"\n") + 1:  # not the heading alone
+                sample = sample[:end]
+                break
         if self.format == "ndjson":
             from pyarrow import json
 
-            return json.read_json(pa.BufferReader(sample)).schema
+            options = json.ReadOptions(block_size=max(len(sample), 1))
+            return json.read_json(pa.BufferReader(sample), options).schema
         return _csv_schema(sample)
 
 
@@ -179,16 +184,43 @@ class _Pieces:
         return taken
 
 
+@dataclass
+class _Lines:
+    """Counts the lines of a text that is read in pieces. A line break within quotes ends none."""
+
+    quotes: bool
+    ended: int = 0
+    _quoted: int = 0
+    """1 if the piece before ended within quotes."""
+
+    def count(self, piece: bytes) -> None:
+        parts = piece.split(b'"') if self.quotes else [piece]
+        self.ended += sum(part.count(b"\n") for part in parts[self._quoted :: 2])
+        self._quoted = (self._quoted + len(parts) - 1) % 2
+
+
+def _end_of_records(sample: bytes, *, quotes: bool) -> int:
+    """Where the last whole record ends: at a line break and, in CSV, at one outside of quotes; 0 if there is none."""
+    end = sample.rfind(b"\n") + 1
+    before = sample.count(b'"', 0, end)
+    while quotes and end and before % 2:
+        shorter = sample.rfind(b"\n", 0, end - 1) + 1
+        before -= sample.count(b'"', shorter, end)
+        end = shorter
+    return end
+
+
 def _csv_schema(sample: bytes) -> "pa.Schema":
     """The types that the columns of a CSV file look like. Digits that begin with a zero are a code: text."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv
 
+    reading = csv.ReadOptions(block_size=max(len(sample), 1))  # one block: the first one decides about types
     parsing = csv.ParseOptions(newlines_in_values=True)
-    schema = csv.read_csv(pa.BufferReader(sample), parse_options=parsing).schema
+    schema = csv.read_csv(pa.BufferReader(sample), reading, parsing).schema
     as_text = csv.ConvertOptions(column_types={each.name: pa.string() for each in schema})
-    texts = csv.read_csv(pa.BufferReader(sample), parse_options=parsing, convert_options=as_text)
+    texts = csv.read_csv(pa.BufferReader(sample), reading, parsing, as_text)
     for i, column in enumerate(schema):
         if pa.types.is_integer(column.type) and pc.any(pc.match_substring_regex(texts[i], "^0[0-9]")).as_py():
             schema = schema.set(i, column.with_type(pa.string()))
@@ -196,15 +228,16 @@ def _csv_schema(sample: bytes) -> "pa.Schema":
 
 
 def _as_stream(
-    schema: "pa.Schema", batches: "Iterable[pa.RecordBatch]", on_batch: Callable[[], None]
+    schema: "pa.Schema", batches: "Iterable[pa.RecordBatch]", on_rows: Callable[[int], None]
 ) -> Iterator[bytes]:
     import pyarrow as pa
 
-    sink = _Pieces()
+    sink, rows = _Pieces(), 0
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-            on_batch()
+            rows += batch.num_rows
+            on_rows(rows)
             yield sink.take()
     yield sink.take()
 

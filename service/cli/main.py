@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, NoReturn, TextIO
 
 from service.cli.call import Invocation, send_request
@@ -28,9 +29,10 @@ def main(
     given = list(sys.argv[1:] if argv is None else argv)
     environ = os.environ if environ is None else environ
     if given[:1] == ["__complete"]:
-        from service.cli.complete import complete
+        from service.cli.completion.words import complete
 
-        print("\n".join(complete(given[1:])))
+        with suppress(UsageError):  # a file of profiles that is broken: nothing can be completed from it
+            print("\n".join(complete(given[1:], environ)), file=stdout or sys.stdout)
         return OK
     from service import VERSION
 

@@ -25,7 +25,7 @@ def read(environ: Mapping[str, str]) -> dict[str, Profile]:
         profiles = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise UsageError(f"{path} is not JSON: {e}; mend or delete it") from e
     is_valid = isinstance(profiles, dict) and all(
         isinstance(each, dict) and all(isinstance(value, str) for value in each.values()) for each in profiles.values()

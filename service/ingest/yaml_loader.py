@@ -2,6 +2,7 @@
 
 import math
 import re
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,12 @@ class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
 
 
 def value_of(text: str) -> Any:
-    """The value of an option: a plain value, a list, an object or a quoted text; anything else is text as it is."""
+    """The value of an option: a plain value, a list, an object or a quoted text; anything else is text as it is.
+
+    An empty text is a text, not null. A number with more digits than a float holds is a `Decimal`.
+    """
+    if not text:
+        return text
     if not text.lstrip().startswith(_FLOW):
         return _plain(text)
     try:
@@ -39,12 +45,12 @@ def _plain(text: str) -> Any:
         return text
 
 
-def _refuse_split_type(first: yaml.Node, key: yaml.Node, value: yaml.Node) -> None:
+def _refuse_split_type(first: yaml.Node, then: yaml.Node) -> None:
     """Refuse what follows an entry if both together are a type such as decimal(10,2), whose comma ended the entry."""
-    if not all(isinstance(each, yaml.ScalarNode) and each.style is None for each in (first, key)):
+    if not all(isinstance(each, yaml.ScalarNode) and each.style is None for each in (first, then)):
         return
-    start, end = _TYPE_START.search(first.value), _TYPE_END.match(key.value)
-    if start and end and isinstance(value, yaml.ScalarNode) and not value.value:
+    start, end = _TYPE_START.search(first.value), _TYPE_END.match(then.value)
+    if start and end:
         whole = f"{start[0]},{end[0]}"
         raise yaml.constructor.ConstructorError(
             None, None, f'the comma ends the value {start[0]}; put the type in quotes: "{whole}"', first.start_mark
@@ -54,7 +60,8 @@ def _refuse_split_type(first: yaml.Node, key: yaml.Node, value: yaml.Node) -> No
 def _mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for (_, first), (key_node, value) in pairwise(node.value):
-        _refuse_split_type(first, key_node, value)
+        if isinstance(value, yaml.ScalarNode) and not value.value:
+            _refuse_split_type(first, key_node)
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str):
@@ -70,13 +77,17 @@ def _mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 def _sequence(loader: Loader, node: yaml.SequenceNode) -> list[Any]:
+    for first, then in pairwise(node.value):
+        _refuse_split_type(first, then)
     return [loader.construct_object(each, deep=True) for each in node.value]
 
 
-def _float(loader: Loader, node: yaml.ScalarNode) -> float | str:
+def _float(loader: Loader, node: yaml.ScalarNode) -> float | Decimal | str:
     text: str = loader.construct_scalar(node)
     value = float(text)
-    return value if math.isfinite(value) else text  # JSON has no infinity
+    if not math.isfinite(value):
+        return text  # JSON has no infinity
+    return value if Decimal(repr(value)) == Decimal(text) else Decimal(text)
 
 
 Loader.yaml_constructors = {

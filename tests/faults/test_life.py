@@ -2,11 +2,13 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,8 @@ def test_acknowledged_rows_survive_every_end_and_no_jvm_is_left(tmp_path: Path) 
         refuses_a_second_owner(home)
         first.firn.ok({"operation": "CREATE_TABLE", **ADDRESS, "schema": SCHEMA})
         is_found_by_commands(home)
+        logs_no_stack_trace_of_cancelled_work(first)
+        logs_an_upload_that_its_client_aborts(first)
         everything.add(finishes_what_is_under_way_on_sigterm(first))
         assert first.jvms() == []
 
@@ -85,6 +89,36 @@ def is_found_by_commands(home: Path) -> None:
     command = [sys.executable, "-m", "service", "table", "list"]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "kept\n"), done
+
+
+def logs_no_stack_trace_of_cancelled_work(process: Process) -> None:
+    """A job whose tasks run when it is cancelled ends as cancelled, and leaves no trace in the log."""
+    address = {"tenant_id": "life", "table": "cancelled"}
+    process.firn.ok({"operation": "CREATE_TABLE", **address, "schema": SCHEMA})
+    body = "".join(f'{{"id": {i}, "payload": "{i}"}}\n' for i in range(300_000))
+    path, kind = "/tables/life/default/cancelled/records", {"Content-Type": "application/x-ndjson"}
+    assert process.firn.client.post(path, content=body, headers=kind, timeout=60).status_code == 200
+    buckets = {"partitions": [{"field": "id", "transform": "bucket", "num_buckets": 64}]}
+    request = {"operation": "REPARTITION", **address, "partition": buckets, "async": True}
+    job = process.firn.parsed(process.firn.send(request))["job_id"]
+
+    def described() -> Any:
+        return process.firn.client.get(f"/jobs/{job}").json()["job"]
+
+    wait_until(lambda: described()["progress"]["phase"] == "rewriting", 60, every=0.02)
+    process.firn.client.delete(f"/jobs/{job}")
+    wait_until(lambda: described()["state"] not in ("queued", "running"), 60, every=0.02)
+    assert described()["state"] == "cancelled"
+    assert "\tat " not in process.log
+
+
+def logs_an_upload_that_its_client_aborts(process: Process) -> None:
+    head = (
+        "POST /tables/life/default/kept/records HTTP/1.1\r\nHost: x\r\nContent-Type: text/csv\r\nContent-Length: 99\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", process.port)) as client:
+        client.sendall(f"{head}\r\nid,payload\n1,".encode())
+    wait_until(lambda: "a bulk load of life.default.kept was aborted" in process.log, 30)
 
 
 def finishes_what_is_under_way_on_sigterm(process: Process) -> Responses:

@@ -99,7 +99,14 @@ def test_all_contents_go_in_one_commit_and_the_history_and_a_backup_stay(shop: S
 
 
 def test_it_needs_to_be_confirmed(shop: Shop) -> None:
+    shop.write("a")
     assert shop.refused("CONFIRMATION_REQUIRED", confirm=False)["field"] == "confirm"
+    assert shop.keys() == ["a"]
+
+
+def test_nobody_is_asked_to_confirm_what_would_be_refused(shop: Shop) -> None:
+    assert shop.refused("INVALID_SCHEMA", confirm=False, schema={"fields": {}})
+    assert shop.refused("TABLE_NOT_FOUND", confirm=False, table="nosuch")
 
 
 def test_an_empty_table_can_be_reinitialised(shop: Shop) -> None:

@@ -3,8 +3,10 @@
 from functools import partial
 from typing import Any
 
-from service.cli.command import Args, Request, UsageError, argument, repeated
+from service.cli.call import failure
+from service.cli.command import Args, Request, Response, UsageError, argument, repeated
 from service.cli.commands.tables import table_command, table_name
+from service.cli.connection.remote import Connection
 from service.cli.files import parse_value, read_object, set_property
 from service.cli.values import full_name, parse_assignments, parse_key, suggestion
 
@@ -82,30 +84,59 @@ def _combine(in_file: dict[str, Any], in_options: dict[str, Any], path: str, pre
 def _question(request: Request) -> str | None:
     if not request.get("drop_columns"):
         return None
-    names = ", ".join(map(str, request["drop_columns"]))
-    return f"The columns {names} of the table {full_name(request)} are dropped, with their data."
+    names, table = request["drop_columns"], full_name(request)
+    if len(names) == 1:
+        return f"The column {names[0]} of the table {table} is dropped, with its data."
+    return f"The columns {', '.join(map(str, names))} of the table {table} are dropped, with their data."
 
 
-COMMAND = table_command(
-    "table alter",
-    "Change a table's columns, properties, description or key.",
-    repeated("--add", "COLUMN=TYPE", "add a column", "add_columns", _parse_new_columns),
-    repeated(
-        "--rename", "COLUMN=NAME", "rename a column", "rename_columns", partial(parse_assignments, option="--rename")
+def _check(request: Request, connection: Connection) -> Response | None:
+    """The response to dropping a column that the table does not have."""
+    address = {name: request[name] for name in ("tenant_id", "namespace", "table")}
+    response = connection.send({"operation": "DESCRIBE_TABLE", **address})
+    if not response["success"]:
+        return response
+    columns = response["description"]["schema"]["fields"]
+    for name in request["drop_columns"]:
+        if name not in columns and str(name).partition(".")[0] not in columns:
+            hint = suggestion(str(name), columns)
+            return failure("UNKNOWN_FIELD", f"{full_name(request)} has no column {name}; {hint}")
+    return None
+
+
+COMMANDS = (
+    table_command(
+        "table alter",
+        "Change a table's columns, properties, description or key.",
+        repeated("--add", "COLUMN=TYPE", "add a column", "add_columns", _parse_new_columns),
+        repeated(
+            "--rename",
+            "COLUMN=NAME",
+            "rename a column",
+            "rename_columns",
+            partial(parse_assignments, option="--rename"),
+        ),
+        repeated("--drop", "COLUMN", "drop a column", "drop_columns"),
+        repeated(
+            "--type",
+            "COLUMN=TYPE",
+            "widen a column's type",
+            "change_types",
+            partial(parse_assignments, option="--type"),
+        ),
+        repeated(
+            "--nullable", "COLUMN", "let a column be null", "set_nullable", lambda names: dict.fromkeys(names, True)
+        ),
+        repeated("--set", "PROPERTY=VALUE", "set a property", "set_properties", _parse_properties),
+        repeated("--unset", "PROPERTY", "unset a property", "unset_properties"),
+        argument("--primary-key", "COLUMNS", "the key's columns, separated by commas; '' for no key", None),
+        argument("--description", "TEXT", "what the table is for", None),
+        argument("--changes", "FILE", "a YAML or JSON file with fields of ALTER_TABLE", None),
+        operation="ALTER_TABLE",
+        complete=_complete,
+        check=_check,
+        question=_question,
+        show=lambda response, args, printer: printer.line(f"altered {table_name(args)}"),
+        details="Options and file make one request; if they disagree, nothing is sent.",
     ),
-    repeated("--drop", "COLUMN", "drop a column", "drop_columns"),
-    repeated(
-        "--type", "COLUMN=TYPE", "widen a column's type", "change_types", partial(parse_assignments, option="--type")
-    ),
-    repeated("--nullable", "COLUMN", "let a column be null", "set_nullable", lambda names: dict.fromkeys(names, True)),
-    repeated("--set", "PROPERTY=VALUE", "set a property", "set_properties", _parse_properties),
-    repeated("--unset", "PROPERTY", "unset a property", "unset_properties"),
-    argument("--primary-key", "COLUMNS", "the key's columns, separated by commas; '' for no key", None),
-    argument("--description", "TEXT", "what the table is for", None),
-    argument("--changes", "FILE", "a YAML or JSON file with fields of ALTER_TABLE", None),
-    operation="ALTER_TABLE",
-    complete=_complete,
-    question=_question,
-    show=lambda response, args, printer: printer.line(f"altered {table_name(args)}"),
-    details="Options and file make one request; if they disagree, nothing is sent.",
 )

@@ -122,9 +122,14 @@ class _Compaction:
         response = self._send(request, f"compact {full_name(address)}")
         while response["success"] and promised is not None and response["stats"]["files_after"] > promised:
             more = self._send(request, f"compact {full_name(address)}")
-            if more["success"] and not more["compacted"]:
+            if not more["success"]:
+                response = more
                 break
-            response = {**more, "stats": _together(response["stats"], more["stats"])} if more["success"] else more
+            stalled = more["stats"]["files_after"] >= response["stats"]["files_after"]  # others write as fast
+            if more["compacted"]:
+                response = {**more, "stats": _together(response["stats"], more["stats"])}
+            if stalled or not more["compacted"]:
+                break
         if not response["success"]:
             self.failures += 1
             error = {key: response["error"][key] for key in ("code", "message")}
@@ -231,7 +236,7 @@ _OPTIONS = (
     number("--snapshot-retention-hours", "expire snapshots older than this (default: the table's setting)"),
 )
 """Every option of COMPACT."""
-COMMAND = Command(
+_COMMAND = Command(
     "compact",
     "Merge the small files of one table, or of all that need it.",
     (
@@ -261,4 +266,4 @@ COMMAND = Command(
     "RECOMMEND promised. With it or --table, --json prints an object per table instead of a line of text. "
     "`firn compact` and `firn table compact` are the same.",
 )
-TABLE_COMMAND = replace(COMMAND, name="table compact")
+COMMANDS = (replace(_COMMAND, name="table compact"), _COMMAND)

@@ -1,12 +1,10 @@
 """`firn write`, `upsert`, `update` and `delete`: change the rows of a table."""
 
-import json
 from functools import partial
 from typing import Any
 
-from service.cli.call import Invocation
+from service.cli.call import Invocation, send_request
 from service.cli.command import (
-    UNCONFIRMED,
     Args,
     Command,
     Request,
@@ -14,13 +12,13 @@ from service.cli.command import (
     UsageError,
     argument,
     flag,
-    number,
     repeated,
 )
 from service.cli.commands.tables import BACKUP, DRY_RUN, TABLE, show_backup
+from service.cli.connection.remote import encode
 from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text, table_address
 from service.cli.terminal.format import format_data, plural
-from service.cli.terminal.printer import PageColumn, Printer
+from service.cli.terminal.printer import PageColumn, Printer, data_columns
 from service.cli.values import full_name, parse_assignments, split_list
 
 _RECORDS = argument("records", "FILE|-", "the rows as a JSON array, or a JSON object on each line; - for stdin", None)
@@ -40,7 +38,6 @@ _OPTIONS = (
         parse=partial(parse_filter, where="--partition-filter"),
     ),
     *BACKUP,
-    number("--backup-retention-hours", "keep the backup for this long (default: the table's setting)"),
     DRY_RUN,
     argument("--plan", "TOKEN", "commit exactly what a dry run showed, or nothing", "plan_token"),
 )
@@ -67,16 +64,15 @@ def _read_records(call: Invocation) -> str:
 
 def _send_records(call: Invocation) -> int:
     _check_guards(call.args)
-    request, records = call.request(), _read_records(call)
-    guarded = {"dry_run", "plan_token", "create_backup"} & request.keys()
-    if request.get("mode") == "overwrite" and not guarded and not call.args.yes:
-        which = "The rows of --partition-filter in" if "partition_filter" in request else "All rows of"
-        if not call.confirms(f"{which} the table {full_name(request)} are replaced."):
-            return UNCONFIRMED
-    body = f'{json.dumps(request)[:-1]}, "records": {records}}}'.encode()
-    with call.connect() as connection:
-        response = connection.send(request, body=body)
-    return call.show(response)
+    records = _read_records(call).encode()
+    return send_request(call, lambda request: b'%s, "records": %s}' % (encode(request)[:-1], records))
+
+
+def _question_before_overwrite(request: Request) -> str | None:
+    if request.get("mode") != "overwrite" or {"plan_token", "create_backup"} & request.keys():
+        return None
+    which = "The rows of --partition-filter in" if "partition_filter" in request else "All rows of"
+    return f"{which} the table {full_name(request)} are replaced."
 
 
 def _parse_values(pairs: list[str]) -> dict[str, Any]:
@@ -128,7 +124,7 @@ def show_rows(changes: list[tuple[Any, Any]], printer: Printer) -> None:
     names = list(dict.fromkeys(name for _, row in rows for name in row))
     if names:
         printer.table(
-            [PageColumn(" "), *map(PageColumn, names)],
+            [PageColumn(" "), *data_columns(names, [row for _, row in rows])],
             [[sign, *(format_data(row.get(name)) for name in names)] for sign, row in rows],
         )
 
@@ -149,6 +145,7 @@ COMMANDS = (
         _RECORDS,
         flag("--overwrite", "replace all rows, or those of --partition-filter", "mode", "overwrite"),
         run=_send_records,
+        question=_question_before_overwrite,
         details="--dry-run, --plan, --backup and --partition-filter need --overwrite. `firn load` takes larger files.",
     ),
     _edit(

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from service.cli.call import failure
 from service.cli.command import Args, Request, Response, argument, number
 from service.cli.commands.edits import show_rows
 from service.cli.commands.tables import BACKUP, DRY_RUN, show_backup, show_items, table_command
+from service.cli.connection.remote import Connection
 from service.cli.terminal.cells import escape
 from service.cli.terminal.format import format_number, format_size, format_time, plural
 from service.cli.terminal.printer import PageColumn, Printer
@@ -93,6 +95,19 @@ def _show_replaced(done: bool, word: str, response: Response, printer: Printer) 
     show_backup(response, printer)
 
 
+def _check_delete(request: Request, connection: Connection) -> Response | None:
+    """The response to deleting a backup that does not exist."""
+    address = {name: request[name] for name in ("tenant_id", "namespace", "table")}
+    response = connection.send({"operation": "LIST_BACKUPS", **address})
+    if not response["success"]:
+        return response
+    # A backup that is not on the first page may exist.
+    if response.get("next_cursor") or request["name"] in {backup["name"] for backup in response["backups"]}:
+        return None
+    advice = f"`firn backup list {full_name(request)}` lists them"
+    return failure("BACKUP_NOT_FOUND", f"{full_name(request)} has no backup {request['name']}; {advice}")
+
+
 COMMANDS = (
     table_command(
         "table history",
@@ -126,7 +141,8 @@ COMMANDS = (
     table_command(
         "table undo",
         "Undo one earlier change, and keep what was written since.",
-        argument("request_id", "REQUEST", "the request id of the change"),
+        argument("request_id", "REQUEST", "the request id of the change, as `firn table history` shows it"),
+        argument("--snapshot", "SNAPSHOT", "the snapshot of the change, if several have the request id", "snapshot_id"),
         *BACKUP,
         DRY_RUN,
         operation="UNDO",
@@ -160,6 +176,7 @@ COMMANDS = (
         "Delete a backup.",
         _NAME,
         operation="DELETE_BACKUP",
+        check=_check_delete,
         question=lambda request: f"The backup {request['name']} is deleted for good.",
         show=lambda response, args, printer: printer.line("deleted"),
     ),

@@ -6,8 +6,9 @@ from service.cli.call import Invocation
 from service.cli.command import Args, Command, Response, argument, number
 from service.cli.commands.tables import namespace_filter, show_items
 from service.cli.connection.jobs import wait_for_job
-from service.cli.terminal.format import format_size, format_time
+from service.cli.terminal.format import format_time
 from service.cli.terminal.printer import PageColumn, Printer
+from service.cli.terminal.progress import describe
 from service.cli.values import full_name
 
 _JOB = argument("job", "JOB", "the job's id, as `firn job list` shows it")
@@ -48,7 +49,6 @@ def _wait(call: Invocation) -> int:
 def _show_job(response: Response, args: Args, printer: Printer) -> None:
     job = response["job"]
     progress, error = job["progress"] or {}, job.get("error")
-    bytes_done, bytes_total = (format_size(progress.get(key)) for key in ("bytes_done", "bytes_total"))
     printer.pairs(
         {
             "job": job["id"],
@@ -58,7 +58,7 @@ def _show_job(response: Response, args: Args, printer: Printer) -> None:
             "phase": progress.get("phase"),
             "started": format_time(job["created_at"]),
             "ended": format_time(job["ended_at"]) if "ended_at" in job else None,
-            "progress": f"{bytes_done} of {bytes_total}" if progress.get("bytes_total") else None,
+            "progress": describe(progress) or None,
             "error": f"{error['code']}: {error['message']}" if error else None,
         }
     )

@@ -6,7 +6,7 @@ from typing import Any
 from service.cli.command import Args, Request, Response, UsageError, argument, flag, number, repeated
 from service.cli.commands.tables import DRY_RUN, PARTITION_BY, table_command
 from service.cli.files import parse_filter, table_address
-from service.cli.terminal.format import format_number, format_size, plural
+from service.cli.terminal.format import format_data, format_number, format_size, plural
 from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.values import full_name, name_beside, parse_assignments
 
@@ -20,7 +20,7 @@ _PARTITION_COLUMNS = (
 
 
 def _format_partition(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items()) or "-"
+    return ", ".join(f"{name}={format_data(value)}" for name, value in values.items()) or "-"
 
 
 def _show_partitions(response: Response, args: Args, printer: Printer) -> None:
@@ -51,6 +51,14 @@ def _complete_repartition(request: Request, args: Args) -> Request:
     if args.keep_old and args.delete_source:
         raise UsageError("--keep-old and --delete-source contradict each other; leave one out")
     return name_beside(request, "target_table")
+
+
+def _question_before_repartition(request: Request) -> str | None:
+    if not request.get("delete_source") or request.get("estimate"):
+        return None
+    if "target_table" in request:
+        return f"The table {full_name(request)} is deleted once {request['target_table']} has its rows."
+    return f"The old layout of the table {full_name(request)} is deleted: its files and all older snapshots."
 
 
 def _show_repartitioned(response: Response, args: Args, printer: Printer) -> None:
@@ -118,6 +126,7 @@ COMMANDS = (
         operation="REPARTITION",
         address=lambda args: table_address(args, "partition"),
         complete=_complete_repartition,
+        question=_question_before_repartition,
         job=True,
         show=_show_repartitioned,
     ),

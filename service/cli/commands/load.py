@@ -21,7 +21,7 @@ def _load(call: Invocation) -> int:
     args.table = args.table or file.table
     described = table_argument(args)
     address = {key: described[key] for key in ("tenant_id", "namespace", "table")}
-    with call.connect() as connection, call.progress(f"load {full_name(address)}") as on_progress:
+    with call.connect(uploads=True) as connection, call.progress(f"load {full_name(address)}") as on_progress:
         if args.create:
             schema: Any = described.get("schema") or {"fields": file.fields()}
             more: dict[str, Any] = {key: described[key] for key in ("partition", "properties") if key in described}
@@ -37,8 +37,9 @@ def _send(connection: Connection, file: LoadFile, address: dict[str, str], on_pr
     """Send the file, wait until it is in the table, and return the response."""
     total = file.size
 
-    def show(done: int) -> None:
-        on_progress({"state": "running", "progress": {"phase": "sending", "bytes_done": done, "bytes_total": total}})
+    def show(done: int, rows: int) -> None:
+        figures = {"phase": "sending", "records": rows, "bytes_done": done, "bytes_total": total}
+        on_progress({"state": "running", "progress": figures})
 
     tenant, namespace, table = (quote(address[part], safe="") for part in ("tenant_id", "namespace", "table"))
     path = f"/tables/{tenant}/{namespace}/{table}/records?async=true"
@@ -52,20 +53,27 @@ def _show(response: Response, args: Args, printer: Printer) -> None:
     printer.line(f"{plural(response['records_written'], 'row')} loaded")
 
 
-COMMAND = Command(
-    "load",
-    "Add the rows of a file of any size to a table, in one commit.",
-    (
-        argument("file", "FILE", "a CSV, NDJSON, Parquet or Arrow file; CSV and NDJSON may end in .gz or .zst"),
-        argument("table", "TABLE|FILE", "the table, or its YAML or JSON file (default: the name of FILE)", nargs="?"),
-        argument(
-            "--format", None, "the format, if the name does not say it", choices=("csv", "ndjson", "arrow", "parquet")
+COMMANDS = (
+    Command(
+        "load",
+        "Add the rows of a file of any size to a table, in one commit.",
+        (
+            argument("file", "FILE", "a CSV, NDJSON, Parquet or Arrow file; CSV and NDJSON may end in .gz or .zst"),
+            argument(
+                "table", "TABLE|FILE", "the table, or its YAML or JSON file (default: the name of FILE)", nargs="?"
+            ),
+            argument(
+                "--format",
+                None,
+                "the format, if the name does not say it",
+                choices=("csv", "ndjson", "arrow", "parquet"),
+            ),
+            flag("--create", "create the table if it does not exist, with the columns of FILE"),
         ),
-        flag("--create", "create the table if it does not exist, with the columns of FILE"),
+        operation="WRITE",
+        run=_load,
+        show=_show,
+        details="All rows are added, or none. The types of a new table's columns are those of a Parquet or Arrow file, "
+        "or those that the first lines of a CSV or NDJSON file look like.",
     ),
-    operation="WRITE",
-    run=_load,
-    show=_show,
-    details="All rows are added, or none. The types of a new table's columns are those of a Parquet or Arrow file, "
-    "or those that the first lines of a CSV or NDJSON file look like.",
 )

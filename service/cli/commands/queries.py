@@ -19,7 +19,7 @@ from service.cli.command import (
 )
 from service.cli.files import decode, parse_filter, parse_json, parse_value, read_text
 from service.cli.terminal.format import format_data, plural
-from service.cli.terminal.printer import PageColumn, Printer
+from service.cli.terminal.printer import Printer, data_columns
 from service.cli.values import named_table, parse_assignments, single_tenant, split_list
 
 
@@ -51,28 +51,9 @@ def show_rows(response: Response, args: Args, printer: Printer) -> None:
     rows = response["data"]
     names = list(dict.fromkeys(name for row in rows for name in row))
     if names:
-        columns = [PageColumn(name, right=_are_numbers([row.get(name) for row in rows])) for name in names]
-        printer.table(columns, [[format_data(row.get(name)) for name in names] for row in rows])
+        printer.table(data_columns(names, rows), [[format_data(row.get(name)) for name in names] for row in rows])
     more = "; there are more, use --limit or --offset to see them" if response["metadata"]["has_more"] else ""
     printer.line(f"{plural(len(rows), 'row')}{more}")
-
-
-def _are_numbers(values: list[Any]) -> bool:
-    """Whether all values of a column are numbers: decimals are text, and all of a column have as many digits after
-    their point."""
-    given = [value for value in values if value is not None]
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
-        return True
-    scales = {_scale(value) for value in given}
-    return len(scales) == 1 and None not in scales
-
-
-def _scale(value: Any) -> int | None:
-    """The digits after the point of a decimal; None if it is none."""
-    if not isinstance(value, str):
-        return None
-    whole, point, fraction = value.removeprefix("-").partition(".")
-    return len(fraction) if point and whole.isdecimal() and fraction.isdecimal() else None
 
 
 def _call(call: Invocation) -> int:

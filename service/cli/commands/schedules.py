@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from service.cli.call import Invocation
+from service.cli.call import Invocation, failure
 from service.cli.command import FAILED, OK, Args, Command, Request, Response, argument, flag
 from service.cli.commands.tables import namespace_filter, show_items
 from service.cli.connection.jobs import WaitInterrupted, poll
+from service.cli.connection.names import OF_TENANT
 from service.cli.connection.remote import Connection
 from service.cli.files import read_object
 from service.cli.terminal.format import format_time, plural
@@ -13,7 +14,7 @@ from service.cli.terminal.printer import PageColumn, Printer
 from service.cli.terminal.progress import OnProgress
 from service.cli.values import named_table
 
-_NAME = argument("name", "NAME", "the schedule's name")
+_NAME = argument("name", "SCHEDULE", "the schedule's name")
 _RUNS = 10
 """How many of the latest runs to look at: others may start and end between two looks."""
 _COLUMNS = (
@@ -94,6 +95,20 @@ def _show_run(response: Response, args: Args, printer: Printer) -> None:
         printer.line(f"  {table['namespace']}.{table['table']}: {table['state']}{f': {reason}' if reason else ''}")
 
 
+def _check_delete(request: Request, connection: Connection) -> Response | None:
+    """The response to deleting a schedule that does not exist."""
+    name = {"tenant_id": request["tenant_id"], "name": request["name"]}
+    listing = {"operation": "LIST_SCHEDULES", **name, **OF_TENANT}
+    response = connection.send(listing)
+    if not response["success"]:
+        return response
+    if response["schedules"]:
+        return None
+    if request.get("if_exists"):
+        return {"success": True, "schedule_deleted": False, "schedule_existed": False}
+    return failure("SCHEDULE_NOT_FOUND", f"there is no schedule {request['name']}; `firn schedule list` lists them")
+
+
 COMMANDS = (
     Command(
         "schedule create",
@@ -138,6 +153,7 @@ COMMANDS = (
         "Delete a schedule.",
         (_NAME, flag("--if-exists", "do nothing if the schedule does not exist")),
         operation="DELETE_SCHEDULE",
+        check=_check_delete,
         question=lambda request: f"The schedule {request['name']} and the records of its runs are deleted.",
         show=lambda response, args, printer: printer.line(
             "deleted" if response["schedule_deleted"] else f"{args.name} does not exist"

@@ -1,15 +1,20 @@
 """`firn sql`: a prompt for SELECT statements, with a history and completion of tables and columns."""
 
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from service.cli.call import Invocation
-from service.cli.command import FAILED, OK, Command, Request, Response, number
+from service.cli.command import FAILED, OK, Command, Request, UsageError, number
 from service.cli.commands.queries import show_rows
+from service.cli.connection.names import Names, NamesUnknown
 from service.cli.connection.remote import Connection, Unreachable
+from service.cli.files import decode
 from service.cli.values import single_tenant
 
 _PROMPT, _CONTINUED = "firn> ", "   -> "
@@ -72,71 +77,45 @@ _DELIMITERS = " \t\n,()=<>+-*/;|"
 _HISTORY_LINES = 1000
 
 
+_TOKEN = re.compile(
+    r"""
+    (?P<comment> --[^\n]*(?:\n|\Z) | /\*.*?\*/ | \s+ )
+  | (?P<end> ; )
+  | (?P<open> /\*.* )
+  | '(?:[^'\\]|\\.)*(?:'|\Z) | "(?:[^"\\]|\\.)*(?:"|\Z) | `[^`]*(?:`|\Z) | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
 def split_statements(text: str) -> tuple[list[str], str]:
-    """The statements that end with a semicolon, and the rest. Semicolons in quotes and comments end none."""
-    statements, start, i = [], 0, 0
-    while i < len(text):
-        c = text[i]
-        if c in "'\"`":
-            end = text.find(c, i + 1)
-            i = len(text) if end < 0 else end + 1
-        elif text.startswith(("--", "/*"), i):
-            mark = "\n" if c == "-" else "*/"
-            end = text.find(mark, i + 2)
-            i = len(text) if end < 0 else end + len(mark)
-        else:
-            i += 1
-            if c == ";":
-                statements.append(text[start : i - 1].strip())
-                start = i
-    return [each for each in statements if each], text[start:].strip()
+    """The statements that a semicolon ends, and the rest. Semicolons in quotes and comments end none.
+
+    Comments alone are no statement, and no rest either unless the last of them is still open.
+    """
+    statements: list[str] = []
+    start, is_empty = 0, True
+    for token in _TOKEN.finditer(text):
+        if token.lastgroup == "end":
+            statements += [] if is_empty else [text[start : token.start()].strip()]
+            start, is_empty = token.end(), True
+        elif token.lastgroup != "comment":
+            is_empty = False
+    return statements, "" if is_empty else text[start:].strip()
 
 
-@dataclass
-class Names:
-    """The names that can be completed. Each is read once, when it is first needed."""
-
-    connection: Connection
-    tenant: str
-    namespace: str
-    _tables: list[str] | None = None
-    _columns: dict[str, list[str]] = field(default_factory=dict)
-
-    def tables(self) -> list[str]:
-        """All tables as `namespace.table`, and those of the namespace of the prompt also without it."""
-        if self._tables is None:
-            found: list[str] = []
-            for namespace in self._send("LIST_NAMESPACES").get("namespaces", []):
-                names = self._send("LIST_TABLES", namespace=namespace).get("tables", [])
-                found += [f"{namespace}.{name}" for name in names]
-                found += names if namespace == self.namespace else []
-            self._tables = sorted(found)
-        return self._tables
-
-    def columns(self, table: str) -> list[str]:
-        """The columns of a table."""
-        if table not in self._columns:
-            namespace, _, name = table.rpartition(".")
-            response = self._send("DESCRIBE_TABLE", namespace=namespace or self.namespace, table=name)
-            fields = response["description"]["schema"]["fields"] if response["success"] else {}
-            self._columns[table] = list(fields)
-        return self._columns[table]
-
-    def completions(self, word: str, statement: str) -> list[str]:
-        """What the word can become: columns of the tables that the statement names, then tables, then keywords."""
-        for c in _DELIMITERS:
-            statement = statement.replace(c, " ")
-        used = {*statement.split()} & {*self.tables()}
-        columns = sorted({column for table in used for column in self.columns(table)})
-        alias, dot, _ = word.rpartition(".")
-        qualified = [f"{alias}.{column}" for column in columns] if dot else []
-        upper = word.isupper() or not word
-        keywords = [each if upper else each.lower() for each in _KEYWORDS] if word else []
-        found = [*columns, *qualified, *self.tables(), *keywords]
-        return list(dict.fromkeys(each for each in found if each.lower().startswith(word.lower())))
-
-    def _send(self, operation: str, **fields: str) -> Response:
-        return self.connection.send({"operation": operation, "tenant_id": self.tenant, **fields})
+def completions(names: Names, word: str, statement: str) -> list[str]:
+    """What a word can become: columns of the tables that the statement names, then tables, then keywords."""
+    for c in _DELIMITERS:
+        statement = statement.replace(c, " ")
+    tables = names.tables()
+    columns = sorted({column for table in {*statement.split()} & {*tables} for column in names.columns(table)})
+    alias, dot, _ = word.rpartition(".")
+    qualified = [f"{alias}.{column}" for column in columns] if dot else []
+    upper = word.isupper() or not word
+    keywords = [each if upper else each.lower() for each in _KEYWORDS] if word else []
+    found = [*columns, *qualified, *tables, *keywords]
+    return list(dict.fromkeys(each for each in found if each.lower().startswith(word.lower())))
 
 
 @dataclass
@@ -151,7 +130,7 @@ class _Session:
     def run(self) -> int:
         """Run statements until the input ends. At a terminal a failure ends nothing; in a script it ends the script."""
         if not self.call.stdin.isatty():
-            statements, rest = split_statements(self.call.stdin.read())
+            statements, rest = split_statements(decode(self.call.stdin.buffer.read(), "stdin"))
             for statement in [*statements, *([rest] if rest else [])]:
                 if self.query(statement) != OK:
                     return FAILED
@@ -165,27 +144,35 @@ class _Session:
                     self.pending = ""
                     print(file=self.call.stderr)
                     continue
+                except UnicodeDecodeError:
+                    self.call.notify("this line is not UTF-8 text; it was left out")
+                    continue
                 if line is None or (not self.pending and line.strip().rstrip(";") in ("\\q", "exit", "quit")):
                     return OK
                 self._enter(line)
 
     def _enter(self, line: str) -> None:
         if not self.pending and line.startswith("\\"):
-            self._command(line.split())
+            self._attempt(lambda: self._command(line.split()))
             return
-        statements, self.pending = split_statements(f"{self.pending}\n{line}")
+        statements, self.pending = split_statements(f"{self.pending}\n{line}" if self.pending else line)
         for statement in statements:
-            try:
-                self.query(statement)
-            except KeyboardInterrupt:
-                self.call.notify("cancelled")
-            except Unreachable as e:
-                self.call.notify(str(e))
+            self._attempt(partial(self.query, statement))
+
+    def _attempt(self, run: Callable[[], object]) -> None:
+        """Do something whose failure does not end the session."""
+        try:
+            run()
+        except KeyboardInterrupt:
+            self.call.notify("cancelled")
+        except (Unreachable, NamesUnknown, UsageError) as e:
+            self.call.notify(str(e))
 
     def _command(self, words: list[str]) -> None:
         if words[0] != "\\d":
             print(_HELP, file=self.call.stdout)
             return
+        self.names.forget()  # there may be new ones
         names = self.names.columns(words[1].rstrip(";")) if len(words) > 1 else self.names.tables()
         print("\n".join(names) or "there are none", file=self.call.stdout)
 
@@ -196,8 +183,8 @@ class _Session:
         return self.call.show(self.connection.send({**request, "sql": statement, "limit": args.limit}))
 
     def _complete(self, word: str, line: str) -> list[str]:
-        with suppress(Unreachable, KeyError):
-            return self.names.completions(word, f"{self.pending} {line}")
+        with suppress(Unreachable, NamesUnknown):
+            return completions(self.names, word, f"{self.pending} {line}")
         return []
 
 
@@ -245,10 +232,14 @@ def _line_editing(call: Invocation, complete: Callable[[str, str], list[str]]) -
         yield edited
     finally:
         readline.set_completer(None)
-        with suppress(OSError):
-            history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            readline.write_history_file(history)
-            history.chmod(0o600)
+        before = os.umask(0o077)  # only the user may read it, from its first byte
+        try:
+            with suppress(OSError):
+                history.parent.mkdir(parents=True, exist_ok=True)
+                readline.write_history_file(history)
+                history.chmod(0o600)
+        finally:
+            os.umask(before)
 
 
 def _history(environ: Mapping[str, str]) -> Path:
@@ -262,13 +253,15 @@ def _sql(call: Invocation) -> int:
         return _Session(call, connection, names).run()
 
 
-COMMAND = Command(
-    "sql",
-    "Read rows with SQL at a prompt, or run the SELECTs of a script.",
-    (number("--limit", "show at most this many rows of each (default: 100)", default=100),),
-    operation="QUERY",
-    run=_sql,
-    show=show_rows,
-    details="A statement ends with a semicolon. Tab completes tables and columns; the history is in "
-    "~/.local/state/firn/sql_history. Without a terminal, statements are read from stdin.",
+COMMANDS = (
+    Command(
+        "sql",
+        "Read rows with SQL at a prompt, or run the SELECTs of a script.",
+        (number("--limit", "show at most this many rows of each (default: 100)", default=100),),
+        operation="QUERY",
+        run=_sql,
+        show=show_rows,
+        details="A statement ends with a semicolon. Tab completes tables and columns; the history is in "
+        "~/.local/state/firn/sql_history. Without a terminal, statements are read from stdin.",
+    ),
 )

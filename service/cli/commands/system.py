@@ -1,10 +1,19 @@
-"""`firn serve`, `stop`, `doctor`, `jars`, `openapi` and `completion`: commands about this machine."""
+"""`firn serve`, `stop`, `doctor`, `jars`, `openapi`, `completion` and `profile …`: commands about this machine."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from service.cli import profiles
 from service.cli.call import Invocation
-from service.cli.command import FAILED, OK, Command, argument, flag
+from service.cli.command import FAILED, OK, Command, UsageError, argument, flag
+from service.cli.terminal.printer import PageColumn, printer_for
+
+_PROFILE = argument("name", "PROFILE", "the profile's name")
+_PROFILE_COLUMNS = (
+    PageColumn("PROFILE", name=True, value=lambda item: item[0]),
+    PageColumn("URL", value=lambda item: _without_login(item[1].get("url"))),
+    PageColumn("TENANT", value=lambda item: item[1].get("tenant")),
+)
 
 
 def _serve(call: Invocation) -> int:
@@ -76,26 +85,61 @@ def _openapi(call: Invocation) -> int:
 
 
 def _completion(call: Invocation) -> int:
-    from service.cli.complete import SCRIPTS
+    from service.cli.completion.scripts import SCRIPTS
 
     print(SCRIPTS[call.args.shell], file=call.stdout, end="")
     return OK
 
 
-SERVE = Command(
-    "serve",
-    "Serve requests until stopped.",
-    (argument("--background", "LOG", "run without a port and stop when idle; LOG is the file of its output"),),
-    run=_serve,
-    local=True,
-)
-STOP = Command(
-    "stop",
-    "Stop the service of FIRN_HOME, whichever command started it.",
-    run=_stop,
-    local=True,
-)
+def _without_login(url: str | None) -> str | None:
+    """An address without its login."""
+    from service.cli.connection.targets import parse_address
+
+    return parse_address(url)[0] if url else None
+
+
+def _add_profile(call: Invocation) -> int:
+    args = call.args
+    given = {name: getattr(args, name) for name in ("url", "tenant") if getattr(args, name)}
+    if not given:
+        raise UsageError("the profile says nothing; use --url, --tenant, or both")
+    _without_login(given.get("url"))  # raises UsageError if it is not an address
+    known = profiles.read(call.environ)
+    profiles.write(call.environ, {**known, args.name: given})
+    word = "replaced" if args.name in known else "added"
+    print(f"{word} {args.name}; use it with -p {args.name}", file=call.stdout, flush=True)
+    return OK
+
+
+def _list_profiles(call: Invocation) -> int:
+    printer = printer_for(call.stdout, call.environ)
+    printer.items(_PROFILE_COLUMNS, sorted(profiles.read(call.environ).items()))
+    printer.finish()
+    return OK
+
+
+def _remove_profile(call: Invocation) -> int:
+    name = call.args.name
+    profiles.find(call.environ, name)
+    profiles.write(call.environ, {key: value for key, value in profiles.read(call.environ).items() if key != name})
+    print(f"removed {name}", file=call.stdout, flush=True)
+    return OK
+
+
 COMMANDS = (
+    Command(
+        "serve",
+        "Serve requests until stopped.",
+        (argument("--background", "LOG", "run without a port and stop when idle; LOG is the file of its output"),),
+        run=_serve,
+        local=True,
+    ),
+    Command(
+        "stop",
+        "Stop the service of FIRN_HOME, whichever command started it.",
+        run=_stop,
+        local=True,
+    ),
     Command("doctor", "Check whether the service can start on this machine.", run=_doctor, local=True),
     Command(
         "jars",
@@ -112,4 +156,18 @@ COMMANDS = (
         run=_completion,
         local=True,
     ),
+    Command(
+        "profile add",
+        "Add a profile, or replace it: a name for a service and a tenant.",
+        (
+            _PROFILE,
+            argument("--url", "URL", "the service's address"),
+            argument("--tenant", "NAME", "the tenant"),
+        ),
+        run=_add_profile,
+        local=True,
+        details="Profiles are in ~/.config/firn/profiles.json, which only you can read.",
+    ),
+    Command("profile list", "List profiles.", run=_list_profiles, local=True),
+    Command("profile remove", "Remove a profile.", (_PROFILE,), run=_remove_profile, local=True),
 )

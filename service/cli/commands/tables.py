@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from service.cli.call import Invocation
-from service.cli.command import Args, Argument, Command, Request, Response, UsageError, argument, flag, repeated
+from service.cli.command import Args, Argument, Command, Request, Response, UsageError, argument, flag, number, repeated
 from service.cli.connection.remote import Connection
 from service.cli.files import read_object, read_schema, read_text, table_address, table_argument
 from service.cli.terminal.format import format_number, format_size, format_time, format_value, plural
@@ -27,6 +27,7 @@ BACKUP = (
         {"action": "store_true", "dest": "create_backup", "help": "keep the current state as a backup"},
         "create_backup",
     ),
+    number("--backup-retention-hours", "keep the backup for this long (default: the table's setting)"),
 )
 DRY_RUN = flag("--dry-run", "only show what would be done")
 
@@ -232,6 +233,13 @@ def _complete_reinitialise(request: Request, args: Args) -> Request:
     return request
 
 
+def _check_reinitialise(request: Request, connection: Connection) -> Response | None:
+    """The response to a request that would fail: unconfirmed, it is refused for any other reason first."""
+    response = connection.send({**request, "confirm": False})
+    is_fine = not response["success"] and response["error"]["code"] == "CONFIRMATION_REQUIRED"
+    return None if is_fine else response
+
+
 def _show_reinitialised(response: Response, args: Args, printer: Printer) -> None:
     printer.line(f"{table_name(args)} is empty: {plural(response['records_deleted'], 'row')} deleted")
     if response.get("split_points"):
@@ -343,8 +351,10 @@ COMMANDS = (
         constants={"confirm": True},
         address=lambda args: table_address(args, "split_points"),
         complete=_complete_reinitialise,
+        check=_check_reinitialise,
         question=lambda request: (
-            f"All rows of the table {full_name(request)} are deleted for good."
+            f"All rows of the table {full_name(request)} are deleted. `firn table rollback` can bring them back until "
+            "their snapshots expire; --backup keeps them longer."
             if "create_backup" not in request
             else None
         ),

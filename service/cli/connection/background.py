@@ -26,17 +26,18 @@ _MAX_LOG_BYTES = 8 * 1024 * 1024
 class _HomeHttpConnection(http.client.HTTPConnection):
     """HTTP over the Unix socket of a home."""
 
-    def __init__(self, home: Path) -> None:
-        super().__init__("localhost", timeout=_RESPONSE_TIMEOUT_S)
-        self._home = home
+    def __init__(self, home: Path, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._home, self._timeout_s = home, timeout_s
 
     def connect(self) -> None:
-        self.sock = presence.connect(self._home, _RESPONSE_TIMEOUT_S)
+        self.sock = presence.connect(self._home, self._timeout_s)
 
 
-def connect(home: Path, pauses_s: Sequence[float]) -> Remote:
+def connect(home: Path, pauses_s: Sequence[float], timeout_s: float = _RESPONSE_TIMEOUT_S) -> Remote:
     """Connect to the service of a home. If it has ended, the first request raises `Unreachable`."""
-    return Remote(str(presence.socket_path(home)), pauses_s=pauses_s, transport=partial(_send, home), replaceable=True)
+    send = partial(_send, home, timeout_s=timeout_s)
+    return Remote(str(presence.socket_path(home)), pauses_s=pauses_s, transport=send, replaceable=True)
 
 
 def start(settings: Settings, environ: Mapping[str, str], notify: Notify) -> None:
@@ -68,8 +69,15 @@ def stop(settings: Settings, notify: Notify) -> bool:
     raise SettingsError(f"process {service.pid} has not ended in {_STOP_TIMEOUT_S} s; its log is {log}")
 
 
-def _send(home: Path, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: dict[str, str]) -> bytes:
-    return exchange(_HomeHttpConnection(home), method, path, body, headers)
+def _send(
+    home: Path,
+    method: str,
+    path: str,
+    body: bytes | Iterable[bytes] | None,
+    headers: dict[str, str],
+    timeout_s: float = _RESPONSE_TIMEOUT_S,
+) -> bytes:
+    return exchange(_HomeHttpConnection(home, timeout_s), method, path, body, headers)
 
 
 def _find_owner(settings: Settings, notify: Notify) -> presence.RunningService | None:
@@ -81,8 +89,10 @@ def _find_owner(settings: Settings, notify: Notify) -> presence.RunningService |
     if not is_settled():
         notify(f"waiting for another process that uses FIRN_HOME {settings.home} and is starting or stopping")
         if not _wait_until(is_settled, _STOP_TIMEOUT_S):
+            owner = process_locks.owner(settings.home)
+            process = f"process {owner}" if owner else "another process"
             raise SettingsError(
-                f"another process uses FIRN_HOME {settings.home} and does not listen; see which one holds its lock"
+                f"FIRN_HOME {settings.home} is in use by {process}, which does not listen; end it, then try again"
             )
     return presence.find(settings.home)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from service.app import App
-from service.cli.command import Request, Response, UsageError
+from service.cli.command import Request, Response
 from service.cli.connection.remote import Chunks, Notify, Unreachable, encode
 from service.errors import FirnError
 from service.host import jars
@@ -60,7 +60,7 @@ class InProcess:
             raise
 
     def upload(self, path: str, media_type: str, chunks: Chunks, key: str) -> Response:
-        raise UsageError("files are loaded by a service; start one with `firn serve`, or leave --no-background out")
+        raise NotImplementedError("files are sent only to a service")
 
     def job(self, job_id: str) -> Response:
         return self._describe(self.app.parts[Jobs].describe, job_id)

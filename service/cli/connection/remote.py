@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ class Remote:
     transport: Transport | None = None
     """Used instead of HTTP to the URL."""
     login: str | None = None
+    timeout_s: float = _TIMEOUT_S
     replaceable: bool = False
     """Whether, if the service ends, the caller looks for another; then nothing is sent to this one again."""
 
@@ -124,20 +126,14 @@ class Remote:
         import http.client
         import urllib.error
         import urllib.request
-        from urllib.parse import urlsplit
 
-        if body is not None and not isinstance(body, bytes):
-            parts = urlsplit(self.url)
-            kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-            login = {"Authorization": self.login} if self.login is not None else {}
-            connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
-            return exchange(connection, method, f"{parts.path.rstrip('/')}{path}", body, {**headers, **login})
+        from service.cli.connection.uploads import opener
 
         request = urllib.request.Request(f"{self.url.rstrip('/')}{path}", data=body, headers=headers, method=method)
         if self.login is not None:
             request.add_unredirected_header("Authorization", self.login)
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+            with opener().open(request, timeout=self.timeout_s) as response:
                 received: bytes = response.read()
         except urllib.error.HTTPError as e:  # an error status; its body is a response like any other
             received = e.read()
@@ -156,7 +152,7 @@ def exchange(
         try:
             connection.request(method, path, body, headers)
         except (BrokenPipeError, ConnectionResetError):
-            if body is None or isinstance(body, bytes):
+            if not is_streamed(body):
                 raise
             # The rest of the body was refused; the response says why.
         return connection.getresponse().read()
@@ -164,6 +160,11 @@ def exchange(
         raise ConnectionError(str(e) or type(e).__name__) from e
     finally:
         connection.close()  # on Ctrl-C, too: the service then cancels the request
+
+
+def is_streamed(body: bytes | Iterable[bytes] | None) -> bool:
+    """Whether a body is sent in pieces, so that a service can refuse it before its end."""
+    return body is not None and not isinstance(body, bytes)
 
 
 def key_for(request: Request) -> str | None:
@@ -176,7 +177,10 @@ def new_key() -> str:
 
 
 def encode(request: Request) -> bytes:
-    return json.dumps(request).encode()
+    """The request as JSON, in which a `Decimal` is a number with all of its digits."""
+    mark = os.urandom(16).hex()  # no text of the request contains it
+    text = json.dumps(request, default=lambda value: f"{mark}{value}")
+    return re.sub(f'"{mark}([^"]*)"', r"\1", text).encode()
 
 
 def _is_response(value: Any) -> TypeGuard[Response]:

@@ -29,6 +29,8 @@ class ConnectionOptions:
     background: bool = True
     """Whether a service may be started in the background."""
     pauses_s: tuple[float, ...] = SHORT_PAUSES_S
+    uploads: bool = False
+    """Whether it sends files, which only a service takes."""
 
 
 def open_connection(options: ConnectionOptions, environ: Mapping[str, str], notify: Notify) -> Connection:
@@ -40,6 +42,26 @@ def open_connection(options: ConnectionOptions, environ: Mapping[str, str], noti
 
     settings = load(environ)
     return HomeConnection(lambda: _connect_to_home(settings, options, environ, notify))
+
+
+def running_service(url: str | None, environ: Mapping[str, str], timeout_s: float) -> Connection:
+    """Connect to the service at an address, or to that of the home if it runs; raises an error if not.
+
+    Each request gets one attempt, which may take `timeout_s`.
+    """
+    if url:
+        shown, login = parse_address(url)
+        return Remote(shown, pauses_s=(), login=login, timeout_s=timeout_s)
+    from service.cli.connection import background
+    from service.host import presence
+    from service.settings import load
+
+    settings = load(environ)
+    found = presence.find(settings.home)
+    if found is None:
+        raise Unreachable(f"no service of FIRN_HOME {settings.home} is running")
+    _check_settings(found, settings, lambda text: None)
+    return background.connect(settings.home, (), timeout_s)
 
 
 def parse_address(text: str) -> tuple[str, str | None]:
@@ -120,6 +142,11 @@ def _connect_to_home(
         if found is not None:
             _check_settings(found, settings, notify)
             return background.connect(settings.home, options.pauses_s)
+        if options.uploads and not options.background:
+            raise UsageError(
+                "only a service loads files, and none is running; start one with `firn serve`, or leave "
+                "--no-background out"
+            )
         try:
             if not (options.needs_spark and options.background):
                 from service.cli.connection.in_process import InProcess

@@ -43,6 +43,13 @@ def format_size(size: float | None) -> str:
     return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
 
 
+def format_duration(ms: float) -> str:
+    """A duration as `0:07`, `12:30` or `1:02:30`."""
+    minutes, seconds = divmod(round(ms / 1000), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
 def format_time(value: str | None) -> str:
     """A time of a response, in UTC and to the minute."""
     if value is None:

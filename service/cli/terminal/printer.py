@@ -9,6 +9,7 @@ from service.cli.terminal.format import format_value, plural
 
 _GAP = "  "
 _MIN_WIDTH, _MIN_NAME_WIDTH = 6, 16
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 _NOT_STARTED = (126, 127)  # exit codes of a shell that cannot start a command
 
 
@@ -31,6 +32,29 @@ class PageColumn:
         if self.right or self.whole:
             return width
         return min(width, max(_MIN_NAME_WIDTH if self.name else _MIN_WIDTH, width_of(self.title)))
+
+
+def data_columns(names: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> list[PageColumn]:
+    """The columns of a table's rows: those with numbers are aligned right."""
+    return [PageColumn(name, right=_are_numbers([row.get(name) for row in rows])) for name in names]
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    """Whether all values of a column are numbers: decimals are text, and all of a column have as many digits after
+    their point; so are a double's NaN and infinities."""
+    given = [value for value in values if value is not None and value not in _NOT_FINITE]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
+        return True
+    scales = {_scale(value) for value in given}
+    return len(scales) == 1 and None not in scales
+
+
+def _scale(value: Any) -> int | None:
+    """The digits after the point of a decimal; None if it is none."""
+    if not isinstance(value, str):
+        return None
+    whole, point, fraction = value.removeprefix("-").partition(".")
+    return len(fraction) if point and whole.isdecimal() and fraction.isdecimal() else None
 
 
 @dataclass

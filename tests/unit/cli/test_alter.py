@@ -67,7 +67,7 @@ def test_a_request_that_was_saved_whole_is_sent_to_the_table_that_it_was_about(t
 
 def test_a_question_is_asked_for_what_the_file_drops(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("drop_columns: [a]\n")
-    service = Service()
+    service = Service(description={"schema": {"fields": {"a": {}, "b": {}}}})
     done = firn(["table", "alter", "t", "--changes", str(tmp_path / "c.yaml"), "--drop", "b"], service)
     assert (done.code, [each["operation"] for each in service.asked]) == (4, ["DESCRIBE_TABLE"])
     assert "The columns a, b of the table default.t are dropped" in done.err

@@ -1,6 +1,7 @@
 """Commands before and after their requests: help, arguments, questions, what is sent, exit codes."""
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from service.cli.catalogue import COMMANDS
 from service.cli.command import Command
-from service.cli.complete import SCRIPTS, complete
+from service.cli.completion.scripts import SCRIPTS
+from service.cli.completion.words import complete
 from service.cli.connection.remote import Unreachable
 from service.cli.main import main
 from service.cli.parser import SHARED, arguments_of
@@ -42,6 +44,8 @@ class Service:
 
     def send(self, request: Any, key: str | None = None, body: bytes | None = None) -> dict[str, Any]:
         self.asked.append(body or request)
+        if request.get("confirm") is False and self.answer["success"]:
+            return {"success": False, "error": {"code": "CONFIRMATION_REQUIRED", "message": "send confirm: true"}}
         return self.answer
 
     def job(self, job_id: str) -> dict[str, Any]:
@@ -225,7 +229,7 @@ def test_what_an_error_quotes_steers_no_terminal() -> None:
 def test_who_reads_no_further_is_no_failure() -> None:
     code = (
         "import sys\nfrom service.cli.main import main\n"
-        "class S:\n def send(self, r, key=None): return {'success': True, 'tables': ['t' * 60] * 5000}\n"
+        "class S:\n def send(self, r, key=None, body=None): return {'success': True, 'tables': ['t' * 60] * 5000}\n"
         "sys.exit(main(['table', 'list'], connection=S()))"
     )
     shell = f'{sys.executable} -c "{code}" | head -1; echo ${{PIPESTATUS[0]}}'
@@ -233,6 +237,7 @@ def test_who_reads_no_further_is_no_failure() -> None:
     assert (done.stdout.splitlines()[-1], done.stderr) == ("0", "")
 
 
+EMPTY = str(Path(__file__).with_name("no_records.json"))
 DESTRUCTIVE = [
     ["table", "drop", "t", "--purge"],
     ["table", "drop", "t"],
@@ -246,6 +251,8 @@ DESTRUCTIVE = [
     ["backup", "restore", "t", "b"],
     ["backup", "delete", "t", "b"],
     ["schedule", "delete", "s"],
+    ["write", "t", EMPTY, "--overwrite"],
+    ["table", "repartition", "t", "--unpartitioned", "--delete-source"],
 ]
 ANSWER = {
     "table_dropped": True,
@@ -263,12 +270,25 @@ ANSWER = {
     "files_found": 0,
     "files_removed": 0,
     "bytes": 0,
+    "description": {"schema": {"fields": {"c": {}}}},
+    "backups": [{"name": "b"}],
+    "schedules": [{"name": "s"}],
+    "records_written": 0,
+    "reason": None,
 }
+LOOKS = ("DESCRIBE_", "LIST_")
 
 
 def changes(service: Service) -> list[Any]:
     """The requests that change something."""
-    return [each for each in service.asked if each["operation"] != "DESCRIBE_TABLE" and not each.get("dry_run")]
+    changing = (each for each in sent(service) if not each["operation"].startswith(LOOKS))
+    confirmed = (each for each in changing if not each.get("dry_run") and each.get("confirm") is not False)
+    return [{name: value for name, value in each.items() if name != "idempotency_key"} for each in confirmed]
+
+
+def sent(service: Service) -> list[Any]:
+    """The requests that were sent, as objects."""
+    return [json.loads(each) if isinstance(each, bytes) else each for each in service.asked]
 
 
 @pytest.mark.parametrize("line", DESTRUCTIVE, ids=" ".join)
@@ -321,7 +341,7 @@ def test_a_word_that_is_not_known_is_refused_with_the_nearest(
 def test_output_that_cannot_be_written_is_told_in_one_line() -> None:
     code = (
         "import sys\nfrom service.cli.main import main\n"
-        "class S:\n def send(self, r, key=None): return {'success': True, 'tables': ['t']}\n"
+        "class S:\n def send(self, r, key=None, body=None): return {'success': True, 'tables': ['t']}\n"
         "sys.exit(main(['table', 'list'], connection=S()))"
     )
     with Path("/dev/full").open("w") as full:

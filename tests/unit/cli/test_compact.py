@@ -188,6 +188,12 @@ def test_it_stops_when_there_is_nothing_more_to_merge(service: Service, capsys: 
     assert capsys.readouterr().out == "shop.orders: 250 files became 151 in 5 ms\n"
 
 
+def test_it_stops_when_others_write_files_as_fast_as_it_merges_them(service: Service) -> None:
+    service.answers = {"RECOMMEND": [promising(3)], "orders": [merged(250, 151), merged(240, 151)]}
+    assert firn("--all-recommended") == 0
+    assert len(service.compacted) == 2
+
+
 OPTIONS = {
     "--force": ("force", True),
     "--target-file-size-mb=64": ("target_file_size_mb", 64),

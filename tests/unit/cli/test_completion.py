@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.complete import SCRIPTS
+from service.cli.completion.scripts import SCRIPTS
 from service.settings import ROOT
+from tests.unit.cli.test_completed_names import serving
 
 TYPED = [
     ("firn ta", "firn table"),
@@ -23,7 +24,12 @@ TYPED = [
     ("firn --json ta", "firn --json table"),
     ("firn --url http://localhost:8080 ta", "firn --url http://localhost:8080 table"),
     ("firn table drop --tenant=x t --pur", "firn table drop --tenant=x t --purge"),
-    ("firn table create ord", "firn table create orders.yaml"),
+    ("firn table create orders.y", "firn table create orders.yaml"),
+    ("firn table create --schema ord", "firn table create --schema orders.yaml"),
+    ("firn table describe -n shop ca", "firn table describe -n shop carts"),
+    ("firn table describe shop.c", "firn table describe shop.carts"),
+    ("firn update orders --set it", "firn update orders --set item="),
+    ("firn table list --namespace=s", "firn table list --namespace=shop"),
     ("~/bin/firn ta", "~/bin/firn table"),
 ]
 CASES = pytest.mark.parametrize(("typed", "completed"), TYPED, ids=[typed for typed, _ in TYPED])
@@ -46,8 +52,8 @@ def need(shell: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with the command, the scripts and a file."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home with the command, the scripts, a file, and a service whose names are completed."""
     made = tmp_path_factory.mktemp("home")
     (made / "bin").mkdir()
     (made / "bin/firn").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m service "$@"\n')
@@ -56,11 +62,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (made / f"{shell}.script").write_text(script)
     (made / "_firn").write_text(SCRIPTS["zsh"])
     (made / "orders.yaml").touch()
-    return made
+    with serving() as url:
+        (made / "url").write_text(url)
+        yield made
 
 
 def environ(folder: Path) -> dict[str, str]:
-    return {"PATH": f"{folder}/bin:{os.environ['PATH']}", "HOME": str(folder), "TERM": "dumb", "PS1": "$ "}
+    variables = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "HOME": str(folder), "TERM": "dumb", "PS1": "$ "}
+    return {**variables, "FIRN_URL": (folder / "url").read_text()}
 
 
 class Terminal:
@@ -107,6 +116,13 @@ def terminal(request: pytest.FixtureRequest, folder: Path) -> Iterator[Terminal]
 def test_bash_and_zsh_complete_what_is_typed(terminal: Terminal, typed: str, completed: str) -> None:
     terminal.run(":")
     assert completed in terminal.type(f"{typed}\t", completed)
+
+
+def test_bash_quotes_a_name_and_runs_nothing_of_it(folder: Path) -> None:
+    terminal = Terminal(BEGIN["bash"], folder)
+    terminal.run(SET_UP["bash"])
+    assert r"--drop a\ b\$\(c\)" in terminal.type("firn table alter orders --drop a\t", r"\(c\)")
+    terminal.close()
 
 
 @CASES

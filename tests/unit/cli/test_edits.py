@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from service.cli.connection.remote import encode
+from tests.cli import Called
 from tests.unit.cli.test_commands import Service, Typing, firn, written
 
 ADDRESS = {"tenant_id": "default", "namespace": "shop", "table": "t"}
@@ -96,7 +98,7 @@ def test_a_dry_run_shows_the_rows_and_how_to_commit_them() -> None:
     service = Service(**COUNTS, dry_run=True, sample=sample, plan_token="abc")
     shown = firn(["upsert", "t", "-", "--dry-run"], service, written("[]")).out
     assert shown == (
-        "   id  who\n-  1   Ann\n+  1   Bo\n+  2   Ann\n2 rows would be updated\ncommit exactly this with --plan abc\n"
+        "   id  who\n-   1  Ann\n+   1  Bo\n+   2  Ann\n2 rows would be updated\ncommit exactly this with --plan abc\n"
     )
 
 
@@ -110,11 +112,36 @@ def test_deleting_all_rows_is_asked_about() -> None:
 def test_replacing_rows_is_asked_about_unless_it_can_be_taken_back() -> None:
     overwrite = ["write", "t", "-", "--overwrite"]
     service = Service(records_written=0)
-    assert firn(overwrite, service, written("[]")).code == 4
-    assert service.asked == []
     for guard in ("--yes", "--dry-run", "--backup", "--plan=p"):
         firn([*overwrite, guard], service, written("[]"))
     assert len(service.asked) == 4
+
+
+def test_replacing_rows_is_asked_about_after_its_records_were_checked() -> None:
+    overwrite = ["write", "t", "-", "--overwrite"]
+    service = Service(records_written=1)
+    done = firn(overwrite, service, written('[{"n": 1.10}]'))
+    assert (done.code, "All rows of the table default.t are replaced." in done.err) == (4, True)
+    [preview] = service.asked
+    assert preview.endswith(b'"dry_run": true, "records": [{"n": 1.10}]}')
+    refusing = Service(success=False, error={"code": "INVALID_RECORD", "message": "records[0]"})
+    assert firn(overwrite, refusing, written('[{"n": 1.10}]')) == Called(1, "", "firn: INVALID_RECORD: records[0]\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "sent_as"),
+    [
+        ("12345678901234567.89", "12345678901234567.89"),
+        ("[0.12345678901234567890, 1.5]", "[0.12345678901234567890, 1.5]"),
+        ("1.5", "1.5"),
+        ("", '""'),
+        ("null", "null"),
+    ],
+)
+def test_a_value_of_an_option_keeps_its_digits_and_an_empty_one_is_text(text: str, sent_as: str) -> None:
+    assert (
+        encode(sent(["update", "shop.t", "--set", f"a={text}", "--all"])["updates"]) == f'{{"a": {sent_as}}}'.encode()
+    )
 
 
 @pytest.mark.parametrize(

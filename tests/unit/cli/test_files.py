@@ -146,10 +146,11 @@ def test_values_that_no_request_can_hold_are_refused(text: str, tmp_path: Path) 
 
 
 def test_properties_are_lines_whose_dots_lead_into_objects(tmp_path: Path) -> None:
-    text = "# how\n\ncompression = zstd\ncompaction.enabled=false\ncompaction.sort_by = [a, b]\n"
+    text = "# how\n\ncompression = zstd\ncompaction.enabled=false\ncompaction.sort_by = [a, b]\ndescription =\n"
     assert read_object(written(tmp_path, "t.properties", text)) == {
         "compression": "zstd",
         "compaction": {"enabled": False, "sort_by": ["a", "b"]},
+        "description": None,
     }
 
 
@@ -251,7 +252,13 @@ def test_a_yaml_error_keeps_its_line_and_caret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{type: decimal(10,2)}", "{required: true, type: decimal(10, 2)}", "{a: decimal(10,2), b: long}"]
+    "text",
+    [
+        "{type: decimal(10,2)}",
+        "{required: true, type: decimal(10, 2)}",
+        "{a: decimal(10,2), b: long}",
+        "[string, decimal(10,2)]",
+    ],
 )
 def test_a_type_with_a_comma_says_to_quote_it(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(f"amount: {text}\n")

@@ -2,9 +2,10 @@
 
 import gzip
 import io
+import itertools
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from service.cli.connection.remote import Remote
 from service.cli.loading import read_file
+from tests.cli import call
 from tests.unit.cli.test_commands import Service, firn
 
 CSV = "id,who,at,price\n1,Ann,2026-03-01T10:00:00Z,1.5\n2,Bo,,2.5\n"
@@ -78,7 +80,7 @@ def test_columns_are_sent_as_an_arrow_stream(name: str, tmp_path: Path) -> None:
 def test_a_parquet_file_is_read_in_batches(tmp_path: Path) -> None:
     path = tmp_path / "n.parquet"
     pq.write_table(pa.table({"n": list(range(100_000))}), path)
-    pieces = list(read_file(str(path), None).chunks(lambda done: None))
+    pieces = list(read_file(str(path), None).chunks(lambda done, rows: None))
     assert len(pieces) > 5
     assert pa.ipc.open_stream(b"".join(pieces)).read_all().num_rows == 100_000
 
@@ -129,6 +131,46 @@ def test_digits_with_a_leading_zero_are_text(tmp_path: Path) -> None:
     assert read_file(str(tmp_path / "t.csv"), None).fields() == {"zip": {"type": "string"}, "n": {"type": "long"}}
 
 
+def many(rows: int) -> str:
+    """A CSV file whose texts contain line breaks."""
+    return "id,note\n" + "".join(f'{i},"first ""line""\nsecond line, 1234567890"\n' for i in range(rows))
+
+
+@pytest.mark.parametrize("rows", [1, 60_000])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_the_types_of_columns_come_from_whole_records(name: str, rows: int, tmp_path: Path) -> None:
+    path = tmp_path / name
+    text = many(rows).encode()
+    path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    assert (rows == 1) == (len(text) < 1 << 20)
+    assert read_file(str(path), None).fields() == {"id": {"type": "long"}, "note": {"type": "string"}}
+
+
+def test_a_record_may_be_longer_than_what_is_read_for_the_types(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('id,note\n1,"' + "a line\n" * 400_000 + '"\n2,b\n')
+    assert read_file(str(tmp_path / "t.csv"), None).fields()["id"] == {"type": "long"}
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.zst", "t.ndjson", "t.parquet"])
+def test_the_rows_that_were_sent_are_counted(name: str, tmp_path: Path) -> None:
+    path, sent = tmp_path / name, [(0, 0)]
+    if name == "t.parquet":
+        pq.write_table(pa.table({"n": list(range(60_000))}), path)
+    else:
+        text = (many(60_000) if "csv" in name else '{"a": "\\""}\n' * 60_000).encode()
+        path.write_bytes(pa.compress(text, "zstd", asbytes=True) if name.endswith("zst") else text)
+    list(read_file(str(path), None).chunks(lambda done, rows: sent.append((done, rows))))
+    assert sent == sorted(sent)
+    assert sent[-1][1] == 60_000
+
+
+def test_no_table_is_created_if_no_service_can_take_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "o.csv")
+    done = call(["load", path, "--create", "--no-background"], {"FIRN_HOME": str(tmp_path / "home")})
+    assert (done.code, "start one with `firn serve`" in done.err) == (2, True)
+    assert not (tmp_path / "home").exists()
+
+
 @pytest.mark.parametrize("name", ["o.txt", "missing.csv", "o.parquet.gz"])
 def test_a_file_that_cannot_be_loaded_is_refused(name: str, tmp_path: Path) -> None:
     if "missing" not in name:
@@ -148,8 +190,10 @@ class Refusing(BaseHTTPRequestHandler):
     """Answers a body after its first piece, and reads no more of it."""
 
     received: bytes
+    path_: str
 
     def do_POST(self) -> None:
+        type(self).path_ = self.path
         size = int(self.rfile.readline(), 16)
         type(self).received = self.rfile.read(size)
         body = json.dumps({"success": False, "error": {"code": "INVALID_RECORD", "message": "line 1"}}).encode()
@@ -162,13 +206,25 @@ class Refusing(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_body_is_sent_in_pieces_and_a_refusal_is_read() -> None:
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    """The address of a service that refuses every body."""
     server = HTTPServer(("127.0.0.1", 0), Refusing)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        remote = Remote(f"http://127.0.0.1:{server.server_port}")
-        response = remote.upload("/x", "text/csv", lambda: iter([b"a,b\n"]), "k")
-    finally:
-        server.shutdown()
-        server.server_close()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_body_is_sent_in_pieces_and_a_refusal_is_read(refusing: str) -> None:
+    endless = itertools.chain([b"a,b\n"], itertools.repeat(b"x" * 100_000, 1_000))
+    response = Remote(refusing).upload("/x", "text/csv", lambda: endless, "k")
     assert (Refusing.received, response["error"]["code"]) == (b"a,b\n", "INVALID_RECORD")
+
+
+def test_a_file_goes_through_the_proxy_that_the_variables_name(refusing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", refusing)
+    monkeypatch.delenv("no_proxy", raising=False)
+    remote = Remote("http://firn.example.com", login="Basic x")
+    remote.upload("/tables/t/records", "text/csv", lambda: iter([b"a,b\n"]), "k")
+    assert Refusing.path_ == "http://firn.example.com/tables/t/records"

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from service.cli.main import main
 from service.cli.terminal.cells import escape, pad, shorten, width_of, wrap
 from service.cli.terminal.format import format_size, format_time, format_value, plural
 from service.cli.terminal.printer import PageColumn, Printer, printer_for
-from service.cli.terminal.progress import progress_line
+from service.cli.terminal.progress import Pace, describe, progress_line
 from tests.harness import wait_until
 from tests.unit.cli.test_commands import Ending
 
@@ -294,7 +295,7 @@ def test_progress_is_one_line_that_is_written_over_and_leaves_nothing_behind(wat
         on_progress({"state": "running", "progress": FIGURES})
         wait_until(lambda: "rewriting" in watched.seen[0], 20, every=0.01)
         [line] = watched.seen
-        assert re.fullmatch(r"compact shop.orders rewriting \S+ ?\S* 25% 0:00:0\d \S+ 3/12 files", line), line
+        assert re.fullmatch(r"compact shop.orders rewriting \S+ ?\S* 25% 0:00:0\d 3/12 files", line), line
         assert not watched.screen.cursor
     assert watched.seen == []
     assert watched.screen.row == 0
@@ -331,3 +332,34 @@ def test_without_a_terminal_or_with_json_no_progress_is_shown(
     monkeypatch.setattr("service.cli.connection.jobs._FIRST_PAUSE_S", 0)
     assert main(["table", "compact", "t", *options], {}, stdout=io.StringIO(), stderr=err, connection=Ending()) == 0
     assert err.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("figures", "shown"),
+    [
+        ({}, ""),
+        ({"records": 12_000}, "12,000 rows"),
+        ({"files_done": 3, "files_total": 12, "bytes_done": 5, "bytes_total": 9}, "3/12 files"),
+        ({"records": 5, "bytes_done": 1024, "bytes_total": 4096}, "5 rows, 1.0 KiB of 4.0 KiB"),
+        ({"records": 9, "records_done": 5, "records_total": 10, "remaining_ms": 61_000}, "5/10 rows, 1:01 left"),
+        ({"records": 5, "records_per_s": 1234.5, "remaining_ms": 3_661_000}, "5 rows, 1,234 rows/s, 1:01:01 left"),
+        ({"files_done": 1, "files_total": 2, "bytes_per_s": 2048}, "1/2 files, 2.0 KiB/s"),
+    ],
+)
+def test_what_is_known_of_progress_is_shown(figures: dict[str, Any], shown: str) -> None:
+    assert describe(figures) == shown
+
+
+def test_rate_and_time_left_are_computed_within_a_phase_unless_the_service_says_them() -> None:
+    now = 100.0
+    pace = Pace(lambda: now)
+    first = {"phase": "sending", "records": 0, "bytes_done": 0, "bytes_total": 400}
+    assert pace.extend(first) == first
+    now = 102.0
+    half = {"phase": "sending", "records": 50, "bytes_done": 100, "bytes_total": 400}
+    assert pace.extend(half) == {**half, "records_per_s": 25, "remaining_ms": 6000}
+    assert pace.extend({**half, "remaining_ms": 1})["remaining_ms"] == 1
+    writing = {"phase": "writing", "records": 80}
+    assert pace.extend(writing) == writing, "another phase has another rate"
+    now = 103.0
+    assert pace.extend({"phase": "writing", "records": 90})["records_per_s"] == 10

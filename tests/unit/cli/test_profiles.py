@@ -8,7 +8,7 @@ import pytest
 
 from service.cli import profiles
 from service.cli.catalogue import COMMANDS
-from service.cli.complete import complete
+from service.cli.completion.words import complete
 from tests.cli import Called, call, shows
 from tests.unit.cli.test_commands import Service, firn
 
