@@ -15,7 +15,7 @@ from service.api.docs_page import FieldRow, common_rows, pretty, request_rows, r
 from service.cli.catalogue import COMMANDS
 from service.cli.command import EXIT_CODES, Argument, Command
 from service.cli.command import CommandExample as Call
-from service.cli.example_files import FILES
+from service.cli.example_files import FILES, SHARED_FILES
 from service.cli.parser import SHARED
 from service.metrics.catalogue import GAUGES, PER_TABLE, PROCESS, RECORDED, MetricSpec
 from service.model.expressions.functions import TABLE, Function
@@ -134,8 +134,8 @@ def _written(argument: Argument) -> str:
 
 
 def _call(example: Call) -> str:
-    # The one that most examples have stands at the top of the document.
-    own = {name: text for name, text in FILES.items() if name in example.line and name != "orders.yaml"}
+    # Those that many examples have stand at the top of the document.
+    own = {name: text for name, text in FILES.items() if name in example.line and name not in SHARED_FILES}
     files = "".join(f"`{name}`:\n\n```{Path(name).suffix[1:]}\n{text}```\n\n" for name, text in own.items())
     return f"**{example.title}:**\n\n{files}```console\n$ {example.shell_line}\n{example.output}```"
 

@@ -46,6 +46,7 @@ WITHOUT_SPARK = frozenset(
         "RESTORE_TABLE",
         "SET_COMPACTION",
         "SET_ONLINE",
+        "TABLE_STATUS",
     }
 )
 """The operations that only read or change metadata. All others may need Spark."""
@@ -167,6 +168,8 @@ class Command:
     show: Callable[[Response, Args, "Printer"], None] = lambda response, args, printer: None
     job: bool = False
     """Whether the operation can run as a job: then the command polls it and shows its progress."""
+    cancels: bool = False
+    """Whether Ctrl-C cancels the job. Otherwise the job continues."""
     run: Callable[["Invocation"], int] | None = None
     """Returns the exit code."""
     local: bool = False
