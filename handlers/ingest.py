@@ -7,9 +7,7 @@ from pydantic import BaseModel, Field
 from service.catalog.tables import Table
 from service.commits import tokens
 from service.commits.commit import Commits
-from service.errors import InvalidRequest, TableNotFound
 from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
-from service.ingest.files import stored_text
 from service.ingest.history import INGEST
 from service.ingest.ingests import Ingests
 from service.ingest.quarantine import quarantine_name
@@ -18,27 +16,11 @@ from service.ingest.sources.roots import Roots
 from service.ingest.sources.uploads import Uploads, is_upload
 from service.jobs.background import Background
 from service.model.call import Call, fingerprint
-from service.model.ingest.reserved import TABLE_FILE_PROPERTY
 from service.operations.examples import response
-from service.operations.ingest_requests import TableFileRequest, parse_date
+from service.operations.ingest_examples import ADDRESS, CREATE
+from service.operations.ingest_requests import TableFileRequest, ingested_table, parse_date
 from service.operations.operation import BackgroundRequest, Example, Metadata, Result, omit_when_null, operation
 
-ADDRESS = {"tenant_id": "acme", "namespace": "shop", "table": "orders"}
-DATASET = {
-    "columns": [
-        {"name": "order_id", "type": "BIGINT", "nullable": False},
-        {"name": "ordered_on", "type": "DATE"},
-        {"name": "amount", "type": "DECIMAL(10,2)"},
-        {"name": "country", "type": "VARCHAR", "transform": "upper"},
-    ]
-}
-CREATE = {
-    "operation": "CREATE_TABLE",
-    "tenant_id": "acme",
-    "namespace": "shop",
-    "config": {"name": "orders", "description": "one file a day"},
-    "dataset": DATASET,
-}
 REQUEST = {
     "operation": "INGEST",
     **ADDRESS,
@@ -145,7 +127,7 @@ def ingest(
     background: Background,
 ) -> IngestResult:
     """Read a file with the rows of a date into a table, in one commit that replaces what the date had before."""
-    table = _table(request, commits, call)
+    table = ingested_table(request, commits, call)
     day, options = parse_date(request.date), _options(request)
 
     def run(of: Call) -> IngestResult:
@@ -160,24 +142,6 @@ def ingest(
     return IngestResult(
         job_id=background.start(INGEST, table, IngestProgress(), call, lambda job: job.respond(run(job)))
     )
-
-
-def _table(request: Ingest, commits: Commits, call: Call) -> Table:
-    """The table; its table file must be the one in the request, if there is one."""
-    try:
-        table = commits.table(request.table_name, call)
-    except TableNotFound as e:
-        if request.config is None:
-            raise
-        raise TableNotFound(f"{e.message}; create it first, by CREATE_TABLE with this config", field="table") from e
-    given = request.table_file
-    stored = table.properties.get(TABLE_FILE_PROPERTY)
-    if given is not None and stored is not None and stored_text(given) != stored:
-        raise InvalidRequest(
-            f"config differs from the table file that {request.table!r} has; leave it out, or apply it first",
-            field="config",
-        )
-    return table
 
 
 def _options(request: Ingest) -> IngestOptions:

@@ -9,6 +9,9 @@ from service.ingest.publish import IngestParts
 from service.ingest.quarantine import Quarantines
 from service.ingest.sources.roots import Roots
 from service.ingest.sources.uploads import Uploads
+from service.ingest.tasks.accept import DriftAcceptance
+from service.ingest.tasks.backfill import Backfills
+from service.ingest.tasks.replay import Replays
 from service.jobs.jobs import Jobs
 from service.ledger.ingestions import IngestionRecords
 from service.ledger.ledger import Ledger
@@ -21,5 +24,14 @@ def ingest_parts(
     spool = settings.home / "spool"
     quarantines, history = Quarantines(settings.iceberg, catalog, commits), IngestHistory(IngestionRecords(ledger))
     ingests = Ingests(IngestParts(engine, catalog, commits, jobs, history, quarantines, spool))
-    uploads = Uploads(spool, settings.limits.bulk_mb)
-    return Roots(settings.ingest.allowed_roots), uploads, quarantines, history, ingests
+    uploads, roots = Uploads(spool, settings.limits.bulk_mb), Roots(settings.ingest.allowed_roots)
+    return (
+        roots,
+        uploads,
+        quarantines,
+        history,
+        ingests,
+        Backfills(ingests, roots),
+        DriftAcceptance(ingests.parts),
+        Replays(ingests.parts),
+    )

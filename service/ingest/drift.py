@@ -1,9 +1,11 @@
 """How the columns of a file differ from those that are expected, and what that means."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from service.errors import FileRejected
 from service.model.ingest.dataset import Dataset, DatasetColumn, DriftRules
 from service.model.ingest.reading import Cleaning, ColumnRule
 from service.model.schema.types import fold_case
@@ -63,7 +65,7 @@ def matched(fields: tuple[str, ...], columns: tuple[DatasetColumn, ...]) -> dict
 def compare(fields: tuple[str, ...], types: Mapping[str, str], dataset: Dataset) -> Drift:
     """How a file with these fields differs from a dataset. `types` are those of its fields that have one.
 
-    A column with a default need not be in the file.
+    A column that is optional or has a default need not be in the file.
     """
     found = matched(fields, dataset.columns)
     read = set(found.values())
@@ -71,7 +73,10 @@ def compare(fields: tuple[str, ...], types: Mapping[str, str], dataset: Dataset)
     missing = tuple(
         column.name
         for column in dataset.columns
-        if column.source_name is not None and column.name not in found and column.default is None
+        if column.source_name is not None
+        and column.name not in found
+        and not column.optional
+        and column.default is None
     )
     retyped = {
         column.name: types[found[column.name]]
@@ -80,6 +85,64 @@ def compare(fields: tuple[str, ...], types: Mapping[str, str], dataset: Dataset)
         if not _fits(types[found[column.name]], column.type.upper().replace(" ", ""))
     }
     return Drift(new, missing, retyped)
+
+
+def adopted(dataset: Dataset, drift: Drift, types: Mapping[str, str]) -> Dataset:
+    """The dataset with the columns of a file: new ones are added, missing ones become optional, retyped ones wider.
+
+    `types` are those of the new columns. FileRejected if a column cannot become as wide as it has to be.
+    """
+    columns = []
+    for column in dataset.columns:
+        if column.name in drift.retyped:
+            column = column.model_copy(update={"type": _wider(column, drift.retyped[column.name])})
+        if column.name in drift.missing:
+            column = column.model_copy(update={"optional": True, "nullable": True})
+        columns.append(column)
+    columns += [DatasetColumn(name=name.strip(), type=types.get(name, "VARCHAR")) for name in drift.new]
+    return Dataset.model_validate({**dataset.stored(), "columns": [c.model_dump(exclude_unset=True) for c in columns]})
+
+
+def open_drift(drift: Drift, dataset: Dataset) -> Drift:
+    """The part of a drift that a dataset has not adopted yet."""
+    known = {fold_case(column.source_name) for column in dataset.columns if column.source_name}
+    by_name = {column.name: column for column in dataset.columns}
+    return Drift(
+        tuple(name for name in drift.new if fold_case(name.strip()) not in known),
+        tuple(name for name in drift.missing if (c := by_name.get(name)) and not c.optional and c.default is None),
+        {
+            name: kind
+            for name, kind in drift.retyped.items()
+            if (c := by_name.get(name)) and not _fits(kind, c.type.upper().replace(" ", ""))
+        },
+    )
+
+
+def _wider(column: DatasetColumn, kind: str) -> str:
+    """The type that holds the values of a column and those of a file."""
+    given = column.type.upper().replace(" ", "")
+    if (given, kind) == ("INTEGER", "BIGINT"):
+        return kind
+    raise FileRejected(
+        f"{column.name!r} is {kind} in the file but {given} in the table, and a column cannot change in this way; read "
+        "it into a column of another name and type",
+        details={"drift": {"retyped": {column.name: kind}}},
+    )
+
+
+def stored_drift(details: Mapping[str, Any]) -> str | None:
+    """The drift in the details of a FileRejected, as the ledger keeps it; None if it is not about drift."""
+    drift = details.get("drift")
+    if drift is None:
+        return None
+    types = details.get("types", {})
+    return json.dumps({**drift, "new": {name: types.get(name, "VARCHAR") for name in drift.get("new", [])}})
+
+
+def read_drift(text: str) -> tuple[Drift, dict[str, str]]:
+    """A drift from the ledger, and the types of its new columns."""
+    kept = json.loads(text)
+    return Drift(tuple(kept["new"]), tuple(kept.get("missing", [])), kept.get("retyped", {})), kept["new"]
 
 
 def cleaning_of(dataset: Dataset, fields: tuple[str, ...]) -> Cleaning:

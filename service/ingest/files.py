@@ -43,6 +43,11 @@ def stored_text(model: TableFile | Dataset) -> str:
     return json.dumps(model.stored(), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
+def yaml_text(model: TableFile | Dataset) -> str:
+    """A file as people write it."""
+    return str(yaml.safe_dump(model.stored(), sort_keys=False, allow_unicode=True, width=120))
+
+
 def _read(content: str | Mapping[str, Any], model: type[M], field: str, what: str) -> M:
     value = _parsed(content, field) if isinstance(content, str) else content
     if not isinstance(value, Mapping):

@@ -58,7 +58,7 @@ class Ingests:
             return _repeated(earlier, config)
         self.parts.history.complete(table)
         progress = call.progress(IngestProgress)
-        progress.files_total = len(files)
+        progress.files_total += len(files)
         with working_folder(self.parts.spool) as folder:
             if options.dry_run:
                 return IngestRun(self.parts, table, config, options, call, folder, progress).preview(files)

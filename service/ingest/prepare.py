@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from service.catalog.alter import Alteration, alter
 from service.catalog.tables import Catalog, Table
@@ -13,7 +14,7 @@ from service.engine.jobs.ingest.files import field_types
 from service.engine.session.engine import Engine
 from service.errors import FileRejected, InvalidRequest
 from service.ingest.day_files import DayFile, IngestOptions
-from service.ingest.drift import Drift, compare
+from service.ingest.drift import Drift, adopted, compare
 from service.ingest.files import stored_text
 from service.ingest.history import INGEST, IngestHistory
 from service.ingest.inference import inferred
@@ -21,14 +22,13 @@ from service.ingest.sources.fetch import FetchedFile, fetch
 from service.ingest.sources.readable import readable
 from service.ledger.ingestions import IngestionRecord
 from service.model.call import Call
-from service.model.ingest.dataset import CsvFormat, Dataset, DatasetColumn, DriftRules
+from service.model.ingest.dataset import CsvFormat, Dataset, DriftRules
 from service.model.ingest.reading import ReadableFile
 from service.model.ingest.reserved import DATASET_PROPERTY, dataset_of
 from service.model.schema.evolution import SchemaChanges, evolve
 from service.model.schema.types import Field, Primitive
 
 _EVERYTHING = DriftRules(new="evolve", missing="evolve", retyped="evolve")
-_WIDER = {"INTEGER": ("BIGINT",)}
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,14 @@ class Preparation:
         drift = compare(read.fields, types, dataset)
         rules = _EVERYTHING if options.accept_drift else dataset.on_drift
         if refused := drift.refused(rules):
+            details: dict[str, Any] = {"drift": drift.as_json()}
+            if drift.new:
+                types = types or self.engine.run_for(call, field_types, read, guess=True)
+                details["types"] = {name: types[name] for name in drift.new}
             raise FileRejected(
                 f"the columns of {file.source.name!r} are not those that are expected: {refused}; nothing was "
                 "ingested. Correct the file, change the dataset or its on_drift, or accept the drift",
-                details={"drift": drift.as_json()},
+                details=details,
             )
         evolved = self._evolved(dataset, drift.evolved(rules), read, types, call)
         return PreparedFile(file, fetched, read, evolved, drift, evolves=evolved is not dataset)
@@ -117,16 +121,7 @@ class Preparation:
             return dataset
         if drift.new and not types:
             types = self.engine.run_for(call, field_types, file, guess=True)
-        retyped = {name: _wider(dataset, name, kind) for name, kind in drift.retyped.items()}
-        columns = [
-            column.model_copy(update={"type": retyped[column.name]}) if column.name in retyped else column
-            for column in dataset.columns
-            if column.name not in drift.missing
-        ]
-        columns += [DatasetColumn(name=name.strip(), type=types.get(name, "VARCHAR")) for name in drift.new]
-        return Dataset.model_validate(
-            {**dataset.stored(), "columns": [c.model_dump(exclude_unset=True) for c in columns]}
-        )
+        return adopted(dataset, drift, types)
 
     def adopt(self, table: Table, dataset: Dataset, call: Call, *, stores: bool) -> Table:
         """The table with the columns of a dataset; with `stores`, the dataset is the table's own from now on.
@@ -170,15 +165,3 @@ class Preparation:
         changes = SchemaChanges(add=add, types=widened)
         after = evolve(table.schema, changes, table.past_partition) if changes.any else table.schema
         return Alteration(changes, after, dict(properties))
-
-
-def _wider(dataset: Dataset, name: str, kind: str) -> str:
-    column = next(c for c in dataset.columns if c.name == name)
-    given = column.type.upper()
-    if kind in _WIDER.get(given, ()):
-        return kind
-    raise FileRejected(
-        f"{name!r} is {kind} in the file but {given} in the table, and a column cannot change in this way; read it "
-        "into a column of another name and type",
-        details={"drift": {"retyped": {name: kind}}},
-    )

@@ -57,6 +57,8 @@ class StagedIngest:
     prepared: PreparedFile
     good: StagedFiles | None = None
     rejects: Rejects = _NOTHING
+    marked: StagedFiles | None = None
+    """Of a replay: its good rows, as rows of the quarantine that name the replay."""
 
 
 @dataclass
@@ -69,6 +71,7 @@ class Publication:
     call: Call
     job: Job | None
     started_ms: int
+    operation: str = INGEST
 
     def commit(self, staged: list[StagedIngest]) -> tuple[CommitResult, Replaced]:
         if not staged:
@@ -82,26 +85,27 @@ class Publication:
             nonlocal quarantined, replaced
             self._check_token(current, staged)
             if not quarantined:
-                self._replace_quarantined(staged)
+                self.replace_quarantined(staged)
                 quarantined = True
             gate = self._gate(batch, self.call)
             summary = {INGEST_PROPERTY: json.dumps(as_summary(done), separators=(",", ":"))}
             target = self._target(current)
             rows = self._dated(one.outcome.day for one in staged)
             good = [one.good for one in staged if one.good is not None]
-            if self.job is not None and self.job.record.listed:
+            # A job of several commits is not done with one of them.
+            if self.job is not None and self.job.record.listed and self.job.record.kind == INGEST:
                 self.parts.jobs.tries(self.job, batch)
             with self.parts.engine.lend(self.call) as session:
                 replaced = restate(session, target, rows, good, batch, gate, summary)
 
         records = sum(one.outcome.records_ingested for one in staged)
-        committed = self.parts.commits.commit(self.table, INGEST, self.call, change, records=records)
+        committed = self.parts.commits.commit(self.table, self.operation, self.call, change, records=records)
         if committed.snapshot is not None:
             made = committed.snapshot.snapshot_id
             self.parts.history.record(self.table, [replace(one, snapshot_id=made) for one in done])
         return committed, replaced
 
-    def _replace_quarantined(self, staged: list[StagedIngest]) -> None:
+    def replace_quarantined(self, staged: list[StagedIngest]) -> None:
         """Replace the quarantined rows of the dates; of an append, those of the same content."""
         new = [one.rejects.staged for one in staged if one.rejects.staged is not None]
         table = self.parts.quarantines.find(self.table.name)
@@ -110,7 +114,10 @@ class Publication:
         hashes = None
         if self.options.mode != "restate":
             hashes = tuple({one.outcome.content_hash for one in staged})
-        rows = DatedRows(DAY_COLUMN, tuple({one.outcome.day for one in staged}), hashes)
+        self.replace_rows(table, DatedRows(DAY_COLUMN, tuple({one.outcome.day for one in staged}), hashes), new)
+
+    def replace_rows(self, table: Table, rows: DatedRows, new: Sequence[StagedFiles]) -> None:
+        """Replace rows of the quarantine by staged ones."""
         call = self.call.without_key()
 
         @retried_if_changed()
@@ -175,7 +182,7 @@ class Publication:
     def discard(self, staged: Any) -> None:
         """Delete files that no snapshot can have."""
         for one in staged:
-            for files in (one.good, one.rejects.staged):
+            for files in (one.good, one.rejects.staged, one.marked):
                 if files is not None:
                     try:
                         self.parts.engine.run(append.discard, files)

@@ -11,14 +11,19 @@ from service.model.properties import TableProperties, to_iceberg
 from service.model.schema.types import Field, Primitive, TableSchema
 from service.settings import IcebergSettings
 
-DAY_COLUMN, HASH_COLUMN = "ingest_date", "content_hash"
+DAY_COLUMN, HASH_COLUMN, RUN_COLUMN, REPLAY_COLUMN = "ingest_date", "content_hash", "run_id", "replay_id"
 _STRING, _TIME = Primitive("string"), Primitive("timestamptz")
 _FIXED = (
     Field(DAY_COLUMN, Primitive("date")),
     Field("file", _STRING),
     Field(HASH_COLUMN, _STRING),
-    Field("run_id", _STRING),
+    Field(RUN_COLUMN, _STRING),
     Field("rejected_at", _TIME),
+    # How `raw` is read: as csv or json, and as JSON the names of the fields that the file has.
+    Field("format", _STRING),
+    Field("fields", _STRING),
+    # The run of the replay that puts the row into the table; once the table has that run, the row is done with.
+    Field(REPLAY_COLUMN, _STRING),
 )
 SCHEMA = TableSchema(
     (
@@ -70,5 +75,6 @@ def target_of(table: Table) -> IngestTarget:
 
 
 def fixed_values(*values: object) -> list[tuple[Field, object]]:
-    """The columns that are the same in all rejected rows of a file: date, file, hash, run and time."""
+    """The columns that are the same in all rejected rows of a file: date, file, hash, run, time, format, fields and
+    replay."""
     return list(zip(_FIXED, values, strict=True))

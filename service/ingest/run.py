@@ -1,5 +1,6 @@
 """One ingest of some files: prepared, written beside the table, and committed at once."""
 
+import json
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from service.commits.tokens import PlanToken
 from service.engine.jobs.ingest.files import Rejects, count_good_rows, find_rejects, stage_good_rows
 from service.errors import FileRejected, FirnError, InternalError, InvalidRequest, OutcomeUnknown
 from service.ingest.day_files import DayFile, FileOutcome, IngestOptions, IngestOutcome, IngestProgress
-from service.ingest.drift import cleaning_of
+from service.ingest.drift import cleaning_of, stored_drift
 from service.ingest.prepare import Preparation, PreparedFile, fingerprint_of
 from service.ingest.publish import IngestParts, Publication, StagedIngest, digest_of
 from service.ingest.quarantine import fixed_values, target_of
@@ -75,18 +76,23 @@ class IngestRun:
     def preview(self, files: Sequence[DayFile]) -> IngestOutcome:
         prepared = self._prepare(files)
         for i, one in prepared.items():
-            cleaning = replace(self._cleaning(one, uuid.uuid4().hex), guards_expressions=True)
-            read = count_records(one.readable, one.fetched)
-            good = self.parts.engine.run_for(self.call, count_good_rows, one.readable, cleaning)
-            rejects = self._rejects(one, cleaning, None, ()) if good < read else _NOTHING
             with self._refusing(i, one.file):
-                self.outcomes[i] = self._outcome(one, "", read, good, rejects, cleaning)
-                self._check_rejects(one, self.outcomes[i], cleaning)
+                self.outcomes[i] = self.counted(one)
         good_days = [self.outcomes[i].day for i in prepared if self.outcomes[i].error is None]
         replaced = self._publication.replaceable(self.table, good_days)
         outcomes = tuple(self.outcomes[i] for i in sorted(self.outcomes))
         token = PlanToken(self.table.uuid, self.options.request, digest_of(outcomes, replaced))
         return IngestOutcome(CommitResult(self.table, None), outcomes, replaced, token.text())
+
+    def counted(self, one: PreparedFile) -> FileOutcome:
+        """What reading a file would do; FileRejected if its rejects would refuse it."""
+        cleaning = replace(self._cleaning(one), guards_expressions=True)
+        read = count_records(one.readable, one.fetched)
+        good = self.parts.engine.run_for(self.call, count_good_rows, one.readable, cleaning)
+        rejects = self._rejects(one, cleaning, None, ()) if good < read else _NOTHING
+        outcome = self._outcome(one, "", read, good, rejects, cleaning)
+        self._check_rejects(one, outcome, cleaning)
+        return outcome
 
     @property
     def _publication(self) -> Publication:
@@ -101,8 +107,8 @@ class IngestRun:
 
         def stage(i: int, one: PreparedFile) -> None:
             with self._refusing(i, one.file, one):
-                staged[i] = StagedIngest(self._empty(one.file), one)
-                self._write(staged[i])
+                staged[i] = StagedIngest(self.empty(one.file), one)
+                self.write(staged[i])
 
         if len(prepared) == 1:
             for i, one in prepared.items():
@@ -120,7 +126,8 @@ class IngestRun:
         parts = self.parts
         properties = dict(self.table.iceberg.io.properties)
         preparation = Preparation(parts.engine, parts.catalog, parts.commits, parts.history, properties)
-        before = 0
+        before = self.progress.bytes_read
+        options = self.options
 
         def count(size: int) -> None:
             self.call.check()
@@ -128,14 +135,16 @@ class IngestRun:
 
         for i, file in enumerate(files):
             with self._refusing(i, file):
-                found = preparation.prepare(self.table, file, self.options, self.folder, self.call, count)
+                found = preparation.prepare(self.table, file, options, self.folder, self.call, count)
                 before += found.bytes if isinstance(found, FetchedFile) else found.fetched.bytes
+                if isinstance(found, PreparedFile) and found.evolves:
+                    options = replace(options, dataset=found.dataset)  # the next ones add to what this one changed
                 self.progress.files_read += 1
                 if isinstance(found, PreparedFile):
                     prepared[i] = found
                 else:
                     self.outcomes[i] = replace(
-                        self._empty(file), content_hash=found.content_hash, bytes=found.bytes, is_unchanged=True
+                        self.empty(file), content_hash=found.content_hash, bytes=found.bytes, is_unchanged=True
                     )
         return prepared
 
@@ -150,11 +159,11 @@ class IngestRun:
         for i in self.outcomes:
             prepared.pop(i, None)
 
-    def _write(self, staged: StagedIngest) -> None:
+    def write(self, staged: StagedIngest) -> Cleaning:
         """Write the rows of a file into data files, and its rejects into those of the quarantine."""
         one = staged.prepared
         run_id = uuid.uuid4().hex
-        cleaning = self._cleaning(one, run_id)
+        cleaning = self._cleaning(one)
         engine = self.parts.engine
         read = count_records(one.readable, one.fetched)
         target = target_of(self.table)
@@ -174,6 +183,7 @@ class IngestRun:
         self.progress.records_read += read
         self.progress.records_ingested += good
         self.progress.records_rejected += read - good
+        return cleaning
 
     def _rejected(self, one: PreparedFile, cleaning: Cleaning, run_id: str, rejected: int, read: int) -> Rejects:
         """The rejects of a file, as staged rows of the quarantine, unless the file is going to be refused."""
@@ -186,7 +196,7 @@ class IngestRun:
             if any(rule.is_conversion for rule in _broken(found, cleaning.rules(_width(one)))):
                 return found
         now = datetime.now(UTC)
-        values = fixed_values(one.file.day, one.fetched.source.name, one.fetched.content_hash, run_id, now)
+        values = quarantined_values(one, run_id, now)
         table = self.parts.quarantines.ensure(self.table.name)
         found = self._rejects(one, cleaning, table, values)
         if found.count != rejected:
@@ -221,7 +231,7 @@ class IngestRun:
 
     # Parts of steps
 
-    def _cleaning(self, one: PreparedFile, run_id: str) -> Cleaning:
+    def _cleaning(self, one: PreparedFile) -> Cleaning:
         day = one.file.day
         values: dict[str, Any] = {
             PERIOD_FIELD.name: period_of(day, self.config.granularity),
@@ -234,7 +244,7 @@ class IngestRun:
         constants = tuple((f, values.get(f.name)) for f in others)
         return replace(cleaning, constants=constants)
 
-    def _empty(self, file: DayFile) -> FileOutcome:
+    def empty(self, file: DayFile) -> FileOutcome:
         return FileOutcome(file.day, period_of(file.day, self.config.granularity), file.source.name)
 
     def _outcome(
@@ -246,7 +256,7 @@ class IngestRun:
             if count:
                 by_rule[text] = by_rule.get(text, 0) + count
         return replace(
-            self._empty(one.file),
+            self.empty(one.file),
             content_hash=one.fetched.content_hash,
             bytes=one.fetched.bytes,
             run_id=run_id,
@@ -266,7 +276,7 @@ class IngestRun:
                 self._record_refusal(file, e, one)
             if not self.options.keep_going:
                 raise
-            self.outcomes[i] = replace(self._empty(file), error=e)
+            self.outcomes[i] = replace(self.empty(file), error=e)
 
     def _record_refusal(self, file: DayFile, error: FirnError, one: PreparedFile | None) -> None:
         details = error.details or {}
@@ -288,8 +298,18 @@ class IngestRun:
             self.call.requested_by or f"request {self.call.id}",
             state="refused",
             error=error.message,
+            drift=stored_drift(details),
         )
         self.parts.history.record(self.table, [refused])
+
+
+def quarantined_values(one: PreparedFile, run_id: str, now: datetime, replay_id: str | None = None) -> Any:
+    """The columns that are the same in all quarantined rows of a file."""
+    fetched, file = one.fetched, one.readable
+    fields = json.dumps(file.fields, ensure_ascii=False)
+    format = "csv" if file.format == "csv" else "json"
+    source = (one.file.day, fetched.source.name, fetched.content_hash)
+    return fixed_values(*source, run_id, now, format, fields, replay_id)
 
 
 def _broken(found: Rejects, rules: Sequence[Rule]) -> list[Rule]:

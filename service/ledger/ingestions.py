@@ -36,6 +36,8 @@ class IngestionRecord:
     state: Literal["done", "refused"] = "done"
     snapshot_id: int | None = None
     error: str | None = None
+    drift: str | None = None
+    """JSON of how the columns of a file that was refused differ."""
 
 
 _FIELDS = tuple(IngestionRecord.__dataclass_fields__)
@@ -101,7 +103,7 @@ class IngestionRecords:
 
 def as_summary(done: Iterable[IngestionRecord]) -> list[dict[str, Any]]:
     """Ingestions as the summary of their snapshot has them."""
-    left_out = ("state", "snapshot_id", "error")
+    left_out = ("state", "snapshot_id", "error", "drift")
     return [{name: value for name, value in asdict(one).items() if name not in left_out} for one in done]
 
 

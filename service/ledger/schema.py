@@ -171,6 +171,7 @@ ingestions = Table(
     Column("records_rejected", BigInteger, nullable=False),
     Column("snapshot_id", BigInteger),  # null if it was refused
     Column("error", Text),  # why it was refused
+    Column("drift", Text),  # how its columns differed, if that is why, as JSON
     Column("requested_by", String(200), nullable=False),
     Column("started_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger, nullable=False),

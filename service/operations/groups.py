@@ -16,7 +16,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "Namespaces": ("CREATE_NAMESPACE", "LIST_NAMESPACES", "DROP_NAMESPACE"),
     "Rows": ("WRITE", "QUERY", "UPSERT", "UPDATE", "DELETE", "DEDUPLICATE"),
-    "Ingestion": ("INGEST",),
+    "Ingestion": ("INGEST", "INGEST_RANGE", "REPLAY", "ACCEPT_DRIFT"),
     "History and recovery": (
         "HISTORY",
         "DIFF",

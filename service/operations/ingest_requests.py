@@ -8,10 +8,14 @@ from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
 
-from service.errors import InvalidRequest
-from service.ingest.files import read_dataset, read_table_file
+from service.catalog.tables import Table
+from service.commits.commit import Commits
+from service.errors import InvalidRequest, TableNotFound
+from service.ingest.files import read_dataset, read_table_file, stored_text
 from service.ingest.sources.roots import Roots, is_remote
+from service.model.call import Call
 from service.model.ingest.dataset import Dataset
+from service.model.ingest.reserved import TABLE_FILE_PROPERTY
 from service.model.ingest.table_file import TableFile
 
 _MOST_BYTES = 1 << 20
@@ -43,6 +47,24 @@ class TableFileRequest(BaseModel):
         if self.dataset is not None:
             return read_dataset(_content(self.dataset, "dataset"))
         return None if path is None else read_dataset_at(path, roots)
+
+
+def ingested_table(request: Any, commits: Commits, call: Call) -> Table:
+    """The table of a TableFileRequest; its table file must be the one in the request, if there is one."""
+    try:
+        table = commits.table(request.table_name, call)
+    except TableNotFound as e:
+        if request.config is None:
+            raise
+        raise TableNotFound(f"{e.message}; create it first, by CREATE_TABLE with this config", field="table") from e
+    given = request.table_file
+    stored = table.properties.get(TABLE_FILE_PROPERTY)
+    if given is not None and stored is not None and stored_text(given) != stored:
+        raise InvalidRequest(
+            f"config differs from the table file that {request.table!r} has; leave it out, or apply it first",
+            field="config",
+        )
+    return table
 
 
 def read_dataset_at(path: str, roots: Roots) -> Dataset:

@@ -235,7 +235,8 @@ def test_without_a_dataset_the_first_file_gives_the_columns(firn: Firn, tenant: 
 
 def test_drift_is_accepted_if_it_is_asked_for(sales: IngestedTable) -> None:
     content = "id,sold_on,product,quantity,price,shop\n1,2024-01-01,a,1,1.00,north\n"
-    assert sales.refuse("FILE_REJECTED", "2024-01-01", content)["details"] == {"drift": {"new": ["shop"]}}
+    details = sales.refuse("FILE_REJECTED", "2024-01-01", content)["details"]
+    assert details == {"drift": {"new": ["shop"]}, "types": {"shop": "VARCHAR"}}
     done = sales.ingest("2024-01-01", content, accept_drift=True)
     assert done["drift"] == {"new": ["shop"]}
     assert sales.rows()[0]["shop"] == "north"

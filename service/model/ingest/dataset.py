@@ -78,9 +78,14 @@ class DatasetColumn(FileModel):
         default=(), description="changes of the text before it is converted, in order"
     )
     nullable: bool = Field(default=True, description="false: a row without a value is rejected")
+    optional: bool = Field(default=False, description="true: a file may lack it; it then has its default, or no value")
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
+        if self.optional and self.expression is not None:
+            raise ValueError("optional is about columns of the file, but expression computes this one; leave one out")
+        if self.optional and not self.nullable and self.default is None:
+            raise ValueError("optional needs a default, or nullable: true: else every row of such a file is rejected")
         if self.expression is not None and (self.source is not None or self.transform):
             raise ValueError("expression excludes source and transform; put them into the expression, or leave it out")
         return self

@@ -89,8 +89,11 @@ def find_rejects(
     lines_before: LineCounts,
     quarantine: IngestTarget | None,
     values: Sequence[tuple[Field, Any]],
+    *,
+    good: bool = False,
 ) -> Rejects:
-    """Count the rows of a file that break a rule, and stage them as rows of the quarantine table, if it is given.
+    """Count the rows of a file that break a rule, and stage them as rows of the quarantine table, if it is given; with
+    `good` those that break none.
 
     `values` are the columns of that table that have the same value in all of these rows.
     """
@@ -101,7 +104,7 @@ def find_rejects(
     with _records(session, file, numbered=True) as (records, split):
         starts = lines_before(file.path, split) if split else []
         rows = _cleaned(records, file, cleaning, (sql.RAW, *_place_columns(file)))
-        rejected = rows.where(sql.IS_REJECTED)
+        rejected = rows.where(sql.IS_GOOD if good else sql.IS_REJECTED)
         counts = [expr(text).alias(f"r{i}") for i, text in enumerate(sql.counted_rules(rules))]
         if quarantine is None:
             return Rejects(tuple(int(n) for n in rejected.agg(*counts).collect()[0]))

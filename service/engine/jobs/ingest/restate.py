@@ -26,12 +26,17 @@ class DatedRows:
     column: str
     dates: tuple[date, ...]
     hashes: tuple[str, ...] | None = None
+    only: tuple[str, tuple[str, ...]] | None = None
+    """Another column, and the texts that it has in the rows."""
 
     def condition(self, parameters: Parameters) -> str:
         listed = ", ".join(f"DATE({parameters.add(str(day))})" for day in self.dates)
         text = f"{identifier(self.column)} IN ({listed})"
         if self.hashes is not None:
             text += f" AND content_hash IN ({', '.join(parameters.add(one) for one in self.hashes)})"
+        if self.only is not None:
+            column, texts = self.only
+            text += f" AND {identifier(column)} IN ({', '.join(parameters.add(one) for one in texts)})"
         return text
 
 
@@ -132,7 +137,7 @@ def _find(iceberg: Any, snapshot_id: int | None, rows: DatedRows) -> _Found:
     try:
         for task in each(planned):
             day = _only_date(task.file(), field)
-            is_whole = rows.hashes is None and day in rows.dates
+            is_whole = rows.hashes is None and rows.only is None and day in rows.dates
             (found.whole if is_whole else found.mixed).append(task)
     finally:
         planned.close()

@@ -1,0 +1,166 @@
+"""INGEST_RANGE: read the files of many dates into a table, several dates in each commit."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from service.commits.commit import Commits
+from service.ingest.day_files import FileOutcome, IngestOptions
+from service.ingest.sources.roots import Roots
+from service.ingest.tasks.backfill import Backfill, BackfillProgress, Backfills, DayOutcome, DayState, counted
+from service.jobs.background import Background
+from service.model.call import Call
+from service.operations.examples import response
+from service.operations.ingest_examples import ADDRESS, CREATE
+from service.operations.ingest_requests import TableFileRequest, ingested_table, parse_date
+from service.operations.operation import BackgroundRequest, Example, Metadata, Result, omit_when_null, operation
+
+INGEST_RANGE = "INGEST_RANGE"
+REQUEST = {
+    "operation": INGEST_RANGE,
+    **ADDRESS,
+    "source": "examples/files/orders_{date}.csv",
+    "from": "2024-01-30",
+    "to": "2024-01-31",
+}
+DAYS: list[dict[str, Any]] = [
+    {"date": "2024-01-30", "state": "missing", "source": "examples/files/orders_2024-01-30.csv"},
+    {
+        "date": "2024-01-31",
+        "state": "ingested",
+        "source": "examples/files/orders_2024-01-31.csv",
+        "records_read": 3,
+        "records_ingested": 2,
+        "records_rejected": 1,
+        "rejects": {"ordered_on: not a DATE": 1},
+    },
+]
+INGESTED: dict[str, Any] = {
+    "days_ingested": 1,
+    "days_unchanged": 0,
+    "days_missing": 1,
+    "days_failed": 0,
+    "records_read": 3,
+    "records_ingested": 2,
+    "records_rejected": 1,
+    "days": DAYS,
+}
+AGAIN: dict[str, Any] = {
+    "days_ingested": 0,
+    "days_unchanged": 1,
+    "days_missing": 1,
+    "days_failed": 0,
+    "records_read": 0,
+    "records_ingested": 0,
+    "records_rejected": 0,
+    "days": [DAYS[0], {"date": "2024-01-31", "state": "unchanged", "source": "examples/files/orders_2024-01-31.csv"}],
+}
+EXAMPLES = (
+    Example("Ingest the files of some dates", REQUEST, response(**INGESTED), given=(CREATE,)),
+    Example("Go on where it stopped", REQUEST, response(**AGAIN), given=(CREATE, REQUEST)),
+    Example(
+        "See what it would do",
+        {**REQUEST, "dry_run": True},
+        response(snapshot=False, **INGESTED, dry_run=True),
+        given=(CREATE,),
+    ),
+    Example(
+        "Ingest in the background",
+        {**REQUEST, "async": True},
+        response(snapshot=False, job_id="<any>"),
+        given=(CREATE,),
+    ),
+)
+
+
+class IngestRange(TableFileRequest, BackgroundRequest):
+    operation: Literal["INGEST_RANGE"]
+    source: str = Field(
+        description="the path of each date's file, with {date}, or {year}, {month} and {day}: from the service's "
+        "working directory, or a file:// or s3:// URL"
+    )
+    from_: str = Field(alias="from", description="the first date, such as 2024-01-01")
+    to: str = Field(description="the last date, such as 2024-12-31")
+    mode: Literal["restate", "append"] = Field(
+        default="restate", description="replace the rows of each date, or add to them"
+    )
+    days_per_commit: int = Field(default=31, ge=1, le=366, description="how many dates are committed at once")
+
+
+class IngestedDay(BaseModel):
+    """What came of one date."""
+
+    date: str = Field(description="the date")
+    state: DayState = Field(description="`missing` if there is no file of it, `failed` if its file was refused")
+    source: str = Field(description="its file")
+    records_read: int | None = omit_when_null("rows of the file")
+    records_ingested: int | None = omit_when_null("rows that are in the table now; in a dry run, that would be")
+    records_rejected: int | None = omit_when_null("rows that break a rule")
+    rejects: dict[str, int] | None = omit_when_null("rejected rows by the rule that each broke first")
+    error: dict[str, Any] | None = omit_when_null("why the file was refused: its code, message and details")
+
+
+class IngestRangeResult(Result):
+    days_ingested: int | None = omit_when_null("dates whose rows were ingested; in a dry run, that would be")
+    days_unchanged: int | None = omit_when_null("dates whose file was ingested before, so that nothing was done")
+    days_missing: int | None = omit_when_null("dates without a file")
+    days_failed: int | None = omit_when_null("dates whose file was refused")
+    records_read: int | None = omit_when_null("rows of all files")
+    records_ingested: int | None = omit_when_null("rows that are in the table now; in a dry run, that would be")
+    records_rejected: int | None = omit_when_null("rows that break a rule")
+    days: list[IngestedDay] | None = omit_when_null("each date, in order")
+    dry_run: bool | None = omit_when_null("true if this was a dry run, which changes nothing")
+    job_id: str | None = omit_when_null("with `async`, instead of the above: the job's id, for /jobs/{id}")
+
+
+@operation(IngestRange, IngestRangeResult, pool="bulk", examples=EXAMPLES)
+def ingest_range(
+    request: IngestRange, call: Call, commits: Commits, backfills: Backfills, background: Background
+) -> IngestRangeResult:
+    """Read the files of many dates into a table. Sent again, it goes on where it stopped."""
+    table = ingested_table(request, commits, call)
+    days = parse_date(request.from_, "from"), parse_date(request.to, "to")
+    backfill = Backfill(request.source, *days, request.days_per_commit)
+    options = IngestOptions(request.mode, request.dataset_or(None, Roots()), dry_run=request.dry_run)
+
+    def run(of: Call) -> IngestRangeResult:
+        done = backfills.run(table, backfill, options, of)
+        snapshot = None if request.dry_run else commits.current(table).current_snapshot_id
+        return _result(done, snapshot, request.dry_run)
+
+    if not request.async_:
+        return run(call)
+    backfills.check(backfill, table)  # refuse an impossible request before it becomes a job
+    return IngestRangeResult(
+        job_id=background.start(INGEST_RANGE, table, BackfillProgress(), call, lambda job: job.respond(run(job)))
+    )
+
+
+def _result(done: list[DayOutcome], snapshot_id: int | None, dry_run: bool) -> IngestRangeResult:
+    files = [one.file for one in done if one.file is not None and one.error is None]
+    days: dict[str, Any] = {f"days_{state}": count for state, count in counted(done).items()}
+    return IngestRangeResult(
+        **days,
+        records_read=sum(file.records_read for file in files),
+        records_ingested=sum(file.records_ingested for file in files),
+        records_rejected=sum(file.records_rejected for file in files),
+        days=[IngestedDay(date=str(one.day), state=one.state, source=one.source, **_details(one)) for one in done],
+        dry_run=dry_run or None,
+        metadata=Metadata(snapshot_id=snapshot_id),
+    )
+
+
+def _details(one: DayOutcome) -> dict[str, Any]:
+    if one.error is not None:
+        found = {"code": one.error.code, "message": one.error.message, "details": one.error.details}
+        return {"error": {name: value for name, value in found.items() if value}}
+    return _counts(one.file) if one.file is not None and one.state == "ingested" else {}
+
+
+def _counts(file: FileOutcome) -> dict[str, Any]:
+    return {
+        "records_read": file.records_read,
+        "records_ingested": file.records_ingested,
+        "records_rejected": file.records_rejected,
+        "rejects": dict(file.rejects) or None,
+    }

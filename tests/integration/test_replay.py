@@ -1,0 +1,100 @@
+"""REPLAY: quarantined rows run through corrected rules, without their files; nothing is counted twice."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import Firn
+from tests.support.ingesting import COLUMNS, HEADER, IngestedTable, row
+
+RULES = {"columns": COLUMNS, "filters": [{"column": "quantity", "operator": ">", "value": 5}]}
+CORRECTED = {"columns": COLUMNS, "filters": [{"column": "quantity", "operator": ">", "value": 1}]}
+
+
+@pytest.fixture
+def sales(firn: Firn, tenant: str, tmp_path: Path) -> IngestedTable:
+    table = IngestedTable(firn, tenant, tmp_path, dataset=RULES)
+    table.ingest("2024-01-01", HEADER + row(1, quantity=9) + row(2, quantity=3) + row(3) + row("x"))
+    table.ingest("2024-01-02", HEADER + row(4, quantity=9) + row(5, quantity=4))
+    for file in table.files.iterdir():
+        file.unlink()
+    return table
+
+
+def counts(done: dict[str, Any]) -> tuple[int, int, int]:
+    return done["records_read"], done["records_ingested"], done["records_rejected"]
+
+
+def raw_ids(sales: IngestedTable) -> list[str]:
+    return [r["raw"].partition(",")[0] for r in sales.quarantined()]
+
+
+def test_rows_that_corrected_rules_accept_become_rows_of_their_dates(sales: IngestedTable) -> None:
+    before = sales.quarantined()
+    plan = sales.ok("REPLAY", dataset=CORRECTED, dry_run=True)
+    assert (counts(plan), plan["dry_run"]) == ((4, 2, 2), True)
+    assert sales.quarantined() == before
+    done = sales.ok("REPLAY", dataset=CORRECTED)
+    assert counts(done) == (4, 2, 2)
+    assert done["rejects"] == {"quantity > 1": 1, "id: not a BIGINT": 1}
+    assert sales.ids() == [1, 2, 4, 5]
+    dates = {r["id"]: (r["_firn_date"], Path(r["_firn_file"]).name) for r in sales.dated()}
+    assert (dates[2], dates[5]) == (
+        ("2024-01-01", "sales_2024-01-01.csv"),
+        ("2024-01-02", "sales_2024-01-02.csv"),
+    )
+    left = sales.quarantined()
+    assert [(r["line"], r["rule"], r["replay_id"]) for r in left] == [
+        (4, "quantity > 1", None),
+        (5, "id: not a BIGINT", None),
+    ]
+    again = sales.ok("REPLAY", dataset=CORRECTED)
+    assert counts(again) == (2, 0, 2)
+    assert sales.ids() == [1, 2, 4, 5]
+
+
+def test_only_the_rows_of_a_date_or_a_run_are_replayed(sales: IngestedTable) -> None:
+    run = sales.quarantined()[-1]["run_id"]
+    assert counts(sales.ok("REPLAY", dataset=CORRECTED, run_id=run)) == (1, 1, 0)
+    assert sales.ids() == [1, 4, 5]
+    assert counts(sales.ok("REPLAY", dataset=CORRECTED, date="2024-01-02")) == (0, 0, 0)
+    assert counts(sales.ok("REPLAY", dataset=CORRECTED, **{"from": "2024-01-01", "to": "2024-01-01"})) == (3, 1, 2)
+    assert raw_ids(sales) == ["3", "x"]
+
+
+def test_a_date_that_is_ingested_again_has_no_replayed_rows_any_more(sales: IngestedTable) -> None:
+    sales.ok("REPLAY", dataset=CORRECTED)
+    sales.ingest("2024-01-01", HEADER + row(1, quantity=9))
+    assert sales.ids() == [1, 4, 5]
+    assert raw_ids(sales) == []
+
+
+def test_rows_of_other_formats_are_read_as_they_were(firn: Firn, tenant: str, tmp_path: Path) -> None:
+    table = IngestedTable(firn, tenant, tmp_path, dataset=RULES)
+    lines = '{"id": 1, "quantity": 3, "product": "a,b"}\n{"quantity": 3}\n'
+    table.ingest("2024-01-01", gzip.compress(lines.encode()), "a.jsonl.gz")
+    quoted = HEADER + '2,2024-01-01,"two\nlines, ""quoted""",3,1.50\n'
+    table.ingest("2024-01-02", quoted)
+    assert table.rows() == []
+    columns = [{**column, "nullable": True} for column in COLUMNS]
+    assert counts(table.ok("REPLAY", dataset={**CORRECTED, "columns": columns})) == (3, 3, 0)
+    found = table.rows(sort=[{"column": "id", "order": "asc"}], projection=["id", "product"])
+    assert sorted((str(r["id"]), r["product"]) for r in found) == [
+        ("1", "a,b"),
+        ("2", 'two\nlines, "quoted"'),
+        ("None", None),
+    ]
+
+
+def test_nothing_is_replayed_without_a_quarantine(firn: Firn, tenant: str, tmp_path: Path) -> None:
+    assert counts(IngestedTable(firn, tenant, tmp_path).ok("REPLAY")) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [({"date": "2024-01-01", "to": "2024-01-02"}, "date"), ({"from": "2024-01-02", "to": "2024-01-01"}, "to")],
+)
+def test_impossible_dates_are_refused(sales: IngestedTable, fields: dict[str, Any], field: str) -> None:
+    assert sales.fail("INVALID_REQUEST", "REPLAY", **fields)["field"] == field
