@@ -2,8 +2,8 @@
 
 In docs/reference they are the pages of operations (from the handlers), metrics.md (from the catalogue of metrics),
 expressions.md (from the table of functions), cli.md (from the catalogue of commands) and table-files.md (from the
-models of table files and dataset files). Each part is between a line such as `<!-- WRITE -->` and `<!-- end -->`; text outside is written by hand and kept. The README has the
-table of the latest measurements.
+models of table files and dataset files). Each part is between a line such as `<!-- WRITE -->` and `<!-- end -->`; text
+outside is written by hand and kept. The README has the table of the latest measurements.
 """
 
 import re
